@@ -1,0 +1,237 @@
+//! The name of a lock: validated, encoded so that distinct names never share a key, and kept inside its namespace.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest name a lock may have, in bytes of UTF-8.
+pub const MAX_KEY_BYTES: usize = 512;
+
+/// The validated name of a lock.
+///
+/// Everything that takes a key takes a `&str`, a `String` or a `LockKey`. A plain name such as
+/// `order:42` is its own key in Redis. Braces and the percent sign are percent-encoded, because Redis
+/// Cluster reads `{…}` as "this part chooses the slot": whoever chooses the name can then neither
+/// choose the slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct names keep distinct keys.
+///
+/// ```
+/// use lockcore::LockKey;
+///
+/// assert_eq!(LockKey::new("order:42")?.as_str(), "order:42");
+/// assert_eq!(LockKey::new("50% {off}")?.as_str(), "50%25 %7Boff%7D");
+/// assert!(LockKey::new("").is_err());
+/// # Ok::<(), lockcore::KeyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockKey {
+    encoded: Arc<str>,
+    foreign: bool,
+}
+
+impl LockKey {
+    /// A name of one's own.
+    ///
+    /// # Errors
+    /// [`KeyError`] if the name is empty, longer than [`MAX_KEY_BYTES`], or holds a control character.
+    pub fn new(name: impl AsRef<str>) -> Result<Self, KeyError> {
+        let name = name.as_ref();
+        validate(name)?;
+        Ok(Self { encoded: Arc::from(encode(name)), foreign: false })
+    }
+
+    /// A name that somebody else chose, taken as it is: no encoding and no namespace.
+    ///
+    /// For a lock shared with a service on Redisson whose name holds braces or a percent sign. In Redis
+    /// Cluster a name with an unbalanced brace puts the keys of one lock into different slots.
+    /// The caller vouches for the name: it may not come from a request.
+    ///
+    /// # Errors
+    /// As [`LockKey::new`].
+    pub fn foreign(name: impl AsRef<str>) -> Result<Self, KeyError> {
+        let name = name.as_ref();
+        validate(name)?;
+        Ok(Self { encoded: Arc::from(name), foreign: true })
+    }
+
+    /// The key in Redis, without the namespace.
+    pub fn as_str(&self) -> &str {
+        &self.encoded
+    }
+
+    /// The full name of the lock in `namespace`.
+    pub(crate) fn resolve(&self, namespace: Option<&str>) -> LockName {
+        match namespace {
+            Some(namespace) if !self.foreign => {
+                LockName(Arc::from(format!("{namespace}:{}", self.encoded)))
+            }
+            _ => LockName(Arc::clone(&self.encoded)),
+        }
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockKey").field(&self.encoded).finish()
+    }
+}
+
+impl TryFrom<&str> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(name: &str) -> Result<Self, KeyError> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&String> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(name: &String) -> Result<Self, KeyError> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(name: String) -> Result<Self, KeyError> {
+        Self::new(name)
+    }
+}
+
+impl From<&LockKey> for LockKey {
+    fn from(key: &LockKey) -> Self {
+        key.clone()
+    }
+}
+
+/// Why a name cannot name a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The name is empty.
+    Empty,
+    /// The name is longer than [`MAX_KEY_BYTES`].
+    TooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// The name holds a control character.
+    ControlCharacter {
+        /// The position of the first one, in bytes.
+        at: usize,
+    },
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the lock's name is empty: give it at least one character"),
+            Self::TooLong { bytes } => write!(
+                f,
+                "the lock's name has {bytes} bytes: use at most {MAX_KEY_BYTES}, for example a hash of it"
+            ),
+            Self::ControlCharacter { at } => write!(
+                f,
+                "the lock's name has a control character at byte {at}: remove or encode it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl From<Infallible> for KeyError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// The resolved name N of a lock, as it stands in the store: namespace and encoding applied.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockName(Arc<str>);
+
+impl LockName {
+    /// The name itself, which is also the key of the hold.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for LockName {
+    fn from(name: &str) -> Self {
+        Self(Arc::from(name))
+    }
+}
+
+fn validate(name: &str) -> Result<(), KeyError> {
+    if name.is_empty() {
+        return Err(KeyError::Empty);
+    }
+    if name.len() > MAX_KEY_BYTES {
+        return Err(KeyError::TooLong { bytes: name.len() });
+    }
+    match name.char_indices().find(|(_, c)| c.is_control()) {
+        Some((at, _)) => Err(KeyError::ControlCharacter { at }),
+        None => Ok(()),
+    }
+}
+
+/// Percent-encodes braces, and the percent sign itself so that the encoding stays injective.
+fn encode(name: &str) -> Cow<'_, str> {
+    if !name.contains(['{', '}', '%']) {
+        return Cow::Borrowed(name);
+    }
+    let mut encoded = String::with_capacity(name.len() + 8);
+    for c in name.chars() {
+        match c {
+            '{' => encoded.push_str("%7B"),
+            '}' => encoded.push_str("%7D"),
+            '%' => encoded.push_str("%25"),
+            other => encoded.push(other),
+        }
+    }
+    Cow::Owned(encoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_stay_themselves() {
+        for name in ["order:42", "a b", "Größe/7", "日本", "x:y:z"] {
+            assert_eq!(LockKey::new(name).unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn names_that_look_like_an_encoding_do_not_collide_with_what_they_look_like() {
+        let names = ["{", "%7B", "%257B", "}", "%7D", "%", "%25", "{}", "%7B}"];
+        let keys: std::collections::BTreeSet<_> =
+            names.iter().map(|name| LockKey::new(name).unwrap()).collect();
+        assert_eq!(keys.len(), names.len());
+    }
+
+    #[test]
+    fn no_key_of_ours_holds_a_brace() {
+        assert!(!LockKey::new("a}x{b}").unwrap().as_str().contains(['{', '}']));
+    }
+
+    #[test]
+    fn a_name_stays_in_its_namespace_and_a_foreign_one_outside() {
+        let own = LockKey::new("../x").unwrap().resolve(Some("shop"));
+        assert_eq!(own.as_str(), "shop:../x");
+        let foreign = LockKey::foreign("{tag}:x").unwrap().resolve(Some("shop"));
+        assert_eq!(foreign.as_str(), "{tag}:x");
+    }
+
+    #[test]
+    fn bad_names_say_what_is_wrong_with_them() {
+        assert_eq!(LockKey::new(""), Err(KeyError::Empty));
+        assert_eq!(LockKey::new("é".repeat(257)), Err(KeyError::TooLong { bytes: 514 }));
+        assert_eq!(LockKey::new("a\nb"), Err(KeyError::ControlCharacter { at: 1 }));
+        assert!(LockKey::new("x".repeat(512)).is_ok());
+    }
+}

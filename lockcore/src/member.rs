@@ -1,0 +1,196 @@
+//! Who stands in a queue: nodes (one `Locks` handle each) and members (one acquisition attempt each).
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+/// Marks a member as ours, and says which version of the protocol it speaks.
+pub(crate) const MARKER: &str = "~1";
+
+/// The longest label, in bytes.
+pub(crate) const MAX_LABEL_BYTES: usize = 64;
+
+/// One process as a lock sees it: 128 random bits, made anew for every [`Locks`](crate::Locks).
+///
+/// A `fork` or a restored snapshot of a virtual machine copies it; such a process must build a new `Locks`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(Arc<str>);
+
+impl NodeId {
+    /// 128 bits from the operating system's generator, as 22 characters of URL-safe base64.
+    pub(crate) fn random() -> Self {
+        const ALPHABET: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut bits: u128 = rand::random();
+        let mut text = String::with_capacity(22);
+        for _ in 0..22 {
+            text.push(char::from(ALPHABET[(bits & 63) as usize]));
+            bits >>= 6;
+        }
+        Self(Arc::from(text))
+    }
+
+    /// The node's text, as it stands in its members.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for NodeId {
+    fn from(text: &str) -> Self {
+        Self(Arc::from(text))
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeId({})", self.0)
+    }
+}
+
+/// One entry of a queue or the holder of a lock: `~1<node>:<number>:<lease ms>:<label>` if it is
+/// ours, anything else if it is a JVM's.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Member(Arc<str>);
+
+/// What one of our own members says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ours<'a> {
+    /// The text of the node that it belongs to.
+    pub node: &'a str,
+    /// Counts up within the node; never reused.
+    pub number: u64,
+    /// The full lease, ms.
+    pub lease_ms: u64,
+    /// For people, still escaped.
+    pub label: &'a str,
+}
+
+impl Member {
+    /// A new member of ours.
+    pub fn new(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
+        Self(Arc::from(format!("{MARKER}{node}:{number}:{lease_ms}:{}", label.0)))
+    }
+
+    /// The text in list, sorted set and hash.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Takes the member apart if it is one of ours.
+    pub fn ours(&self) -> Option<Ours<'_>> {
+        let mut parts = self.0.strip_prefix(MARKER)?.splitn(4, ':');
+        let node = parts.next()?;
+        let number = parts.next()?.parse().ok()?;
+        let lease_ms = parts.next()?.parse().ok()?;
+        let label = parts.next()?;
+        (node.len() == 22 && lease_ms > 0).then_some(Ours { node, number, lease_ms, label })
+    }
+
+    /// Whether `node` made this member.
+    pub fn is_of(&self, node: &NodeId) -> bool {
+        self.ours().is_some_and(|ours| ours.node == node.as_str())
+    }
+}
+
+impl From<&str> for Member {
+    fn from(text: &str) -> Self {
+        Self(Arc::from(text))
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Member({})", self.0)
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A short text for people that goes with a member: at most 64 bytes, control characters escaped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// Escapes control characters and cuts what is too long: a label is no identity, so nothing depends on it.
+    pub fn new(text: &str) -> Self {
+        let mut label = String::with_capacity(text.len().min(MAX_LABEL_BYTES));
+        for c in text.chars() {
+            let before = label.len();
+            if c.is_control() || c == '%' {
+                let mut utf8 = [0; 4];
+                for byte in c.encode_utf8(&mut utf8).bytes() {
+                    let _ = write!(label, "%{byte:02X}");
+                }
+            } else {
+                label.push(c);
+            }
+            if label.len() > MAX_LABEL_BYTES {
+                label.truncate(before);
+                break;
+            }
+        }
+        Self(Arc::from(label))
+    }
+
+    /// `host:pid`.
+    pub fn of_this_process() -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .ok()
+            .or_else(|| std::env::var("HOSTNAME").ok())
+            .unwrap_or_else(|| "unknown".into());
+        Self::new(&format!("{}:{}", host.trim(), std::process::id()))
+    }
+
+    /// The escaped text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_of_ours_reads_back_what_it_was_made_of() {
+        let node = NodeId::random();
+        let member = Member::new(&node, 7, 30_000, &Label::new("web-1:8080"));
+        let ours = member.ours().unwrap();
+        assert_eq!((ours.node, ours.number, ours.lease_ms), (node.as_str(), 7, 30_000));
+        assert_eq!(ours.label, "web-1:8080");
+        assert!(member.is_of(&node) && !member.is_of(&NodeId::random()));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_foreign() {
+        let jvm = Member::from("5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41");
+        assert_eq!(jvm.ours(), None);
+        for broken in ["~1", "~1short:1:2:x", "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:x"] {
+            assert_eq!(Member::from(broken).ours(), None);
+        }
+    }
+
+    #[test]
+    fn a_label_is_escaped_and_cut_at_a_whole_character() {
+        assert_eq!(Label::new("a\nb%").as_str(), "a%0Ab%25");
+        let long = Label::new(&"é".repeat(40));
+        assert_eq!(long.as_str(), "é".repeat(32));
+        assert_eq!(Label::new(&format!("{}\n", "x".repeat(63))).as_str(), "x".repeat(63));
+    }
+
+    #[test]
+    fn node_ids_do_not_repeat() {
+        let ids: std::collections::HashSet<_> = (0..1000).map(|_| NodeId::random()).collect();
+        assert_eq!(ids.len(), 1000);
+    }
+}

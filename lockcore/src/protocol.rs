@@ -1,0 +1,1 @@
+//! The protocol as one pure function.

@@ -1,0 +1,83 @@
+//! The fencing token: a number that rises with every grant of a lock.
+
+use std::fmt;
+
+/// Proof of *which* hold this is: every grant of a lock has a higher token than all grants before it.
+///
+/// A lease can end while its holder is asleep, so no lock can keep a stale holder from writing. The
+/// resource can: it remembers the highest token it has seen and refuses lower ones.
+///
+/// ```sql
+/// UPDATE seats SET buyer = $1, token = $2 WHERE id = $3 AND token < $2
+/// ```
+///
+/// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. They are
+/// max(previous + 1, the server's time in µs): time alone keeps them rising when the previous one is forgotten.
+/// A token is not a secret and gives no right to release anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u64", into = "u64"))]
+pub struct FencingToken(u64);
+
+/// Numbers from here on are not exact as a double, in Lua as in JSON.
+const LIMIT: u64 = 1 << 53;
+
+impl FencingToken {
+    /// The token as a number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        // Below 2^53 by construction.
+        token.0 as i64
+    }
+}
+
+/// Reads a token back, for example from a database or a header.
+impl TryFrom<u64> for FencingToken {
+    type Error = TokenError;
+
+    fn try_from(value: u64) -> Result<Self, TokenError> {
+        if value < LIMIT { Ok(Self(value)) } else { Err(TokenError) }
+    }
+}
+
+/// The number is not a fencing token: tokens are below 2^53.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenError;
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fencing token is below 2^53")
+    }
+}
+
+impl std::error::Error for TokenError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_exact_as_a_double() {
+        assert!(FencingToken::try_from(LIMIT).is_err());
+        let greatest = FencingToken::try_from(LIMIT - 1).unwrap();
+        assert_eq!(greatest.get() as f64 as u64, greatest.get());
+        assert_eq!(i64::from(greatest), 9_007_199_254_740_991);
+    }
+}
