@@ -20,7 +20,10 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(try_from = "crate::options::text::Text", into = "crate::options::text::Text"))]
+#[cfg_attr(
+    feature = "serde",
+    serde(try_from = "crate::options::text::Text", into = "crate::options::text::Text")
+)]
 pub struct LockOptions {
     pub(crate) lease: Duration,
     pub(crate) renewal: Renewal,
@@ -156,7 +159,10 @@ mod tests {
         let ms = Duration::from_millis;
         let cases = [
             (LockOptions::new().lease(ms(99)), "lease is 99ms: it must be 100 ms to 24 h"),
-            (LockOptions::new().fixed_lease(MAX_LEASE + ms(1)), "lease is 86400.001s: it must be 100 ms to 24 h"),
+            (
+                LockOptions::new().fixed_lease(MAX_LEASE + ms(1)),
+                "lease is 86400.001s: it must be 100 ms to 24 h",
+            ),
             (LockOptions::new().queue_limit(0), "queue_limit is 0: it must be 1 or more"),
             (LockOptions::new().max_hold(ms(5)), "max_hold is 5ms: it must be the lease or more"),
         ];

@@ -1,1 +1,242 @@
-//! The protocol as one pure function.
+//! The protocol of `docs/protocol.md` as one pure function of one lock's state: no I/O, no clock,
+//! no chance. The store in memory runs it, and the tests compare the Lua with it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::member::{Member, NodeId};
+use crate::store::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
+use crate::token::FencingToken;
+
+mod advance;
+mod commands;
+mod deadlines;
+#[cfg(test)]
+mod tests;
+
+pub use deadlines::Deadlines;
+
+/// A waiter's deadline after its enqueue or touch.
+pub const PATIENCE_MS: u64 = 15_000;
+/// What is left of its patience once a waiter's node was found not connected.
+pub const PASSED_OVER_MS: u64 = 5_000;
+/// How long a queue's keys outlive its newest deadline.
+pub const QUEUE_SLACK_MS: u64 = 60_000;
+/// How long a token outlives its own time.
+pub const TOKEN_MEMORY_MS: u64 = 60_000;
+/// How long a tombstone stands.
+pub const TOMBSTONE_MS: u64 = 60_000;
+/// How many passed deadlines an enqueue or touch looks at.
+pub const SWEEP: usize = 16;
+/// The shortest claim, unless the lease is shorter still.
+const MIN_CLAIM_MS: u64 = 2_000;
+
+/// The lease of a hold that was handed over, until its first renewal.
+pub(crate) fn claim_ms(lease_ms: u64) -> u64 {
+    lease_ms.min((lease_ms / 3).max(MIN_CLAIM_MS))
+}
+
+/// All that a server keeps of one lock. An expiry of `None` is a key without a TTL.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct LockState {
+    /// Who holds the lock.
+    pub hold: Option<Hold>,
+    /// The waiting members, the next one first.
+    pub queue: VecDeque<Member>,
+    /// The waiting members' deadlines.
+    pub deadlines: Deadlines,
+    /// When queue and deadlines expire.
+    pub queue_expires_ms: Option<u64>,
+    /// The last token.
+    pub token: Option<LastToken>,
+    /// Tombstones, and when they expire.
+    pub gone: BTreeMap<Member, u64>,
+}
+
+/// A hold.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// Whose.
+    pub member: Member,
+    /// When its lease ends.
+    pub expires_ms: Option<u64>,
+}
+
+/// The last token that was given out.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct LastToken {
+    /// The token.
+    pub value: FencingToken,
+    /// When it is forgotten.
+    pub expires_ms: Option<u64>,
+}
+
+/// What a command says without being asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// To a node: its member was granted the lock.
+    Grant {
+        /// Whose channel.
+        node: NodeId,
+        /// Who holds now.
+        member: Member,
+        /// The token of the hold.
+        token: FencingToken,
+        /// Milliseconds of its claim.
+        left_ms: u64,
+    },
+    /// To a node: its member was forced off.
+    Revoked {
+        /// Whose channel.
+        node: NodeId,
+        /// Who held.
+        member: Member,
+    },
+    /// To a foreign waiter: try again.
+    Poke {
+        /// Who.
+        member: Member,
+    },
+}
+
+/// The circumstances of one command, and the messages it causes.
+pub struct Call<'a> {
+    /// Who calls.
+    pub node: &'a NodeId,
+    /// Whether a message to the node with this text would be received.
+    pub connected: &'a dyn Fn(&str) -> bool,
+    /// The server's time, µs since the epoch.
+    pub now_us: u64,
+    /// What was published, in order.
+    pub messages: Vec<Message>,
+}
+
+impl<'a> Call<'a> {
+    /// A call of `node` at `now_us`.
+    pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
+        Self { node, connected, now_us, messages: Vec::new() }
+    }
+
+    /// The server's time, ms since the epoch.
+    pub fn now_ms(&self) -> u64 {
+        self.now_us / 1_000
+    }
+}
+
+impl std::fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("node", self.node)
+            .field("now_us", &self.now_us)
+            .field("messages", &self.messages)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One command, for those who treat all alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Takes the lock or queues for it.
+    Acquire {
+        /// Who.
+        member: Member,
+        /// Whether it may queue.
+        mode: Mode,
+        /// Most live waiters.
+        queue_limit: u32,
+    },
+    /// Gives a hold back.
+    Release {
+        /// Whose.
+        member: Member,
+    },
+    /// Extends a hold to the full lease.
+    Renew {
+        /// Whose.
+        member: Member,
+    },
+    /// Keeps waiters alive.
+    Touch {
+        /// Which.
+        members: Vec<Member>,
+    },
+    /// Takes members out.
+    Leave {
+        /// Which.
+        leaving: Vec<Leaving>,
+    },
+    /// Drops the hold, whoever has it.
+    ForceRelease,
+    /// Looks.
+    Inspect,
+}
+
+/// The answer to a [`Command`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To an acquire.
+    Acquired(Reply<Acquired>),
+    /// To a release or a force release.
+    Released(Reply<Released>),
+    /// To a renew.
+    Renewed(Reply<Renewed>),
+    /// To a touch.
+    Touched(Reply<Touched>),
+    /// To a leave.
+    Left(Reply<Vec<Left>>),
+    /// To an inspect.
+    Inspected(Inspection),
+}
+
+/// Runs one command of `node` at `now_us`; `connected` tells whether a node would receive a message.
+pub fn step(
+    state: &mut LockState,
+    connected: &dyn Fn(&str) -> bool,
+    node: &NodeId,
+    command: &Command,
+    now_us: u64,
+) -> (Answer, Vec<Message>) {
+    let mut call = Call::new(node, connected, now_us);
+    let answer = match command {
+        Command::Acquire { member, mode, queue_limit } => {
+            Answer::Acquired(state.acquire(&mut call, member, *mode, *queue_limit))
+        }
+        Command::Release { member } => Answer::Released(state.release(&mut call, member)),
+        Command::Renew { member } => Answer::Renewed(state.renew(&mut call, member)),
+        Command::Touch { members } => Answer::Touched(state.touch(&mut call, members)),
+        Command::Leave { leaving } => Answer::Left(state.leave(&mut call, leaving)),
+        Command::ForceRelease => Answer::Released(state.force_release(&mut call)),
+        Command::Inspect => Answer::Inspected(state.inspect(now_us)),
+    };
+    (answer, call.messages)
+}
+
+impl LockState {
+    /// Whether nothing is left to remember.
+    pub fn is_empty(&self) -> bool {
+        self.hold.is_none()
+            && self.token.is_none()
+            && self.queue.is_empty()
+            && self.deadlines.is_empty()
+            && self.gone.is_empty()
+    }
+
+    /// Forgets what has expired, as Redis does before a command looks at a key.
+    pub fn expire(&mut self, now_ms: u64) {
+        let has_ended = |expiry: Option<u64>| expiry.is_some_and(|at_ms| at_ms <= now_ms);
+        self.hold.take_if(|hold| has_ended(hold.expires_ms));
+        self.token.take_if(|token| has_ended(token.expires_ms));
+        self.gone.retain(|_, at_ms| !has_ended(Some(*at_ms)));
+        if has_ended(self.queue_expires_ms) {
+            self.queue.clear();
+            self.deadlines.clear();
+        }
+        self.settle();
+    }
+
+    /// Keys that are empty do not exist, and have no expiry.
+    fn settle(&mut self) {
+        if self.queue.is_empty() && self.deadlines.is_empty() {
+            self.queue_expires_ms = None;
+        }
+    }
+}

@@ -1,1 +1,208 @@
-//! The store on Redis.
+//! The store on Redis: scripts over one shared connection, grants over one subscription.
+
+mod connector;
+mod failure;
+mod keys;
+mod link;
+mod preflight;
+mod reply;
+mod scripts;
+mod subscription;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use connector::Connector;
+
+use crate::error::{LockError, StoreError};
+use crate::key::LockName;
+use crate::member::{Member, NodeId};
+use crate::store::{
+    Acquired, Inspection, Leaving, Left, Link, Listener, Mode, Released, Renewed, Reply, Store,
+    StoreFuture, Touched,
+};
+use keys::{Key, Tombstone};
+use link::CommandLink;
+use scripts::Script;
+use subscription::Subscription;
+
+/// What a store on Redis needs to know.
+pub(crate) struct RedisSettings {
+    pub(crate) connector: Connector,
+    pub(crate) node: NodeId,
+    /// First part of the grants channels.
+    pub(crate) prefix: Arc<str>,
+    /// A name in the namespace of this node that nobody else uses, for checking rights.
+    pub(crate) probe: LockName,
+    pub(crate) request_timeout: Duration,
+}
+
+/// One node's view of a Redis server.
+pub(crate) struct RedisStore {
+    node: NodeId,
+    prefix: Arc<str>,
+    link: CommandLink,
+    subscription: Subscription,
+    closed: CancellationToken,
+}
+
+impl RedisStore {
+    /// Both connections stand, the subscription is confirmed and the rights are there when this returns.
+    pub(crate) async fn connect(
+        settings: RedisSettings,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Self, LockError> {
+        let RedisSettings { connector, node, prefix, probe, request_timeout } = settings;
+        let closed = CancellationToken::new();
+        // Ends the tasks of a store that is not finished, too.
+        let guard = closed.clone().drop_guard();
+        let connector = Arc::new(connector);
+        let link =
+            CommandLink::connect(Arc::clone(&connector), request_timeout, closed.clone()).await?;
+        let channel = keys::grants_channel(&prefix, &node);
+        preflight::check(&link, &prefix, &node, &probe).await?;
+        let subscription = Subscription::connect(
+            connector,
+            channel,
+            request_timeout,
+            listener,
+            link.suspicion(),
+            closed.clone(),
+        )
+        .await?;
+        guard.disarm();
+        Ok(Self { node, prefix, link, subscription, closed })
+    }
+
+    /// `script` with the keys of `lock`, then what every script knows of the caller.
+    fn command(&self, script: &Script, lock: &LockName) -> Cmd {
+        self.command_with(script, lock, &[])
+    }
+
+    fn command_with(&self, script: &Script, lock: &LockName, tombstones: &[&Member]) -> Cmd {
+        let mut command = script.command(4 + tombstones.len());
+        command.arg(lock.as_str());
+        command.arg(Key::queue(lock)).arg(Key::deadlines(lock)).arg(Key::token(lock));
+        for member in tombstones {
+            command.arg(Tombstone { lock, member });
+        }
+        command.arg(self.node.as_str()).arg(&*self.prefix);
+        command
+    }
+
+    /// Runs a command and reads its answer.
+    fn run<T: Send + 'static>(
+        &self,
+        script: &'static Script,
+        command: Cmd,
+        read: fn(redis::Value) -> Result<T, StoreError>,
+    ) -> StoreFuture<T> {
+        let link = self.link.clone();
+        StoreFuture::pending(async move { read(link.run_script(script, command).await?) })
+    }
+}
+
+impl Store for RedisStore {
+    fn acquire(
+        &self,
+        lock: &LockName,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> StoreFuture<Reply<Acquired>> {
+        let script = scripts::acquire();
+        let mut command = self.command_with(script, lock, &[member]);
+        let lease_ms = member.ours().map_or(0, |ours| ours.lease_ms);
+        let mode = match mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        };
+        command.arg(member.as_str()).arg(lease_ms).arg(mode).arg(queue_limit);
+        self.run(script, command, reply::acquired)
+    }
+
+    fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {
+        let script = scripts::release();
+        let mut command = self.command(script, lock);
+        command.arg(member.as_str());
+        self.run(script, command, reply::released)
+    }
+
+    fn renew(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Renewed>> {
+        let script = scripts::renew();
+        let mut command = self.command(script, lock);
+        command.arg(member.as_str()).arg(member.ours().map_or(0, |ours| ours.lease_ms));
+        self.run(script, command, reply::renewed)
+    }
+
+    fn touch(&self, lock: &LockName, members: Vec<Member>) -> StoreFuture<Reply<Touched>> {
+        let script = scripts::touch();
+        let mut command = self.command(script, lock);
+        for member in &members {
+            command.arg(member.as_str());
+        }
+        self.run(script, command, reply::touched)
+    }
+
+    fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
+        let script = scripts::leave();
+        let tombstones: Vec<_> = leaving
+            .iter()
+            .filter(|leaving| leaving.ambiguous)
+            .map(|leaving| &leaving.member)
+            .collect();
+        let mut command = self.command_with(script, lock, &tombstones);
+        for Leaving { member, ambiguous } in &leaving {
+            command.arg(member.as_str()).arg(u8::from(*ambiguous));
+        }
+        self.run(script, command, reply::left)
+    }
+
+    fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>> {
+        let script = scripts::force_release();
+        self.run(script, self.command(script, lock), reply::released)
+    }
+
+    fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
+        let script = scripts::inspect();
+        self.run(script, self.command(script, lock), reply::inspection)
+    }
+
+    fn ping(&self) -> StoreFuture<()> {
+        let link = self.link.clone();
+        StoreFuture::pending(async move { link.run(redis::cmd("PING")).await.map(drop) })
+    }
+
+    fn commands(&self) -> watch::Receiver<Link> {
+        self.link.state()
+    }
+
+    fn subscription(&self) -> watch::Receiver<Link> {
+        self.subscription.state()
+    }
+
+    fn reopen_subscription(&self) {
+        self.subscription.reopen();
+    }
+
+    fn close(&self) {
+        self.closed.cancel();
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("node", &self.node).finish_non_exhaustive()
+    }
+}

@@ -16,7 +16,13 @@ use crate::token::FencingToken;
 /// One node's view of a store. Each command is one atomic step on the server.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Takes the lock, or in [`Mode::Wait`] queues for it.
-    fn acquire(&self, lock: &LockName, member: &Member, mode: Mode, queue_limit: u32) -> StoreFuture<Reply<Acquired>>;
+    fn acquire(
+        &self,
+        lock: &LockName,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> StoreFuture<Reply<Acquired>>;
 
     /// Gives a hold back.
     fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>>;
@@ -84,6 +90,8 @@ pub struct Reply<T> {
     pub foreign: bool,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
+    /// Waiting members that the hand-over passed over: their nodes are not connected.
+    pub passed_over: u64,
 }
 
 /// A hold, as the server tells its node.

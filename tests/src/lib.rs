@@ -1,1 +1,46 @@
-//! Harness of the whole-system tests.
+//! Harness of the whole-system tests: a real `redis-server` per suite, and the faults to put around it.
+//!
+//! The harness panics with a sentence that says what went wrong; it never skips. Nothing in it
+//! waits for a fixed time and hopes: every wait is for a condition, and every wait is bounded.
+//!
+//! ```no_run
+//! # async fn example() {
+//! use lock_tests::{Connections, Monitor, Proxy, Raw, RedisServer};
+//!
+//! let server = RedisServer::start();
+//! let proxy = Proxy::start(server.address()); // give `proxy.url()` to the code under test
+//! let monitor = Monitor::start(server.address());
+//! let mut redis = Raw::connect(&server.url()).await; // for assertions, past the proxy
+//!
+//! proxy.cut(Connections::Subscriptions).await;
+//! assert_eq!(redis.keys("*").await, Vec::<String>::new());
+//! let commands = monitor.stop();
+//! # }
+//! ```
+
+pub mod signal;
+
+mod commandstats;
+mod eventually;
+mod leash;
+mod monitor;
+mod monitor_line;
+mod options;
+mod port;
+mod process;
+mod proxy;
+mod raw;
+mod resp;
+mod server;
+mod wire;
+
+pub use commandstats::{CommandStat, CommandStats};
+pub use eventually::{eventually, eventually_some};
+pub use leash::Leash;
+pub use monitor::Monitor;
+pub use monitor_line::{MonitorLine, Source};
+pub use options::RedisOptions;
+pub use port::Port;
+pub use proxy::{Connections, Fault, Flow, Proxy, Request};
+pub use raw::Raw;
+pub use server::RedisServer;

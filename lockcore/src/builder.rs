@@ -1,0 +1,222 @@
+//! How a `Locks` is made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::engine::{Engine, Inbox, Settings};
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::locks::Locks;
+use crate::member::{Label, NodeId};
+use crate::memory::MemoryStore;
+use crate::options::{ConfigError, LockOptions};
+use crate::redis::{Connector, RedisSettings, RedisStore};
+use crate::store::Store;
+
+/// Makes a [`Locks`] with other settings than the defaults.
+///
+/// ```
+/// # async fn example() -> Result<(), lockcore::LockError> {
+/// # use std::time::Duration;
+/// use lockcore::{LockOptions, Locks};
+///
+/// let locks = Locks::builder()
+///     .namespace("shop")
+///     .label("checkout-7")
+///     .defaults(LockOptions::new().lease(Duration::from_secs(10)))
+///     .in_memory();
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "call connect() or another of the finishing methods"]
+pub struct LocksBuilder {
+    namespace: Option<Arc<str>>,
+    channel_prefix: Arc<str>,
+    label: Option<Label>,
+    defaults: LockOptions,
+    confirm_grants: bool,
+    redact_names: bool,
+    request_timeout: Duration,
+}
+
+impl LocksBuilder {
+    pub(crate) fn new() -> Self {
+        Self {
+            namespace: None,
+            channel_prefix: Arc::from("lockcore"),
+            label: None,
+            defaults: LockOptions::new(),
+            confirm_grants: false,
+            redact_names: false,
+            request_timeout: Duration::from_secs(2),
+        }
+    }
+
+    /// Puts `namespace:` before every lock's name, so that no name from a request can touch a key
+    /// outside it. Not empty, without colon, braces, percent sign or control characters.
+    pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
+        self.namespace = Some(Arc::from(namespace.as_ref()));
+        self
+    }
+
+    /// The first part of the channels on which grants arrive, `lockcore` by default. All who share a
+    /// lock must have the same. For servers where each tenant may use only its own channels.
+    pub fn channel_prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        self.channel_prefix = Arc::from(prefix.as_ref());
+        self
+    }
+
+    /// What people see of this process when they look at a queue: at most 64 bytes, the rest is cut.
+    /// `host:pid` by default.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.label = Some(Label::new(label.as_ref()));
+        self
+    }
+
+    /// The options of acquisitions that do not say otherwise.
+    pub fn defaults(mut self, defaults: LockOptions) -> Self {
+        self.defaults = defaults;
+        self
+    }
+
+    /// Renews every grant that arrives as a message before handing it out: one round trip more per
+    /// hand-over. For servers where others could publish to the grants channels.
+    pub fn confirm_grants(mut self, confirm: bool) -> Self {
+        self.confirm_grants = confirm;
+        self
+    }
+
+    /// Keeps the names of locks out of the logs.
+    pub fn redact_names(mut self, redact: bool) -> Self {
+        self.redact_names = redact;
+        self
+    }
+
+    /// How long one request to the server may take before its connection is given up; 2 s by default,
+    /// 50 ms to a minute. Well below a third of the shortest lease, or one slow answer costs the hold.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// See [`Locks::connect`].
+    ///
+    /// # Errors
+    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
+        let connector = Connector::from_url(url.as_ref(), self.request_timeout)?;
+        self.on_redis(connector).await
+    }
+
+    /// See [`Locks::from_config`].
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn from_config(self, config: deadpool_redis::Config) -> Result<Locks, LockError> {
+        let connector = Connector::from_config(config, self.request_timeout)?;
+        self.on_redis(connector).await
+    }
+
+    /// See [`Locks::from_pool`].
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn from_pool(
+        self,
+        pool: deadpool_redis::Pool,
+        url: impl AsRef<str>,
+    ) -> Result<Locks, LockError> {
+        let connector = Connector::from_pool(pool, url.as_ref(), self.request_timeout)?;
+        self.on_redis(connector).await
+    }
+
+    /// See [`Locks::in_memory`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, and if an option is out of its range.
+    pub fn in_memory(self) -> Locks {
+        self.on_memory(&MemoryStore::new()).expect("options within their ranges")
+    }
+
+    /// One more node on a store in memory, as another process would be on a server: for tests of
+    /// what several processes do.
+    ///
+    /// # Errors
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn on_memory(self, store: &MemoryStore) -> Result<Locks, LockError> {
+        self.check()?;
+        let node = NodeId::random();
+        let inbox = Inbox::default();
+        let store = store.connect(node.clone(), Arc::new(inbox.clone()));
+        Ok(self.build(store, node, &inbox))
+    }
+
+    async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
+        self.check()?;
+        let node = NodeId::random();
+        let inbox = Inbox::default();
+        let settings = RedisSettings {
+            connector,
+            node: node.clone(),
+            prefix: Arc::clone(&self.channel_prefix),
+            probe: LockKey::new(format!("lockcore-preflight-{node}"))?
+                .resolve(self.namespace.as_deref()),
+            request_timeout: self.request_timeout,
+        };
+        let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
+        Ok(self.build(Arc::new(store), node, &inbox))
+    }
+
+    fn build(self, store: Arc<dyn Store>, node: NodeId, inbox: &Inbox) -> Locks {
+        let settings = Settings {
+            namespace: self.namespace,
+            label: self.label.unwrap_or_else(Label::of_this_process),
+            defaults: self.defaults,
+            confirm_grants: self.confirm_grants,
+            redact_names: self.redact_names,
+            request_timeout: self.request_timeout,
+        };
+        Locks { engine: Engine::start(store, node, settings, Handle::current(), inbox) }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.defaults.check()?;
+        if let Some(namespace) = &self.namespace {
+            check_prefix("namespace", namespace)?;
+        }
+        check_prefix("channel_prefix", &self.channel_prefix)?;
+        if self.request_timeout < Duration::from_millis(50)
+            || self.request_timeout > Duration::from_secs(60)
+        {
+            let value = format!("{:?}", self.request_timeout);
+            return Err(ConfigError::new("request_timeout", value, "50 ms to 60 s"));
+        }
+        Ok(())
+    }
+}
+
+/// A part of a key or channel that only the developer chooses, with a colon after it.
+fn check_prefix(option: &'static str, value: &str) -> Result<(), ConfigError> {
+    let is_bad = |c: char| c.is_control() || matches!(c, ':' | '{' | '}' | '%');
+    if value.is_empty() || value.len() > 64 || value.contains(is_bad) {
+        let range = "1 to 64 bytes without colon, brace, percent sign or control character";
+        return Err(ConfigError::new(option, format!("{value:?}"), range));
+    }
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! The guard: proof of a hold, which is given back when the last guard of it goes.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::hold::Hold;
+use crate::member::Member;
+use crate::observe;
+use crate::reaper::Job;
+use crate::store::{Leaving, Left, Released, Reply, StoreFuture};
+use crate::token::FencingToken;
+
+/// A held lock. Dropping it gives the lock back in the background; [`release`](Self::release) does
+/// the same and says whether the hold lasted until then.
+///
+/// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) says no, the server has not given
+/// the lock to anybody else. It cannot stop work that goes on after the loss: for that, give the
+/// [fencing token](Self::fencing_token) to whatever you write to.
+#[must_use = "a guard that is dropped gives the lock back at once"]
+pub struct LockGuard {
+    /// Taken only by what consumes the guard.
+    hold: Option<Arc<Hold>>,
+}
+
+/// What a guard knows of its hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HoldState {
+    /// Held, and the server can be reached.
+    Held,
+    /// Still held for certain, but the server cannot be reached: unless it comes back before the
+    /// [deadline](LockGuard::deadline), the hold is lost then.
+    Uncertain,
+    /// No longer held for certain.
+    Lost,
+}
+
+impl LockGuard {
+    pub(crate) fn new(hold: Arc<Hold>) -> Self {
+        Self { hold: Some(hold) }
+    }
+
+    fn hold(&self) -> &Arc<Hold> {
+        self.hold.as_ref().expect("a guard has its hold until it is consumed")
+    }
+
+    /// The number that proves this hold to the resource it protects; higher than that of every earlier hold.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold().token
+    }
+
+    /// The name of the lock as it stands in the store.
+    pub fn key(&self) -> &str {
+        self.hold().lock.as_str()
+    }
+
+    /// Whether the hold can no longer be relied on: its deadline has passed without a renewal, the
+    /// server did not know it any more, or it was forced off. Once true, it stays true.
+    pub fn is_lost(&self) -> bool {
+        self.hold().is_lost()
+    }
+
+    /// Held, uncertain or lost.
+    pub fn state(&self) -> HoldState {
+        if self.is_lost() {
+            HoldState::Lost
+        } else if self.hold().engine.store.commands().borrow().is_up() {
+            HoldState::Held
+        } else {
+            HoldState::Uncertain
+        }
+    }
+
+    /// Completes when the hold is lost, shortly before the deadline passes. Never, if it is given back first.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at will.
+    pub async fn lost(&self) {
+        self.hold().lost().cancelled().await;
+    }
+
+    /// Cancelled when the hold is lost: pass it to what must stop then.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.hold().lost().child_token()
+    }
+
+    /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it forward.
+    /// Earlier than the server's own end of the lease, by 1 % of it or 5 ms.
+    pub fn deadline(&self) -> Instant {
+        self.hold().deadline()
+    }
+
+    /// Another guard on the same hold; the lock is given back with the last one.
+    ///
+    /// Re-entrancy is explicit: another `lock` of the same key waits behind this hold like anybody else.
+    ///
+    /// # Errors
+    /// [`LockErrorKind::Lost`] if the hold is lost.
+    pub fn reenter(&self) -> Result<LockGuard, LockError> {
+        self.hold().join()?;
+        Ok(Self::new(Arc::clone(self.hold())))
+    }
+
+    /// How many guards share this hold.
+    pub fn hold_count(&self) -> usize {
+        self.hold().guards()
+    }
+
+    /// Takes the hold out, so that the drop finds nothing to do.
+    fn into_hold(mut self) -> Arc<Hold> {
+        self.hold.take().expect("a guard has its hold until it is consumed")
+    }
+
+    /// Gives the lock back, and hands it to the next in the queue in the same step. With other guards
+    /// on the same hold it only gives up this one.
+    ///
+    /// # Errors
+    /// [`LockErrorKind::Lost`] if the hold had ended before: what was done under it may have
+    /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not answer; the
+    /// release goes on in the background, and at the latest the lease ends.
+    ///
+    /// # Cancel safety
+    /// The lock is given back even if the future is dropped.
+    pub fn release(self) -> Release {
+        let hold = self.into_hold();
+        if !hold.part() {
+            return Release(Progress::Done(Some(Ok(()))));
+        }
+        let engine = Arc::clone(&hold.engine);
+        engine.end(&hold);
+        engine.release(hold)
+    }
+
+    /// Gives up the guard and keeps the lock: nothing renews it any more and nothing gives it back,
+    /// so it stays taken until its lease ends. For "not again within the next ten seconds", and for
+    /// work that outlives this process.
+    ///
+    /// Returns until when the lock stays taken for certain. Other guards on the same hold are told that it is lost.
+    pub fn leak(self) -> Instant {
+        let hold = self.into_hold();
+        let deadline = hold.deadline();
+        hold.part();
+        hold.engine.end(&hold);
+        hold.lose();
+        deadline
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        let Some(hold) = self.hold.take() else { return };
+        if hold.part() {
+            hold.engine.end(&hold);
+            hold.engine.give_back(&hold);
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("fencing_token", &self.hold().token)
+            .field("state", &self.state())
+            .field("hold_count", &self.hold_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of [`LockGuard::release`]. The release runs on whether or not this is polled.
+#[must_use = "the release goes on, but only this future tells whether the hold lasted"]
+#[derive(Debug)]
+pub struct Release(Progress);
+
+#[derive(Debug)]
+enum Progress {
+    Done(Option<Result<(), LockError>>),
+    Running(JoinHandle<Result<(), LockError>>),
+}
+
+impl Future for Release {
+    type Output = Result<(), LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Progress::Done(outcome) => {
+                Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
+            }
+            Progress::Running(task) => Pin::new(task).poll(cx).map(|joined| {
+                joined.unwrap_or_else(|_| Err(LockError::new(LockErrorKind::Closed)))
+            }),
+        }
+    }
+}
+
+impl Engine {
+    /// The hold is no longer renewed.
+    fn end(&self, hold: &Hold) {
+        self.holds().remove(hold.number);
+        self.hold_ended.notify_waiters();
+        observe::ended(self, hold);
+    }
+
+    /// In the background, until the server knows.
+    pub(crate) fn give_back(&self, hold: &Hold) {
+        self.reaper.send(Job::leave(hold.lock.clone(), hold.member.clone(), hold.ambiguous));
+    }
+
+    fn release(self: &Arc<Self>, hold: Arc<Hold>) -> Release {
+        if hold.ambiguous {
+            let leaving = Leaving { member: hold.member.clone(), ambiguous: true };
+            let leave = self.store.leave(&hold.lock, vec![leaving]);
+            return self.finish_release(hold, leave, |left| left.first() == Some(&Left::Left));
+        }
+        let release = self.store.release(&hold.lock, &hold.member);
+        self.finish_release(hold, release, |released| *released == Released::Released)
+    }
+
+    fn finish_release<T: Send + 'static>(
+        self: &Arc<Self>,
+        hold: Arc<Hold>,
+        answer: StoreFuture<Reply<T>>,
+        was_held: impl FnOnce(&T) -> bool + Send + 'static,
+    ) -> Release {
+        let sent = Instant::now();
+        match answer {
+            StoreFuture::Ready(answer) => {
+                let outcome = answer.map(|answer| self.released(&hold, sent, answer, was_held));
+                Release(Progress::Done(outcome))
+            }
+            answer => {
+                let engine = Arc::clone(self);
+                let task = self.runtime.spawn(async move {
+                    let answer = answer.await;
+                    engine.released(&hold, sent, answer, was_held)
+                });
+                Release(Progress::Running(task))
+            }
+        }
+    }
+
+    fn released<T>(
+        self: &Arc<Self>,
+        hold: &Hold,
+        sent: Instant,
+        answer: Result<Reply<T>, StoreError>,
+        was_held: impl FnOnce(&T) -> bool,
+    ) -> Result<(), LockError> {
+        let was_lost = hold.lost().is_cancelled();
+        match answer {
+            Ok(reply) => {
+                self.absorb(&hold.lock, sent, &reply);
+                if was_lost || !was_held(&reply.outcome) {
+                    hold.lose();
+                    return Err(LockError::new(LockErrorKind::Lost));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.give_back(hold);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Somebody forced a hold of ours off.
+    pub(crate) fn revoked(&self, member: &Member) {
+        let Some(number) = member.ours().map(|ours| ours.number) else { return };
+        let hold = self.holds().get(number);
+        if let Some(hold) = hold.filter(|hold| hold.member == *member) {
+            self.lost(&hold, "it was forced off");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! One hold of a lock: what the guards of it share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::Engine;
+use crate::error::{LockError, LockErrorKind};
+use crate::key::LockName;
+use crate::member::Member;
+use crate::options::{LockOptions, Renewal};
+use crate::token::FencingToken;
+
+/// A lease that the server gave, and what this node knows of its end.
+pub(crate) struct Hold {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) lock: LockName,
+    pub(crate) member: Member,
+    pub(crate) number: u64,
+    pub(crate) token: FencingToken,
+    pub(crate) options: LockOptions,
+    /// A copy of the acquire may still be on its way, so giving back must leave a tombstone.
+    pub(crate) ambiguous: bool,
+    pub(crate) since: Instant,
+    /// Guards that share the hold.
+    guards: AtomicUsize,
+    lost: CancellationToken,
+    lease: Mutex<Lease>,
+}
+
+/// What moves during a hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lease {
+    /// Until when the hold is certain: earlier than the server's own end of it.
+    pub(crate) deadline: Instant,
+    /// When to renew it next, if at all.
+    pub(crate) renew_at: Option<Instant>,
+}
+
+/// What a grant says of a hold.
+pub(crate) struct Terms {
+    pub(crate) lock: LockName,
+    pub(crate) member: Member,
+    pub(crate) number: u64,
+    pub(crate) token: FencingToken,
+    pub(crate) options: LockOptions,
+    pub(crate) ambiguous: bool,
+    /// The instant from which `left` counts.
+    pub(crate) anchor: Instant,
+    pub(crate) left: Duration,
+}
+
+/// The deadline is this much earlier than the lease's end: for clocks that tick at different rates.
+fn margin(left: Duration) -> Duration {
+    (left / 100).max(Duration::from_millis(5))
+}
+
+/// Until when a lease of `left` is certain, counted from `anchor`.
+pub(crate) fn deadline(anchor: Instant, left: Duration) -> Instant {
+    anchor + left.saturating_sub(margin(left))
+}
+
+impl Hold {
+    pub(crate) fn new(engine: &Arc<Engine>, terms: Terms) -> Self {
+        let now = Instant::now();
+        let deadline = deadline(terms.anchor, terms.left);
+        let hold = Self {
+            engine: Arc::clone(engine),
+            lock: terms.lock,
+            member: terms.member,
+            number: terms.number,
+            token: terms.token,
+            options: terms.options,
+            ambiguous: terms.ambiguous,
+            since: now,
+            guards: AtomicUsize::new(1),
+            lost: CancellationToken::new(),
+            lease: Mutex::new(Lease { deadline, renew_at: None }),
+        };
+        let is_full = terms.left >= terms.options.lease - terms.options.lease / 10;
+        let renew_at = match terms.options.renewal {
+            Renewal::Watchdog if is_full => Some(now + terms.options.lease / 3),
+            Renewal::Watchdog => Some(now + deadline.saturating_duration_since(now) / 2),
+            // Handed over with a claim: one renewal turns it into what was asked for.
+            Renewal::Fixed if !is_full => Some(now),
+            Renewal::Fixed => None,
+        };
+        hold.lease().renew_at = renew_at;
+        hold
+    }
+
+    pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until when the hold is certain.
+    pub(crate) fn deadline(&self) -> Instant {
+        let lease = self.lease().deadline;
+        match self.last_instant() {
+            Some(last) => lease.min(last),
+            None => lease,
+        }
+    }
+
+    /// The end of the longest hold that was allowed.
+    pub(crate) fn last_instant(&self) -> Option<Instant> {
+        self.options.max_hold.map(|max_hold| self.since + max_hold)
+    }
+
+    /// Whether the hold is over, told or not: true from the deadline on, even if no task got to run.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled() || Instant::now() >= self.deadline()
+    }
+
+    /// Tells every guard. Returns whether this call was the first.
+    pub(crate) fn lose(&self) -> bool {
+        let first = !self.lost.is_cancelled();
+        self.lost.cancel();
+        first
+    }
+
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        &self.lost
+    }
+
+    /// One more guard on the same hold.
+    pub(crate) fn join(&self) -> Result<(), LockError> {
+        if self.is_lost() {
+            return Err(LockError::new(LockErrorKind::Lost));
+        }
+        self.guards.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// One guard less. Returns whether it was the last.
+    pub(crate) fn part(&self) -> bool {
+        self.guards.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn guards(&self) -> usize {
+        self.guards.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold")
+            .field("number", &self.number)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

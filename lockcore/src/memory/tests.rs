@@ -1,0 +1,1 @@
+//! The store in memory: clock, messages, nodes, forgetting.

@@ -1,0 +1,205 @@
+//! Granting, the walk along the queue, and the upkeep of list and sorted set.
+
+use super::{
+    Call, Hold, LastToken, LockState, Message, PASSED_OVER_MS, PATIENCE_MS, QUEUE_SLACK_MS, SWEEP,
+    TOKEN_MEMORY_MS, claim_ms,
+};
+use crate::member::{Member, NodeId};
+use crate::store::{Grant, Reply};
+use crate::token::FencingToken;
+
+/// What came of handing over a free lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Advanced {
+    /// This member has it now.
+    Granted(Member),
+    /// A foreign member is next.
+    Stopped,
+    /// Nobody could take it.
+    Nobody,
+}
+
+impl LockState {
+    /// Hands a free lock to the first who can take it.
+    pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
+        let mut not_connected: Vec<String> = Vec::new();
+        let mut at = 0;
+        while let Some(member) = self.queue.get(at).cloned() {
+            if self.deadlines.get(&member).is_none_or(|ms| ms <= call.now_ms()) {
+                self.drop_waiting_at(at);
+                continue;
+            }
+            let Some(ours) = member.ours() else {
+                call.messages.push(Message::Poke { member });
+                return Advanced::Stopped;
+            };
+            let is_callers = ours.node == call.node.as_str();
+            if !is_callers && not_connected.iter().any(|node| node == ours.node) {
+                self.pass_over(&member, call.now_ms());
+                at += 1;
+                continue;
+            }
+            if !is_callers && !(call.connected)(ours.node) {
+                not_connected.push(ours.node.to_owned());
+                self.pass_over(&member, call.now_ms());
+                at += 1;
+                continue;
+            }
+            let left_ms = claim_ms(ours.lease_ms);
+            self.drop_waiting_at(at);
+            let token = self.grant(&member, left_ms, call.now_us);
+            if !is_callers {
+                let (node, member) = (NodeId::from(ours.node), member.clone());
+                call.messages.push(Message::Grant { node, member, token, left_ms });
+            }
+            return Advanced::Granted(member);
+        }
+        self.drop_apart();
+        Advanced::Nobody
+    }
+
+    /// As [`advance`](Self::advance), for commands that only care whether it stopped.
+    pub(super) fn advance_if_free(&mut self, call: &mut Call<'_>) -> bool {
+        self.hold.is_none() && self.advance(call) == Advanced::Stopped
+    }
+
+    /// Gives the lock to `member` for `ms`, with a new token.
+    pub(super) fn grant(&mut self, member: &Member, ms: u64, now_us: u64) -> FencingToken {
+        let expires_ms = now_us / 1_000 + ms;
+        self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
+        self.issue_token(expires_ms, now_us)
+    }
+
+    /// A token above all before it, remembered at least until `hold_ends_ms`.
+    fn issue_token(&mut self, hold_ends_ms: u64, now_us: u64) -> FencingToken {
+        let previous = self.token.as_ref().map_or(0, |token| token.value.get());
+        // The last number below 2^53 is 250 years away; one that cannot be followed counts as none.
+        let value = FencingToken::try_from(now_us.max(previous + 1))
+            .or_else(|_| FencingToken::try_from(now_us))
+            .expect("the time in microseconds is below 2^53");
+        let expires_ms = Some(token_expiry(value, hold_ends_ms));
+        self.token = Some(LastToken { value, expires_ms });
+        value
+    }
+
+    /// Makes the token key outlast a hold that was extended.
+    pub(super) fn keep_token(&mut self, hold_ends_ms: u64) {
+        if let Some(token) = &mut self.token {
+            token.expires_ms = Some(token_expiry(token.value, hold_ends_ms));
+        }
+    }
+
+    /// Gives a hold that has no end the lease of `member`.
+    pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
+        let Some(hold) = &mut self.hold else { return };
+        if let (None, Some(ours)) = (hold.expires_ms, member.ours()) {
+            hold.expires_ms = Some(now_ms + ours.lease_ms);
+        }
+    }
+
+    /// The outcome with the rest of an answer.
+    pub(super) fn reply<T>(&mut self, call: &Call<'_>, outcome: T, stopped: bool) -> Reply<T> {
+        Reply {
+            outcome,
+            left_ms: self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1)),
+            grant: self.grant_of(call),
+            foreign: stopped || self.hold.as_ref().is_some_and(|hold| hold.member.ours().is_none()),
+            now_us: call.now_us,
+        }
+    }
+
+    /// The holder with its token if it is the caller's; a token that was lost is replaced.
+    fn grant_of(&mut self, call: &Call<'_>) -> Option<Grant> {
+        let hold = self.hold.as_ref().filter(|hold| hold.member.is_of(call.node))?;
+        let member = hold.member.clone();
+        let ends_ms = hold.expires_ms.unwrap_or(0);
+        let token = match &self.token {
+            Some(token) => token.value,
+            None => self.issue_token(ends_ms, call.now_us),
+        };
+        Some(Grant { member, token })
+    }
+
+    /// The member's place in the list.
+    pub(super) fn position(&self, member: &Member) -> Option<usize> {
+        // Without a score it can only be there if list and sorted set were found apart: newcomers,
+        // the usual case, need not walk the list.
+        if self.deadlines.get(member).is_none() && self.queue.len() == self.deadlines.len() {
+            return None;
+        }
+        self.queue.iter().position(|waiting| waiting == member)
+    }
+
+    /// Removes a waiting member; tells whether it was there.
+    pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
+        let Some(at) = self.position(member) else {
+            return self.deadlines.remove(member);
+        };
+        self.drop_waiting_at(at);
+        true
+    }
+
+    fn drop_waiting_at(&mut self, at: usize) {
+        if let Some(member) = self.queue.remove(at) {
+            self.deadlines.remove(&member);
+        }
+        self.settle();
+    }
+
+    /// Adds a member at the end.
+    pub(super) fn enqueue(&mut self, member: &Member, now_ms: u64) {
+        self.queue.push_back(member.clone());
+        self.write_deadline(member, now_ms + PATIENCE_MS);
+    }
+
+    /// Renews a waiting member's patience.
+    pub(super) fn raise(&mut self, member: &Member, now_ms: u64) {
+        let old_ms = self.deadlines.get(member).unwrap_or(0);
+        self.write_deadline(member, old_ms.max(now_ms + PATIENCE_MS));
+    }
+
+    /// Leaves a member whose node is away in its place, but not for long.
+    fn pass_over(&mut self, member: &Member, now_ms: u64) {
+        let old_ms = self.deadlines.get(member).unwrap_or(u64::MAX);
+        self.write_deadline(member, old_ms.min(now_ms + PASSED_OVER_MS));
+    }
+
+    /// Writes a deadline, and gives list and sorted set the expiry that goes with it.
+    fn write_deadline(&mut self, member: &Member, deadline_ms: u64) {
+        self.deadlines.set(member, deadline_ms);
+        self.queue_expires_ms = match self.deadlines.greatest() {
+            Some((greatest_ms, last)) if last.ours().is_some() => {
+                Some(greatest_ms + QUEUE_SLACK_MS)
+            }
+            // A JVM expects its queue not to expire.
+            _ => None,
+        };
+    }
+
+    /// Drops members whose deadline has passed wherever they stand, but never a foreign one.
+    pub(super) fn sweep(&mut self, now_ms: u64) {
+        let passed = self.deadlines.passed(now_ms).take(SWEEP);
+        let ghosts: Vec<Member> = passed.filter(|m| m.ours().is_some()).cloned().collect();
+        for ghost in &ghosts {
+            self.drop_waiting(ghost);
+        }
+    }
+
+    /// A sorted set without a list is of no use.
+    pub(super) fn drop_apart(&mut self) {
+        if self.queue.is_empty() {
+            self.deadlines.clear();
+            self.settle();
+        }
+    }
+}
+
+/// A token key is gone only when the clock alone has passed the token, and never before the hold.
+fn token_expiry(token: FencingToken, hold_ends_ms: u64) -> u64 {
+    hold_ends_ms.max(token.get() / 1_000 + TOKEN_MEMORY_MS)
+}
+
+/// What is left of a hold; 0 if it has no end.
+pub(super) fn left_ms(hold: &Hold, now_ms: u64) -> u64 {
+    hold.expires_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms))
+}

@@ -1,0 +1,1 @@
+//! Each rule of `docs/protocol.md` as a fact.

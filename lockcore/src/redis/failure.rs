@@ -1,0 +1,116 @@
+//! From what redis-rs reports to what a caller can act on.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::{LockErrorKind, StoreError};
+
+/// What an error of a command means.
+pub(crate) fn of_command(error: &RedisError) -> StoreError {
+    let detail = text(error);
+    match kind(error) {
+        Some(kind) => StoreError::refused(kind, detail),
+        None if error.is_io_error() || matches!(error.kind(), ErrorKind::Parse) => {
+            StoreError::ambiguous(detail)
+        }
+        None => StoreError::refused(LockErrorKind::Protocol, detail),
+    }
+}
+
+/// What an error of opening a connection means: nothing was sent.
+pub(crate) fn of_connecting(error: &RedisError) -> StoreError {
+    StoreError::refused(kind(error).unwrap_or(LockErrorKind::Unavailable), text(error))
+}
+
+/// Whether the connection is of no further use after this error.
+pub(crate) fn breaks_connection(error: &RedisError) -> bool {
+    // A response timeout may be a peer that is half gone, and redis-rs would keep it for ever.
+    // A replica may have been the primary a moment ago.
+    error.is_io_error()
+        || error.is_unrecoverable_error()
+        || matches!(error.kind(), ErrorKind::Parse)
+        || kind(error) == Some(LockErrorKind::ReadOnly) && error.code() == Some("READONLY")
+}
+
+/// What the server said, if it said something that we know.
+fn kind(error: &RedisError) -> Option<LockErrorKind> {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => return Some(LockErrorKind::Denied),
+        ErrorKind::InvalidClientConfig => return Some(LockErrorKind::InvalidOption),
+        ErrorKind::Io | ErrorKind::Parse => return None,
+        _ => {}
+    }
+    by_code(error.code()?)
+        .or_else(|| {
+            // Before Redis 7, an error inside a script comes wrapped in an ERR.
+            let detail = error.detail()?;
+            let is_code =
+                |word: &&str| word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase());
+            detail.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_code).find_map(by_code)
+        })
+        .or_else(|| {
+            matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+                .then_some(LockErrorKind::Denied)
+        })
+}
+
+fn by_code(code: &str) -> Option<LockErrorKind> {
+    Some(match code {
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => LockErrorKind::Denied,
+        "READONLY" | "NOREPLICAS" | "MISCONF" => LockErrorKind::ReadOnly,
+        "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" => {
+            LockErrorKind::Unavailable
+        }
+        "OOM" => LockErrorKind::OutOfMemory,
+        "WRONGTYPE" => LockErrorKind::WrongType,
+        "MOVED" | "ASK" | "CROSSSLOT" => LockErrorKind::Unsupported,
+        _ => return None,
+    })
+}
+
+/// One line for people. redis-rs puts no credentials into its errors.
+fn text(error: &RedisError) -> String {
+    let text = error.to_string();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: &str, detail: &str) -> StoreError {
+        of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+    }
+
+    #[test]
+    fn what_the_server_says_has_a_kind_of_its_own() {
+        let cases = [
+            ("OOM", LockErrorKind::OutOfMemory),
+            ("WRONGTYPE", LockErrorKind::WrongType),
+            ("NOREPLICAS", LockErrorKind::ReadOnly),
+            ("MISCONF", LockErrorKind::ReadOnly),
+            ("WRONGPASS", LockErrorKind::Denied),
+            ("BUSY", LockErrorKind::Unavailable),
+        ];
+        for (code, kind) in cases {
+            let error = said(code, "so it is");
+            assert_eq!((error.kind, error.may_have_run), (kind, false), "{code}");
+            assert!(error.detail.contains(code), "{}", error.detail);
+        }
+    }
+
+    #[test]
+    fn an_error_wrapped_by_an_older_server_is_recognised() {
+        let detail = "Error running script (call to f_0): @user_script:1: @user_script: 1: -OOM command not allowed";
+        assert_eq!(said("ERR", detail).kind, LockErrorKind::OutOfMemory);
+        let detail = "Error running script: WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(said("ERR", detail).kind, LockErrorKind::WrongType);
+    }
+
+    #[test]
+    fn a_broken_connection_leaves_the_outcome_open() {
+        let error = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert!(of_command(&error).may_have_run);
+        assert!(!of_connecting(&error).may_have_run);
+        assert!(breaks_connection(&error));
+    }
+}

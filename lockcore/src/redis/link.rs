@@ -1,0 +1,261 @@
+//! The one connection that carries every script, replaced when it fails.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deadpool_redis::redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::connector::Connector;
+use super::failure;
+use super::scripts::{self, Script};
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::store::Link;
+
+/// After this time without a success, a PING shows whether the connection still stands.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// The shared connection; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct CommandLink(Arc<Shared>);
+
+struct Shared {
+    connector: Arc<Connector>,
+    request_timeout: Duration,
+    current: Mutex<Current>,
+    state: watch::Sender<Link>,
+    /// Wakes the supervisor: a connection broke, or there is reason to look.
+    suspicion: Arc<Notify>,
+    closed: CancellationToken,
+}
+
+struct Current {
+    connection: MultiplexedConnection,
+    /// Counts connections, so that many failures of one cause one replacement.
+    generation: u64,
+    broken: bool,
+    last_success: Instant,
+    /// The server's id of the connection.
+    id: Option<i64>,
+}
+
+impl CommandLink {
+    /// Opens the connection, and keeps it until `closed`.
+    pub(crate) async fn connect(
+        connector: Arc<Connector>,
+        request_timeout: Duration,
+        closed: CancellationToken,
+    ) -> Result<Self, LockError> {
+        let connection = connector.commands().await?;
+        let id = greet(&connection, None).await?;
+        let current =
+            Current { connection, generation: 0, broken: false, last_success: Instant::now(), id };
+        let shared = Arc::new(Shared {
+            connector,
+            request_timeout,
+            current: Mutex::new(current),
+            state: watch::Sender::new(Link::Up),
+            suspicion: Arc::new(Notify::new()),
+            closed,
+        });
+        tokio::spawn(supervise(Arc::clone(&shared)));
+        Ok(Self(shared))
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<Link> {
+        self.0.state.subscribe()
+    }
+
+    /// Notify it when something else suggests that the server is gone.
+    pub(crate) fn suspicion(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.suspicion)
+    }
+
+    /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing else is ever sent twice.
+    pub(crate) async fn run_script(
+        &self,
+        script: &Script,
+        command: Cmd,
+    ) -> Result<Value, StoreError> {
+        match self.send(&command).await? {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.finish(self.send(&script.by_source(&command)).await?)
+            }
+            answer => self.finish(answer),
+        }
+    }
+
+    pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
+        self.finish(self.send(&command).await?)
+    }
+
+    fn finish(&self, answer: Result<Value, RedisError>) -> Result<Value, StoreError> {
+        answer.map_err(|error| failure::of_command(&error))
+    }
+
+    /// The outer error: there was no connection to send on.
+    async fn send(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
+        let (mut connection, generation) = self.connection().await?;
+        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        match &answer {
+            Err(error) if failure::breaks_connection(error) => self.0.broke(generation, error),
+            _ => self.0.current().last_success = Instant::now(),
+        }
+        Ok(answer)
+    }
+
+    /// The connection, waited for as long as one request may take.
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
+        if let Some(connection) = self.0.usable() {
+            return Ok(connection);
+        }
+        let mut state = self.0.state.subscribe();
+        let up = tokio::time::timeout(self.0.request_timeout, state.wait_for(Link::is_up));
+        tokio::select! {
+            _ = up => {}
+            () = self.0.closed.cancelled() => {
+                return Err(StoreError::refused(LockErrorKind::Closed, "the store was closed"));
+            }
+        }
+        self.0.usable().ok_or_else(|| {
+            let reason = match &*self.0.state.borrow() {
+                Link::Down { reason } => Arc::clone(reason),
+                Link::Up => Arc::from("the connection broke again"),
+            };
+            StoreError::refused(LockErrorKind::Unavailable, reason)
+        })
+    }
+}
+
+impl Shared {
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn usable(&self) -> Option<(MultiplexedConnection, u64)> {
+        if self.closed.is_cancelled() {
+            return None;
+        }
+        let current = self.current();
+        (!current.broken).then(|| (current.connection.clone(), current.generation))
+    }
+
+    fn broke(&self, generation: u64, error: &RedisError) {
+        let mut current = self.current();
+        if current.generation != generation || current.broken {
+            return;
+        }
+        current.broken = true;
+        drop(current);
+        let reason = failure::of_connecting(error).detail;
+        warn!(%reason, "the connection to Redis broke");
+        self.state.send_replace(Link::Down { reason });
+        self.suspicion.notify_one();
+    }
+}
+
+/// Keeps the connection until the store is closed.
+async fn supervise(shared: Arc<Shared>) {
+    let work = async {
+        loop {
+            if shared.current().broken {
+                replace(&shared).await;
+            }
+            let idle = shared.current().last_success + HEARTBEAT;
+            let suspicion =
+                tokio::time::timeout_at(idle, shared.suspicion.notified()).await.is_ok();
+            let silent = shared.current().last_success.elapsed() >= HEARTBEAT;
+            if (suspicion || silent) && !shared.current().broken {
+                let link = CommandLink(Arc::clone(&shared));
+                if let Err(error) = link.run(redis::cmd("PING")).await {
+                    debug!(error = %error.detail, "the heartbeat was not answered");
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = shared.closed.cancelled() => {}
+    }
+    shared.state.send_replace(Link::Down { reason: Arc::from("closed") });
+}
+
+async fn replace(shared: &Shared) {
+    let old = shared.current().id;
+    let mut backoff = Backoff::new();
+    loop {
+        let opened = async {
+            let connection = shared.connector.commands().await?;
+            let id = greet(&connection, old).await?;
+            Ok::<_, StoreError>((connection, id))
+        };
+        match opened.await {
+            Ok((connection, id)) => {
+                {
+                    let mut current = shared.current();
+                    let generation = current.generation + 1;
+                    *current = Current {
+                        connection,
+                        generation,
+                        broken: false,
+                        last_success: Instant::now(),
+                        id,
+                    };
+                }
+                debug!("connected to Redis again");
+                shared.state.send_replace(Link::Up);
+                return;
+            }
+            Err(error) => {
+                shared.state.send_replace(Link::Down { reason: error.detail });
+            }
+        }
+        backoff.pause().await;
+    }
+}
+
+/// Loads the scripts into a new connection's server, and makes sure that nothing of the old
+/// connection runs after this. Returns the connection's id, where the user may know it.
+async fn greet(
+    connection: &MultiplexedConnection,
+    old: Option<i64>,
+) -> Result<Option<i64>, StoreError> {
+    let send = |command: Cmd| {
+        let mut connection = connection.clone();
+        async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
+    };
+    if let Some(old) = old {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("ID").arg(old);
+        // Refused to many users; tombstones then do without it.
+        let _ = send(kill).await;
+    }
+    let loaded =
+        futures_util::future::try_join_all(scripts::all().map(|script| send(script.load()))).await;
+    loaded.map_err(|error| failure::of_connecting(&error))?;
+    let mut id = redis::cmd("CLIENT");
+    id.arg("ID");
+    Ok(match send(id).await {
+        Ok(Value::Int(id)) => Some(id),
+        _ => None,
+    })
+}
+
+/// Pauses between attempts to connect: short at first, never more than a second, never all at once.
+pub(crate) struct Backoff(Duration);
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self(Duration::from_millis(20))
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        let jitter = rand::random_range(0.5..1.0);
+        tokio::time::sleep(self.0.mul_f64(jitter)).await;
+        self.0 = (self.0 * 2).min(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,19 @@
+-- KEYS: hold, queue, deadlines, token. ARGV: node, prefix.
+local call = redis.call
+
+--#include common
+
+look_at_holder()
+look_at_queue()
+local outcome = 'not_held'
+if holder then
+  outcome = 'released'
+  call('DEL', KEYS[1])
+  local of = ours(holder)
+  if of then
+    call('PUBLISH', prefix .. ':grants:' .. of, 'r ' .. holder)
+  end
+  holder, left = false, 0
+end
+advance()
+return tell(outcome, 0)

@@ -1,0 +1,32 @@
+-- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member.
+-- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous.
+-- The outcome is one letter a member: l(eft), a(bsent).
+local call = redis.call
+
+--#include common
+
+look_at_holder()
+look_at_queue()
+assert_writable()
+local letters, tombstone = {}, 5
+for i = 3, #ARGV, 2 do
+  local member, letter = ARGV[i], 'a'
+  if call('ZREM', KEYS[3], member) == 1 then
+    call('LREM', KEYS[2], 1, member)
+    letter = 'l'
+  elseif member == holder then
+    call('HDEL', KEYS[1], member)
+    holder, left = false, 0
+    letter = 'l'
+  end
+  letters[#letters + 1] = letter
+  if ARGV[i + 1] == '1' then
+    call('SET', KEYS[tombstone], '1', 'PX', 60000)
+    tombstone = tombstone + 1
+  end
+end
+if not holder then
+  look_at_queue()
+  advance()
+end
+return tell(table.concat(letters), 0)

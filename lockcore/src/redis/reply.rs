@@ -1,0 +1,196 @@
+//! From a script's answer to a typed reply.
+
+use redis::Value;
+
+use crate::error::{LockErrorKind, StoreError};
+use crate::member::Member;
+use crate::store::{
+    Acquired, Grant, Inspection, Left, Presence, Released, Renewed, Reply, Touched,
+};
+use crate::token::FencingToken;
+
+type Read<T> = Result<T, StoreError>;
+
+pub(crate) fn acquired(answer: Value) -> Read<Reply<Acquired>> {
+    reply(answer, |outcome, number| match outcome {
+        "granted" => Some(Acquired::Granted),
+        "queued" => Some(Acquired::Queued { position: number }),
+        "busy" => Some(Acquired::Busy),
+        "full" => Some(Acquired::Full),
+        "refused" => Some(Acquired::Refused),
+        _ => None,
+    })
+}
+
+pub(crate) fn released(answer: Value) -> Read<Reply<Released>> {
+    reply(answer, |outcome, _| match outcome {
+        "released" => Some(Released::Released),
+        "not_held" => Some(Released::NotHeld),
+        _ => None,
+    })
+}
+
+pub(crate) fn renewed(answer: Value) -> Read<Reply<Renewed>> {
+    reply(answer, |outcome, _| match outcome {
+        "held" => Some(Renewed::Held),
+        "not_held" => Some(Renewed::NotHeld),
+        _ => None,
+    })
+}
+
+pub(crate) fn touched(answer: Value) -> Read<Reply<Touched>> {
+    reply(answer, |outcome, number| {
+        let presence = |letter| match letter {
+            'w' => Some(Presence::Waiting),
+            'h' => Some(Presence::Holding),
+            'g' => Some(Presence::Gone),
+            _ => None,
+        };
+        let members = outcome.chars().map(presence).collect::<Option<_>>()?;
+        Some(Touched { members, listeners: number })
+    })
+}
+
+pub(crate) fn left(answer: Value) -> Read<Reply<Vec<Left>>> {
+    reply(answer, |outcome, _| {
+        let left = |letter| match letter {
+            'l' => Some(Left::Left),
+            'a' => Some(Left::Absent),
+            _ => None,
+        };
+        outcome.chars().map(left).collect()
+    })
+}
+
+pub(crate) fn inspection(answer: Value) -> Read<Inspection> {
+    read_inspection(answer).ok_or_else(nonsense)
+}
+
+fn reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Read<Reply<T>> {
+    read_reply(answer, outcome).ok_or_else(nonsense)
+}
+
+fn nonsense() -> StoreError {
+    StoreError::refused(LockErrorKind::Protocol, "a script's answer has another form than expected")
+}
+
+/// `{ outcome, number, ms left, holder, token, foreign, server's time, passed over }`
+fn read_reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+    let Value::Array(parts) = answer else { return None };
+    let [of, number, left, holder, token, foreign, now_us, passed_over] = parts.as_slice() else {
+        return None;
+    };
+    let grant = match (text(holder), text(token)) {
+        (Some(member), Some(token)) => {
+            Some(Grant { member: Member::from(member), token: fencing_token(token)? })
+        }
+        _ => None,
+    };
+    Some(Reply {
+        outcome: outcome(text(of)?, integer(number)?)?,
+        left_ms: integer(left)?,
+        grant,
+        foreign: integer(foreign)? == 1,
+        now_us: text(now_us)?.parse().ok()?,
+        passed_over: integer(passed_over)?,
+    })
+}
+
+fn read_inspection(answer: Value) -> Option<Inspection> {
+    let Value::Array(parts) = answer else { return None };
+    let [holder, token, left, now_us, Value::Array(members), Value::Array(deadlines)] =
+        parts.as_slice()
+    else {
+        return None;
+    };
+    let deadline = |value: &Value| Some(text(value)?.parse::<f64>().ok()?.max(0.0) as u64);
+    let waiters = members
+        .iter()
+        .zip(deadlines)
+        .map(|(member, at)| Some((Member::from(text(member)?), deadline(at)?)));
+    Some(Inspection {
+        holder: text(holder).map(Member::from),
+        token: text(token).and_then(fencing_token),
+        left_ms: integer(left)?,
+        waiters: waiters.collect::<Option<_>>()?,
+        now_us: text(now_us)?.parse().ok()?,
+    })
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn integer(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(integer) => u64::try_from(*integer).ok(),
+        _ => None,
+    }
+}
+
+fn fencing_token(text: &str) -> Option<FencingToken> {
+    FencingToken::try_from(text.parse::<u64>().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn answer(outcome: &str, holder: Value, token: Value) -> Value {
+        let now = bulk("1795242275666200");
+        let zero = Value::Int(0);
+        Value::Array(vec![
+            bulk(outcome),
+            Value::Int(3),
+            Value::Int(900),
+            holder,
+            token,
+            zero.clone(),
+            now,
+            zero,
+        ])
+    }
+
+    #[test]
+    fn a_grant_is_read_whatever_the_outcome_is() {
+        let reply = acquired(answer("queued", bulk("~1x:1:1:"), bulk("1795242275666100"))).unwrap();
+        assert_eq!(reply.outcome, Acquired::Queued { position: 3 });
+        assert_eq!(reply.left_ms, 900);
+        assert_eq!(reply.now_us, 1_795_242_275_666_200);
+        assert_eq!(reply.grant.unwrap().token.get(), 1_795_242_275_666_100);
+    }
+
+    #[test]
+    fn no_grant_is_no_grant() {
+        assert_eq!(released(answer("not_held", Value::Nil, Value::Nil)).unwrap().grant, None);
+    }
+
+    #[test]
+    fn letters_stand_for_members_in_order() {
+        let reply = touched(answer("whg", Value::Nil, Value::Nil)).unwrap();
+        assert_eq!(reply.outcome.members, [Presence::Waiting, Presence::Holding, Presence::Gone]);
+        assert_eq!(reply.outcome.listeners, 3);
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_no_panic() {
+        let bad = [
+            Value::Nil,
+            Value::Array(vec![]),
+            answer("something", Value::Nil, Value::Nil),
+            answer("granted", bulk("m"), bulk("9007199254740992")),
+            answer("granted", bulk("m"), bulk("-1")),
+        ];
+        for value in bad {
+            assert_eq!(acquired(value).unwrap_err().kind, LockErrorKind::Protocol);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The one subscription on which a node hears of its grants, reopened when it fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_redis::redis::aio::{PubSub, PubSubSink, PubSubStream};
+use futures_util::StreamExt as _;
+use redis::Msg;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::connector::Connector;
+use super::failure;
+use super::link::Backoff;
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::member::Member;
+use crate::store::{Event, Link, Listener};
+use crate::token::FencingToken;
+
+/// A PING this often shows that the connection still stands.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// A subscription of one channel.
+pub(crate) struct Subscription {
+    state: watch::Receiver<Link>,
+    reopen: Arc<Notify>,
+}
+
+struct Task {
+    connector: Arc<Connector>,
+    channel: String,
+    request_timeout: Duration,
+    listener: Arc<dyn Listener>,
+    state: watch::Sender<Link>,
+    reopen: Arc<Notify>,
+    /// Told when this connection goes: the other one probably went too.
+    suspicion: Arc<Notify>,
+}
+
+impl Subscription {
+    /// Subscribed when this returns, and kept so until `closed`.
+    pub(crate) async fn connect(
+        connector: Arc<Connector>,
+        channel: String,
+        request_timeout: Duration,
+        listener: Arc<dyn Listener>,
+        suspicion: Arc<Notify>,
+        closed: CancellationToken,
+    ) -> Result<Self, LockError> {
+        let (sender, state) = watch::channel(Link::Up);
+        let reopen = Arc::new(Notify::new());
+        let task = Task {
+            connector,
+            channel,
+            request_timeout,
+            listener,
+            state: sender,
+            reopen: Arc::clone(&reopen),
+            suspicion,
+        };
+        let first = task.open().await?;
+        tokio::spawn(async move {
+            tokio::select! {
+                () = task.run(first) => {}
+                () = closed.cancelled() => {}
+            }
+            task.state.send_replace(Link::Down { reason: Arc::from("closed") });
+        });
+        Ok(Self { state, reopen })
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<Link> {
+        self.state.clone()
+    }
+
+    /// Opens it anew: the server does not count it.
+    pub(crate) fn reopen(&self) {
+        self.reopen.notify_one();
+    }
+}
+
+impl Task {
+    async fn run(&self, first: PubSub) {
+        let mut open = first;
+        loop {
+            let (sink, stream) = open.split();
+            let reason = self.serve(sink, stream).await;
+            warn!(%reason, "the subscription to Redis broke");
+            self.state.send_replace(Link::Down { reason });
+            self.suspicion.notify_one();
+            open = self.open_again().await;
+            self.state.send_replace(Link::Up);
+            self.listener.hear(Event::Resubscribed);
+        }
+    }
+
+    async fn open(&self) -> Result<PubSub, StoreError> {
+        let mut open = self.connector.subscription().await?;
+        match tokio::time::timeout(self.request_timeout, open.subscribe(&self.channel)).await {
+            Ok(Ok(())) => Ok(open),
+            Ok(Err(error)) => {
+                let mut error = failure::of_connecting(&error);
+                if error.kind == LockErrorKind::Denied {
+                    error.detail = format!(
+                        "{}: allow +subscribe and the channel {}",
+                        error.detail, self.channel
+                    )
+                    .into();
+                }
+                Err(error)
+            }
+            Err(_) => {
+                Err(StoreError::refused(LockErrorKind::Unavailable, "no subscription in time"))
+            }
+        }
+    }
+
+    async fn open_again(&self) -> PubSub {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.open().await {
+                Ok(open) => return open,
+                Err(error) => {
+                    self.state.send_replace(Link::Down { reason: error.detail });
+                }
+            }
+            backoff.pause().await;
+        }
+    }
+
+    /// Passes messages on until the connection goes. Returns why it did.
+    async fn serve(&self, sink: PubSubSink, mut stream: PubSubStream) -> Arc<str> {
+        let heartbeat = heartbeat(sink, self.request_timeout);
+        tokio::pin!(heartbeat);
+        loop {
+            tokio::select! {
+                biased;
+                message = stream.next() => match message {
+                    Some(message) => self.pass_on(&message),
+                    None => return Arc::from("connection closed by the server"),
+                },
+                reason = &mut heartbeat => return reason,
+                () = self.reopen.notified() => return Arc::from("the server did not count it"),
+            }
+        }
+    }
+
+    fn pass_on(&self, message: &Msg) {
+        match read(message.get_payload_bytes()) {
+            Some(event) => self.listener.hear(event),
+            None => debug!("a message on our channel makes no sense"),
+        }
+    }
+}
+
+async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        match tokio::time::timeout(timeout, sink.ping::<redis::Value>()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return failure::of_connecting(&error).detail,
+            Err(_) => return Arc::from("no answer to a ping"),
+        }
+    }
+}
+
+/// `g <member> <token> <ms left>` or `r <member>`; a member may hold spaces.
+fn read(payload: &[u8]) -> Option<Event> {
+    let payload = std::str::from_utf8(payload).ok()?;
+    if let Some(member) = payload.strip_prefix("r ") {
+        return Some(Event::Revoked { member: Member::from(member) });
+    }
+    let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
+    let left_ms = parts.next()?.parse().ok()?;
+    let token = parts.next()?.parse::<u64>().ok()?;
+    let member = Member::from(parts.next()?);
+    Some(Event::Granted { member, token: FencingToken::try_from(token).ok()?, left_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_read_even_if_its_label_has_spaces() {
+        let event = read(b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42 1795242275666200 10000");
+        let Some(Event::Granted { member, token, left_ms }) = event else { panic!("{event:?}") };
+        assert_eq!(member.as_str(), "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42");
+        assert_eq!((token.get(), left_ms), (1_795_242_275_666_200, 10_000));
+    }
+
+    #[test]
+    fn a_revocation_is_read() {
+        assert_eq!(read(b"r a b"), Some(Event::Revoked { member: Member::from("a b") }));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_nothing() {
+        for payload in [
+            &b""[..],
+            b"g",
+            b"g x",
+            b"g x y z",
+            b"g m 9007199254740992 5",
+            b"0",
+            b"\xff\xfe",
+            b"g m 1 -1",
+        ] {
+            assert_eq!(read(payload), None);
+        }
+    }
+}

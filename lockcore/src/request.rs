@@ -1,0 +1,119 @@
+//! One acquisition with its own options, between the key and the wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::{Acquire, TryAcquire};
+use crate::attempt::Request;
+use crate::engine::Engine;
+use crate::error::LockError;
+use crate::key::LockName;
+use crate::member::Label;
+use crate::options::LockOptions;
+use crate::store::Mode;
+
+/// Options for one acquisition; made by [`Locks::key`](crate::Locks::key). What is not set comes from
+/// the defaults of the `Locks`.
+///
+/// ```
+/// # async fn example() -> Result<(), lockcore::LockError> {
+/// # use std::time::Duration;
+/// # let locks = lockcore::Locks::in_memory();
+/// let guard = locks
+///     .key("order:42")
+///     .lease(Duration::from_secs(10))
+///     .wait(Duration::from_secs(5))
+///     .queue_limit(100)
+///     .label("checkout")
+///     .lock()
+///     .await?;
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "call lock() or try_lock()"]
+pub struct LockRequest {
+    engine: Arc<Engine>,
+    lock: Result<LockName, LockError>,
+    options: LockOptions,
+    label: Label,
+}
+
+impl LockRequest {
+    pub(crate) fn new(engine: &Arc<Engine>, lock: Result<LockName, LockError>) -> Self {
+        let options = engine.settings.defaults;
+        let label = engine.settings.label.clone();
+        Self { engine: Arc::clone(engine), lock, options, label }
+    }
+
+    /// See [`LockOptions::lease`].
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options = self.options.lease(lease);
+        self
+    }
+
+    /// See [`LockOptions::fixed_lease`].
+    pub fn fixed_lease(mut self, lease: Duration) -> Self {
+        self.options = self.options.fixed_lease(lease);
+        self
+    }
+
+    /// See [`LockOptions::wait`].
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options = self.options.wait(wait);
+        self
+    }
+
+    /// See [`LockOptions::wait_forever`].
+    pub fn wait_forever(mut self) -> Self {
+        self.options = self.options.wait_forever();
+        self
+    }
+
+    /// See [`LockOptions::queue_limit`].
+    pub fn queue_limit(mut self, queue_limit: u32) -> Self {
+        self.options = self.options.queue_limit(queue_limit);
+        self
+    }
+
+    /// See [`LockOptions::max_hold`].
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options = self.options.max_hold(max_hold);
+        self
+    }
+
+    /// All options at once.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Who waits, for people who look at the queue: at most 64 bytes, the rest is cut.
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.label = Label::new(label.as_ref());
+        self
+    }
+
+    /// Waits for the lock.
+    pub fn lock(self) -> Acquire {
+        let mode = match self.options.wait {
+            Some(Duration::ZERO) => Mode::Try,
+            _ => Mode::Wait,
+        };
+        let engine = Arc::clone(&self.engine);
+        Acquire::new(&engine, self.build(mode))
+    }
+
+    /// Asks for the lock once.
+    pub fn try_lock(self) -> TryAcquire {
+        let engine = Arc::clone(&self.engine);
+        TryAcquire::new(&engine, self.build(Mode::Try))
+    }
+
+    fn build(self, mode: Mode) -> Result<Request, LockError> {
+        self.options.check()?;
+        Ok(Request { lock: self.lock?, options: self.options, mode, label: self.label })
+    }
+}

@@ -1,0 +1,95 @@
+//! `Monitor`: every command the server runs, in the order in which it runs them.
+
+use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::MonitorLine;
+use crate::wire::Wire;
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running MONITOR on a connection and a thread of its own: it keeps up while the test's runtime
+/// is busy, paused or blocked.
+#[derive(Debug)]
+pub struct Monitor {
+    address: SocketAddr,
+    connection: TcpStream,
+    /// The last command to read, sent by `stop` from another connection.
+    end_mark: String,
+    /// `None` once stopped.
+    reader: Option<JoinHandle<Vec<MonitorLine>>>,
+}
+
+impl Monitor {
+    /// Starts; every command that is sent after this returned will be seen.
+    ///
+    /// # Panics
+    ///
+    /// If there is no server, or it wants a password.
+    #[must_use]
+    pub fn start(address: SocketAddr) -> Self {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let end_mark = format!("end of monitor {number} of {}", std::process::id());
+
+        let mut wire = Wire::connect(address, ANSWER_LIMIT).expect("the server accepts a monitor");
+        let answer = wire.ask(&["MONITOR"]).expect("the server answers a monitor");
+        assert_eq!(answer, "+OK", "MONITOR is allowed");
+        let stream = wire.into_stream().expect("a socket takes options");
+        let connection = stream.get_ref().try_clone().expect("a socket can be shared");
+        let reader = thread::spawn({
+            let end_mark = end_mark.clone();
+            move || read_lines(stream, &end_mark)
+        });
+        Self { address, connection, end_mark, reader: Some(reader) }
+    }
+
+    /// Stops, and returns everything that ran before this call, in order.
+    ///
+    /// A server that has died meanwhile: what it said until then.
+    ///
+    /// # Panics
+    ///
+    /// If a line could not be understood.
+    #[must_use]
+    pub fn stop(mut self) -> Vec<MonitorLine> {
+        // The reader ends at a command that ran after all others: nothing is left in a buffer.
+        let marked = Wire::connect(self.address, ANSWER_LIMIT)
+            .and_then(|mut wire| wire.ask(&["ECHO", &self.end_mark]));
+        if marked.is_err() {
+            let _ = self.connection.shutdown(Shutdown::Both);
+        }
+        let reader = self.reader.take().expect("a monitor is stopped once");
+        reader.join().expect("MONITOR's lines are understood")
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.connection.shutdown(Shutdown::Both); // ends the reader
+    }
+}
+
+fn read_lines(mut stream: BufReader<TcpStream>, end_mark: &str) -> Vec<MonitorLine> {
+    let mut lines = Vec::new();
+    let mut bytes = Vec::new();
+    // Line ends inside arguments are escaped: a line is a command.
+    while stream.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+        let Some(text) = bytes.strip_suffix(b"\r\n") else {
+            break;
+        }; // the server died within a line
+        let line = text
+            .strip_prefix(b"+")
+            .and_then(MonitorLine::parse)
+            .unwrap_or_else(|| panic!("not a line of MONITOR: {}", text.escape_ascii()));
+        if line.is("ECHO") && line.args.get(1).is_some_and(|arg| arg == end_mark.as_bytes()) {
+            break;
+        }
+        lines.push(line);
+        bytes.clear();
+    }
+    lines
+}

@@ -1,0 +1,48 @@
+//! `RedisOptions`: how a `redis-server` is to be started.
+
+use crate::{Port, RedisServer};
+
+/// Options of a [`RedisServer`], on top of the harness' own: loopback, no persistence.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    args: Vec<(String, String)>,
+}
+
+impl RedisOptions {
+    /// Adds a configuration directive, as in `redis.conf`; a later one overrides an earlier.
+    ///
+    /// With `requirepass`, [`RedisServer::url`] contains the password.
+    #[must_use]
+    pub fn arg(mut self, name: &str, value: &str) -> Self {
+        self.args.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts the server on a free port and returns once it answers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`, or it does not come up; the message says which, with its log.
+    #[must_use]
+    pub fn start(self) -> RedisServer {
+        RedisServer::start_with(self)
+    }
+
+    /// Starts the server on a port claimed earlier, such as one that a client already tries.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisOptions::start`].
+    #[must_use]
+    pub fn start_on_port(self, port: Port) -> RedisServer {
+        RedisServer::start_on(self, port)
+    }
+
+    pub(crate) fn args(&self) -> &[(String, String)] {
+        &self.args
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.args.iter().rev().find(|(name, _)| name == "requirepass").map(|(_, value)| &**value)
+    }
+}

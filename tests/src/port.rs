@@ -1,0 +1,75 @@
+//! `Port`: a loopback port number that no other test process uses while this one holds it.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
+
+/// Below the ports that kernels give to outgoing connections (from 32 768 on Linux): such a
+/// connection could take the port of a server that is down, and a client that keeps trying to
+/// reconnect to it could even connect to itself.
+const RANGE: Range<u16> = 12_000..32_000;
+
+/// A loopback port, ours until dropped.
+///
+/// It stays ours while nothing listens on it, so a server can be killed and come back on it.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    /// The UDP port of the same number marks the claim between test processes: nothing else here
+    /// uses UDP, and the kernel gives it back when the process dies.
+    _claim: UdpSocket,
+}
+
+impl Port {
+    /// Claims a free port.
+    ///
+    /// # Panics
+    ///
+    /// If none of a thousand random ports is free.
+    #[must_use]
+    pub fn free() -> Self {
+        (0..1000)
+            .find_map(|_| Self::claim(random_number()))
+            .expect("a machine has a free loopback port among a thousand tried")
+    }
+
+    /// The number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// The loopback address with this port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.number).into()
+    }
+
+    fn claim(number: u16) -> Option<Self> {
+        let claim = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+        // A server that is no test of ours may listen there: bind once to see.
+        TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+        Some(Self { number, _claim: claim })
+    }
+}
+
+fn random_number() -> u16 {
+    // The keys of a `RandomState` come from the operating system: randomness without a crate.
+    let random = RandomState::new().hash_one(());
+    let width = u64::from(RANGE.end - RANGE.start);
+    RANGE.start + u16::try_from(random % width).expect("the width of the range fits 16 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claimed_port_is_not_given_out_again_until_it_is_dropped() {
+        let port = Port::free();
+        let number = port.number();
+        assert!(Port::claim(number).is_none());
+        drop(port);
+        assert!(Port::claim(number).is_some());
+    }
+}

@@ -1,0 +1,301 @@
+//! `Proxy`: a TCP proxy between clients and a server, which understands Redis well enough to break
+//! a chosen connection, direction or reply.
+
+mod connection;
+mod fault;
+mod frames;
+mod gates;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::Port;
+use connection::Connection;
+use fault::Action;
+pub use fault::{Fault, Request};
+use shared::{Shared, lock};
+
+/// Bound of what takes no time, such as closing a socket.
+const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// The connections that a fault concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// Every connection.
+    All,
+    /// Those that have sent a SUBSCRIBE (or PSUBSCRIBE, SSUBSCRIBE).
+    Subscriptions,
+    /// Those that have not, new ones included.
+    Commands,
+}
+
+impl Connections {
+    fn include(self, subscribed: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::Subscriptions => subscribed,
+            Self::Commands => !subscribed,
+        }
+    }
+}
+
+/// The direction that a fault concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// From the client to the server.
+    Requests,
+    /// From the server to the client, messages of subscriptions included.
+    Replies,
+    /// Both directions: what a half-open connection looks like.
+    Both,
+}
+
+/// A proxy on a loopback port of its own. What it does is in effect when the method returns.
+///
+/// It runs on a thread of its own, so it works on while the test's runtime is blocked, paused or
+/// gone. Requests and replies are passed on whole: a fault never falls into the middle of one.
+pub struct Proxy {
+    port: Port,
+    shared: Arc<Shared>,
+    /// Accepts connections; `None` while they are refused.
+    listening: Mutex<Option<Listening>>,
+    /// `None` only while dropping.
+    runtime: Option<Runtime>,
+}
+
+struct Listening {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Proxy {
+    /// Starts a proxy to the server, which need not be up.
+    #[must_use]
+    pub fn start(server: SocketAddr) -> Self {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("proxy")
+            .enable_all()
+            .build()
+            .expect("a thread can be started");
+        let proxy = Self {
+            port: Port::free(),
+            shared: Arc::new(Shared::new(server)),
+            listening: Mutex::new(None),
+            runtime: Some(runtime),
+        };
+        proxy.accept();
+        proxy
+    }
+
+    /// `redis://127.0.0.1:<port>/`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address())
+    }
+
+    /// Where clients connect to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// How many connections were accepted since the start.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.shared.accepted()
+    }
+
+    /// How many such connections are open.
+    #[must_use]
+    pub fn open(&self, which: Connections) -> usize {
+        self.shared.matching(which).len()
+    }
+
+    /// How many requests were passed on to the server since the start; fixed while frozen.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+
+    /// How many replies and messages were passed on to clients since the start; fixed while frozen.
+    #[must_use]
+    pub fn replies(&self) -> u64 {
+        self.shared.replies.load(Ordering::SeqCst)
+    }
+
+    /// [`cut`](Self::cut)s every connection.
+    pub async fn cut_all(&self) -> usize {
+        self.cut(Connections::All).await
+    }
+
+    /// [`cut`](Self::cut)s the connections that have sent a SUBSCRIBE.
+    pub async fn cut_subscriptions(&self) -> usize {
+        self.cut(Connections::Subscriptions).await
+    }
+
+    /// [`cut`](Self::cut)s the connections that have sent no SUBSCRIBE.
+    pub async fn cut_commands(&self) -> usize {
+        self.cut(Connections::Commands).await
+    }
+
+    /// Cuts the connections, on both sides; returns how many.
+    ///
+    /// Their sockets are closed when this returns; the server needs a moment to notice.
+    pub async fn cut(&self, which: Connections) -> usize {
+        let connections = self.shared.matching(which);
+        connections.iter().for_each(|connection| connection.cut());
+        for connection in &connections {
+            connection.closed().await;
+        }
+        connections.len()
+    }
+
+    /// Stops passing on what flows that way on such connections, new ones included, until
+    /// [`thaw`](Self::thaw). What is sent meanwhile is kept.
+    ///
+    /// With [`Flow::Replies`] the server executes requests, and the client hears of it on thaw.
+    ///
+    /// # Panics
+    ///
+    /// If a frame is on its way to somebody who does not read.
+    pub async fn freeze(&self, which: Connections, flow: Flow) {
+        let shared = self.shared.clone();
+        // On the proxy's runtime, for its clock: the test's may be paused.
+        self.runtime()
+            .spawn(async move { timeout(AT_ONCE, shared.gates.close(which, flow)).await })
+            .await
+            .expect("closing a gate does not panic")
+            .expect("what is on its way arrives");
+    }
+
+    /// Ends every [`freeze`](Self::freeze) and [`hold_replies`](Self::hold_replies): what was kept
+    /// flows on, in order.
+    pub fn thaw(&self) {
+        self.shared.gates.open(Connections::All, Flow::Both);
+    }
+
+    /// Holds all replies to commands, until [`release_replies`](Self::release_replies): the server
+    /// executes, and nobody hears of it. Messages of subscriptions still arrive.
+    ///
+    /// # Panics
+    ///
+    /// As [`freeze`](Self::freeze).
+    pub async fn hold_replies(&self) {
+        self.freeze(Connections::Commands, Flow::Replies).await;
+    }
+
+    /// Ends [`hold_replies`](Self::hold_replies): the replies flow on, in order.
+    pub fn release_replies(&self) {
+        self.shared.gates.open(Connections::Commands, Flow::Replies);
+    }
+
+    /// [`lose_reply`](Self::lose_reply) to the very next request on any command connection.
+    ///
+    /// On a new connection that is what the client library says to introduce itself: to hit a
+    /// certain command, use `lose_reply`.
+    pub fn drop_next_reply(&self) -> Fault {
+        self.lose_reply(|_| true)
+    }
+
+    /// Loses the next such request: the connection is cut, and the server has not seen it.
+    pub fn lose_request(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::LoseRequest, matching)
+    }
+
+    /// Holds the next such request, and what follows it on its connection, back from the server
+    /// until it is released. The server gets it even if the client has gone away since.
+    pub fn hold_request(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::HoldRequest, matching)
+    }
+
+    /// Loses the reply to the next such request: the server has executed it, the reply is
+    /// swallowed, and the connection is cut.
+    ///
+    /// Replies are told apart only on connections that never subscribed.
+    pub fn lose_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::LoseReply, matching)
+    }
+
+    /// Holds the reply to the next such request, and what follows it on its connection, until it
+    /// is released: the server has executed it.
+    ///
+    /// Replies are told apart only on connections that never subscribed.
+    pub fn hold_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::HoldReply, matching)
+    }
+
+    /// Refuses new connections, as a server that is down; open ones are not touched.
+    pub async fn refuse(&self) {
+        let listening = lock(&self.listening).take();
+        if let Some(Listening { stop, task }) = listening {
+            stop.cancel();
+            task.await.expect("accepting does not panic");
+        }
+    }
+
+    /// Accepts connections again.
+    ///
+    /// # Panics
+    ///
+    /// If the port cannot be listened on.
+    pub fn accept(&self) {
+        let mut listening = lock(&self.listening);
+        if listening.is_some() {
+            return;
+        }
+        let _context = self.runtime().enter();
+        // Blocks for no time: binding does not wait.
+        let listener = std::net::TcpListener::bind(self.address()).expect("the port is ours");
+        listener.set_nonblocking(true).expect("a socket takes options");
+        let listener = TcpListener::from_std(listener).expect("the runtime takes a socket");
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(accept_all(listener, self.shared.clone(), stop.clone()));
+        *listening = Some(Listening { stop, task });
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("a proxy runs until it is dropped")
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background(); // closes all sockets; waiting is not allowed in async tests
+        }
+    }
+}
+
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Proxy").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+async fn accept_all(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
+    loop {
+        let client = tokio::select! {
+            () = stop.cancelled() => return, // and the socket is closed with this task
+            accepted = listener.accept() => accepted,
+        };
+        match client {
+            // Listed before anything else can happen, so that a cut finds it.
+            Ok((client, _)) => Connection::start(&shared, client),
+            // A client that has gone already, or no file descriptor free: other tasks may free one.
+            Err(_) => sleep(Duration::from_millis(5)).await,
+        }
+    }
+}

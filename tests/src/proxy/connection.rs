@@ -1,0 +1,150 @@
+//! `Connection`: one client's connection through the proxy.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_util::sync::CancellationToken;
+
+use super::Flow;
+use super::fault::{Action, Fault, Request};
+use super::frames::Frames;
+use super::shared::{Shared, lock};
+use crate::resp;
+
+/// One connection: two sockets, and a task that passes frames between them.
+pub(super) struct Connection {
+    subscribed: AtomicBool,
+    cut: CancellationToken,
+    closed: CancellationToken,
+    /// For each request that is unanswered, in order, the fault of its reply.
+    unanswered: Mutex<VecDeque<Option<Fault>>>,
+}
+
+/// Why a connection ends.
+enum End {
+    /// One side has closed it, or it was cut.
+    Closed,
+    /// A fault has cut it.
+    Struck(Fault),
+}
+
+impl Connection {
+    pub(super) fn start(shared: &Arc<Shared>, client: TcpStream) {
+        let connection = Arc::new(Self {
+            subscribed: AtomicBool::new(false),
+            cut: CancellationToken::new(),
+            closed: CancellationToken::new(),
+            unanswered: Mutex::default(),
+        });
+        let number = shared.enlist(connection.clone());
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let end = connection.run(&shared, client).await;
+            // Both sockets are closed: now it may be said.
+            shared.strike_off(number);
+            connection.closed.cancel();
+            if let End::Struck(fault) = end {
+                fault.strike();
+            }
+        });
+    }
+
+    pub(super) fn subscribed(&self) -> bool {
+        self.subscribed.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn cut(&self) {
+        self.cut.cancel();
+    }
+
+    pub(super) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    async fn run(&self, shared: &Shared, client: TcpStream) -> End {
+        let run = async {
+            let Ok(server) = TcpStream::connect(shared.server).await else {
+                return End::Closed;
+            };
+            let _ = (client.set_nodelay(true), server.set_nodelay(true)); // at worst it is slower
+            let (from_client, to_client) = client.into_split();
+            let (from_server, to_server) = server.into_split();
+            tokio::select! {
+                end = self.pass_requests(shared, from_client, to_server) => end,
+                end = self.pass_replies(shared, from_server, to_client) => end,
+            }
+        };
+        tokio::select! {
+            () = self.cut.cancelled() => End::Closed,
+            end = run => end,
+        }
+    }
+
+    async fn pass_requests(
+        &self,
+        shared: &Shared,
+        client: OwnedReadHalf,
+        mut server: OwnedWriteHalf,
+    ) -> End {
+        let mut frames = Frames::new(client);
+        while let Some(frame) = frames.next().await {
+            let request = Request::new(resp::arguments(&frame));
+            if ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"].iter().any(|name| request.is(name)) {
+                self.subscribed.store(true, Ordering::SeqCst);
+            }
+            let mut fault = shared.take_fault(&request, self.subscribed());
+            match fault.as_ref().map(Fault::action) {
+                Some(Action::LoseRequest) => {
+                    return fault.map_or(End::Closed, End::Struck);
+                }
+                Some(Action::HoldRequest) => {
+                    if let Some(fault) = fault.take() {
+                        fault.hold().await;
+                    }
+                }
+                Some(Action::LoseReply | Action::HoldReply) | None => {}
+            }
+            let _pass = shared.gates.pass(self.subscribed(), Flow::Requests).await;
+            // Counted before it is sent: a client that has its reply finds both counted.
+            lock(&self.unanswered).push_back(fault);
+            shared.requests.fetch_add(1, Ordering::SeqCst);
+            if server.write_all(&frame).await.is_err() {
+                return End::Closed;
+            }
+        }
+        End::Closed
+    }
+
+    async fn pass_replies(
+        &self,
+        shared: &Shared,
+        server: OwnedReadHalf,
+        mut client: OwnedWriteHalf,
+    ) -> End {
+        let mut frames = Frames::new(server);
+        while let Some(frame) = frames.next().await {
+            if !self.subscribed() && !resp::is_push(&frame) {
+                let fault = lock(&self.unanswered).pop_front().flatten();
+                match fault.as_ref().map(Fault::action) {
+                    Some(Action::LoseReply) => return fault.map_or(End::Closed, End::Struck),
+                    Some(Action::HoldReply) => {
+                        if let Some(fault) = fault {
+                            fault.hold().await;
+                        }
+                    }
+                    Some(Action::LoseRequest | Action::HoldRequest) | None => {}
+                }
+            }
+            let _pass = shared.gates.pass(self.subscribed(), Flow::Replies).await;
+            shared.replies.fetch_add(1, Ordering::SeqCst);
+            if client.write_all(&frame).await.is_err() {
+                return End::Closed;
+            }
+        }
+        End::Closed
+    }
+}

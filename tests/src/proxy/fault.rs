@@ -1,0 +1,88 @@
+//! `Fault`: something that happens once, to one request or its reply.
+
+use tokio_util::sync::CancellationToken;
+
+/// A request as a fault sees it.
+#[derive(Clone, Debug)]
+pub struct Request {
+    args: Vec<Vec<u8>>,
+}
+
+impl Request {
+    pub(super) fn new(args: Vec<Vec<u8>>) -> Self {
+        Self { args }
+    }
+
+    /// Its arguments, the command's name first.
+    #[must_use]
+    pub fn args(&self) -> &[Vec<u8>] {
+        &self.args
+    }
+
+    /// Whether it is this command, in upper or lower case.
+    #[must_use]
+    pub fn is(&self, command: &str) -> bool {
+        self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
+    }
+
+    /// Whether an argument contains this text.
+    #[must_use]
+    pub fn mentions(&self, text: &str) -> bool {
+        self.args
+            .iter()
+            .any(|arg| arg.windows(text.len().max(1)).any(|part| part == text.as_bytes()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    LoseRequest,
+    HoldRequest,
+    LoseReply,
+    HoldReply,
+}
+
+/// A fault that was ordered: it strikes at most once. Dropping this neither revokes nor releases it.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    action: Action,
+    struck: CancellationToken,
+    released: CancellationToken,
+}
+
+impl Fault {
+    pub(super) fn new(action: Action) -> Self {
+        Self { action, struck: CancellationToken::new(), released: CancellationToken::new() }
+    }
+
+    pub(super) fn action(&self) -> Action {
+        self.action
+    }
+
+    /// Waits until it has struck: what was to be lost is lost and the connection closed, what was
+    /// to be held is held (of a reply: the server has executed the request).
+    pub async fn struck(&self) {
+        self.struck.cancelled().await;
+    }
+
+    /// Whether it has struck.
+    #[must_use]
+    pub fn has_struck(&self) -> bool {
+        self.struck.is_cancelled()
+    }
+
+    /// Lets what is held flow on; if it has not struck yet, it will hold nothing.
+    pub fn release(&self) {
+        self.released.cancel();
+    }
+
+    pub(super) fn strike(&self) {
+        self.struck.cancel();
+    }
+
+    /// Strikes, and waits for the release.
+    pub(super) async fn hold(&self) {
+        self.strike();
+        self.released.cancelled().await;
+    }
+}

@@ -1,0 +1,87 @@
+//! `Shared`: what all connections of a proxy have in common.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::Connections;
+use super::connection::Connection;
+use super::fault::{Action, Fault, Request};
+use super::gates::Gates;
+
+/// The server, the faults that wait, and the connections that are open.
+pub(super) struct Shared {
+    pub(super) server: SocketAddr,
+    pub(super) gates: Gates,
+    /// Requests passed on.
+    pub(super) requests: AtomicU64,
+    /// Replies and messages passed on.
+    pub(super) replies: AtomicU64,
+    accepted: AtomicU64,
+    open: Mutex<HashMap<u64, Arc<Connection>>>,
+    armed: Mutex<Vec<Armed>>,
+}
+
+/// A fault that waits for its request.
+type Armed = (Fault, Box<dyn Fn(&Request) -> bool + Send>);
+
+impl Shared {
+    pub(super) fn new(server: SocketAddr) -> Self {
+        Self {
+            server,
+            gates: Gates::default(),
+            requests: AtomicU64::new(0),
+            replies: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            open: Mutex::default(),
+            armed: Mutex::default(),
+        }
+    }
+
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Lists a connection; its number.
+    pub(super) fn enlist(&self, connection: Arc<Connection>) -> u64 {
+        let number = self.accepted.fetch_add(1, Ordering::SeqCst);
+        lock(&self.open).insert(number, connection);
+        number
+    }
+
+    pub(super) fn strike_off(&self, number: u64) {
+        lock(&self.open).remove(&number);
+    }
+
+    pub(super) fn matching(&self, which: Connections) -> Vec<Arc<Connection>> {
+        let open = lock(&self.open);
+        open.values().filter(|connection| which.include(connection.subscribed())).cloned().collect()
+    }
+
+    pub(super) fn arm(
+        &self,
+        action: Action,
+        matching: impl Fn(&Request) -> bool + Send + 'static,
+    ) -> Fault {
+        let fault = Fault::new(action);
+        lock(&self.armed).push((fault.clone(), Box::new(matching)));
+        fault
+    }
+
+    /// The first fault ordered for such a request; it is not armed any more.
+    pub(super) fn take_fault(&self, request: &Request, subscribed: bool) -> Option<Fault> {
+        let mut armed = lock(&self.armed);
+        let index = armed.iter().position(|(fault, matching)| {
+            let on_reply = matches!(fault.action(), Action::LoseReply | Action::HoldReply);
+            // Messages of a RESP2 subscription look like replies: those cannot be counted off.
+            !(on_reply && subscribed) && matching(request)
+        })?;
+        Some(armed.remove(index).0)
+    }
+}
+
+/// Locks; a panic while locked would be a bug of the harness.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic in a lock")
+}

@@ -1,0 +1,153 @@
+//! `Raw`: a plain connection for assertions on what is in Redis, and for preparing it.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisResult, cmd};
+
+/// A connection of the test's own. Its methods panic on errors, except [`try_ask`](Raw::try_ask).
+#[derive(Clone)]
+pub struct Raw {
+    connection: MultiplexedConnection,
+}
+
+impl Raw {
+    /// Connects.
+    ///
+    /// # Panics
+    ///
+    /// If the server at `url` cannot be reached.
+    pub async fn connect(url: &str) -> Self {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(10)))
+            .set_response_timeout(Some(Duration::from_secs(30)));
+        let client = Client::open(url).expect("the URL of a test is well formed");
+        let connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .unwrap_or_else(|error| panic!("no connection to {url}: {error}"));
+        Self { connection }
+    }
+
+    /// Runs any command.
+    ///
+    /// # Panics
+    ///
+    /// If it fails, or its reply is no `T`.
+    pub async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> T {
+        match self.try_ask(command).await {
+            Ok(reply) => reply,
+            Err(error) => {
+                let packed = command.get_packed_command();
+                panic!("{error}, in reply to {}", packed.escape_ascii())
+            }
+        }
+    }
+
+    /// Runs any command that may fail.
+    ///
+    /// # Errors
+    ///
+    /// What the client library says.
+    pub async fn try_ask<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
+        command.query_async(&mut self.connection).await
+    }
+
+    /// Runs a pipeline for its effects.
+    ///
+    /// # Panics
+    ///
+    /// If a command of it fails.
+    pub async fn run(&mut self, pipeline: &Pipeline) {
+        let result = pipeline.exec_async(&mut self.connection).await;
+        result.unwrap_or_else(|error| panic!("{error}, in reply to a pipeline"));
+    }
+
+    /// Names of the keys that match a pattern, sorted.
+    pub async fn keys(&mut self, pattern: &str) -> Vec<String> {
+        let mut keys: Vec<String> = self.ask(cmd("KEYS").arg(pattern)).await;
+        keys.sort();
+        keys
+    }
+
+    /// Whether the key exists.
+    pub async fn exists(&mut self, key: &str) -> bool {
+        self.ask(cmd("EXISTS").arg(key)).await
+    }
+
+    /// Milliseconds to live; -1 without an expiry, -2 without the key.
+    pub async fn pttl(&mut self, key: &str) -> i64 {
+        self.ask(cmd("PTTL").arg(key)).await
+    }
+
+    /// The whole list, head first.
+    pub async fn list(&mut self, key: &str) -> Vec<String> {
+        self.ask(cmd("LRANGE").arg(key).arg(0).arg(-1)).await
+    }
+
+    /// Length of the list.
+    pub async fn list_length(&mut self, key: &str) -> usize {
+        self.ask(cmd("LLEN").arg(key)).await
+    }
+
+    /// Members of the sorted set with their scores, lowest first.
+    pub async fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
+        self.ask(cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES")).await
+    }
+
+    /// Fields of the hash with their values, sorted.
+    pub async fn hash(&mut self, key: &str) -> Vec<(String, String)> {
+        let mut fields: Vec<(String, String)> = self.ask(cmd("HGETALL").arg(key)).await;
+        fields.sort();
+        fields
+    }
+
+    /// The string.
+    pub async fn get(&mut self, key: &str) -> Option<String> {
+        self.ask(cmd("GET").arg(key)).await
+    }
+
+    /// Publishes a message; how many subscribers got it.
+    pub async fn publish(&mut self, channel: &str, message: &str) -> usize {
+        self.ask(cmd("PUBLISH").arg(channel).arg(message)).await
+    }
+
+    /// How many subscribers the channel has.
+    pub async fn subscribers(&mut self, channel: &str) -> usize {
+        let (_, count): (String, usize) = self.ask(cmd("PUBSUB").arg("NUMSUB").arg(channel)).await;
+        count
+    }
+
+    /// Sets a configuration directive of the running server.
+    pub async fn configure(&mut self, name: &str, value: &str) {
+        self.ask(cmd("CONFIG").arg("SET").arg(name).arg(value)).await
+    }
+
+    /// Makes the server forget every script (SCRIPT FLUSH).
+    pub async fn flush_scripts(&mut self) {
+        self.ask(cmd("SCRIPT").arg("FLUSH")).await
+    }
+
+    /// Deletes everything (FLUSHALL).
+    pub async fn flush_all(&mut self) {
+        self.ask(&cmd("FLUSHALL")).await
+    }
+
+    /// A section of INFO, as text.
+    pub async fn info(&mut self, section: &str) -> String {
+        self.ask(cmd("INFO").arg(section)).await
+    }
+
+    /// The server's clock in microseconds since the epoch.
+    pub async fn time_us(&mut self) -> u64 {
+        let (seconds, micros): (u64, u64) = self.ask(&cmd("TIME")).await;
+        seconds * 1_000_000 + micros
+    }
+}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Raw").field("database", &self.connection.get_db()).finish()
+    }
+}

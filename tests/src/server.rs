@@ -1,0 +1,115 @@
+//! `RedisServer`: a `redis-server` of the tests' own, on a free loopback port.
+
+use std::net::SocketAddr;
+
+use crate::process::{RedisProcess, StartError};
+use crate::{Port, RedisOptions, signal};
+
+/// A real server, killed on drop and also if the test process dies.
+///
+/// It keeps nothing on disk: killed and [restarted](Self::restart), it is empty. The binary is
+/// `$REDIS_SERVER`, else `redis-server` on `PATH`. Starting blocks the thread for some milliseconds.
+#[derive(Debug)]
+pub struct RedisServer {
+    options: RedisOptions,
+    port: Port,
+    /// `None` between `kill` and `restart`.
+    process: Option<RedisProcess>,
+}
+
+impl RedisServer {
+    /// Starts a server with the default options and returns once it answers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no `redis-server`, or it does not come up; the message says which, with its log.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::options().start()
+    }
+
+    /// Options for a server that is not a default one.
+    #[must_use]
+    pub fn options() -> RedisOptions {
+        RedisOptions::default()
+    }
+
+    pub(crate) fn start_with(options: RedisOptions) -> Self {
+        for _ in 0..20 {
+            let port = Port::free();
+            match RedisProcess::start(&options, &port) {
+                Ok(process) => {
+                    return Self { options, port, process: Some(process) };
+                }
+                Err(StartError::PortTaken) => {}
+                Err(StartError::Failed(reason)) => panic!("{reason}"),
+            }
+        }
+        panic!("20 free ports in a row were taken before redis-server could listen on them");
+    }
+
+    pub(crate) fn start_on(options: RedisOptions, port: Port) -> Self {
+        let mut server = Self { options, port, process: None };
+        server.restart();
+        server
+    }
+
+    /// Where it listens, also while it is down.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// Its port, also while it is down.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// `redis://127.0.0.1:<port>/`, with the password if one was set by [`RedisOptions::arg`].
+    #[must_use]
+    pub fn url(&self) -> String {
+        let password =
+            self.options.password().map_or(String::new(), |password| format!(":{password}@"));
+        format!("redis://{password}{}/", self.address())
+    }
+
+    /// Process id of the running server.
+    ///
+    /// # Panics
+    ///
+    /// If it is down.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().expect("the server is up").pid()
+    }
+
+    /// Kills it (SIGKILL); gone when this returns. Down already: nothing happens.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again on the same port, empty, killing it first if it is up.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServer::start`].
+    pub fn restart(&mut self) {
+        self.kill();
+        match RedisProcess::start(&self.options, &self.port) {
+            Ok(process) => self.process = Some(process),
+            Err(StartError::PortTaken) => panic!("somebody took port {}", self.port.number()),
+            Err(StartError::Failed(reason)) => panic!("{reason}"),
+        }
+    }
+
+    /// Stops it (SIGSTOP): connections stay open and are accepted, nothing is answered.
+    pub fn freeze(&self) {
+        signal::stop(self.pid());
+    }
+
+    /// Lets a frozen server go on (SIGCONT).
+    pub fn thaw(&self) {
+        signal::resume(self.pid());
+    }
+}

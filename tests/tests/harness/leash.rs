@@ -1,0 +1,56 @@
+//! Facts about `Leash`: no server outlives the tests.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lock_tests::{RedisServer, eventually, signal};
+
+/// Set in the copy of this test binary that is to be killed.
+const VICTIM: &str = "LOCK_TESTS_LEASH_VICTIM";
+
+/// The part of the victim: starts a server, says where, and waits for its end.
+#[test]
+fn victim() {
+    if std::env::var_os(VICTIM).is_none() {
+        return; // run as a test of its own it has nothing to prove
+    }
+    let server = RedisServer::start();
+    let directory = format!("lock-tests-{}-{}", std::process::id(), server.address().port());
+    let line = format!("{} {}", server.address(), std::env::temp_dir().join(directory).display());
+    // Past the test runner, which captures what is printed.
+    std::fs::write("/dev/stderr", format!("\nvictim {line}\n")).expect("stderr takes a line");
+    server.freeze(); // the worst case: it would not notice a closed connection or a gentle signal
+    loop {
+        std::thread::park();
+    }
+}
+
+#[tokio::test]
+async fn a_server_dies_with_a_test_process_that_is_killed_and_leaves_no_files() {
+    let mut victim = Command::new(std::env::current_exe().expect("tests have a path"))
+        .args(["--exact", "leash::victim", "--nocapture"])
+        .env(VICTIM, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("this binary starts again");
+    let stderr = BufReader::new(victim.stderr.take().expect("piped"));
+    let line = stderr
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("victim ").map(str::to_owned))
+        .expect("the victim says where its server is");
+    let (address, directory) = line.split_once(' ').expect("address and directory");
+    TcpStream::connect(address).expect("its server is up");
+    assert!(Path::new(directory).is_dir());
+
+    signal::kill(victim.id());
+    victim.wait().expect("a child can be waited for");
+    eventually("the server is gone", Duration::from_secs(10), async || {
+        TcpStream::connect(address).is_err() && !Path::new(directory).exists()
+    })
+    .await;
+}
