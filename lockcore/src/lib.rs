@@ -9,6 +9,9 @@ mod guard;
 mod heartbeat;
 mod hold;
 mod inspection;
+#[cfg(feature = "unstable-internals")]
+#[doc(hidden)]
+pub mod internals;
 mod key;
 mod locks;
 mod member;

@@ -1,0 +1,57 @@
+//! Doors into the store for this project's own tests: no stability promise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::error::StoreError;
+pub use crate::key::LockName;
+pub use crate::member::{Label, Member, Ours};
+pub use crate::store::{
+    Acquired, Event, Grant, Inspection, Leaving, Left, Link, Listener, MAX_BATCH, Mode, Presence,
+    Released, Renewed, Reply, Store, StoreFuture, Touched,
+};
+
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::member::NodeId;
+use crate::memory::MemoryStore;
+use crate::redis::{Connector, RedisSettings, RedisStore};
+
+/// The protocol as a pure function.
+pub mod protocol {
+    pub use crate::protocol::*;
+}
+
+/// A new node's identity.
+pub fn new_node() -> NodeId {
+    NodeId::random()
+}
+
+/// One node's view of a Redis server, with the default prefix and a request timeout of 2 s.
+///
+/// # Errors
+/// As [`Locks::connect`](crate::Locks::connect).
+pub async fn redis_store(
+    url: &str,
+    node: NodeId,
+    listener: Arc<dyn Listener>,
+) -> Result<Arc<dyn Store>, LockError> {
+    let request_timeout = Duration::from_secs(2);
+    let settings = RedisSettings {
+        connector: Connector::from_url(url, request_timeout)?,
+        probe: LockKey::new(format!("lockcore-preflight-{node}"))?.resolve(None),
+        node,
+        prefix: Arc::from("lockcore"),
+        request_timeout,
+    };
+    Ok(Arc::new(RedisStore::connect(settings, listener).await?))
+}
+
+/// One node's view of a store in memory.
+pub fn memory_store(
+    store: &MemoryStore,
+    node: NodeId,
+    listener: Arc<dyn Listener>,
+) -> Arc<dyn Store> {
+    store.connect(node, listener)
+}
