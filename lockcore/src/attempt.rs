@@ -210,6 +210,9 @@ impl Engine {
         if reply.foreign {
             observe::foreign(self, lock);
         }
+        if reply.passed_over > 0 {
+            observe::passed_over(self, lock, reply.passed_over);
+        }
         let Some(Grant { member, token }) = &reply.grant else { return };
         let Some(number) = member.ours().map(|ours| ours.number) else { return };
         let known = self.granted(number, *token, reply.left_ms, Some(sent));

@@ -116,6 +116,12 @@ pub(crate) fn deaf(engine: &Engine) {
     warn!(node = %engine.node, "the server does not know our subscription: opening it anew");
 }
 
+pub(crate) fn passed_over(engine: &Engine, lock: &LockName, waiters: u64) {
+    debug!(lock = %name(engine, lock), waiters, "passed over: their nodes are not connected");
+    #[cfg(feature = "metrics")]
+    metrics::counter!("lockcore_passed_over_total").increment(waiters);
+}
+
 /// Once per node: a queue shared with a JVM is no accident that comes and goes.
 pub(crate) fn foreign(engine: &Engine, lock: &LockName) {
     if !engine.warned_of_foreign.swap(true, Ordering::Relaxed) {

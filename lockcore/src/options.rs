@@ -1,5 +1,8 @@
 //! What may be chosen for one acquisition, and the ranges of it.
 
+#[cfg(feature = "serde")]
+mod text;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -20,10 +23,7 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(
-    feature = "serde",
-    serde(try_from = "crate::options::text::Text", into = "crate::options::text::Text")
-)]
+#[cfg_attr(feature = "serde", serde(try_from = "text::Text", into = "text::Text"))]
 pub struct LockOptions {
     pub(crate) lease: Duration,
     pub(crate) renewal: Renewal,

@@ -108,12 +108,14 @@ pub struct Call<'a> {
     pub now_us: u64,
     /// What was published, in order.
     pub messages: Vec<Message>,
+    /// Members that were passed over.
+    pub passed_over: u64,
 }
 
 impl<'a> Call<'a> {
     /// A call of `node` at `now_us`.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
-        Self { node, connected, now_us, messages: Vec::new() }
+        Self { node, connected, now_us, messages: Vec::new(), passed_over: 0 }
     }
 
     /// The server's time, ms since the epoch.

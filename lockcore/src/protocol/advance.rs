@@ -36,12 +36,14 @@ impl LockState {
             let is_callers = ours.node == call.node.as_str();
             if !is_callers && not_connected.iter().any(|node| node == ours.node) {
                 self.pass_over(&member, call.now_ms());
+                call.passed_over += 1;
                 at += 1;
                 continue;
             }
             if !is_callers && !(call.connected)(ours.node) {
                 not_connected.push(ours.node.to_owned());
                 self.pass_over(&member, call.now_ms());
+                call.passed_over += 1;
                 at += 1;
                 continue;
             }
@@ -105,6 +107,7 @@ impl LockState {
             grant: self.grant_of(call),
             foreign: stopped || self.hold.as_ref().is_some_and(|hold| hold.member.ours().is_none()),
             now_us: call.now_us,
+            passed_over: call.passed_over,
         }
     }
 
