@@ -15,6 +15,7 @@ use crate::attempt::Request;
 use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
+use crate::observe;
 use crate::waiters::Outcome;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease if that is longer.
@@ -118,6 +119,7 @@ struct Running {
     ticket: u64,
     outcome: oneshot::Receiver<Outcome>,
     limit: Limit,
+    span: tracing::Span,
 }
 
 /// What ends an attempt.
@@ -163,12 +165,14 @@ impl Future for Attempt {
             *this.state = State::Done;
             let request = request?;
             let limit = Limit::new(this.engine, &request);
-            let (ticket, outcome) = this.engine.begin(request)?;
-            *this.state = State::Running(Running { ticket, outcome, limit });
+            let span = observe::acquiring(this.engine, &request.lock);
+            let (ticket, outcome) = span.in_scope(|| this.engine.begin(request))?;
+            *this.state = State::Running(Running { ticket, outcome, limit, span });
         }
         let State::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
+        let _waiting = running.span.clone().entered();
         loop {
             if let Poll::Ready(outcome) = Pin::new(&mut running.outcome).poll(cx) {
                 *this.state = State::Done;

@@ -1,4 +1,49 @@
-//! A fair distributed lock.
+//! A fair distributed lock: first come, first served, across processes and machines.
+//!
+//! ```
+//! # async fn example() -> Result<(), lockcore::LockError> {
+//! use lockcore::Locks;
+//!
+//! let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+//!
+//! let guard = locks.lock("order:42").await?; // waits in line, as long as it takes
+//! println!("mine, with fencing token {}", guard.fencing_token());
+//! guard.release().await?; // or drop it
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+//! ```
+//!
+//! - **Fair.** Grants follow the order in which requests reached the server. Nobody barges, also not
+//!   with [`try_lock`](Locks::try_lock).
+//! - **Fenced.** Every hold has a [token](FencingToken) higher than all before it.
+//! - **Handed over** in one round trip: the release script picks the next waiter and tells its process.
+//! - **Alive.** A process that dies holding costs at most its lease, one that dies waiting costs nothing.
+//! - **Cancel-safe.** Drop anything at any await point: nothing stays behind.
+//! - **Bounded.** A limit for the wait, for the queue and for the hold.
+//! - **Honest.** A guard knows its [deadline](LockGuard::deadline) and tells of its [loss](LockGuard::lost) in time.
+//!
+//! # Where to go from here
+//!
+//! | | |
+//! |---|---|
+//! | Which lock do I need? | [`guide::choosing`] |
+//! | What does a lease promise? | [`guide::leases`] |
+//! | How do I keep stale writers out? | [`guide::fencing`] |
+//! | What if a future is dropped? | [`guide::cancellation`] |
+//! | Runtimes, and ending a process | [`guide::runtimes`] |
+//! | Running it on Redis | [`guide::redis`] |
+//! | Events and metrics | [`guide::observability`] |
+//! | Testing my own code | [`guide::testing`] |
+//!
+//! [`Locks`] is the front door. [`Locks::with`] is the shape that is hard to misuse.
+//!
+//! # Features
+//!
+//! | feature | what |
+//! |---|---|
+//! | `metrics` | counters and histograms through the `metrics` facade |
+//! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
 
 mod acquire;
 mod attempt;
@@ -6,6 +51,7 @@ mod builder;
 mod engine;
 mod error;
 mod guard;
+pub mod guide;
 mod heartbeat;
 mod hold;
 mod inspection;

@@ -22,41 +22,47 @@ pub(super) enum Advanced {
 impl LockState {
     /// Hands a free lock to the first who can take it.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
+        let mut passed_over = Vec::new();
+        let advanced = self.walk(call, &mut passed_over);
+        self.lower(&passed_over, call.now_ms());
+        call.passed_over += passed_over.len() as u64;
+        if advanced == Advanced::Nobody {
+            self.drop_apart();
+        }
+        advanced
+    }
+
+    fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Member>) -> Advanced {
         let mut not_connected: Vec<String> = Vec::new();
-        let mut at = 0;
-        while let Some(member) = self.queue.get(at).cloned() {
+        // Those who were passed over stay in front.
+        while let Some(member) = self.queue.get(passed_over.len()).cloned() {
             if self.deadlines.get(&member).is_none_or(|ms| ms <= call.now_ms()) {
-                self.drop_waiting_at(at);
+                self.drop_waiting_at(passed_over.len());
                 continue;
             }
             let Some(ours) = member.ours() else {
                 call.messages.push(Message::Poke { member });
                 return Advanced::Stopped;
             };
-            let is_callers = ours.node == call.node.as_str();
-            if !is_callers && not_connected.iter().any(|node| node == ours.node) {
-                self.pass_over(&member, call.now_ms());
-                call.passed_over += 1;
-                at += 1;
-                continue;
+            if ours.node == call.node.as_str() {
+                self.drop_waiting_at(passed_over.len());
+                self.grant(&member, claim_ms(ours.lease_ms), call.now_us);
+                return Advanced::Granted(member);
             }
-            if !is_callers && !(call.connected)(ours.node) {
+            if not_connected.iter().any(|node| node == ours.node) {
+                passed_over.push(member);
+            } else if !(call.connected)(ours.node) {
                 not_connected.push(ours.node.to_owned());
-                self.pass_over(&member, call.now_ms());
-                call.passed_over += 1;
-                at += 1;
-                continue;
-            }
-            let left_ms = claim_ms(ours.lease_ms);
-            self.drop_waiting_at(at);
-            let token = self.grant(&member, left_ms, call.now_us);
-            if !is_callers {
-                let (node, member) = (NodeId::from(ours.node), member.clone());
+                passed_over.push(member);
+            } else {
+                let (node, left_ms) = (NodeId::from(ours.node), claim_ms(ours.lease_ms));
+                self.drop_waiting_at(passed_over.len());
+                let token = self.grant(&member, left_ms, call.now_us);
+                let granted = member.clone();
                 call.messages.push(Message::Grant { node, member, token, left_ms });
+                return Advanced::Granted(granted);
             }
-            return Advanced::Granted(member);
         }
-        self.drop_apart();
         Advanced::Nobody
     }
 
@@ -123,22 +129,21 @@ impl LockState {
         Some(Grant { member, token })
     }
 
-    /// The member's place in the list.
+    /// The member's place in the queue: it stands in the list and has a score.
     pub(super) fn position(&self, member: &Member) -> Option<usize> {
-        // Without a score it can only be there if list and sorted set were found apart: newcomers,
-        // the usual case, need not walk the list.
-        if self.deadlines.get(member).is_none() && self.queue.len() == self.deadlines.len() {
-            return None;
-        }
+        // Newcomers, the usual case, need not walk the list.
+        self.deadlines.get(member)?;
         self.queue.iter().position(|waiting| waiting == member)
     }
 
     /// Removes a waiting member; tells whether it was there.
     pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
-        let Some(at) = self.position(member) else {
-            return self.deadlines.remove(member);
-        };
-        self.drop_waiting_at(at);
+        match self.position(member) {
+            Some(at) => self.drop_waiting_at(at),
+            None if !self.deadlines.remove(member) => return false,
+            None => {}
+        }
+        self.settle();
         true
     }
 
@@ -161,10 +166,12 @@ impl LockState {
         self.write_deadline(member, old_ms.max(now_ms + PATIENCE_MS));
     }
 
-    /// Leaves a member whose node is away in its place, but not for long.
-    fn pass_over(&mut self, member: &Member, now_ms: u64) {
-        let old_ms = self.deadlines.get(member).unwrap_or(u64::MAX);
-        self.write_deadline(member, old_ms.min(now_ms + PASSED_OVER_MS));
+    /// Leaves members whose node is away in their places, but not for long.
+    fn lower(&mut self, passed_over: &[Member], now_ms: u64) {
+        for member in passed_over {
+            let old_ms = self.deadlines.get(member).unwrap_or(u64::MAX);
+            self.write_deadline(member, old_ms.min(now_ms + PASSED_OVER_MS));
+        }
     }
 
     /// Writes a deadline, and gives list and sorted set the expiry that goes with it.

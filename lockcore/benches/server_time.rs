@@ -1,0 +1,216 @@
+//! The server's time per script, from `INFO commandstats`, at growing queues; and past waiters whose processes are gone.
+//!
+//! Targets: at most 1.3 times as long with 10 000 waiters as with one; at most 5 ms past 500 dead ones.
+#![allow(clippy::print_stdout, missing_docs)]
+
+mod support;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lockcore::NodeId;
+use lockcore::internals::{
+    Acquired, Event, Label, Listener, LockName, Member, Mode, Released, Store, new_node,
+    redis_store,
+};
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+use support::{Server, median, middle_mean};
+use tokio::runtime::Builder;
+
+const REPETITIONS: usize = 7;
+const SAMPLES: usize = 100;
+const DEPTHS: [usize; 4] = [1, 100, 1_000, 10_000];
+const LEASE_MS: u64 = 30_000;
+
+struct Deaf;
+
+impl Listener for Deaf {
+    fn hear(&self, _: Event) {}
+}
+
+/// A node without an engine: it asks what it is told to, and nothing else.
+struct Node {
+    id: NodeId,
+    store: Arc<dyn Store>,
+    next: u64,
+}
+
+impl Node {
+    async fn connect(server: &Server) -> Self {
+        let id = new_node();
+        let store =
+            redis_store(&server.url(), id.clone(), Arc::new(Deaf)).await.expect("connected");
+        Self { id, store, next: 0 }
+    }
+
+    fn member(&mut self) -> Member {
+        self.next += 1;
+        Member::new(&self.id, self.next, LEASE_MS, &Label::new("bench"))
+    }
+
+    async fn enqueue(&self, lock: &LockName, member: &Member) -> Acquired {
+        self.store.acquire(lock, member, Mode::Wait, 20_000).await.expect("answered").outcome
+    }
+
+    async fn release(&self, lock: &LockName, member: &Member) {
+        let reply = self.store.release(lock, member).await.expect("answered");
+        assert_eq!(reply.outcome, Released::Released);
+    }
+}
+
+/// What the server says it spent in EVALSHA so far, µs.
+async fn spent(redis: &mut MultiplexedConnection) -> f64 {
+    let info: String = cmd("INFO").arg("commandstats").query_async(redis).await.expect("answered");
+    let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
+    let usec = line.split([':', ',']).find_map(|field| field.strip_prefix("usec="));
+    usec.map_or(0.0, |usec| usec.parse().expect("a number"))
+}
+
+async fn reset(redis: &mut MultiplexedConnection) {
+    let _: String = cmd("CONFIG").arg("RESETSTAT").query_async(redis).await.expect("answered");
+}
+
+/// Server time of an enqueue and of a release with its hand-off, with `depth` waiters, µs.
+async fn at_depth(server: &Server, depth: usize, lock: LockName) -> (f64, f64) {
+    let mut redis = server.bare().await;
+    let mut nodes = [Node::connect(server).await, Node::connect(server).await];
+    let mut order = VecDeque::new();
+    for first in (0..=depth).step_by(500) {
+        let members: Vec<_> = (first..=depth.min(first + 499))
+            .map(|place| (place % 2, nodes[place % 2].member()))
+            .collect();
+        // One node after the other: their connections would mix the order.
+        for of in 0..2 {
+            let group: Vec<_> = members.iter().filter(|(node, _)| *node == of).collect();
+            join_all(group.iter().map(|(node, member)| nodes[*node].enqueue(&lock, member))).await;
+            order.extend(group.into_iter().cloned());
+        }
+    }
+    let (mut enqueues, mut hand_offs) = (Vec::new(), Vec::new());
+    for sample in 0..SAMPLES {
+        // The holder is of the other node than the next, so that each hand-off is a message.
+        let (of, holder) = order.pop_front().expect("somebody holds");
+        reset(&mut redis).await;
+        nodes[of].release(&lock, &holder).await;
+        hand_offs.push(spent(&mut redis).await);
+        let of = sample % 2;
+        let member = nodes[of].member();
+        reset(&mut redis).await;
+        let outcome = nodes[of].enqueue(&lock, &member).await;
+        enqueues.push(spent(&mut redis).await);
+        assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
+        order.push_back((of, member));
+    }
+    (middle_mean(enqueues), middle_mean(hand_offs))
+}
+
+async fn depths(server: &Server) {
+    println!("server time per script, {REPETITIONS} repetitions of {SAMPLES}, interleaved");
+    println!(
+        "{:>8} {:>12} {:>7} {:>12} {:>7}   target 1.3",
+        "waiters", "enqueue µs", "ratio", "hand-off µs", "ratio"
+    );
+    let mut repetitions = Vec::new();
+    for repetition in 0..REPETITIONS {
+        let mut row = Vec::new();
+        for depth in DEPTHS {
+            let lock = LockName::from(format!("bench:{repetition}:{depth}").as_str());
+            row.push(at_depth(server, depth, lock).await);
+        }
+        repetitions.push(row);
+    }
+    for (column, depth) in DEPTHS.iter().enumerate() {
+        let of = |value: fn(&[(f64, f64)], usize) -> f64| {
+            median(repetitions.iter().map(|row| value(row, column)).collect())
+        };
+        println!(
+            "{depth:>8} {:>12.1} {:>7.2} {:>12.1} {:>7.2}",
+            of(|row, column| row[column].0),
+            of(|row, column| row[column].0 / row[0].0),
+            of(|row, column| row[column].1),
+            of(|row, column| row[column].1 / row[0].1),
+        );
+    }
+}
+
+/// Five processes with a hundred waiters each die in front of living ones.
+async fn past_the_dead(server: &Server, lock: LockName) -> [f64; 5] {
+    let mut redis = server.bare().await;
+    let (mut one, mut other) = (Node::connect(server).await, Node::connect(server).await);
+    let mut holder = one.member();
+    one.enqueue(&lock, &holder).await;
+    let mut dying = Vec::new();
+    for _ in 0..5 {
+        dying.push(Node::connect(server).await);
+    }
+    for node in &mut dying {
+        let members: Vec<_> = (0..100).map(|_| node.member()).collect();
+        join_all(members.iter().map(|member| node.enqueue(&lock, member))).await;
+    }
+    for node in &dying {
+        node.store.close();
+    }
+    for node in &dying {
+        let channel = format!("lockcore:grants:{}", node.id);
+        loop {
+            let (_, count): (String, i64) = cmd("PUBSUB")
+                .arg("NUMSUB")
+                .arg(&channel)
+                .query_async(&mut redis)
+                .await
+                .expect("answered");
+            if count == 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    let mut times = [0.0; 5];
+    for (step, time) in times.iter_mut().enumerate() {
+        if step == 2 {
+            // The deadlines of those passed over end after five seconds.
+            tokio::time::sleep(Duration::from_millis(5_100)).await;
+        }
+        let (from, to) = if step % 2 == 0 { (&one, &mut other) } else { (&other, &mut one) };
+        let next = to.member();
+        to.enqueue(&lock, &next).await;
+        reset(&mut redis).await;
+        from.release(&lock, &holder).await;
+        *time = spent(&mut redis).await;
+        holder = next;
+    }
+    times
+}
+
+async fn dead(server: &Server) {
+    println!(
+        "\nrelease + hand-off past 500 dead waiters of five processes, {REPETITIONS} repetitions"
+    );
+    let runs = (0..REPETITIONS).map(|repetition| async move {
+        past_the_dead(server, LockName::from(format!("dead:{repetition}").as_str())).await
+    });
+    let mut all = Vec::new();
+    for run in runs {
+        all.push(run.await);
+    }
+    let names =
+        ["first time", "second time", "once their deadlines lapsed", "after that", "and again"];
+    for (step, name) in names.iter().enumerate() {
+        let time = median(all.iter().map(|times| times[step]).collect());
+        let limit = if step < 3 { "   target 5000" } else { "" };
+        println!("{name:<28} {time:>8.0} µs{limit}");
+    }
+}
+
+fn main() {
+    let server = Server::start();
+    let runtime =
+        Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        depths(&server).await;
+        dead(&server).await;
+    });
+}

@@ -1,0 +1,25 @@
+//! The manual: one page for each question that comes up before the first lock is in production.
+
+#[doc = include_str!("guide/choosing.md")]
+pub mod choosing {}
+
+#[doc = include_str!("guide/leases.md")]
+pub mod leases {}
+
+#[doc = include_str!("guide/fencing.md")]
+pub mod fencing {}
+
+#[doc = include_str!("guide/cancellation.md")]
+pub mod cancellation {}
+
+#[doc = include_str!("guide/runtimes.md")]
+pub mod runtimes {}
+
+#[doc = include_str!("guide/redis.md")]
+pub mod redis {}
+
+#[doc = include_str!("guide/observability.md")]
+pub mod observability {}
+
+#[doc = include_str!("guide/testing.md")]
+pub mod testing {}

@@ -1,0 +1,172 @@
+//! Holds: release, renew, force release, tokens and expiry.
+
+use super::*;
+
+#[test]
+fn only_the_holder_can_release_and_only_once() {
+    let (mut lock, a) = (Bench::new(), member('a', 1));
+    lock.acquire(&a);
+    assert_eq!(lock.release(&member('a', 2)).outcome, Released::NotHeld);
+    assert_eq!(lock.release(&a).outcome, Released::Released);
+    let again = lock.release(&a);
+    assert_eq!((again.outcome, again.left_ms, again.grant), (Released::NotHeld, 0, None));
+}
+
+#[test]
+fn a_renewal_sets_the_members_full_lease() {
+    let (mut lock, a) = (Bench::new(), member('a', 1));
+    lock.acquire(&a);
+    lock.pass(20_000);
+    let reply = lock.renew(&a);
+    assert_eq!((reply.outcome, reply.left_ms), (Renewed::Held, LEASE));
+    assert_eq!(reply.grant.map(|grant| grant.token.get()), Some(START * 1_000));
+}
+
+#[test]
+fn a_renewal_turns_a_claim_into_the_full_lease() {
+    let (mut lock, b) = (Bench::new(), member('b', 1));
+    lock.acquire(&member('a', 1));
+    lock.acquire(&b);
+    lock.release(&member('a', 1));
+    assert_eq!(lock.inspect().left_ms, CLAIM);
+    assert_eq!(lock.renew(&b).left_ms, LEASE);
+}
+
+#[test]
+fn a_renewal_never_revives_and_never_hands_over() {
+    let (mut lock, a) = (Bench::new(), member('a', 1));
+    lock.acquire(&a);
+    lock.acquire(&member_with_lease('b', 1, LEASE));
+    lock.pass(10_000);
+    lock.touch(&[&member('b', 1)]);
+    lock.pass(10_000);
+    lock.touch(&[&member('b', 1)]);
+    // A lease has ended in the ms in which nothing is left of it.
+    lock.pass(10_000);
+    let reply = lock.renew(&a);
+    assert_eq!((reply.outcome, reply.left_ms), (Renewed::NotHeld, 0));
+    assert_eq!(lock.said(), []);
+    assert_eq!(lock.holder(), None);
+    assert_eq!(lock.waiting(), [member('b', 1)]);
+}
+
+#[test]
+fn a_forced_release_tells_the_holders_node_first_and_then_hands_over() {
+    let (mut lock, a, b) = (Bench::new(), member('a', 1), member('b', 1));
+    lock.acquire(&a);
+    lock.acquire(&b);
+    let reply = lock.force_release('c');
+    assert_eq!((reply.outcome, reply.left_ms, reply.grant), (Released::Released, CLAIM, None));
+    let said = lock.said();
+    assert_eq!(said[0], Message::Revoked { node: node('a'), member: a });
+    assert!(matches!(&said[1..], [Message::Grant { member, left_ms: CLAIM, .. }] if *member == b));
+}
+
+#[test]
+fn a_forced_release_of_a_free_lock_is_not_held_and_of_a_foreign_one_is_silent() {
+    let mut lock = Bench::new();
+    assert_eq!(lock.force_release('a').outcome, Released::NotHeld);
+    lock.state.hold = Some(Hold { member: jvm(1), expires_ms: None });
+    assert_eq!(lock.force_release('a').outcome, Released::Released);
+    assert_eq!(lock.said(), []);
+    assert_eq!(lock.holder(), None);
+}
+
+#[test]
+fn tokens_are_the_time_in_microseconds_or_one_more_than_the_last() {
+    let mut lock = Bench::new();
+    let mut last = 0;
+    for number in 0..5 {
+        lock.acquire(&member('a', number));
+        lock.release(&member('a', number));
+        assert_eq!(lock.token(), if number == 0 { lock.now_us } else { last + 1 });
+        last = lock.token();
+    }
+    lock.pass(7);
+    lock.acquire(&member('a', 9));
+    assert_eq!(lock.token(), lock.now_us);
+}
+
+#[test]
+fn the_token_key_outlives_both_the_tokens_time_and_the_hold() {
+    let mut lock = Bench::new();
+    let expiry = |lock: &Bench| lock.state.token.as_ref().and_then(|token| token.expires_ms);
+    lock.acquire(&member('a', 1));
+    assert_eq!(expiry(&lock), Some(START + TOKEN_MEMORY_MS));
+    lock.release(&member('a', 1));
+    lock.acquire(&member_with_lease('a', 2, 500_000));
+    assert_eq!(expiry(&lock), Some(START + 500_000));
+    lock.pass(400_000);
+    lock.renew(&member_with_lease('a', 2, 500_000));
+    assert_eq!(expiry(&lock), Some(START + 900_000));
+}
+
+#[test]
+fn a_lost_token_is_replaced_when_its_holder_asks_and_the_lease_stays() {
+    let (mut lock, a) = (Bench::new(), member('a', 1));
+    lock.acquire(&a);
+    lock.pass(3_000);
+    lock.state.token = None;
+    assert_eq!(lock.acquire(&member('b', 1)).grant, None);
+    assert_eq!(lock.state.token, None);
+    let reply = lock.acquire(&a);
+    assert_eq!(reply.left_ms, LEASE - 3_000);
+    assert_eq!(reply.grant.map(|grant| grant.token.get()), Some(lock.now_us));
+    let expires_ms = lock.state.token.as_ref().and_then(|token| token.expires_ms);
+    assert_eq!(expires_ms, Some(lock.now() + TOKEN_MEMORY_MS));
+}
+
+#[test]
+fn less_than_a_millisecond_left_of_a_hold_is_told_as_one() {
+    let (mut lock, a) = (Bench::new(), member('a', 1));
+    lock.acquire(&a);
+    lock.pass(LEASE - 1);
+    assert_eq!(lock.release(&member('b', 1)).left_ms, 1);
+    // Without an end, nothing of it is known to be left.
+    lock.state.hold = Some(Hold { member: a, expires_ms: None });
+    assert_eq!(lock.release(&member('b', 1)).left_ms, 1);
+    assert_eq!(lock.inspect().left_ms, 0);
+}
+
+#[test]
+fn acquire_and_touch_give_a_hold_without_an_end_the_first_members_lease() {
+    let endless = |lock: &mut Bench| {
+        lock.state.hold = Some(Hold { member: jvm(1), expires_ms: None });
+    };
+    let mut lock = Bench::new();
+    endless(&mut lock);
+    assert_eq!(lock.acquire(&member_with_lease('a', 1, 7_000)).left_ms, 7_000);
+    endless(&mut lock);
+    let (first, second) = (member_with_lease('a', 2, 8_000), member_with_lease('a', 1, 7_000));
+    assert_eq!(lock.touch(&[&first, &second]).left_ms, 8_000);
+}
+
+#[test]
+fn inspect_tells_holder_token_and_queue_and_changes_nothing() {
+    let mut lock = Bench::new();
+    lock.acquire(&member('a', 1));
+    lock.acquire(&member('b', 1));
+    lock.queue_foreign(&jvm(1), START + 300_000);
+    lock.pass(100);
+    let before = lock.state.clone();
+    let found = lock.inspect();
+    assert_eq!(found.holder, Some(member('a', 1)));
+    assert_eq!(found.token.map(FencingToken::get), Some(START * 1_000));
+    assert_eq!((found.left_ms, found.now_us), (LEASE - 100, lock.now_us));
+    let waiters = [(member('b', 1), START + PATIENCE_MS), (jvm(1), START + 300_000)];
+    assert_eq!(found.waiters, waiters);
+    assert_eq!(lock.state, before);
+}
+
+#[test]
+fn nothing_is_left_of_a_lock_that_nobody_used_for_a_minute() {
+    let (mut lock, a) = (Bench::new(), member('a', 1));
+    lock.acquire(&a);
+    lock.leave(&a, true);
+    lock.pass(TOKEN_MEMORY_MS - 1);
+    lock.inspect();
+    assert!(!lock.state.is_empty());
+    lock.pass(1);
+    lock.inspect();
+    assert_eq!(lock.state, LockState::default());
+}
