@@ -78,20 +78,20 @@ async fn at_depth(server: &Server, depth: usize, lock: LockName) -> (f64, f64) {
     let mut redis = server.bare().await;
     let mut nodes = [Node::connect(server).await, Node::connect(server).await];
     let mut order = VecDeque::new();
-    for first in (0..=depth).step_by(500) {
-        let members: Vec<_> = (first..=depth.min(first + 499))
-            .map(|place| (place % 2, nodes[place % 2].member()))
-            .collect();
-        // One node after the other: their connections would mix the order.
-        for of in 0..2 {
-            let group: Vec<_> = members.iter().filter(|(node, _)| *node == of).collect();
-            join_all(group.iter().map(|(node, member)| nodes[*node].enqueue(&lock, member))).await;
-            order.extend(group.into_iter().cloned());
-        }
+    // The holder and those whose turns are measured, alternately: each hand-off is to be a message.
+    for place in 0..=depth.min(SAMPLES) {
+        let member = nodes[place % 2].member();
+        nodes[place % 2].enqueue(&lock, &member).await;
+        order.push_back((place % 2, member));
+    }
+    while order.len() <= depth {
+        let count = 500.min(depth + 1 - order.len());
+        let members: Vec<_> = (0..count).map(|_| nodes[0].member()).collect();
+        join_all(members.iter().map(|member| nodes[0].enqueue(&lock, member))).await;
+        order.extend(members.into_iter().map(|member| (0, member)));
     }
     let (mut enqueues, mut hand_offs) = (Vec::new(), Vec::new());
     for sample in 0..SAMPLES {
-        // The holder is of the other node than the next, so that each hand-off is a message.
         let (of, holder) = order.pop_front().expect("somebody holds");
         reset(&mut redis).await;
         nodes[of].release(&lock, &holder).await;

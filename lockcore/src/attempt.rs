@@ -143,7 +143,8 @@ impl Engine {
         let lock = self.waiters().get(number).map(|waiter| waiter.lock.clone());
         match reply.outcome {
             // The grant is in the reply's second part.
-            Acquired::Granted => {}
+            Acquired::Granted if reply.grant.is_some() => {}
+            Acquired::Granted => self.finish(number, Err(LockError::new(LockErrorKind::Protocol))),
             Acquired::Queued { position } => self.queued(number, sent, position, reply.left_ms),
             Acquired::Busy => self.finish(number, Ok(None)),
             Acquired::Full => self.finish(number, Err(LockError::new(LockErrorKind::QueueFull))),
@@ -250,9 +251,15 @@ impl Engine {
         let now = Instant::now();
         let certain = hold::deadline(anchor, left).saturating_duration_since(now);
         if certain.is_zero() {
-            // Too late to be a guard. The next touch, or the answer on its way, decides.
-            let lock = waiter.lock.clone();
-            if waiters.touch_by(&lock, now) {
+            // Too late to be a guard: back to waiting, and a touch decides.
+            if waiter.future.is_none() {
+                let Some(waiter) = waiters.take(number) else { return false };
+                drop(waiters);
+                self.give_up(waiter);
+                return true;
+            }
+            let anchor = waiter.anchor;
+            if waiters.line_up(number, anchor, now) {
                 self.heartbeat_wake.notify_one();
             }
             return true;

@@ -148,7 +148,8 @@ impl LockGuard {
         let hold = self.into_hold();
         let deadline = hold.deadline();
         hold.part();
-        hold.engine.end(&hold);
+        hold.engine.holds().leak(&hold);
+        hold.engine.hold_ended.notify_waiters();
         hold.lose();
         deadline
     }

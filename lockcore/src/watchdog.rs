@@ -22,15 +22,26 @@ const LEAD: Duration = Duration::from_millis(2);
 pub(crate) struct Holds {
     live: HashMap<u64, Arc<Hold>>,
     due: Schedule<u64>,
+    /// Holds that are kept on the server without a guard, and until when they may still be there.
+    leaked: HashMap<u64, Instant>,
 }
 
 impl Holds {
     pub(crate) fn new() -> Self {
-        Self { live: HashMap::new(), due: Schedule::new() }
+        Self { live: HashMap::new(), due: Schedule::new(), leaked: HashMap::new() }
     }
 
+    /// Whether a hold that the server tells of is one that this node means to have.
     pub(crate) fn contains(&self, number: u64) -> bool {
-        self.live.contains_key(&number)
+        self.live.contains_key(&number) || self.leaked.contains_key(&number)
+    }
+
+    /// The hold has no guard any more and is to end by itself.
+    pub(crate) fn leak(&mut self, hold: &Hold) {
+        let now = Instant::now();
+        self.remove(hold.number);
+        self.leaked.retain(|_, until| *until > now);
+        self.leaked.insert(hold.number, now + 2 * hold.options.lease);
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Hold>> {
@@ -75,7 +86,7 @@ impl Engine {
 
     fn reschedule(&self, hold: &Hold) {
         let mut holds = self.holds();
-        if holds.contains(hold.number) && holds.due.set(hold.number, due(hold)) {
+        if holds.live.contains_key(&hold.number) && holds.due.set(hold.number, due(hold)) {
             self.watchdog_wake.notify_one();
         }
     }
@@ -138,6 +149,7 @@ impl Engine {
         if now + LEAD >= hold.deadline() {
             let why = match hold.last_instant() {
                 Some(last) if now + LEAD >= last => "it reached its longest hold",
+                _ if hold.options.renewal == Renewal::Fixed => "its fixed lease is over",
                 _ => "its lease was not renewed in time",
             };
             return self.lost(&hold, why);
