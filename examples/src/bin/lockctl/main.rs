@@ -1,1 +1,50 @@
-fn main() {}
+//! `lockctl`: runs a command while it holds a fair lock on Redis, and shows or takes away such locks.
+//!
+//! The counterpart of `flock(1)` for several machines. `lockctl --help` is its manual.
+
+mod arguments;
+mod child;
+mod connect;
+mod exec;
+mod exit;
+mod inspect;
+mod progress;
+mod release;
+mod signals;
+mod text;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::read() {
+        Ok(arguments) => arguments,
+        Err(error) => return error.report(),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        // The lease is renewed on this one, also while the main thread is stuck writing to a terminal.
+        .worker_threads(1)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::new(exit::FAILED, format!("no runtime: {error}")).report(),
+    };
+    let outcome = runtime.block_on(run(arguments));
+    // A name server that does not answer keeps a blocking thread busy: nothing waits for it.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn run(Arguments { redis, command }: Arguments) -> Result<u8, Failure> {
+    match command {
+        Command::Exec(exec) => exec::run(&redis, exec).await,
+        Command::Inspect(inspect) => inspect::run(&redis, inspect).await,
+        Command::Release(release) => release::run(&redis, release).await,
+    }
+}

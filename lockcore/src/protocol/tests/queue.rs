@@ -162,3 +162,27 @@ fn a_sorted_set_without_a_list_is_deleted_before_use() {
         }
     }
 }
+
+#[test]
+fn after_a_hand_over_the_queue_expires_with_those_who_were_passed_over() {
+    let (mut lock, b, c) = (held(), member('b', 1), member('c', 1));
+    lock.acquire(&b);
+    lock.acquire(&c);
+    lock.away = "b".into();
+    lock.release(&member_with_lease('h', 1, 600_000));
+    assert_eq!((lock.holder(), lock.waiting()), (Some(&c), vec![b]));
+    // The grantee's deadline is not the greatest any more: it has left the queue.
+    assert_eq!(lock.state.queue_expires_ms, Some(START + PASSED_OVER_MS + QUEUE_SLACK_MS));
+}
+
+#[test]
+fn a_reply_tells_how_many_were_passed_over() {
+    let mut lock = held();
+    for number in 0..3 {
+        lock.acquire(&member('b', number));
+    }
+    lock.away = "b".into();
+    assert_eq!(lock.release(&member_with_lease('h', 1, 600_000)).passed_over, 3);
+    assert_eq!(lock.acquire(&member('c', 1)).passed_over, 3);
+    assert_eq!(lock.acquire(&member('c', 1)).passed_over, 0);
+}

@@ -1,0 +1,310 @@
+//! What was asked for on the command line.
+
+use std::error::Error as _;
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Args, Parser, Subcommand};
+use lockcore::{LockKey, MAX_LEASE, MIN_LEASE};
+
+use crate::exit::{self, Failure};
+
+/// The longest wait that is not a slip of the finger: a year, in seconds.
+const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
+
+const EXEC_CODES: &str = "\
+Exit status: that of CMD (128+n if signal n killed it), or
+  64   bad usage
+  69   Redis could not be reached, or refused
+  74   the hold was lost while CMD ran; CMD got SIGTERM, and SIGKILL 5 s later
+  75   the lock was not had in time, or its queue was full
+  126  CMD cannot be run
+  127  CMD was not found
+
+SIGINT, SIGTERM and SIGHUP are passed on to CMD while it runs, and end the wait before. A Ctrl-C \
+reaches CMD from the terminal itself, so in the foreground of a terminal SIGINT is not sent a \
+second time.
+
+CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in LOCK_TOKEN.";
+
+/// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
+#[derive(Parser)]
+#[command(name = "lockctl", version)]
+pub(crate) struct Arguments {
+    // Not as documentation: brackets are links there.
+    #[arg(
+        help = "Where Redis is: redis://[user[:password]@]host[:port][/db]",
+        long,
+        global = true,
+        value_name = "URL",
+        env = "REDIS_URL",
+        hide_env_values = true, // it may hold a password
+        default_value = "redis://127.0.0.1/",
+        value_parser = OsStringValueParser::new().try_map(|url| utf8(&url).map(str::to_owned))
+    )]
+    pub(crate) redis: String,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Runs a command while it holds a lock
+    Exec(Exec),
+    /// Shows who holds a lock and who waits for it
+    Inspect(Inspect),
+    /// Takes a lock away from whoever holds it
+    Release(Release),
+}
+
+#[derive(Args)]
+#[command(after_help = EXEC_CODES)]
+pub(crate) struct Exec {
+    #[arg(
+        help = "Wait at most this long; 0 tries once [default: for ever]",
+        long,
+        value_name = "SECS",
+        allow_hyphen_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| wait(&text))
+    )]
+    pub(crate) wait: Option<Duration>,
+
+    /// How long the lock stays taken if this machine dies; renewed while CMD runs
+    #[arg(
+        long,
+        value_name = "SECS",
+        default_value = "30",
+        allow_hyphen_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| lease(&text))
+    )]
+    pub(crate) lease: Duration,
+
+    #[arg(
+        help = "Queue only if at most N wait then, this one included [default: 1000]",
+        long,
+        value_name = "N",
+        allow_hyphen_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| queue_limit(&text))
+    )]
+    pub(crate) queue_limit: Option<u32>,
+
+    #[arg(
+        help = "What others see of this process in the queue; at most 64 bytes [default: host:pid]",
+        long,
+        value_name = "TEXT"
+    )]
+    pub(crate) label: Option<OsString>,
+
+    /// The name of the lock
+    #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
+    pub(crate) key: String,
+
+    /// What to run
+    #[arg(value_name = "CMD", last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct Inspect {
+    /// The name of the lock
+    #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
+    pub(crate) key: String,
+
+    /// For programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Exit status: 0 if it was held, 1 if nobody held it.")]
+pub(crate) struct Release {
+    /// Required: nothing stops the holder, who may still be at work
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// The name of the lock
+    #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
+    pub(crate) key: String,
+}
+
+/// Why there is nothing to do: the usage is wrong, or only help was asked for.
+pub(crate) struct NotUsable(clap::Error);
+
+impl Arguments {
+    pub(crate) fn read() -> Result<Self, NotUsable> {
+        Self::try_parse().map_err(NotUsable)
+    }
+}
+
+impl NotUsable {
+    /// Help on stdout, or one line on stderr.
+    pub(crate) fn report(&self) -> ExitCode {
+        if matches!(
+            self.0.kind(),
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+        ) {
+            let _ = self.0.print();
+            return ExitCode::from(exit::OK);
+        }
+        Failure::new(exit::USAGE, self.message()).report()
+    }
+
+    fn message(&self) -> String {
+        match (
+            self.0.kind(),
+            self.0.source(),
+            self.0.get(ContextKind::InvalidArg),
+        ) {
+            (ErrorKind::ValueValidation, Some(reason), Some(option)) => {
+                let option = option.to_string();
+                let name = option.split(' ').next().unwrap_or_default();
+                format!("{}: {reason}", name.trim_matches(['<', '>']))
+            }
+            (
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
+                ..,
+            ) => "a command is missing: exec, inspect or release; see lockctl --help".to_owned(),
+            // The first paragraph says what is wrong; the others are tips and the usage.
+            _ => {
+                let text = self.0.render().to_string();
+                let text = text.strip_prefix("error: ").unwrap_or(&text);
+                let paragraph = text.split("\n\n").next().unwrap_or_default();
+                paragraph
+                    .lines()
+                    .map(str::trim)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+                    .trim_end()
+                    .to_owned()
+            }
+        }
+    }
+}
+
+fn utf8(text: &OsStr) -> Result<&str, String> {
+    text.to_str().ok_or_else(|| "it is not UTF-8".to_owned())
+}
+
+fn key(text: &OsStr) -> Result<String, String> {
+    let text = utf8(text)?;
+    LockKey::new(text).map_err(|error| error.to_string())?;
+    Ok(text.to_owned())
+}
+
+/// Seconds and fractions of them.
+fn seconds(text: &OsStr) -> Result<f64, String> {
+    let not_a_number = || format!("'{}' is not a number of seconds", text.to_string_lossy());
+    let seconds: f64 = utf8(text)?.parse().map_err(|_| not_a_number())?;
+    if seconds.is_finite() {
+        Ok(seconds)
+    } else {
+        Err(not_a_number())
+    }
+}
+
+fn wait(text: &OsStr) -> Result<Duration, String> {
+    let seconds = seconds(text)?;
+    if !(0.0..=MAX_WAIT).contains(&seconds) {
+        return Err(format!(
+            "{seconds} is out of its range: it must be 0 to {MAX_WAIT} seconds"
+        ));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn lease(text: &OsStr) -> Result<Duration, String> {
+    let seconds = seconds(text)?;
+    let (min, max) = (MIN_LEASE.as_secs_f64(), MAX_LEASE.as_secs_f64());
+    if !(min..=max).contains(&seconds) {
+        return Err(format!(
+            "{seconds} is out of its range: it must be {min} to {max} seconds"
+        ));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn queue_limit(text: &OsStr) -> Result<u32, String> {
+    match utf8(text)?.parse() {
+        Ok(limit) if limit > 0 => Ok(limit),
+        _ => Err(format!(
+            "'{}' is out of its range: it must be a whole number, 1 to {}",
+            text.to_string_lossy(),
+            u32::MAX
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    fn message(arguments: &[&str]) -> String {
+        let all = std::iter::once("lockctl").chain(arguments.iter().copied());
+        match Arguments::try_parse_from(all) {
+            Ok(_) => panic!("{arguments:?} is accepted"),
+            Err(error) => NotUsable(error).message(),
+        }
+    }
+
+    #[test]
+    fn every_usage_error_is_one_line_that_names_the_option() {
+        let cases: &[(&[&str], &str)] = &[
+            (&["exec", "--wait", "soon", "k", "--", "true"], "--wait"),
+            (&["exec", "--wait", "-1", "k", "--", "true"], "--wait"),
+            (&["exec", "--wait=-inf", "k", "--", "true"], "--wait"),
+            (&["exec", "--wait", "NaN", "k", "--", "true"], "--wait"),
+            (&["exec", "--wait", "inf", "k", "--", "true"], "--wait"),
+            (&["exec", "--wait", "1e300", "k", "--", "true"], "--wait"),
+            (&["exec", "--wait", "", "k", "--", "true"], "--wait"),
+            (
+                &["exec", "--lease", "0.09", "k", "--", "true"],
+                "--lease: 0.09 is out of its range: it must be 0.1 to 86400 seconds",
+            ),
+            (&["exec", "--lease", "86401", "k", "--", "true"], "--lease"),
+            (
+                &["exec", "--queue-limit", "0", "k", "--", "true"],
+                "--queue-limit",
+            ),
+            (
+                &["exec", "--queue-limit", "-3", "k", "--", "true"],
+                "--queue-limit",
+            ),
+            (
+                &["exec", "--queue-limit", "1.5", "k", "--", "true"],
+                "--queue-limit",
+            ),
+            (&["exec", "--sooner", "k", "--", "true"], "--sooner"),
+            (&["exec", "", "--", "true"], "KEY"),
+            (&["exec", "a\nb", "--", "true"], "KEY"),
+            (&["exec", "k"], "CMD"),
+            (&["exec", "k", "true"], "true"),
+            (&["exec", "--", "true"], "KEY"),
+            (&["inspect"], "KEY"),
+            (&["inspect", ""], "KEY"),
+            (&["unlock", "k"], "unlock"),
+            (&[], "exec, inspect or release"),
+        ];
+        for (arguments, named) in cases {
+            let message = message(arguments);
+            assert!(message.contains(named), "{arguments:?}: {message}");
+            assert!(!message.contains('\n'), "{arguments:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn seconds_may_have_fractions() {
+        assert_eq!(wait(OsStr::new("0.25")), Ok(Duration::from_millis(250)));
+        assert_eq!(wait(OsStr::new("0")), Ok(Duration::ZERO));
+        assert_eq!(lease(OsStr::new("0.1")), Ok(MIN_LEASE));
+        assert_eq!(lease(OsStr::new("86400")), Ok(MAX_LEASE));
+    }
+}

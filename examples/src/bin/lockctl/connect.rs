@@ -1,0 +1,66 @@
+//! The way to Redis.
+
+use std::time::Duration;
+
+use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::exit::{self, Failure};
+use crate::text;
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// To connect is not to wait for the lock: even the shortest wait leaves it this long.
+const LEAST: Duration = Duration::from_millis(500);
+
+/// Tries once.
+pub(crate) async fn once(url: &str, builder: LocksBuilder) -> Result<Locks, Failure> {
+    builder
+        .connect(url)
+        .await
+        .map_err(|error| failure(url, &error))
+}
+
+/// Tries until `wait` has passed since `started`; once, if there is no such time.
+pub(crate) async fn within(
+    url: &str,
+    builder: LocksBuilder,
+    started: Instant,
+    wait: Option<Duration>,
+) -> Result<Locks, Failure> {
+    let Some(wait) = wait.filter(|wait| !wait.is_zero()) else {
+        return once(url, builder).await;
+    };
+    let deadline = started + wait.max(LEAST);
+    let mut last = None;
+    loop {
+        let error = match timeout_at(deadline, builder.clone().connect(url)).await {
+            Ok(Ok(locks)) => return Ok(locks),
+            Ok(Err(error)) if error.kind() != LockErrorKind::Unavailable => {
+                return Err(failure(url, &error));
+            }
+            Ok(Err(error)) => failure(url, &error),
+            // What the attempt before said is more than that this one did not end.
+            Err(_) => last.unwrap_or_else(|| away(url, "it did not answer in time")),
+        };
+        let next = Instant::now() + PAUSE;
+        if next >= deadline {
+            return Err(error);
+        }
+        last = Some(error);
+        sleep_until(next).await;
+    }
+}
+
+fn away(url: &str, reason: &str) -> Failure {
+    Failure::new(
+        exit::UNAVAILABLE,
+        format!("--redis {}: {reason}", text::without_password(url)),
+    )
+}
+
+fn failure(url: &str, error: &LockError) -> Failure {
+    let url = text::without_password(url);
+    Failure::new(exit::code(error.kind()), format!("--redis {url}: {error}"))
+}

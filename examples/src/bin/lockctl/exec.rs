@@ -1,0 +1,165 @@
+//! `lockctl exec`: runs CMD while it holds the lock.
+
+use std::time::Duration;
+
+use lockcore::{LockError, LockErrorKind, LockGuard, LockOptions, Locks, Shutdown};
+use rustix::process::Signal;
+use tokio::time::{Instant, timeout};
+
+use crate::arguments::Exec;
+use crate::child::Child;
+use crate::connect;
+use crate::exit::{self, Failure};
+use crate::progress::Progress;
+use crate::signals::Signals;
+
+/// How long Redis has to answer when the question is only whether it is there.
+const PING: Duration = Duration::from_secs(1);
+
+/// How long the last goodbyes may take, when Redis is there and when it is not.
+const GOODBYE: Duration = Duration::from_secs(5);
+const GOODBYE_UNHEARD: Duration = Duration::from_millis(500);
+
+/// What the wait for the lock ended with.
+enum Waited {
+    Held(LockGuard),
+    Stopped(Signal),
+}
+
+pub(crate) async fn run(redis: &str, exec: Exec) -> Result<u8, Failure> {
+    let mut signals = Signals::listen()
+        .map_err(|error| Failure::new(exit::FAILED, format!("no signal handlers: {error}")))?;
+    let started = Instant::now();
+    let locks = tokio::select! {
+        biased;
+        signal = signals.next() => return Ok(exit::by_signal(signal.as_raw())),
+        locks = connect::within(redis, builder(&exec), started, exec.wait) => locks?,
+    };
+    let mut unheard = false;
+    let outcome = hold(&locks, &exec, started, &mut signals, &mut unheard).await;
+    let away = unheard || matches!(&outcome, Err(failure) if failure.code == exit::UNAVAILABLE);
+    let patience = if away { GOODBYE_UNHEARD } else { GOODBYE };
+    let goodbye = timeout(patience, locks.shutdown(Duration::ZERO)).await;
+    if unheard && !matches!(goodbye, Ok(Shutdown { unreleased: 0, .. })) {
+        let lease = exec.lease.as_secs_f64();
+        exit::warn(&format!(
+            "the lock could not be given back: it ends with its lease, within {lease} s"
+        ));
+    }
+    outcome
+}
+
+fn builder(exec: &Exec) -> lockcore::LocksBuilder {
+    // One answer that takes longer than a third of the lease can cost the hold.
+    let request_timeout =
+        (exec.lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(2));
+    let builder = Locks::builder().request_timeout(request_timeout);
+    match &exec.label {
+        Some(label) => builder.label(label.to_string_lossy()),
+        None => builder,
+    }
+}
+
+/// From the queue to the release. `unheard`: the release did not reach the server.
+async fn hold(
+    locks: &Locks,
+    exec: &Exec,
+    started: Instant,
+    signals: &mut Signals,
+    unheard: &mut bool,
+) -> Result<u8, Failure> {
+    let guard = match wait(locks, exec, started, signals).await? {
+        Waited::Held(guard) => guard,
+        Waited::Stopped(signal) => return Ok(exit::by_signal(signal.as_raw())),
+    };
+    if let Some(signal) = signals.pending() {
+        let _ = guard.release().await;
+        return Ok(exit::by_signal(signal.as_raw()));
+    }
+    let end = match Child::start(&exec.command, &exec.key, &guard) {
+        Ok(child) => child.end(&guard, signals).await,
+        Err(failure) => {
+            let _ = guard.release().await;
+            return Err(failure);
+        }
+    };
+    let released = guard.release().await;
+    let end =
+        end.map_err(|error| Failure::new(exit::FAILED, format!("waiting for CMD: {error}")))?;
+    if end.lost {
+        return Ok(exit::LOST);
+    }
+    match released {
+        Ok(()) => Ok(end.code),
+        Err(error) if error.kind() == LockErrorKind::Lost => Err(Failure::new(
+            exit::LOST,
+            format!("{}: {error}; CMD has ended", exec.key),
+        )),
+        // It was held for certain until CMD's end.
+        Err(_) => {
+            *unheard = true;
+            Ok(end.code)
+        }
+    }
+}
+
+async fn wait(
+    locks: &Locks,
+    exec: &Exec,
+    started: Instant,
+    signals: &mut Signals,
+) -> Result<Waited, Failure> {
+    let mut options = LockOptions::new().lease(exec.lease);
+    if let Some(wait) = exec.wait {
+        options = options.wait(wait.saturating_sub(started.elapsed()));
+    }
+    if let Some(queue_limit) = exec.queue_limit {
+        options = options.queue_limit(queue_limit);
+    }
+    let acquire = locks.key(exec.key.as_str()).options(options).lock();
+    let mut progress = Progress::on_stderr();
+    let outcome = tokio::select! {
+        biased;
+        outcome = acquire => outcome,
+        signal = signals.next() => {
+            progress.clear();
+            return Ok(Waited::Stopped(signal));
+        }
+        never = progress.follow(locks, &exec.key) => match never {},
+    };
+    progress.clear();
+    match outcome {
+        Ok(guard) => Ok(Waited::Held(guard)),
+        Err(error) => Err(not_had(locks, exec, &error).await),
+    }
+}
+
+async fn not_had(locks: &Locks, exec: &Exec, error: &LockError) -> Failure {
+    let key = &exec.key;
+    match error.kind() {
+        LockErrorKind::Timeout => {
+            // When Redis went away, nobody knows whether the lock would have been had.
+            if let Some(reason) = why_away(locks).await {
+                return Failure::new(exit::UNAVAILABLE, format!("{key}: {reason}"));
+            }
+            let wait = exec.wait.unwrap_or_default().as_secs_f64();
+            Failure::new(exit::NOT_HAD, format!("{key}: {error} (--wait {wait})"))
+        }
+        LockErrorKind::QueueFull => {
+            let limit = exec.queue_limit.unwrap_or(1_000);
+            Failure::new(
+                exit::NOT_HAD,
+                format!("{key}: {error} (--queue-limit {limit})"),
+            )
+        }
+        kind => Failure::new(exit::code(kind), format!("{key}: {error}")),
+    }
+}
+
+async fn why_away(locks: &Locks) -> Option<String> {
+    match timeout(PING, locks.ping()).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some(format!("Redis has not answered for {PING:?}")),
+    }
+}

@@ -1,0 +1,69 @@
+//! How `lockctl` ends: the exit codes, named as in `sysexits.h`, and the one line on stderr.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use lockcore::LockErrorKind;
+
+use crate::text;
+
+/// It went well.
+pub(crate) const OK: u8 = 0;
+/// Nothing to do, or something that has no code of its own.
+pub(crate) const FAILED: u8 = 1;
+/// Bad usage.
+pub(crate) const USAGE: u8 = 64;
+/// Redis cannot be reached, or refuses to serve.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// The hold was lost while the command ran.
+pub(crate) const LOST: u8 = 74;
+/// The lock was not had in time, or its queue was full.
+pub(crate) const NOT_HAD: u8 = 75;
+/// The command was found and cannot be run.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// There is no such command.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// The code of a process that signal `number` ended, as shells have it.
+pub(crate) fn by_signal(number: i32) -> u8 {
+    u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
+}
+
+/// The code for an error of the lock itself.
+pub(crate) fn code(kind: LockErrorKind) -> u8 {
+    match kind {
+        LockErrorKind::InvalidKey | LockErrorKind::InvalidOption => USAGE,
+        LockErrorKind::Timeout | LockErrorKind::QueueFull => NOT_HAD,
+        LockErrorKind::Lost => LOST,
+        _ => UNAVAILABLE,
+    }
+}
+
+/// Why `lockctl` ends with a code of its own.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: u8,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: u8, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+
+    /// Says it, and gives the code to end with.
+    pub(crate) fn report(&self) -> ExitCode {
+        warn(&self.message);
+        ExitCode::from(self.code)
+    }
+}
+
+/// One line on stderr; without control characters and passwords, whatever is in the message.
+pub(crate) fn warn(message: &str) {
+    let line = text::one_line(&text::without_passwords(message));
+    // Whoever closed stderr does not want to read it.
+    let _ = writeln!(io::stderr().lock(), "lockctl: {line}");
+}

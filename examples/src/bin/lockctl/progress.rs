@@ -1,0 +1,163 @@
+//! The place in the queue, shown on a terminal while waiting.
+
+use std::convert::Infallible;
+use std::io::{self, IsTerminal as _, Write};
+use std::time::Duration;
+
+use lockcore::{LockError, LockInspection, Locks, Participant};
+use rustix::termios::tcgetwinsize;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::text;
+
+/// Before the first look: whoever gets the lock at once sees nothing flash.
+const FIRST: Duration = Duration::from_millis(250);
+/// Between two looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// One line that is rewritten in place; nothing if stderr is no terminal.
+pub(crate) struct Progress {
+    on: bool,
+    shown: bool,
+}
+
+/// What there is to say about a queue.
+struct Place<'a> {
+    key: &'a str,
+    /// Ours, from 1, if we stand in the queue yet.
+    place: Option<usize>,
+    waiting: usize,
+    holder: Option<&'a Participant>,
+    lease: Duration,
+}
+
+impl Progress {
+    pub(crate) fn on_stderr() -> Self {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            on: io::stderr().is_terminal() && !dumb,
+            shown: false,
+        }
+    }
+
+    /// Looks at the queue again and again.
+    pub(crate) async fn follow(&mut self, locks: &Locks, key: &str) -> Infallible {
+        if !self.on {
+            return std::future::pending().await;
+        }
+        let mut looks = interval_at(Instant::now() + FIRST, PERIOD);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let line = match locks.inspect(key).await {
+                Ok(inspection) => Place::of(locks.node().as_str(), key, &inspection).line(),
+                Err(error) => away(key, &error),
+            };
+            self.show(&line);
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn clear(&mut self) {
+        if self.shown {
+            self.shown = false;
+            self.write("");
+        }
+    }
+
+    fn show(&mut self, line: &str) {
+        self.shown = true;
+        let columns = tcgetwinsize(io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        self.write(&fitted(line, columns));
+    }
+
+    fn write(&self, line: &str) {
+        let mut stderr = io::stderr().lock();
+        // Back to the start of the line, and away with what stood there.
+        let _ = write!(stderr, "\r\x1b[K{line}");
+        let _ = stderr.flush();
+    }
+}
+
+impl<'a> Place<'a> {
+    fn of(node: &str, key: &'a str, inspection: &'a LockInspection) -> Self {
+        let ours = |waiter: &Participant| waiter.node.as_deref() == Some(node);
+        Self {
+            key,
+            place: inspection
+                .waiters
+                .iter()
+                .position(ours)
+                .map(|ahead| ahead + 1),
+            waiting: inspection.waiters.len(),
+            holder: inspection.holder.as_ref(),
+            lease: inspection.lease,
+        }
+    }
+
+    fn line(&self) -> String {
+        let mut line = format!("waiting for {}", self.key);
+        if let Some(place) = self.place {
+            line.push_str(&format!(": place {place} of {}", self.waiting));
+        }
+        if let Some(holder) = self.holder {
+            let seconds = self.lease.as_millis().div_ceil(1_000);
+            line.push_str(&format!(", held by {} for {seconds} s more", name(holder)));
+        }
+        text::one_line(&line)
+    }
+}
+
+/// What people call it.
+pub(crate) fn name(participant: &Participant) -> &str {
+    participant
+        .label
+        .as_deref()
+        .filter(|label| !label.is_empty())
+        .unwrap_or(&participant.member)
+}
+
+fn away(key: &str, error: &LockError) -> String {
+    text::one_line(&format!("waiting for {key}: {error}"))
+}
+
+/// Cuts what would wrap: only one line can be rewritten. 0 columns: the terminal does not know.
+fn fitted(line: &str, columns: usize) -> String {
+    match columns {
+        0 => line.to_owned(),
+        // The last column stays free: some terminals wrap when it is written.
+        columns => line.chars().take(columns - 1).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place<'a>(place: Option<usize>, waiting: usize) -> Place<'a> {
+        Place {
+            key: "order:42",
+            place,
+            waiting,
+            holder: None,
+            lease: Duration::from_millis(11_001),
+        }
+    }
+
+    #[test]
+    fn the_place_is_told() {
+        assert_eq!(
+            place(Some(3), 5).line(),
+            "waiting for order:42: place 3 of 5"
+        );
+        assert_eq!(place(None, 0).line(), "waiting for order:42");
+    }
+
+    #[test]
+    fn a_line_does_not_wrap() {
+        assert_eq!(fitted("waiting", 5), "wait");
+        assert_eq!(fitted("waiting", 80), "waiting");
+        assert_eq!(fitted("waiting", 0), "waiting");
+        assert_eq!(fitted("größe", 5), "größ");
+    }
+}

@@ -1,0 +1,94 @@
+//! Text that comes from elsewhere, made fit for one line on a terminal.
+
+/// Escapes control characters: a line break would fake a second message, others steer the terminal.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            line.extend(c.escape_default());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
+/// Takes the passwords out of all URLs in a message.
+pub(crate) fn without_passwords(message: &str) -> String {
+    let words: Vec<_> = message.split(' ').map(without_password).collect();
+    words.join(" ")
+}
+
+/// Takes the password out of a URL.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    // The last one: a password that should have been escaped may hold others.
+    let rest = match rest.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            // Help, not a URL.
+            Some(("[user[", "password]")) => return url.to_owned(),
+            Some((name, _)) => format!("{name}:***@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => rest.to_owned(),
+    };
+    let mut parts = rest.split('&');
+    let mut shown = format!(
+        "{scheme}://{}",
+        parts.next().map(without_value).unwrap_or_default()
+    );
+    for part in parts {
+        shown.push('&');
+        shown.push_str(&without_value(part));
+    }
+    shown
+}
+
+/// Unix sockets have the password in the query: `redis+unix:///path?pass=secret`.
+fn without_value(parameter: &str) -> String {
+    match parameter.find("pass=") {
+        Some(at) => format!("{}***", &parameter[..at + "pass=".len()]),
+        None => parameter.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let cases = [
+            ("redis://host/", "redis://host/"),
+            ("redis://:secret@host:1/0", "redis://:***@host:1/0"),
+            ("redis://me:secret@host", "redis://me:***@host"),
+            ("redis://me:se@cr:et@host", "redis://me:***@host"),
+            ("redis://me@host", "redis://me@host"),
+            (
+                "redis://[user[:password]@]host",
+                "redis://[user[:password]@]host",
+            ),
+            (
+                "redis+unix:///run/redis?db=1&pass=secret&x=1",
+                "redis+unix:///run/redis?db=1&pass=***&x=1",
+            ),
+            (
+                "redis+unix:///run/redis?pass=secret",
+                "redis+unix:///run/redis?pass=***",
+            ),
+        ];
+        for (url, shown) in cases {
+            assert_eq!(without_password(url), shown);
+        }
+        let message = "no 'redis://:secret@host' here";
+        assert_eq!(without_passwords(message), "no 'redis://:***@host' here");
+    }
+
+    #[test]
+    fn what_would_steer_the_terminal_is_escaped() {
+        assert_eq!(one_line("a\nb\u{1b}[2J"), "a\\nb\\u{1b}[2J");
+        assert_eq!(one_line("Größe"), "Größe");
+    }
+}
