@@ -45,6 +45,9 @@
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
 
+// What the doors in `internals` show is public there, and only there.
+#![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub))]
+
 mod acquire;
 mod attempt;
 mod builder;

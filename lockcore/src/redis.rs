@@ -100,7 +100,7 @@ impl RedisStore {
         &self,
         script: &'static Script,
         command: Cmd,
-        read: fn(redis::Value) -> Result<T, StoreError>,
+        read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<T> {
         let link = self.link.clone();
         StoreFuture::pending(async move { read(link.run_script(script, command).await?) })
@@ -123,7 +123,8 @@ impl Store for RedisStore {
             Mode::Wait => "wait",
         };
         command.arg(member.as_str()).arg(lease_ms).arg(mode).arg(queue_limit);
-        self.run(script, command, reply::acquired)
+        let member = member.clone();
+        self.run(script, command, move |answer| reply::acquired(answer, &member))
     }
 
     fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {

@@ -12,7 +12,7 @@ use redis::{Client, IntoConnectionInfo as _, cmd};
 use tokio::runtime::{Builder, Runtime};
 
 /// A `redis-server` without persistence, killed on drop.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     port: u16,
 }
@@ -23,7 +23,7 @@ impl Server {
     /// # Panics
     ///
     /// If there is no `redis-server` on `PATH` (or at `$REDIS_SERVER`), or it does not come up.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let binary = env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned());
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
@@ -47,7 +47,7 @@ impl Server {
         server
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
@@ -58,11 +58,11 @@ impl Server {
     }
 
     /// A bare connection, as fast as the client library goes.
-    pub async fn bare(&self) -> MultiplexedConnection {
+    pub(crate) async fn bare(&self) -> MultiplexedConnection {
         self.client().get_multiplexed_async_connection().await.expect("the server is up")
     }
 
-    pub async fn bare_subscription(&self, channel: &str) -> PubSub {
+    pub(crate) async fn bare_subscription(&self, channel: &str) -> PubSub {
         let mut subscription = self.client().get_async_pubsub().await.expect("the server is up");
         subscription.subscribe(channel).await.expect("subscribed");
         subscription
@@ -77,30 +77,30 @@ impl Drop for Server {
 }
 
 /// Loads a script; returns its digest.
-pub async fn load(redis: &mut MultiplexedConnection, script: &str) -> String {
+pub(crate) async fn load(redis: &mut MultiplexedConnection, script: &str) -> String {
     cmd("SCRIPT").arg("LOAD").arg(script).query_async(redis).await.expect("loaded")
 }
 
 /// The runtimes that are compared, by name.
-pub fn runtimes() -> [(&'static str, Runtime); 2] {
+pub(crate) fn runtimes() -> [(&'static str, Runtime); 2] {
     let build = |mut builder: Builder| builder.enable_all().build().expect("a runtime");
     let mut threads = Builder::new_multi_thread();
     threads.worker_threads(2);
     [("multi_thread(2)", build(threads)), ("current_thread", build(Builder::new_current_thread()))]
 }
 
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
 /// Median in microseconds.
-pub fn median_us(times: &[Duration]) -> f64 {
+pub(crate) fn median_us(times: &[Duration]) -> f64 {
     median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect())
 }
 
 /// The mean of the middle eight tenths: whole microseconds are too coarse for a median.
-pub fn middle_mean(mut values: Vec<f64>) -> f64 {
+pub(crate) fn middle_mean(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let cut = values.len() / 10;
     let middle = &values[cut..values.len() - cut];

@@ -3,6 +3,7 @@
 use super::*;
 use crate::member::Label;
 use crate::store::Presence;
+use crate::store::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
 
 mod acquire;
 mod handover;

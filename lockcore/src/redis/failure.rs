@@ -4,10 +4,17 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::{LockErrorKind, StoreError};
 
+/// How Redis begins the sentence that a right is missing inside a script.
+pub(crate) const INSIDE_A_SCRIPT: &str = "The user executing the script can't";
+
 /// What an error of a command means.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
     let detail = text(error);
     match kind(error) {
+        // Redis 7 gives no code for a right that is missing inside a script, which may have run half.
+        Some(LockErrorKind::Denied) if detail.contains(INSIDE_A_SCRIPT) => {
+            StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Denied, detail) }
+        }
         Some(kind) => StoreError::refused(kind, detail),
         None if error.is_io_error() || matches!(error.kind(), ErrorKind::Parse) => {
             StoreError::ambiguous(detail)
@@ -39,18 +46,17 @@ fn kind(error: &RedisError) -> Option<LockErrorKind> {
         ErrorKind::Io | ErrorKind::Parse => return None,
         _ => {}
     }
-    by_code(error.code()?)
-        .or_else(|| {
-            // Before Redis 7, an error inside a script comes wrapped in an ERR.
-            let detail = error.detail()?;
-            let is_code =
-                |word: &&str| word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase());
-            detail.split(|c: char| !c.is_ascii_alphanumeric()).filter(is_code).find_map(by_code)
-        })
-        .or_else(|| {
-            matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
-                .then_some(LockErrorKind::Denied)
-        })
+    if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm)) {
+        return Some(LockErrorKind::Denied);
+    }
+    let detail = error.detail().unwrap_or_default();
+    if detail.contains(INSIDE_A_SCRIPT) {
+        return Some(LockErrorKind::Denied);
+    }
+    error.code().and_then(by_code).or_else(|| {
+        // Before Redis 7, an error inside a script comes wrapped in an ERR.
+        detail.split(|c: char| !c.is_ascii_alphanumeric()).find_map(by_code)
+    })
 }
 
 fn by_code(code: &str) -> Option<LockErrorKind> {
@@ -104,6 +110,15 @@ mod tests {
         assert_eq!(said("ERR", detail).kind, LockErrorKind::OutOfMemory);
         let detail = "Error running script: WRONGTYPE Operation against a key holding the wrong kind of value";
         assert_eq!(said("ERR", detail).kind, LockErrorKind::WrongType);
+    }
+
+    #[test]
+    fn a_right_that_is_missing_inside_a_script_is_recognised() {
+        let error = said(
+            "ERR",
+            "The user executing the script can't run this command or subcommand script: f_0",
+        );
+        assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Denied, true));
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::store::Link;
 /// After this time without a success, a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// A connection that broke after less than this is replaced with a pause.
+pub(crate) const LASTED: Duration = Duration::from_secs(5);
+
 /// The shared connection; clones are the same one.
 #[derive(Clone)]
 pub(crate) struct CommandLink(Arc<Shared>);
@@ -34,13 +37,20 @@ struct Shared {
 }
 
 struct Current {
-    connection: MultiplexedConnection,
+    /// Gone while it is being replaced, and when the store is closed.
+    connection: Option<MultiplexedConnection>,
     /// Counts connections, so that many failures of one cause one replacement.
     generation: u64,
-    broken: bool,
+    opened: Instant,
     last_success: Instant,
-    /// The server's id of the connection.
-    id: Option<i64>,
+    identity: Option<Identity>,
+}
+
+/// A connection as the server knows it. The id alone would be somebody else's after a restart.
+#[derive(Debug, Clone)]
+struct Identity {
+    id: String,
+    address: String,
 }
 
 impl CommandLink {
@@ -51,9 +61,8 @@ impl CommandLink {
         closed: CancellationToken,
     ) -> Result<Self, LockError> {
         let connection = connector.commands().await?;
-        let id = greet(&connection, None).await?;
-        let current =
-            Current { connection, generation: 0, broken: false, last_success: Instant::now(), id };
+        let identity = greet(&connection, None).await?;
+        let current = Current::new(connection, 0, identity);
         let shared = Arc::new(Shared {
             connector,
             request_timeout,
@@ -131,6 +140,14 @@ impl CommandLink {
     }
 }
 
+impl Current {
+    fn new(connection: MultiplexedConnection, generation: u64, identity: Option<Identity>) -> Self {
+        let now = Instant::now();
+        let connection = Some(connection);
+        Self { connection, generation, opened: now, last_success: now, identity }
+    }
+}
+
 impl Shared {
     fn current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
@@ -141,15 +158,14 @@ impl Shared {
             return None;
         }
         let current = self.current();
-        (!current.broken).then(|| (current.connection.clone(), current.generation))
+        Some((current.connection.clone()?, current.generation))
     }
 
     fn broke(&self, generation: u64, error: &RedisError) {
         let mut current = self.current();
-        if current.generation != generation || current.broken {
+        if current.generation != generation || current.connection.take().is_none() {
             return;
         }
-        current.broken = true;
         drop(current);
         let reason = failure::of_connecting(error).detail;
         warn!(%reason, "the connection to Redis broke");
@@ -161,15 +177,16 @@ impl Shared {
 /// Keeps the connection until the store is closed.
 async fn supervise(shared: Arc<Shared>) {
     let work = async {
+        let mut backoff = Backoff::new();
         loop {
-            if shared.current().broken {
-                replace(&shared).await;
+            if shared.current().connection.is_none() {
+                replace(&shared, &mut backoff).await;
             }
             let idle = shared.current().last_success + HEARTBEAT;
             let suspicion =
                 tokio::time::timeout_at(idle, shared.suspicion.notified()).await.is_ok();
             let silent = shared.current().last_success.elapsed() >= HEARTBEAT;
-            if (suspicion || silent) && !shared.current().broken {
+            if (suspicion || silent) && shared.current().connection.is_some() {
                 let link = CommandLink(Arc::clone(&shared));
                 if let Err(error) = link.run(redis::cmd("PING")).await {
                     debug!(error = %error.detail, "the heartbeat was not answered");
@@ -181,30 +198,32 @@ async fn supervise(shared: Arc<Shared>) {
         () = work => {}
         () = shared.closed.cancelled() => {}
     }
+    shared.current().connection = None;
     shared.state.send_replace(Link::Down { reason: Arc::from("closed") });
 }
 
-async fn replace(shared: &Shared) {
-    let old = shared.current().id;
-    let mut backoff = Backoff::new();
+async fn replace(shared: &Shared, backoff: &mut Backoff) {
+    let (old, opened) = {
+        let current = shared.current();
+        (current.identity.clone(), current.opened)
+    };
+    if opened.elapsed() > LASTED {
+        *backoff = Backoff::new();
+    } else {
+        // It broke as soon as it stood: a replica that refuses every write, or a server that hangs up.
+        backoff.pause().await;
+    }
     loop {
-        let opened = async {
+        let open = async {
             let connection = shared.connector.commands().await?;
-            let id = greet(&connection, old).await?;
-            Ok::<_, StoreError>((connection, id))
+            let identity = greet(&connection, old.as_ref()).await?;
+            Ok::<_, StoreError>((connection, identity))
         };
-        match opened.await {
-            Ok((connection, id)) => {
+        match open.await {
+            Ok((connection, identity)) => {
                 {
                     let mut current = shared.current();
-                    let generation = current.generation + 1;
-                    *current = Current {
-                        connection,
-                        generation,
-                        broken: false,
-                        last_success: Instant::now(),
-                        id,
-                    };
+                    *current = Current::new(connection, current.generation + 1, identity);
                 }
                 debug!("connected to Redis again");
                 shared.state.send_replace(Link::Up);
@@ -219,30 +238,41 @@ async fn replace(shared: &Shared) {
 }
 
 /// Loads the scripts into a new connection's server, and makes sure that nothing of the old
-/// connection runs after this. Returns the connection's id, where the user may know it.
+/// connection runs after this. Returns who the connection is, where the user may know it.
 async fn greet(
     connection: &MultiplexedConnection,
-    old: Option<i64>,
-) -> Result<Option<i64>, StoreError> {
+    old: Option<&Identity>,
+) -> Result<Option<Identity>, StoreError> {
     let send = |command: Cmd| {
         let mut connection = connection.clone();
         async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
     };
-    if let Some(old) = old {
+    if let Some(Identity { id, address }) = old {
         let mut kill = redis::cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(old);
+        kill.arg("KILL").arg("ID").arg(id).arg("ADDR").arg(address);
         // Refused to many users; tombstones then do without it.
         let _ = send(kill).await;
     }
-    let loaded =
-        futures_util::future::try_join_all(scripts::all().map(|script| send(script.load()))).await;
-    loaded.map_err(|error| failure::of_connecting(&error))?;
-    let mut id = redis::cmd("CLIENT");
-    id.arg("ID");
-    Ok(match send(id).await {
-        Ok(Value::Int(id)) => Some(id),
-        _ => None,
-    })
+    let loading = scripts::all().map(|script| send(script.load()));
+    for loaded in futures_util::future::join_all(loading).await {
+        if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
+            // Without that right, each script goes by its source the first time.
+            if error.kind != LockErrorKind::Denied {
+                return Err(error);
+            }
+        }
+    }
+    let mut info = redis::cmd("CLIENT");
+    info.arg("INFO");
+    Ok(send(info).await.ok().and_then(|info| read_identity(&info)))
+}
+
+fn read_identity(info: &Value) -> Option<Identity> {
+    let text: String = redis::from_redis_value_ref(info).ok()?;
+    let of = |name: &str| {
+        Some(text.split_whitespace().find_map(|word| word.strip_prefix(name))?.to_owned())
+    };
+    Some(Identity { id: of("id=")?, address: of("addr=")? })
 }
 
 /// Pauses between attempts to connect: short at first, never more than a second, never all at once.

@@ -11,7 +11,12 @@ use crate::token::FencingToken;
 
 type Read<T> = Result<T, StoreError>;
 
-pub(crate) fn acquired(answer: Value) -> Read<Reply<Acquired>> {
+/// A bare clock says that `member` has the full lease, with the clock as its token.
+pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> {
+    if let Some(clock) = text(&answer) {
+        let ours = member.ours().ok_or_else(nonsense)?;
+        return short(Acquired::Granted, clock, ours.lease_ms, Some(member)).ok_or_else(nonsense);
+    }
     reply(answer, |outcome, number| match outcome {
         "granted" => Some(Acquired::Granted),
         "queued" => Some(Acquired::Queued { position: number }),
@@ -22,7 +27,17 @@ pub(crate) fn acquired(answer: Value) -> Read<Reply<Acquired>> {
     })
 }
 
+/// A bare clock says that nobody has the lock now; clock and claim, that it was handed over, to
+/// another node or to the member that follows.
 pub(crate) fn released(answer: Value) -> Read<Reply<Released>> {
+    if let Some(clock) = text(&answer) {
+        return short(Released::Released, clock, 0, None).ok_or_else(nonsense);
+    }
+    if let Value::Array(parts) = &answer
+        && let [clock, claim, head] = parts.as_slice()
+    {
+        return handed_over(clock, claim, head).ok_or_else(nonsense);
+    }
     reply(answer, |outcome, _| match outcome {
         "released" => Some(Released::Released),
         "not_held" => Some(Released::NotHeld),
@@ -68,6 +83,27 @@ pub(crate) fn inspection(answer: Value) -> Read<Inspection> {
 
 fn reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Read<Reply<T>> {
     read_reply(answer, outcome).ok_or_else(nonsense)
+}
+
+fn handed_over(clock: &Value, claim: &Value, head: &Value) -> Option<Reply<Released>> {
+    let member = text(head).map(Member::from);
+    short(Released::Released, text(clock)?, text(claim)?.parse().ok()?, member.as_ref())
+}
+
+/// What the short ways of the scripts leave out: the clock is the token, and nothing else happened.
+fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<&Member>) -> Option<Reply<T>> {
+    let grant = match holder {
+        Some(member) => Some(Grant { member: member.clone(), token: fencing_token(clock)? }),
+        None => None,
+    };
+    Some(Reply {
+        outcome,
+        left_ms,
+        grant,
+        foreign: false,
+        now_us: clock.parse().ok()?,
+        passed_over: 0,
+    })
 }
 
 fn nonsense() -> StoreError {
@@ -159,9 +195,35 @@ mod tests {
         ])
     }
 
+    fn member() -> Member {
+        Member::from("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web")
+    }
+
+    #[test]
+    fn a_bare_clock_is_the_whole_answer_of_the_short_ways() {
+        let granted = acquired(bulk("1795242275666200"), &member()).unwrap();
+        assert_eq!((granted.outcome, granted.left_ms), (Acquired::Granted, 30_000));
+        assert_eq!(granted.grant.unwrap().token.get(), granted.now_us);
+        let released = released(bulk("1795242275666200")).unwrap();
+        assert_eq!(
+            (released.outcome, released.left_ms, released.grant),
+            (Released::Released, 0, None)
+        );
+    }
+
+    #[test]
+    fn a_hand_over_tells_the_grant_only_to_the_grantees_own_node() {
+        let answer = |head| Value::Array(vec![bulk("1795242275666200"), bulk("10000"), head]);
+        let elsewhere = released(answer(Value::Nil)).unwrap();
+        assert_eq!((elsewhere.left_ms, elsewhere.grant), (10_000, None));
+        let here = released(answer(bulk(member().as_str()))).unwrap();
+        assert_eq!(here.grant.unwrap().member, member());
+    }
+
     #[test]
     fn a_grant_is_read_whatever_the_outcome_is() {
-        let reply = acquired(answer("queued", bulk("~1x:1:1:"), bulk("1795242275666100"))).unwrap();
+        let answer = answer("queued", bulk("~1x:1:1:"), bulk("1795242275666100"));
+        let reply = acquired(answer, &member()).unwrap();
         assert_eq!(reply.outcome, Acquired::Queued { position: 3 });
         assert_eq!(reply.left_ms, 900);
         assert_eq!(reply.now_us, 1_795_242_275_666_200);
@@ -190,7 +252,7 @@ mod tests {
             answer("granted", bulk("m"), bulk("-1")),
         ];
         for value in bad {
-            assert_eq!(acquired(value).unwrap_err().kind, LockErrorKind::Protocol);
+            assert_eq!(acquired(value, &member()).unwrap_err().kind, LockErrorKind::Protocol);
         }
     }
 }

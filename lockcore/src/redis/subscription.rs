@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::{PubSub, PubSubSink, PubSubStream};
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use redis::Msg;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::connector::Connector;
 use super::failure;
-use super::link::Backoff;
+use super::link::{Backoff, LASTED};
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::store::{Event, Link, Listener};
@@ -83,13 +84,20 @@ impl Subscription {
 impl Task {
     async fn run(&self, first: PubSub) {
         let mut open = first;
+        let mut backoff = Backoff::new();
         loop {
             let (sink, stream) = open.split();
+            let opened = Instant::now();
             let reason = self.serve(sink, stream).await;
             warn!(%reason, "the subscription to Redis broke");
             self.state.send_replace(Link::Down { reason });
             self.suspicion.notify_one();
-            open = self.open_again().await;
+            if opened.elapsed() > LASTED {
+                backoff = Backoff::new();
+            } else {
+                backoff.pause().await;
+            }
+            open = self.open_again(&mut backoff).await;
             self.state.send_replace(Link::Up);
             self.listener.hear(Event::Resubscribed);
         }
@@ -116,8 +124,7 @@ impl Task {
         }
     }
 
-    async fn open_again(&self) -> PubSub {
-        let mut backoff = Backoff::new();
+    async fn open_again(&self, backoff: &mut Backoff) -> PubSub {
         loop {
             match self.open().await {
                 Ok(open) => return open,
@@ -131,6 +138,8 @@ impl Task {
 
     /// Passes messages on until the connection goes. Returns why it did.
     async fn serve(&self, sink: PubSubSink, mut stream: PubSubStream) -> Arc<str> {
+        // What was asked for while there was no connection is answered by this one.
+        let _ = self.reopen.notified().now_or_never();
         let heartbeat = heartbeat(sink, self.request_timeout);
         tokio::pin!(heartbeat);
         loop {

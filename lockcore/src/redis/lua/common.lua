@@ -2,15 +2,19 @@
 -- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, and what each script adds.
 
 local node, prefix = ARGV[1], ARGV[2]
+-- Text is cheaper to hand to Redis than a number.
 local time = call('TIME')
-local now_us = time[1] * 1000000 + time[2]
+local clock = time[1] .. string.sub('00000' .. time[2], -6)
+local now_us = tonumber(clock)
 local now = math.floor(now_us / 1000)
 
--- What the reply will say. `token` is a number while this script has given it out itself.
+-- What the reply will say. The token is text, known once it was given out or read.
 local holder, left, token = false, 0, false
 local foreign, passed_over = 0, 0
 -- Read before the first write, which also checks the types: scripts are not rolled back.
 local head, head_deadline, previous
+-- How many stand in the sorted set without a list; they are leftovers.
+local leftovers
 
 -- Node and lease of a member of ours; nothing for a foreign one.
 local function ours(member)
@@ -21,8 +25,17 @@ local function ours(member)
   end
 end
 
-local function digits(number)
-  return string.format('%.0f', number)
+-- The last token as a number, if one is remembered that can be followed below 2^53.
+local function last_token()
+  local number = tonumber(previous or '')
+  if number and number >= 0 and number < 9007199254740991 then
+    return math.floor(number)
+  end
+end
+
+-- A token is remembered until the clock alone has passed it, and as long as its hold.
+local function token_ends(number, lease)
+  return math.max(math.floor(number / 1000) + 60000, now + lease)
 end
 
 local function look_at_holder()
@@ -33,14 +46,21 @@ end
 local function look_at_queue()
   head = call('LINDEX', KEYS[2], 0)
   head_deadline = head and call('ZSCORE', KEYS[3], head)
+  leftovers = head and 0 or call('ZCARD', KEYS[3])
   previous = call('GET', KEYS[4])
+end
+
+local function drop_leftovers()
+  if leftovers > 0 then
+    call('DEL', KEYS[3])
+  end
 end
 
 -- A hold without an end would be for ever.
 local function end_hold_after(lease)
   if holder and call('PTTL', KEYS[1]) == -1 then
     call('PEXPIRE', KEYS[1], lease)
-    left = lease
+    left = tonumber(lease)
   end
 end
 
@@ -51,17 +71,22 @@ local function assert_writable()
 end
 
 local function new_token()
-  return math.max((tonumber(previous or 0) or 0) + 1, now_us)
+  local last = last_token() or 0
+  return last < now_us and clock or string.format('%.0f', last + 1)
 end
 
-local function remember_token(value, lease)
-  call('SET', KEYS[4], digits(value), 'PXAT', math.max(math.floor(value / 1000) + 60000, now + lease))
-  token = value
+local function remember_token(text, lease)
+  token = text
+  if text == clock then
+    call('SET', KEYS[4], text, 'PX', math.max(60000, lease))
+  else
+    call('SET', KEYS[4], text, 'PXAT', token_ends(text, lease))
+  end
 end
 
-local function grant(member, value, lease)
-  remember_token(value, lease)
-  call('HSET', KEYS[1], member, 1)
+local function grant(member, text, lease)
+  remember_token(text, lease)
+  call('HSET', KEYS[1], member, '1')
   call('PEXPIRE', KEYS[1], lease)
   holder, left = member, lease
 end
@@ -105,12 +130,12 @@ local function offer(member, deaf)
     return 'stopped'
   end
   local claim = math.min(lease, math.max(math.floor(lease / 3), 2000))
-  local value = new_token()
+  local text = new_token()
   if of ~= node then
     if deaf[of] then
       return
     end
-    local message = 'g ' .. member .. ' ' .. digits(value) .. ' ' .. claim
+    local message = 'g ' .. member .. ' ' .. text .. ' ' .. claim
     if call('PUBLISH', prefix .. ':grants:' .. of, message) == 0 then
       deaf[of] = true
       return
@@ -118,7 +143,7 @@ local function offer(member, deaf)
   end
   call('LREM', KEYS[2], 1, member)
   call('ZREM', KEYS[3], member)
-  grant(member, value, claim)
+  grant(member, text, claim)
   return 'granted'
 end
 
@@ -167,7 +192,7 @@ local function advance()
     head_deadline = head and call('ZSCORE', KEYS[3], head)
   end
   if not head then
-    call('DEL', KEYS[3])
+    drop_leftovers()
     return 'nobody'
   end
   local deaf = {}
@@ -181,14 +206,15 @@ local function tell(outcome, number)
     foreign = 1
   end
   if of ~= node then
-    return { outcome, number, left, false, false, foreign, digits(now_us), passed_over }
+    return { outcome, number, left, false, false, foreign, clock, passed_over }
   end
   if not token then
-    token = tonumber(call('GET', KEYS[4]) or '')
+    previous = call('GET', KEYS[4])
+    token = last_token() and previous
     if not token then
-      previous = false
+      -- An operator deleted it.
       remember_token(new_token(), left)
     end
   end
-  return { outcome, number, left, holder, digits(token), foreign, digits(now_us), passed_over }
+  return { outcome, number, left, holder, token, foreign, clock, passed_over }
 end

@@ -7,11 +7,11 @@ look_at_holder()
 if holder ~= ARGV[3] then
   return tell('not_held', 0)
 end
-local lease = tonumber(ARGV[4])
-local value = tonumber(call('GET', KEYS[4]) or '')
-call('PEXPIRE', KEYS[1], lease)
-left = lease
-if value then
-  call('PEXPIREAT', KEYS[4], math.max(math.floor(value / 1000) + 60000, now + lease))
+previous = call('GET', KEYS[4])
+call('PEXPIRE', KEYS[1], ARGV[4])
+left = tonumber(ARGV[4])
+if last_token() then
+  token = previous
+  call('PEXPIREAT', KEYS[4], token_ends(last_token(), left))
 end
 return tell('held', 0)

@@ -10,8 +10,7 @@ look_at_queue()
 local deadlines = call('ZMSCORE', KEYS[3], unpack(members))
 assert_writable()
 if not head then
-  -- Without a list, the sorted set is a leftover.
-  call('DEL', KEYS[3])
+  drop_leftovers()
   deadlines = {}
 end
 local letters, raised = {}, {}
