@@ -8,10 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
-use crate::attempt::Request;
+use crate::attempt::{Begun, Request};
 use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
@@ -116,8 +115,7 @@ enum State {
 }
 
 struct Running {
-    ticket: u64,
-    outcome: oneshot::Receiver<Outcome>,
+    begun: Begun,
     limit: Limit,
     span: tracing::Span,
 }
@@ -166,15 +164,23 @@ impl Future for Attempt {
             let request = request?;
             let limit = Limit::new(this.engine, &request);
             let span = observe::acquiring(this.engine, &request.lock);
-            let (ticket, outcome) = span.in_scope(|| this.engine.begin(request))?;
-            *this.state = State::Running(Running { ticket, outcome, limit, span });
+            let begun = span.in_scope(|| this.engine.begin(request))?;
+            *this.state = State::Running(Running { begun, limit, span });
         }
         let State::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
         let _waiting = running.span.clone().entered();
+        if let Some(asking) = &mut running.begun.asking
+            && Pin::new(asking).poll(cx).is_ready()
+        {
+            running.begun.asking = None;
+        }
         loop {
-            if let Poll::Ready(outcome) = Pin::new(&mut running.outcome).poll(cx) {
+            // Not while the answer is on its way: it would set the outcome and wake this very task.
+            if running.begun.asking.is_none()
+                && let Poll::Ready(outcome) = Pin::new(&mut running.begun.outcome).poll(cx)
+            {
                 *this.state = State::Done;
                 this.alarm.set(None);
                 return Poll::Ready(
@@ -196,9 +202,9 @@ impl Future for Attempt {
                 this.alarm.set(None);
                 continue;
             }
-            let away = this.engine.cancel(running.ticket);
+            let away = this.engine.cancel(running.begun.ticket);
             // A grant may have come in the same instant; then it counts.
-            if let Ok(outcome) = running.outcome.try_recv() {
+            if let Ok(outcome) = running.begun.outcome.try_recv() {
                 *this.state = State::Done;
                 return Poll::Ready(outcome);
             }
@@ -222,8 +228,8 @@ impl PinnedDrop for Attempt {
         let this = self.project();
         if let State::Running(running) = this.state {
             // First, so that a grant which comes now finds nobody to take it.
-            running.outcome.close();
-            this.engine.cancel(running.ticket);
+            running.begun.outcome.close();
+            this.engine.cancel(running.begun.ticket);
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::guard::LockGuard;
 use crate::hold::{self, Hold, Terms};
+use crate::in_flight;
 use crate::key::LockName;
 use crate::member::{Label, Member};
 use crate::observe;
@@ -40,12 +41,17 @@ pub(crate) struct Request {
 
 type Answer = Result<Reply<Acquired>, StoreError>;
 
+/// An attempt that has begun.
+pub(crate) struct Begun {
+    pub(crate) ticket: u64,
+    pub(crate) outcome: oneshot::Receiver<Outcome>,
+    /// Its acquire, while it is on its way.
+    pub(crate) asking: Option<in_flight::Request<()>>,
+}
+
 impl Engine {
     /// Starts an attempt. It goes on until it has an outcome or is [cancelled](Self::cancel).
-    pub(crate) fn begin(
-        self: &Arc<Self>,
-        request: Request,
-    ) -> Result<(u64, oneshot::Receiver<Outcome>), LockError> {
+    pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Result<Begun, LockError> {
         if self.is_closed() {
             return Err(LockError::new(LockErrorKind::Closed));
         }
@@ -68,23 +74,21 @@ impl Engine {
                 future: Some(future),
             },
         );
-        if let Some((sent, asking)) = self.ask(number) {
-            match asking {
-                StoreFuture::Ready(answer) => {
-                    if let Some(answer) = answer {
-                        self.answered(number, sent, answer);
-                    }
+        let asking = match self.ask(number) {
+            None => None,
+            Some((sent, StoreFuture::Ready(answer))) => {
+                if let Some(answer) = answer {
+                    self.answered(number, sent, answer);
                 }
-                asking => {
-                    let engine = Arc::clone(self);
-                    self.spawn(async move {
-                        let answer = asking.await;
-                        engine.answered(number, sent, answer);
-                    });
-                }
+                None
             }
-        }
-        Ok((number, outcome))
+            Some((sent, asking)) => {
+                let engine = Arc::clone(self);
+                let asking = async move { engine.answered(number, sent, asking.await) };
+                Some(self.in_flight.add(asking, &self.runtime))
+            }
+        };
+        Ok(Begun { ticket: number, outcome, asking })
     }
 
     /// Asks for several attempts, in their order.

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::heartbeat;
+use crate::in_flight::{self, InFlight};
 use crate::member::{Label, NodeId};
 use crate::options::LockOptions;
 use crate::reaper::Reaper;
@@ -39,6 +40,7 @@ pub(crate) struct Engine {
     /// May be locked before `holds`, never after it, and never while the store is called.
     waiters: Mutex<Waiters>,
     holds: Mutex<Holds>,
+    pub(crate) in_flight: InFlight,
     pub(crate) heartbeat_wake: Arc<Notify>,
     pub(crate) watchdog_wake: Arc<Notify>,
     pub(crate) hold_ended: Notify,
@@ -68,6 +70,7 @@ impl Engine {
             runtime: runtime.clone(),
             waiters: Mutex::new(Waiters::new()),
             holds: Mutex::new(Holds::new()),
+            in_flight: InFlight::new(),
             heartbeat_wake: Arc::new(Notify::new()),
             watchdog_wake: Arc::new(Notify::new()),
             hold_ended: Notify::new(),
@@ -81,6 +84,7 @@ impl Engine {
         inbox.open(&engine);
         runtime.spawn(heartbeat::run(Arc::downgrade(&engine)));
         runtime.spawn(watchdog::run(Arc::downgrade(&engine)));
+        runtime.spawn(in_flight::run(Arc::downgrade(&engine)));
         engine
     }
 
@@ -127,6 +131,7 @@ impl Drop for Engine {
         // The tasks find the engine gone and end; the reaper ends when its work is done.
         self.heartbeat_wake.notify_one();
         self.watchdog_wake.notify_one();
+        self.in_flight.wake();
     }
 }
 

@@ -6,13 +6,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::hold::Hold;
+use crate::in_flight::Request;
 use crate::member::Member;
 use crate::observe;
 use crate::reaper::Job;
@@ -183,7 +183,7 @@ pub struct Release(Progress);
 #[derive(Debug)]
 enum Progress {
     Done(Option<Result<(), LockError>>),
-    Running(JoinHandle<Result<(), LockError>>),
+    Running(Request<Result<(), LockError>>),
 }
 
 impl Future for Release {
@@ -194,9 +194,7 @@ impl Future for Release {
             Progress::Done(outcome) => {
                 Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
             }
-            Progress::Running(task) => Pin::new(task).poll(cx).map(|joined| {
-                joined.unwrap_or_else(|_| Err(LockError::new(LockErrorKind::Closed)))
-            }),
+            Progress::Running(request) => Pin::new(request).poll(cx),
         }
     }
 }
@@ -238,11 +236,11 @@ impl Engine {
             }
             answer => {
                 let engine = Arc::clone(self);
-                let task = self.runtime.spawn(async move {
+                let request = async move {
                     let answer = answer.await;
                     engine.released(&hold, sent, answer, was_held)
-                });
-                Release(Progress::Running(task))
+                };
+                Release(Progress::Running(self.in_flight.add(request, &self.runtime)))
             }
         }
     }

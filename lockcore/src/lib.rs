@@ -57,6 +57,7 @@ mod guard;
 pub mod guide;
 mod heartbeat;
 mod hold;
+mod in_flight;
 mod inspection;
 #[cfg(feature = "unstable-internals")]
 #[doc(hidden)]
