@@ -6,11 +6,13 @@ use std::sync::Arc;
 use crate::error::LockErrorKind;
 use crate::key::LockName;
 use crate::member::NodeId;
-use crate::protocol::{Call, LockState, Message};
+use crate::protocol::{Call, LockState, Message, TOKEN_MEMORY_MS};
 use crate::store::{Event, Listener};
 
-/// With fewer locks than this, looking for ones to forget is not worth it.
+/// With fewer locks than this, looking for ones to forget because of their number is not worth it.
 const MIN_SWEEP: usize = 1_024;
+/// As long as a token is remembered: after this time, most idle locks can be forgotten.
+const SWEEP_PERIOD_MS: u64 = TOKEN_MEMORY_MS;
 
 /// A message with its recipient.
 pub(super) type Letter = (Arc<dyn Listener>, Event);
@@ -24,8 +26,10 @@ pub(super) struct Inner {
     pub(super) is_delivering: bool,
     pub(super) deaf: Afflicted,
     pub(super) lossy: Afflicted,
-    /// How many locks were left after the last sweep.
+    /// How many locks were left after the last sweep,
     swept_to: usize,
+    /// and when that was.
+    swept_at_ms: u64,
 }
 
 impl Inner {
@@ -37,6 +41,7 @@ impl Inner {
         now_us: u64,
         command: impl FnOnce(&mut LockState, &mut Call<'_>) -> T,
     ) -> T {
+        self.sweep(now_us / 1_000);
         let connected = |node: &str| self.nodes.contains_key(node) && !self.deaf.has(node);
         let mut call = Call::new(node, &connected, now_us);
         let mut new = None;
@@ -47,7 +52,6 @@ impl Inner {
         let outcome = command(state, &mut call);
         let messages = call.messages;
         if let Some(state) = new.filter(|state| !state.is_empty()) {
-            self.sweep(now_us / 1_000);
             self.locks.insert(lock.clone(), state);
         }
         for message in messages {
@@ -74,12 +78,14 @@ impl Inner {
         }
     }
 
-    /// Forgets locks of which nothing is left, each time their number has doubled: a constant cost
-    /// per lock.
+    /// Forgets locks of which nothing is left: when their number has doubled, which is a constant
+    /// cost per lock, and once in a while.
     fn sweep(&mut self, now_ms: u64) {
-        if self.locks.len() < MIN_SWEEP.max(2 * self.swept_to) {
+        let has_doubled = self.locks.len() >= MIN_SWEEP.max(2 * self.swept_to);
+        if !has_doubled && now_ms < self.swept_at_ms + SWEEP_PERIOD_MS {
             return;
         }
+        self.swept_at_ms = now_ms;
         self.locks.retain(|_, state| {
             state.expire(now_ms);
             !state.is_empty()

@@ -261,6 +261,20 @@ async fn locks_of_which_nothing_is_left_are_forgotten() {
     assert_eq!(a.release(&held, 0), Released::Released);
 }
 
+#[tokio::test(start_paused = true)]
+async fn locks_of_a_burst_are_forgotten_although_only_few_follow() {
+    let memory = MemoryStore::new();
+    let a = Process::on(&memory);
+    for number in 0..10_000 {
+        let lock = lock_named(&number.to_string());
+        assert_eq!(a.acquired(&lock, number), Acquired::Granted);
+        assert_eq!(a.release(&lock, number), Released::Released);
+    }
+    advance(Duration::from_secs(121)).await;
+    assert_eq!(a.acquired(&lock_named("later"), 10_000), Acquired::Granted);
+    assert_eq!(memory.shared.lock().locks.len(), 1);
+}
+
 #[test]
 fn looking_at_a_lock_does_not_make_it_remembered() {
     let memory = MemoryStore::new();
