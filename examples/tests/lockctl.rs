@@ -55,19 +55,12 @@ impl Ended {
     fn says(&self, code: i32, named: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
-        assert!(
-            self.stderr.starts_with("lockctl: ") && self.stderr.contains(named),
-            "{self:?}"
-        );
+        assert!(self.stderr.starts_with("lockctl: ") && self.stderr.contains(named), "{self:?}");
     }
 
     /// That it went as expected, without a word on stderr.
     fn is(&self, code: i32) {
-        assert_eq!(
-            (self.code, self.stderr.as_str()),
-            (Some(code), ""),
-            "{self:?}"
-        );
+        assert_eq!((self.code, self.stderr.as_str()), (Some(code), ""), "{self:?}");
     }
 }
 
@@ -95,19 +88,13 @@ impl Running {
     async fn start(url: &str, options: &[&str], key: &str, script: &str) -> Self {
         let command = [key, "--", "sh", "-c", script];
         let arguments = ["exec"].iter().chain(options).chain(&command);
-        let mut process = lockctl(url, arguments)
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("lockctl starts");
+        let mut process =
+            lockctl(url, arguments).stdin(Stdio::piped()).spawn().expect("lockctl starts");
         let stdin = process.stdin.take().expect("it is piped");
         let stdout = process.stdout.take().expect("it is piped");
         let stderr = process.stderr.take().expect("it is piped");
-        let mut running = Self {
-            process,
-            stdout: BufReader::new(stdout).lines(),
-            stderr,
-            _stdin: stdin,
-        };
+        let mut running =
+            Self { process, stdout: BufReader::new(stdout).lines(), stderr, _stdin: stdin };
         running.line().await;
         running
     }
@@ -117,38 +104,21 @@ impl Running {
     }
 
     async fn line(&mut self) -> String {
-        let line = timeout(SOON, self.stdout.next_line())
-            .await
-            .expect("CMD writes a line");
-        line.expect("stdout can be read")
-            .expect("CMD has not ended")
+        let line = timeout(SOON, self.stdout.next_line()).await.expect("CMD writes a line");
+        line.expect("stdout can be read").expect("CMD has not ended")
     }
 
     async fn end(mut self) -> Ended {
         let status = wait(&mut self.process).await;
         let (mut stdout, mut stderr) = (String::new(), String::new());
-        self.stdout
-            .into_inner()
-            .read_to_string(&mut stdout)
-            .await
-            .expect("stdout is text");
-        self.stderr
-            .read_to_string(&mut stderr)
-            .await
-            .expect("stderr is text");
-        Ended {
-            code: status.code(),
-            stdout,
-            stderr,
-        }
+        self.stdout.into_inner().read_to_string(&mut stdout).await.expect("stdout is text");
+        self.stderr.read_to_string(&mut stderr).await.expect("stderr is text");
+        Ended { code: status.code(), stdout, stderr }
     }
 }
 
 async fn wait(process: &mut Child) -> ExitStatus {
-    timeout(SOON, process.wait())
-        .await
-        .expect("lockctl ends")
-        .expect("a child can be waited for")
+    timeout(SOON, process.wait()).await.expect("lockctl ends").expect("a child can be waited for")
 }
 
 async fn inspect(url: &str, key: &str) -> Value {
@@ -159,9 +129,7 @@ async fn inspect(url: &str, key: &str) -> Value {
 
 async fn waiting(url: &str, key: &str, number: usize) {
     eventually(&format!("{number} wait for {key}"), SOON, async || {
-        inspect(url, key).await["waiters"]
-            .as_array()
-            .is_some_and(|all| all.len() == number)
+        inspect(url, key).await["waiters"].as_array().is_some_and(|all| all.len() == number)
     })
     .await;
 }
@@ -174,25 +142,17 @@ async fn assert_free(url: &str, key: &str) {
 async fn exec_ends_with_the_status_of_its_command() {
     let url = server().url();
     run(&url, ["exec", "status", "--", "true"]).await.is(0);
-    run(&url, ["exec", "status", "--", "sh", "-c", "exit 42"])
-        .await
-        .is(42);
-    run(&url, ["exec", "status", "--", "sh", "-c", "kill -9 $$"])
-        .await
-        .is(128 + 9);
+    run(&url, ["exec", "status", "--", "sh", "-c", "exit 42"]).await.is(42);
+    run(&url, ["exec", "status", "--", "sh", "-c", "kill -9 $$"]).await.is(128 + 9);
     assert_free(&url, "status").await;
 }
 
 #[tokio::test]
 async fn a_command_that_does_not_start_gives_the_lock_back() {
     let url = server().url();
-    run(&url, ["exec", "start", "--", "no-such-command-here"])
-        .await
-        .says(127, "no-such-command");
+    run(&url, ["exec", "start", "--", "no-such-command-here"]).await.says(127, "no-such-command");
     assert_free(&url, "start").await;
-    run(&url, ["exec", "start", "--", "/dev/null"])
-        .await
-        .says(126, "/dev/null");
+    run(&url, ["exec", "start", "--", "/dev/null"]).await.says(126, "/dev/null");
     assert_free(&url, "start").await;
 }
 
@@ -204,11 +164,7 @@ async fn the_command_finds_key_and_token_in_its_environment() {
     for _ in 0..2 {
         let ended = run(&url, ["exec", "50% {off}", "--", "sh", "-c", script]).await;
         ended.is(0);
-        let token = ended
-            .stdout
-            .trim_end()
-            .strip_prefix("50% {off} ")
-            .expect("the key as given");
+        let token = ended.stdout.trim_end().strip_prefix("50% {off} ").expect("the key as given");
         tokens.push(token.parse::<u64>().expect("a token is a number"));
     }
     assert!(tokens[0] < tokens[1], "{tokens:?}");
@@ -218,15 +174,7 @@ async fn the_command_finds_key_and_token_in_its_environment() {
 #[tokio::test]
 async fn arguments_of_the_command_need_not_be_utf8() {
     let bytes = OsString::from_vec(vec![b'a', 0xff, b'b']);
-    let arguments = [
-        "exec",
-        "bytes",
-        "--",
-        "sh",
-        "-c",
-        r#"printf %s "$1" | wc -c"#,
-        "sh",
-    ];
+    let arguments = ["exec", "bytes", "--", "sh", "-c", r#"printf %s "$1" | wc -c"#, "sh"];
     let arguments = arguments.iter().map(OsStr::new).chain([bytes.as_os_str()]);
     let ended = run(&server().url(), arguments).await;
     ended.is(0);
@@ -244,10 +192,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
             "--lease: 0.05 is out of its range: it must be 0.1 to 86400 seconds",
         ),
         (&["exec", "--lease", "90000", "k", "--", "true"], "--lease"),
-        (
-            &["exec", "--queue-limit", "0", "k", "--", "true"],
-            "--queue-limit",
-        ),
+        (&["exec", "--queue-limit", "0", "k", "--", "true"], "--queue-limit"),
         (&["exec", "--never", "k", "--", "true"], "--never"),
         (&["exec", "k"], "CMD"),
         (&["exec", "", "--", "true"], "KEY"),
@@ -259,18 +204,12 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
     // Nobody is asked, so nobody has to be there.
     let port = Port::free();
     for (arguments, named) in cases {
-        run(&format!("redis://{}/", port.address()), *arguments)
-            .await
-            .says(64, named);
+        run(&format!("redis://{}/", port.address()), *arguments).await.says(64, named);
     }
     let long = "x".repeat(513);
-    run("redis://127.0.0.1:1/", ["inspect", &long])
-        .await
-        .says(64, "KEY");
+    run("redis://127.0.0.1:1/", ["inspect", &long]).await.says(64, "KEY");
     let latin1 = OsStr::from_bytes(b"caf\xe9");
-    run("redis://127.0.0.1:1/", [OsStr::new("inspect"), latin1])
-        .await
-        .says(64, "KEY");
+    run("redis://127.0.0.1:1/", [OsStr::new("inspect"), latin1]).await.says(64, "KEY");
 }
 
 #[tokio::test]
@@ -278,10 +217,7 @@ async fn help_and_version_are_no_errors() {
     for arguments in [&["--help"][..], &["exec", "--help"], &["--version"]] {
         let ended = run("redis://:secret@127.0.0.1:1/", arguments).await;
         ended.is(0);
-        assert!(
-            ended.stdout.contains("lockctl") && !ended.stdout.contains("secret"),
-            "{ended:?}"
-        );
+        assert!(ended.stdout.contains("lockctl") && !ended.stdout.contains("secret"), "{ended:?}");
     }
 }
 
@@ -300,30 +236,19 @@ async fn without_redis_it_ends_with_69_at_once_and_with_a_wait_when_that_is_over
         assert!(!ended.stderr.contains("secret"), "{ended:?}");
     }
     let started = Instant::now();
-    run(&url, ["exec", "--wait", "1.2", "k", "--", "true"])
-        .await
-        .says(69, "--redis");
-    assert!(
-        started.elapsed() >= Duration::from_secs(1),
-        "{:?}",
-        started.elapsed()
-    );
+    run(&url, ["exec", "--wait", "1.2", "k", "--", "true"]).await.says(69, "--redis");
+    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
 async fn a_server_that_comes_up_within_the_wait_is_found() {
     let port = Port::free();
     let url = format!("redis://{}/", port.address());
-    let listener = TcpListener::bind(port.address())
-        .await
-        .expect("the port is free");
+    let listener = TcpListener::bind(port.address()).await.expect("the port is free");
     let late =
         tokio::spawn(async move { run(&url, ["exec", "--wait", "25", "k", "--", "true"]).await });
     // The first attempt meets somebody who hangs up.
-    timeout(SOON, listener.accept())
-        .await
-        .expect("lockctl connects")
-        .expect("it can be accepted");
+    timeout(SOON, listener.accept()).await.expect("lockctl connects").expect("it can be accepted");
     drop(listener);
     let _server = RedisServer::options().start_on_port(port);
     late.await.expect("it does not panic").is(0);
@@ -342,12 +267,8 @@ async fn a_wrong_password_is_69_and_says_so() {
 #[tokio::test]
 async fn the_option_redis_stands_before_or_behind_the_command_and_wins_over_the_environment() {
     let (url, nobody) = (server().url(), "redis://127.0.0.1:1/");
-    run(nobody, ["--redis", &url, "exec", "k", "--", "true"])
-        .await
-        .is(0);
-    run(nobody, ["exec", "--redis", &url, "k", "--", "true"])
-        .await
-        .is(0);
+    run(nobody, ["--redis", &url, "exec", "k", "--", "true"]).await.is(0);
+    run(nobody, ["exec", "--redis", &url, "k", "--", "true"]).await.is(0);
 }
 
 #[tokio::test]
@@ -355,19 +276,11 @@ async fn a_lock_that_is_taken_is_75_after_the_wait() {
     let url = server().url();
     let holder = Running::start(&url, &[], "taken", "echo; exec cat").await;
     let started = Instant::now();
-    run(&url, ["exec", "--wait", "0", "taken", "--", "true"])
-        .await
-        .says(75, "--wait 0");
+    run(&url, ["exec", "--wait", "0", "taken", "--", "true"]).await.says(75, "--wait 0");
     assert!(started.elapsed() < Duration::from_secs(20));
     let started = Instant::now();
-    run(&url, ["exec", "--wait", "0.7", "taken", "--", "true"])
-        .await
-        .says(75, "--wait 0.7");
-    assert!(
-        started.elapsed() >= Duration::from_millis(700),
-        "{:?}",
-        started.elapsed()
-    );
+    run(&url, ["exec", "--wait", "0.7", "taken", "--", "true"]).await.says(75, "--wait 0.7");
+    assert!(started.elapsed() >= Duration::from_millis(700), "{:?}", started.elapsed());
     waiting(&url, "taken", 0).await;
     signal::terminate(holder.pid());
     holder.end().await.is(128 + 15);
@@ -377,9 +290,7 @@ async fn a_lock_that_is_taken_is_75_after_the_wait() {
 async fn a_full_queue_is_75_at_once() {
     let url = server().url();
     let holder = Running::start(&url, &[], "full", "echo; exec cat").await;
-    let _waiter = lockctl(&url, ["exec", "full", "--", "true"])
-        .spawn()
-        .expect("it starts");
+    let _waiter = lockctl(&url, ["exec", "full", "--", "true"]).spawn().expect("it starts");
     waiting(&url, "full", 1).await;
     let ended = run(&url, ["exec", "--queue-limit", "1", "full", "--", "true"]).await;
     ended.says(75, "--queue-limit 1");
@@ -395,10 +306,7 @@ async fn redis_away_when_the_time_runs_out_is_69_and_not_75() {
     let late = lockctl(&url, arguments).spawn().expect("it starts");
     waiting(&url, "away", 1).await;
     server.freeze();
-    let output = timeout(SOON, late.wait_with_output())
-        .await
-        .expect("it ends")
-        .expect("it runs");
+    let output = timeout(SOON, late.wait_with_output()).await.expect("it ends").expect("it runs");
     server.thaw();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(69), "{stderr}");
@@ -427,9 +335,7 @@ async fn those_who_wait_run_one_at_a_time_in_the_order_of_their_arrival() {
         assert!(wait(&mut waiter).await.success());
     }
     let seen = std::fs::read_to_string(&log).expect("it is there");
-    let expected: String = (0..4)
-        .map(|number| format!("in {number}\nout {number}\n"))
-        .collect();
+    let expected: String = (0..4).map(|number| format!("in {number}\nout {number}\n")).collect();
     assert_eq!(seen, expected);
     std::fs::remove_file(log).expect("it is ours");
 }
@@ -462,9 +368,7 @@ async fn a_signal_is_passed_on_and_the_lock_given_back() {
 async fn a_signal_ends_the_wait_and_the_place_is_given_up() {
     let url = server().url();
     let _holder = Running::start(&url, &[], "leave", "echo; exec cat").await;
-    let mut waiter = lockctl(&url, ["exec", "leave", "--", "true"])
-        .spawn()
-        .expect("it starts");
+    let mut waiter = lockctl(&url, ["exec", "leave", "--", "true"]).spawn().expect("it starts");
     waiting(&url, "leave", 1).await;
     signal::terminate(waiter.id().expect("it waits"));
     assert_eq!(wait(&mut waiter).await.code(), Some(128 + 15));
@@ -477,10 +381,7 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     let url = server().url();
     let free = run(&url, ["inspect", "shape", "--json"]).await;
     free.is(0);
-    assert_eq!(
-        free.stdout,
-        "{\"holder\":null,\"token\":null,\"lease_ms\":0,\"waiters\":[]}\n"
-    );
+    assert_eq!(free.stdout, "{\"holder\":null,\"token\":null,\"lease_ms\":0,\"waiters\":[]}\n");
 
     let options = ["--label", "first", "--lease", "60"];
     let mut holder =
@@ -497,14 +398,8 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     let mut names: Vec<_> = object.keys().collect();
     names.sort();
     assert_eq!(names, ["holder", "lease_ms", "token", "waiters"]);
-    assert_eq!(
-        (&shape["token"], &shape["holder"]["label"]),
-        (&token.into(), &"first".into())
-    );
-    assert!(
-        (1..=60_000).contains(&shape["lease_ms"].as_u64().expect("a number")),
-        "{shape}"
-    );
+    assert_eq!((&shape["token"], &shape["holder"]["label"]), (&token.into(), &"first".into()));
+    assert!((1..=60_000).contains(&shape["lease_ms"].as_u64().expect("a number")), "{shape}");
     assert_eq!(shape["waiters"][0]["label"], "second");
     assert_eq!(shape["waiters"][1]["label"], "third");
     let member = |who: &Value| who["member"].as_str().map(str::to_owned).expect("a text");
@@ -512,12 +407,7 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
 
     let people = run(&url, ["inspect", "shape"]).await;
     people.is(0);
-    for part in [
-        "shape is held by first",
-        &token.to_string(),
-        "1  second",
-        "2  third",
-    ] {
+    for part in ["shape is held by first", &token.to_string(), "1  second", "2  third"] {
         assert!(people.stdout.contains(part), "{people:?}");
     }
 }
@@ -528,9 +418,7 @@ async fn a_lock_taken_away_stops_the_command_and_exec_ends_with_74() {
     let holder = Running::start(&url, &[], "force", "echo; exec cat").await;
     run(&url, ["release", "--force", "force"]).await.is(0);
     holder.end().await.says(74, "lost");
-    run(&url, ["release", "--force", "force"])
-        .await
-        .says(1, "nobody");
+    run(&url, ["release", "--force", "force"]).await.says(1, "nobody");
 }
 
 #[tokio::test]
@@ -541,11 +429,7 @@ async fn a_command_that_does_not_heed_sigterm_is_killed_after_five_seconds() {
     let started = Instant::now();
     run(&url, ["release", "--force", "stubborn"]).await.is(0);
     holder.end().await.says(74, "lost");
-    assert!(
-        started.elapsed() >= Duration::from_secs(5),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() >= Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
@@ -575,24 +459,14 @@ async fn a_loss_found_at_the_release_is_74() {
 async fn a_lease_is_renewed_as_long_as_the_command_runs() {
     let url = server().url();
     // Four leases long.
-    run(
-        &url,
-        ["exec", "--lease", "1.5", "renewed", "--", "sleep", "6"],
-    )
-    .await
-    .is(0);
+    run(&url, ["exec", "--lease", "1.5", "renewed", "--", "sleep", "6"]).await.is(0);
 }
 
 #[tokio::test]
 async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
     let url = server().url();
-    let holder = Running::start(
-        &url,
-        &["--label", "web-1:812"],
-        "order:42",
-        "echo; exec cat",
-    )
-    .await;
+    let holder =
+        Running::start(&url, &["--label", "web-1:812"], "order:42", "echo; exec cat").await;
 
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are some");
     grantpt(&terminal).expect("it is ours");
@@ -626,15 +500,9 @@ async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
         }
         String::from_utf8_lossy(&shown).into_owned()
     });
-    let shown = timeout(SOON, shown)
-        .await
-        .expect("the line appears")
-        .expect("it does not panic");
+    let shown = timeout(SOON, shown).await.expect("the line appears").expect("it does not panic");
     assert!(wait(&mut process).await.success());
-    assert!(
-        shown.starts_with("\r\x1b[Kwaiting for order:42"),
-        "{shown:?}"
-    );
+    assert!(shown.starts_with("\r\x1b[Kwaiting for order:42"), "{shown:?}");
     assert!(shown.ends_with("\r\x1b[K"), "{shown:?}");
     assert!(!shown.contains('\n'), "{shown:?}");
     holder.end().await.is(128 + 15);

@@ -134,6 +134,9 @@ impl LockGuard {
         if !hold.part() {
             return Release(Progress::Done(Some(Ok(()))));
         }
+        if hold.is_leaked() {
+            return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
+        }
         let engine = Arc::clone(&hold.engine);
         engine.end(&hold);
         engine.release(hold)
@@ -147,10 +150,10 @@ impl LockGuard {
     pub fn leak(self) -> Instant {
         let hold = self.into_hold();
         let deadline = hold.deadline();
+        hold.leak();
         hold.part();
         hold.engine.holds().leak(&hold);
         hold.engine.hold_ended.notify_waiters();
-        hold.lose();
         deadline
     }
 }
@@ -158,7 +161,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        if hold.part() {
+        if hold.part() && !hold.is_leaked() {
             hold.engine.end(&hold);
             hold.engine.give_back(&hold);
         }
@@ -264,7 +267,8 @@ impl Engine {
             }
             Err(error) => {
                 self.give_back(hold);
-                Err(error.into())
+                let error = LockError::from(error);
+                Err(if was_lost { LockError::new(LockErrorKind::Lost) } else { error })
             }
         }
     }

@@ -1,7 +1,7 @@
 //! One hold of a lock: what the guards of it share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub(crate) struct Hold {
     pub(crate) since: Instant,
     /// Guards that share the hold.
     guards: AtomicUsize,
+    /// To be kept on the server until it ends by itself.
+    leaked: AtomicBool,
     lost: CancellationToken,
     lease: Mutex<Lease>,
 }
@@ -78,6 +80,7 @@ impl Hold {
             ambiguous: terms.ambiguous,
             since: now,
             guards: AtomicUsize::new(1),
+            leaked: AtomicBool::new(false),
             lost: CancellationToken::new(),
             lease: Mutex::new(Lease { deadline, renew_at: None }),
         };
@@ -125,6 +128,16 @@ impl Hold {
 
     pub(crate) fn lost(&self) -> &CancellationToken {
         &self.lost
+    }
+
+    /// From now on nothing gives it back.
+    pub(crate) fn leak(&self) {
+        self.leaked.store(true, Ordering::Release);
+        self.lost.cancel();
+    }
+
+    pub(crate) fn is_leaked(&self) -> bool {
+        self.leaked.load(Ordering::Acquire)
     }
 
     /// One more guard on the same hold.

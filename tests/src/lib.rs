@@ -20,6 +20,7 @@
 
 pub mod signal;
 
+mod child;
 mod commandstats;
 mod eventually;
 mod leash;
@@ -34,6 +35,7 @@ mod resp;
 mod server;
 mod wire;
 
+pub use child::LockChild;
 pub use commandstats::{CommandStat, CommandStats};
 pub use eventually::{eventually, eventually_some};
 pub use leash::Leash;

@@ -1,7 +1,7 @@
 //! `Port`: a loopback port number that no other test process uses while this one holds it.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::ops::Range;
 
 /// Below the ports that kernels give to outgoing connections (from 32 768 on Linux): such a
@@ -47,9 +47,10 @@ impl Port {
 
     fn claim(number: u16) -> Option<Self> {
         let claim = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
-        // A server that is no test of ours may listen there: bind once to see.
-        TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
-        Some(Self { number, _claim: claim })
+        // A server that is no test of ours may listen there. Binding would tell too, but a child
+        // started meanwhile by another thread would keep the port bound until its exec.
+        let taken = TcpStream::connect((Ipv4Addr::LOCALHOST, number)).is_ok();
+        (!taken).then_some(Self { number, _claim: claim })
     }
 }
 
@@ -62,14 +63,27 @@ fn random_number() -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::TcpListener;
+    use std::time::Duration;
 
-    #[test]
-    fn a_claimed_port_is_not_given_out_again_until_it_is_dropped() {
+    use super::*;
+    use crate::eventually;
+
+    #[tokio::test]
+    async fn a_claimed_port_is_not_given_out_again_until_it_is_dropped() {
         let port = Port::free();
         let number = port.number();
         assert!(Port::claim(number).is_none());
         drop(port);
-        assert!(Port::claim(number).is_some());
+        // A child that another test is starting may hold a copy of the claim for a moment.
+        let claimed = async || Port::claim(number).is_some();
+        eventually("the port is free again", Duration::from_secs(10), claimed).await;
+    }
+
+    #[test]
+    fn a_port_that_a_stranger_listens_on_is_not_given_out() {
+        let stranger = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let number = stranger.local_addr().expect("bound").port();
+        assert!(Port::claim(number).is_none());
     }
 }

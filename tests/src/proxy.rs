@@ -5,6 +5,7 @@ mod connection;
 mod fault;
 mod frames;
 mod gates;
+mod listener;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -15,16 +16,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 
 use crate::Port;
-use connection::Connection;
 use fault::Action;
 pub use fault::{Fault, Request};
+use listener::Listener;
 use shared::{Shared, lock};
 
 /// Bound of what takes no time, such as closing a socket.
@@ -70,14 +68,9 @@ pub struct Proxy {
     port: Port,
     shared: Arc<Shared>,
     /// Accepts connections; `None` while they are refused.
-    listening: Mutex<Option<Listening>>,
+    listener: Mutex<Option<Listener>>,
     /// `None` only while dropping.
     runtime: Option<Runtime>,
-}
-
-struct Listening {
-    stop: CancellationToken,
-    task: JoinHandle<()>,
 }
 
 impl Proxy {
@@ -93,7 +86,7 @@ impl Proxy {
         let proxy = Self {
             port: Port::free(),
             shared: Arc::new(Shared::new(server)),
-            listening: Mutex::new(None),
+            listener: Mutex::new(None),
             runtime: Some(runtime),
         };
         proxy.accept();
@@ -238,12 +231,19 @@ impl Proxy {
     }
 
     /// Refuses new connections, as a server that is down; open ones are not touched.
+    ///
+    /// # Panics
+    ///
+    /// If somebody else listens on the port as soon as it is closed.
     pub async fn refuse(&self) {
-        let listening = lock(&self.listening).take();
-        if let Some(Listening { stop, task }) = listening {
-            stop.cancel();
-            task.await.expect("accepting does not panic");
-        }
+        let listener = lock(&self.listener).take();
+        let Some(listener) = listener else { return };
+        // On the proxy's runtime, as in `freeze`.
+        self.runtime()
+            .spawn(async { timeout(AT_ONCE, listener.stop()).await })
+            .await
+            .expect("closing a port does not panic")
+            .expect("a closed port refuses connections");
     }
 
     /// Accepts connections again.
@@ -252,18 +252,9 @@ impl Proxy {
     ///
     /// If the port cannot be listened on.
     pub fn accept(&self) {
-        let mut listening = lock(&self.listening);
-        if listening.is_some() {
-            return;
-        }
         let _context = self.runtime().enter();
-        // Blocks for no time: binding does not wait.
-        let listener = std::net::TcpListener::bind(self.address()).expect("the port is ours");
-        listener.set_nonblocking(true).expect("a socket takes options");
-        let listener = TcpListener::from_std(listener).expect("the runtime takes a socket");
-        let stop = CancellationToken::new();
-        let task = tokio::spawn(accept_all(listener, self.shared.clone(), stop.clone()));
-        *listening = Some(Listening { stop, task });
+        lock(&self.listener)
+            .get_or_insert_with(|| Listener::start(self.address(), self.shared.clone()));
     }
 
     fn runtime(&self) -> &Runtime {
@@ -282,20 +273,5 @@ impl Drop for Proxy {
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Proxy").field("address", &self.address()).finish_non_exhaustive()
-    }
-}
-
-async fn accept_all(listener: TcpListener, shared: Arc<Shared>, stop: CancellationToken) {
-    loop {
-        let client = tokio::select! {
-            () = stop.cancelled() => return, // and the socket is closed with this task
-            accepted = listener.accept() => accepted,
-        };
-        match client {
-            // Listed before anything else can happen, so that a cut finds it.
-            Ok((client, _)) => Connection::start(&shared, client),
-            // A client that has gone already, or no file descriptor free: other tasks may free one.
-            Err(_) => sleep(Duration::from_millis(5)).await,
-        }
     }
 }

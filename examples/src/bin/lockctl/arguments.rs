@@ -143,10 +143,7 @@ impl Arguments {
 impl NotUsable {
     /// Help on stdout, or one line on stderr.
     pub(crate) fn report(&self) -> ExitCode {
-        if matches!(
-            self.0.kind(),
-            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
-        ) {
+        if matches!(self.0.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             let _ = self.0.print();
             return ExitCode::from(exit::OK);
         }
@@ -154,11 +151,7 @@ impl NotUsable {
     }
 
     fn message(&self) -> String {
-        match (
-            self.0.kind(),
-            self.0.source(),
-            self.0.get(ContextKind::InvalidArg),
-        ) {
+        match (self.0.kind(), self.0.source(), self.0.get(ContextKind::InvalidArg)) {
             (ErrorKind::ValueValidation, Some(reason), Some(option)) => {
                 let option = option.to_string();
                 let name = option.split(' ').next().unwrap_or_default();
@@ -173,13 +166,7 @@ impl NotUsable {
                 let text = self.0.render().to_string();
                 let text = text.strip_prefix("error: ").unwrap_or(&text);
                 let paragraph = text.split("\n\n").next().unwrap_or_default();
-                paragraph
-                    .lines()
-                    .map(str::trim)
-                    .collect::<Vec<_>>()
-                    .join(" ")
-                    .trim_end()
-                    .to_owned()
+                paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim_end().to_owned()
             }
         }
     }
@@ -199,19 +186,13 @@ fn key(text: &OsStr) -> Result<String, String> {
 fn seconds(text: &OsStr) -> Result<f64, String> {
     let not_a_number = || format!("'{}' is not a number of seconds", text.to_string_lossy());
     let seconds: f64 = utf8(text)?.parse().map_err(|_| not_a_number())?;
-    if seconds.is_finite() {
-        Ok(seconds)
-    } else {
-        Err(not_a_number())
-    }
+    if seconds.is_finite() { Ok(seconds) } else { Err(not_a_number()) }
 }
 
 fn wait(text: &OsStr) -> Result<Duration, String> {
     let seconds = seconds(text)?;
     if !(0.0..=MAX_WAIT).contains(&seconds) {
-        return Err(format!(
-            "{seconds} is out of its range: it must be 0 to {MAX_WAIT} seconds"
-        ));
+        return Err(format!("{seconds} is out of its range: it must be 0 to {MAX_WAIT} seconds"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -220,9 +201,7 @@ fn lease(text: &OsStr) -> Result<Duration, String> {
     let seconds = seconds(text)?;
     let (min, max) = (MIN_LEASE.as_secs_f64(), MAX_LEASE.as_secs_f64());
     if !(min..=max).contains(&seconds) {
-        return Err(format!(
-            "{seconds} is out of its range: it must be {min} to {max} seconds"
-        ));
+        return Err(format!("{seconds} is out of its range: it must be {min} to {max} seconds"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -270,18 +249,9 @@ mod tests {
                 "--lease: 0.09 is out of its range: it must be 0.1 to 86400 seconds",
             ),
             (&["exec", "--lease", "86401", "k", "--", "true"], "--lease"),
-            (
-                &["exec", "--queue-limit", "0", "k", "--", "true"],
-                "--queue-limit",
-            ),
-            (
-                &["exec", "--queue-limit", "-3", "k", "--", "true"],
-                "--queue-limit",
-            ),
-            (
-                &["exec", "--queue-limit", "1.5", "k", "--", "true"],
-                "--queue-limit",
-            ),
+            (&["exec", "--queue-limit", "0", "k", "--", "true"], "--queue-limit"),
+            (&["exec", "--queue-limit", "-3", "k", "--", "true"], "--queue-limit"),
+            (&["exec", "--queue-limit", "1.5", "k", "--", "true"], "--queue-limit"),
             (&["exec", "--sooner", "k", "--", "true"], "--sooner"),
             (&["exec", "", "--", "true"], "KEY"),
             (&["exec", "a\nb", "--", "true"], "KEY"),

@@ -48,10 +48,7 @@ impl Child {
             .env("LOCK_KEY", key)
             .env("LOCK_TOKEN", guard.fencing_token().to_string())
             .spawn()
-            .map(|process| Self {
-                process,
-                key: key.to_owned(),
-            })
+            .map(|process| Self { process, key: key.to_owned() })
             .map_err(|error| {
                 let code = match error.kind() {
                     io::ErrorKind::NotFound => exit::NOT_FOUND,
@@ -92,11 +89,7 @@ impl Child {
 
     /// The id is CMD's own as long as nobody has waited for it to its end, which only `end` does.
     fn send(&self, signal: Signal) {
-        let pid = self
-            .process
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw);
+        let pid = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // It may have changed its user; then it is not ours to stop.
             let _ = kill_process(pid, signal);

@@ -16,10 +16,7 @@ const LEAST: Duration = Duration::from_millis(500);
 
 /// Tries once.
 pub(crate) async fn once(url: &str, builder: LocksBuilder) -> Result<Locks, Failure> {
-    builder
-        .connect(url)
-        .await
-        .map_err(|error| failure(url, &error))
+    builder.connect(url).await.map_err(|error| failure(url, &error))
 }
 
 /// Tries until `wait` has passed since `started`; once, if there is no such time.
@@ -54,10 +51,7 @@ pub(crate) async fn within(
 }
 
 fn away(url: &str, reason: &str) -> Failure {
-    Failure::new(
-        exit::UNAVAILABLE,
-        format!("--redis {}: {reason}", text::without_password(url)),
-    )
+    Failure::new(exit::UNAVAILABLE, format!("--redis {}: {reason}", text::without_password(url)))
 }
 
 fn failure(url: &str, error: &LockError) -> Failure {

@@ -91,10 +91,9 @@ async fn hold(
     }
     match released {
         Ok(()) => Ok(end.code),
-        Err(error) if error.kind() == LockErrorKind::Lost => Err(Failure::new(
-            exit::LOST,
-            format!("{}: {error}; CMD has ended", exec.key),
-        )),
+        Err(error) if error.kind() == LockErrorKind::Lost => {
+            Err(Failure::new(exit::LOST, format!("{}: {error}; CMD has ended", exec.key)))
+        }
         // It was held for certain until CMD's end.
         Err(_) => {
             *unheard = true;
@@ -147,10 +146,7 @@ async fn not_had(locks: &Locks, exec: &Exec, error: &LockError) -> Failure {
         }
         LockErrorKind::QueueFull => {
             let limit = exec.queue_limit.unwrap_or(1_000);
-            Failure::new(
-                exit::NOT_HAD,
-                format!("{key}: {error} (--queue-limit {limit})"),
-            )
+            Failure::new(exit::NOT_HAD, format!("{key}: {error} (--queue-limit {limit})"))
         }
         kind => Failure::new(exit::code(kind), format!("{key}: {error}")),
     }

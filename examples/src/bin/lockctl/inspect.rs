@@ -19,17 +19,12 @@ pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
         .inspect(key.as_str())
         .await
         .map_err(|error| Failure::new(exit::code(error.kind()), format!("{key}: {error}")))?;
-    let shown = if inspect.json {
-        json(&inspection)?
-    } else {
-        people(&key, &inspection)
-    };
+    let shown = if inspect.json { json(&inspection)? } else { people(&key, &inspection) };
     match writeln!(io::stdout().lock(), "{shown}") {
         // Whoever reads it has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
-            exit::FAILED,
-            format!("writing to stdout: {error}"),
-        )),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(exit::FAILED, format!("writing to stdout: {error}")))
+        }
         _ => Ok(exit::OK),
     }
 }
@@ -51,10 +46,7 @@ struct Who<'a> {
 
 impl<'a> From<&'a Participant> for Who<'a> {
     fn from(participant: &'a Participant) -> Self {
-        Self {
-            member: &participant.member,
-            label: participant.label.as_deref(),
-        }
+        Self { member: &participant.member, label: participant.label.as_deref() }
     }
 }
 
@@ -88,12 +80,7 @@ fn people(key: &str, inspection: &LockInspection) -> String {
     }
     let width = inspection.waiters.len().to_string().len();
     for (ahead, waiter) in inspection.waiters.iter().enumerate() {
-        let _ = write!(
-            shown,
-            "\n{:>width$}  {}",
-            ahead + 1,
-            text::one_line(name(waiter))
-        );
+        let _ = write!(shown, "\n{:>width$}  {}", ahead + 1, text::one_line(name(waiter)));
     }
     shown
 }

@@ -34,10 +34,7 @@ struct Place<'a> {
 impl Progress {
     pub(crate) fn on_stderr() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self {
-            on: io::stderr().is_terminal() && !dumb,
-            shown: false,
-        }
+        Self { on: io::stderr().is_terminal() && !dumb, shown: false }
     }
 
     /// Looks at the queue again and again.
@@ -84,11 +81,7 @@ impl<'a> Place<'a> {
         let ours = |waiter: &Participant| waiter.node.as_deref() == Some(node);
         Self {
             key,
-            place: inspection
-                .waiters
-                .iter()
-                .position(ours)
-                .map(|ahead| ahead + 1),
+            place: inspection.waiters.iter().position(ours).map(|ahead| ahead + 1),
             waiting: inspection.waiters.len(),
             holder: inspection.holder.as_ref(),
             lease: inspection.lease,
@@ -110,11 +103,7 @@ impl<'a> Place<'a> {
 
 /// What people call it.
 pub(crate) fn name(participant: &Participant) -> &str {
-    participant
-        .label
-        .as_deref()
-        .filter(|label| !label.is_empty())
-        .unwrap_or(&participant.member)
+    participant.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&participant.member)
 }
 
 fn away(key: &str, error: &LockError) -> String {
@@ -146,10 +135,7 @@ mod tests {
 
     #[test]
     fn the_place_is_told() {
-        assert_eq!(
-            place(Some(3), 5).line(),
-            "waiting for order:42: place 3 of 5"
-        );
+        assert_eq!(place(Some(3), 5).line(), "waiting for order:42: place 3 of 5");
         assert_eq!(place(None, 0).line(), "waiting for order:42");
     }
 

@@ -16,9 +16,6 @@ pub(crate) async fn run(redis: &str, release: Release) -> Result<u8, Failure> {
     match locks.force_release(key.as_str()).await {
         Ok(true) => Ok(exit::OK),
         Ok(false) => Err(Failure::new(exit::FAILED, format!("{key}: nobody held it"))),
-        Err(error) => Err(Failure::new(
-            exit::code(error.kind()),
-            format!("{key}: {error}"),
-        )),
+        Err(error) => Err(Failure::new(exit::code(error.kind()), format!("{key}: {error}"))),
     }
 }

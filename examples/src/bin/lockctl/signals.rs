@@ -22,9 +22,7 @@ impl Signals {
             (Signal::TERM, SignalKind::terminate()),
             (Signal::HUP, SignalKind::hangup()),
         ];
-        let heard = all
-            .into_iter()
-            .filter(|(signal, _)| ignored >> (signal.as_raw() - 1) & 1 == 0);
+        let heard = all.into_iter().filter(|(signal, _)| ignored >> (signal.as_raw() - 1) & 1 == 0);
         heard
             .map(|(signal, kind)| Ok((signal, unix::signal(kind)?)))
             .collect::<io::Result<_>>()
@@ -67,6 +65,5 @@ pub(crate) fn came_from_terminal(signal: Signal) -> bool {
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

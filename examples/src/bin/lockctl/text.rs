@@ -35,10 +35,7 @@ pub(crate) fn without_password(url: &str) -> String {
         None => rest.to_owned(),
     };
     let mut parts = rest.split('&');
-    let mut shown = format!(
-        "{scheme}://{}",
-        parts.next().map(without_value).unwrap_or_default()
-    );
+    let mut shown = format!("{scheme}://{}", parts.next().map(without_value).unwrap_or_default());
     for part in parts {
         shown.push('&');
         shown.push_str(&without_value(part));
@@ -66,18 +63,12 @@ mod tests {
             ("redis://me:secret@host", "redis://me:***@host"),
             ("redis://me:se@cr:et@host", "redis://me:***@host"),
             ("redis://me@host", "redis://me@host"),
-            (
-                "redis://[user[:password]@]host",
-                "redis://[user[:password]@]host",
-            ),
+            ("redis://[user[:password]@]host", "redis://[user[:password]@]host"),
             (
                 "redis+unix:///run/redis?db=1&pass=secret&x=1",
                 "redis+unix:///run/redis?db=1&pass=***&x=1",
             ),
-            (
-                "redis+unix:///run/redis?pass=secret",
-                "redis+unix:///run/redis?pass=***",
-            ),
+            ("redis+unix:///run/redis?pass=secret", "redis+unix:///run/redis?pass=***"),
         ];
         for (url, shown) in cases {
             assert_eq!(without_password(url), shown);

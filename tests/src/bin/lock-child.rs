@@ -1,0 +1,99 @@
+//! `lock-child URL`: one process with one node, for tests that kill it or stop it. Obeys lines on
+//! standard input and answers with lines on standard output:
+//!
+//! | line | answers |
+//! |---|---|
+//! | | `connected <node>`, once, or `failed <kind>` |
+//! | `lock <name> <key> <lease ms>` | `asked <name>`; later `granted <name> <token>` or `failed <name> <kind>`; later perhaps `lost <name>` |
+//! | `state <name>` | `state <name> <Held, Uncertain or Lost>` |
+//! | `release <name>` | `released <name> <Ok or the error's kind>` |
+//! | `status` | `status <waiting> <holding> <places lost>` |
+//!
+//! The end of its input ends it.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lockcore::{LockGuard, Locks};
+use tokio::sync::mpsc;
+
+type Guards = Arc<Mutex<HashMap<String, LockGuard>>>;
+
+fn say(line: &str) {
+    let mut output = std::io::stdout().lock();
+    // Nobody reads any more: the test is over.
+    if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() {
+    let url = std::env::args().nth(1).expect("usage: lock-child URL");
+    let (lines, mut input) = mpsc::unbounded_channel();
+    // A thread of its own: a blocking read on the runtime's pool would keep it from ending.
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            let _ = lines.send(line);
+        }
+    });
+    let locks = match Locks::connect(url).await {
+        Ok(locks) => locks,
+        Err(error) => return say(&format!("failed {:?}", error.kind())),
+    };
+    say(&format!("connected {}", locks.node()));
+    let guards = Guards::default();
+    while let Some(line) = input.recv().await {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["lock", name, key, lease] => {
+                let lease = Duration::from_millis(lease.parse().expect("a lease in ms"));
+                let request = locks.key(key).lease(lease);
+                tokio::spawn(lock(request.lock(), name.to_owned(), Arc::clone(&guards)));
+                say(&format!("asked {name}"));
+            }
+            ["state", name] => {
+                let state = with(&guards, name, |guard| guard.state());
+                say(&format!("state {name} {state:?}"));
+            }
+            ["release", name] => {
+                let guard = taken(&guards, name);
+                match guard.release().await {
+                    Ok(()) => say(&format!("released {name} Ok")),
+                    Err(error) => say(&format!("released {name} {:?}", error.kind())),
+                }
+            }
+            ["status"] => {
+                let status = locks.status();
+                let (waiting, holding) = (status.waiting, status.holding);
+                say(&format!("status {waiting} {holding} {}", status.places_lost));
+            }
+            _ => panic!("not understood: {line}"),
+        }
+    }
+}
+
+async fn lock(acquire: lockcore::Acquire, name: String, guards: Guards) {
+    match acquire.await {
+        Ok(guard) => {
+            let (token, lost) = (guard.fencing_token(), guard.cancellation_token());
+            guards.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), guard);
+            say(&format!("granted {name} {token}"));
+            lost.cancelled().await;
+            say(&format!("lost {name}"));
+        }
+        Err(error) => say(&format!("failed {name} {:?}", error.kind())),
+    }
+}
+
+fn with<T>(guards: &Guards, name: &str, look: impl FnOnce(&LockGuard) -> T) -> T {
+    let guards = guards.lock().unwrap_or_else(PoisonError::into_inner);
+    look(guards.get(name).expect("a lock that is held"))
+}
+
+fn taken(guards: &Guards, name: &str) -> LockGuard {
+    let mut guards = guards.lock().unwrap_or_else(PoisonError::into_inner);
+    guards.remove(name).expect("a lock that is held")
+}

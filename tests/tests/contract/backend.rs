@@ -1,0 +1,102 @@
+//! `Backend`: a store that several nodes share.
+
+use std::time::Duration;
+
+use lock_tests::{RedisServer, eventually};
+use lockcore::{LockError, LockGuard, LockOptions, Locks, LocksBuilder, MemoryStore};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// More than anything here should take; a test that waits this long has failed.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Much longer than a test: what happens within `SOON` was not the end of such a lease.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) enum Backend {
+    Memory(MemoryStore),
+    Redis(RedisServer),
+}
+
+/// An acquisition that runs by itself.
+pub(crate) type Waiting = JoinHandle<Result<LockGuard, LockError>>;
+
+impl Backend {
+    pub(crate) fn memory() -> Self {
+        Self::Memory(MemoryStore::new())
+    }
+
+    pub(crate) fn redis() -> Self {
+        Self::Redis(RedisServer::start())
+    }
+
+    /// A new node, whose locks have a long lease.
+    pub(crate) async fn node(&self) -> Locks {
+        self.build(Locks::builder().defaults(LockOptions::new().lease(LONG))).await
+    }
+
+    pub(crate) async fn nodes<const N: usize>(&self) -> [Locks; N] {
+        let mut nodes = Vec::with_capacity(N);
+        for _ in 0..N {
+            nodes.push(self.node().await);
+        }
+        nodes.try_into().expect("as many as asked for")
+    }
+
+    pub(crate) async fn build(&self, builder: LocksBuilder) -> Locks {
+        self.try_build(builder).await.expect("a node connects")
+    }
+
+    pub(crate) async fn try_build(&self, builder: LocksBuilder) -> Result<Locks, LockError> {
+        match self {
+            Self::Memory(store) => builder.on_memory(store),
+            Self::Redis(server) => builder.connect(server.url()).await,
+        }
+    }
+}
+
+/// Starts to wait; in the queue as the last of `length` when this returns.
+pub(crate) async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {
+    let waiting = tokio::spawn(locks.lock(key));
+    until_waiting(length, locks, key).await;
+    waiting
+}
+
+pub(crate) async fn until_waiting(length: usize, locks: &Locks, key: &str) {
+    let seen = async || waiters(locks, key).await == length;
+    eventually(&format!("{length} wait for {key}"), SOON, seen).await;
+}
+
+pub(crate) async fn waiters(locks: &Locks, key: &str) -> usize {
+    locks.inspect(key).await.expect("an inspection").waiters.len()
+}
+
+pub(crate) async fn is_free(locks: &Locks, key: &str) -> bool {
+    let seen = locks.inspect(key).await.expect("an inspection");
+    seen.holder.is_none() && seen.waiters.is_empty()
+}
+
+/// L3: neither on the store nor in the node is anything left.
+pub(crate) async fn until_nothing_is_left(locks: &Locks, key: &str) {
+    eventually("nobody holds or waits", SOON, async || is_free(locks, key).await).await;
+    let idle = async || {
+        let status = locks.status();
+        (status.waiting, status.holding, status.giving_back) == (0, 0, 0)
+    };
+    eventually("the node has nothing left to do", SOON, idle).await;
+}
+
+/// The guard of an acquisition that ends soon.
+pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
+    let joined = timeout(SOON, waiting).await.expect("granted in time");
+    joined.expect("no panic").expect("granted")
+}
+
+/// Whatever it is, it ends soon.
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(SOON, what).await.expect("an end in time")
+}

@@ -1,0 +1,57 @@
+//! A connection that goes while something is held.
+
+use lock_tests::{Proxy, RedisServer, eventually};
+use lockcore::{Connection, HoldState, LockErrorKind, Locks};
+use tokio::time::Instant;
+
+use crate::backend::{SOON, ms, soon};
+
+// L4.
+#[tokio::test]
+async fn a_hold_without_a_connection_is_uncertain_and_lost_before_its_deadline_passes() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let locks = Locks::connect(proxy.url()).await.expect("connected");
+    let other = Locks::connect(server.url()).await.expect("connected");
+    let guard = locks.key("key").lease(ms(3_000)).lock().await.expect("free");
+    assert_eq!(guard.state(), HoldState::Held);
+    proxy.refuse().await;
+    proxy.cut_all().await;
+    let uncertain = async || guard.state() == HoldState::Uncertain;
+    eventually("the cut is noticed", SOON, uncertain).await;
+    assert!(!guard.is_lost(), "still held for certain");
+    assert!(!locks.status().is_connected());
+    assert!(matches!(locks.status().commands, Connection::Down { .. }));
+    let deadline = guard.deadline();
+    let stop = guard.cancellation_token();
+    soon(guard.lost()).await;
+    assert!(Instant::now() <= deadline + ms(200), "told in time");
+    assert!(stop.is_cancelled());
+    assert_eq!(guard.state(), HoldState::Lost);
+    let next = soon(other.lock("key")).await.expect("its lease ends");
+    assert!(Instant::now() >= deadline, "S2: the guard was lost first");
+    proxy.accept();
+    let error = soon(guard.release()).await.expect_err("lost");
+    assert!(matches!(error.kind(), LockErrorKind::Lost | LockErrorKind::Unavailable), "{error}");
+    assert!(!next.is_lost());
+    next.release().await.expect("held until now");
+}
+
+// L4.
+#[tokio::test]
+async fn a_hold_whose_connection_comes_back_in_time_is_held_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let locks = Locks::connect(proxy.url()).await.expect("connected");
+    let guard = locks.key("key").lease(ms(60_000)).lock().await.expect("free");
+    let token = guard.fencing_token();
+    proxy.refuse().await;
+    proxy.cut_all().await;
+    let uncertain = async || guard.state() == HoldState::Uncertain;
+    eventually("the cut is noticed", SOON, uncertain).await;
+    proxy.accept();
+    let held = async || guard.state() == HoldState::Held && locks.status().is_connected();
+    eventually("the connection is back", SOON, held).await;
+    assert_eq!(guard.fencing_token(), token);
+    soon(guard.release()).await.expect("held all the time");
+}

@@ -1,0 +1,78 @@
+//! What people see of a lock and of a node.
+
+use lockcore::{Connection, Locks};
+
+use crate::backend::{Backend, LONG, granted, ms, until_nothing_is_left, until_waiting, wait_as};
+
+on_both_stores!(
+    an_inspection_shows_holder_and_waiters_in_order_with_their_labels,
+    an_inspection_of_a_free_lock_shows_nobody_and_the_last_token,
+    a_label_is_escaped_and_cut,
+    a_status_counts_what_waits_and_what_is_held,
+    a_ping_is_answered,
+);
+
+async fn an_inspection_shows_holder_and_waiters_in_order_with_their_labels(backend: &Backend) {
+    let one = backend.build(Locks::builder().label("one")).await;
+    let two = backend.build(Locks::builder().label("two")).await;
+    let guard = one.key("key").lease(LONG).lock().await.expect("free");
+    let first = wait_as(1, &two, "key").await;
+    let second = tokio::spawn(one.key("key").label("a label: of its own").lock());
+    until_waiting(2, &two, "key").await;
+    for locks in [&one, &two] {
+        let seen = locks.inspect("key").await.expect("an inspection");
+        let holder = seen.holder.expect("held");
+        assert_eq!(holder.label.as_deref(), Some("one"));
+        assert_eq!(holder.node.as_deref(), Some(one.node().as_str()));
+        assert_eq!(seen.token, Some(guard.fencing_token()));
+        assert!(seen.lease > LONG - ms(60_000) && seen.lease <= LONG);
+        let labels: Vec<_> = seen.waiters.iter().map(|waiter| waiter.label.as_deref()).collect();
+        assert_eq!(labels, [Some("two"), Some("a label: of its own")]);
+        assert_eq!(seen.waiters[0].node.as_deref(), Some(two.node().as_str()));
+        assert_ne!(seen.waiters[1].member, holder.member);
+    }
+    guard.release().await.expect("held until now");
+    granted(first).await.release().await.expect("held until now");
+    granted(second).await.release().await.expect("held until now");
+}
+
+async fn an_inspection_of_a_free_lock_shows_nobody_and_the_last_token(backend: &Backend) {
+    let locks = backend.node().await;
+    let never = locks.inspect("key").await.expect("an inspection");
+    assert_eq!((never.holder, never.token, never.waiters.len()), (None, None, 0));
+    let guard = locks.lock("key").await.expect("free");
+    let token = guard.fencing_token();
+    guard.release().await.expect("held until now");
+    let seen = locks.inspect("key").await.expect("an inspection");
+    assert_eq!((seen.holder, seen.token, seen.lease), (None, Some(token), ms(0)));
+}
+
+async fn a_label_is_escaped_and_cut(backend: &Backend) {
+    let locks = backend.build(Locks::builder().label(format!("a\n{}", "x".repeat(100)))).await;
+    let guard = locks.lock("key").await.expect("free");
+    let seen = locks.inspect("key").await.expect("an inspection");
+    let label = seen.holder.and_then(|holder| holder.label).expect("a label");
+    assert!(label.starts_with("a%0Axxx") && label.len() <= 64, "{label}");
+    guard.release().await.expect("held until now");
+}
+
+async fn a_status_counts_what_waits_and_what_is_held(backend: &Backend) {
+    let locks = backend.node().await;
+    let status = locks.status();
+    assert!(status.is_connected());
+    assert_eq!((status.commands, status.subscription), (Connection::Up, Connection::Up));
+    let one = locks.lock("one").await.expect("free");
+    let two = locks.lock("two").await.expect("free");
+    let waiting = wait_as(1, &locks, "one").await;
+    let status = locks.status();
+    assert_eq!((status.holding, status.waiting, status.places_lost), (2, 1, 0));
+    waiting.abort();
+    drop(two);
+    one.release().await.expect("held until now");
+    until_nothing_is_left(&locks, "one").await;
+    until_nothing_is_left(&locks, "two").await;
+}
+
+async fn a_ping_is_answered(backend: &Backend) {
+    backend.node().await.ping().await.expect("an answer");
+}

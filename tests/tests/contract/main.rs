@@ -1,0 +1,30 @@
+//! What a `Locks` promises, whatever it stands on: each fact on the store in memory and on Redis.
+
+/// Makes two tests of each function: one on the store in memory, one on a server of its own.
+macro_rules! on_both_stores {
+    ($($fact:ident),+ $(,)?) => {
+        mod in_memory {
+            $(#[tokio::test] async fn $fact() { super::$fact(&crate::backend::Backend::memory()).await })+
+        }
+        mod on_redis {
+            $(#[tokio::test] async fn $fact() { super::$fact(&crate::backend::Backend::redis()).await })+
+        }
+    };
+}
+
+mod backend;
+mod cancellation;
+mod connection;
+mod grant;
+mod guard;
+mod inspection;
+mod key;
+mod lease;
+mod limit;
+mod loss;
+mod memory;
+mod order;
+mod place;
+mod runtime;
+mod section;
+mod shutdown;

@@ -1,0 +1,101 @@
+//! The store in memory as a tool for tests: paused time, refusals.
+
+use std::time::Duration;
+
+use lockcore::{LockErrorKind, LockOptions, Locks, MemoryStore};
+use tokio::time::{Instant, sleep};
+
+use crate::backend::{granted, ms, wait_as};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_leases_pass_in_no_time() {
+    let started = std::time::Instant::now();
+    let store = MemoryStore::new();
+    let options = LockOptions::new().lease(ms(300));
+    let a = Locks::builder().defaults(options).on_memory(&store).expect("options");
+    let b = Locks::builder().defaults(options).on_memory(&store).expect("options");
+    let guard = a.lock("key").await.expect("free");
+    let waiting = wait_as(1, &b, "key").await;
+    sleep(ms(300) * 1_000).await;
+    assert!(!guard.is_lost() && !waiting.is_finished());
+    assert_eq!((a.status().places_lost, b.status().places_lost), (0, 0));
+    guard.release().await.expect("held all the time");
+    granted(waiting).await.release().await.expect("held until now");
+    assert!(started.elapsed() < Duration::from_secs(60), "nobody waited in earnest");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_and_a_wait_end_by_the_paused_clock() {
+    let store = MemoryStore::new();
+    let [locks, other] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
+    let started = Instant::now();
+    let guard = locks.key("key").fixed_lease(HOUR).lock().await.expect("free");
+    let error = other.lock_timeout("key", HOUR / 2).await.expect_err("held");
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    assert_eq!(started.elapsed().as_secs(), HOUR.as_secs() / 2);
+    guard.lost().await;
+    let told = started.elapsed();
+    assert!(told < HOUR && told > HOUR - HOUR / 50, "{told:?}");
+    let next = other.lock("key").await.expect("its lease ends");
+    let took = started.elapsed();
+    assert!(took >= HOUR && took < HOUR + ms(1_000), "{took:?}");
+    next.release().await.expect("held until now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusing_store_refuses_acquisitions_and_nothing_else() {
+    let store = MemoryStore::new();
+    let locks = Locks::builder().on_memory(&store).expect("options");
+    let guard = locks.lock("key").await.expect("free");
+    let waiting = wait_as(1, &locks, "key").await;
+    for kind in [
+        LockErrorKind::OutOfMemory,
+        LockErrorKind::Denied,
+        LockErrorKind::WrongType,
+        LockErrorKind::QueueFull,
+    ] {
+        store.refuse(Some(kind));
+        assert_eq!(locks.lock("other").await.expect_err("refused").kind(), kind);
+        assert_eq!(locks.lock_timeout("other", HOUR).await.expect_err("refused").kind(), kind);
+    }
+    sleep(HOUR).await;
+    assert!(!guard.is_lost(), "renewals go on");
+    guard.release().await.expect("releases go on");
+    granted(waiting).await.release().await.expect("who waited already is served");
+    store.refuse(None);
+    locks.lock("other").await.expect("free").release().await.expect("held until now");
+}
+
+// L5.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_stays_away_ends_a_wait_with_unavailable() {
+    let store = MemoryStore::new();
+    let locks = Locks::builder().on_memory(&store).expect("options");
+    store.refuse(Some(LockErrorKind::Unavailable));
+    let started = Instant::now();
+    let error = locks.lock_timeout("key", ms(5_000)).await.expect_err("away");
+    assert_eq!((error.kind(), started.elapsed().as_secs()), (LockErrorKind::Unavailable, 5));
+    let started = Instant::now();
+    let error = locks.lock("key").await.expect_err("away for ever");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    let took = started.elapsed();
+    assert!(took >= Duration::from_secs(15) && took < Duration::from_secs(61), "{took:?}");
+
+    // One that comes back in time is waited for.
+    let waiting = tokio::spawn(locks.lock("key"));
+    sleep(Duration::from_secs(5)).await;
+    store.refuse(None);
+    granted(waiting).await.release().await.expect("held until now");
+}
+
+// Each node has its own handle; one store is one lock.
+#[tokio::test(start_paused = true)]
+async fn two_stores_have_nothing_in_common() {
+    let (one, other) = (Locks::in_memory(), Locks::in_memory());
+    let guard = one.lock("key").await.expect("free");
+    let guard_too = other.try_lock("key").await.expect("an answer").expect("another lock");
+    guard.release().await.expect("held until now");
+    guard_too.release().await.expect("held until now");
+}

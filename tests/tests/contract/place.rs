@@ -1,0 +1,95 @@
+//! Places in the queue, lost and kept.
+
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::Locks;
+use redis::cmd;
+
+use crate::backend::{Backend, SOON, granted, until_waiting, wait_as};
+
+const QUEUE: &str = "redisson_lock_queue:{key}";
+const DEADLINES: &str = "redisson_lock_timeout:{key}";
+
+struct Bench {
+    redis: Raw,
+    a: Locks,
+    b: Locks,
+    _server: RedisServer,
+}
+
+async fn bench() -> Bench {
+    let backend = Backend::redis();
+    let [a, b] = backend.nodes().await;
+    let Backend::Redis(server) = backend else { unreachable!() };
+    let redis = Raw::connect(&server.url()).await;
+    Bench { redis, a, b, _server: server }
+}
+
+async fn drop_from_queue(redis: &mut Raw, member: &str) {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("LREM").arg(QUEUE).arg(1).arg(member);
+    pipeline.cmd("ZREM").arg(DEADLINES).arg(member);
+    redis.run(&pipeline).await;
+}
+
+// Finding 6.
+#[tokio::test]
+async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() {
+    let Bench { mut redis, a, b, _server } = bench().await;
+    let guard = a.lock("key").await.expect("free");
+    let first = wait_as(1, &b, "key").await;
+    let second = wait_as(2, &a, "key").await;
+    let lost = a.inspect("key").await.expect("an inspection").waiters[0].member.clone();
+    drop_from_queue(&mut redis, &lost).await;
+    until_waiting(2, &a, "key").await; // its touch finds it gone
+    let seen = a.inspect("key").await.expect("an inspection").waiters;
+    assert_eq!(seen[1].node.as_deref(), Some(b.node().as_str()));
+    assert_ne!(seen[1].member, lost, "a retired number is never used again");
+    assert_eq!(b.status().places_lost, 1);
+
+    // A late grant for the retired number is believed by nobody.
+    let channel = format!("lockcore:grants:{}", b.node());
+    let token = guard.fencing_token().get() + 1;
+    assert_eq!(redis.publish(&channel, &format!("g {lost} {token} 10000")).await, 1);
+    b.ping().await.expect("an answer");
+    assert!(!first.is_finished() && !second.is_finished());
+
+    guard.release().await.expect("held until now");
+    let second = granted(second).await;
+    assert!(!first.is_finished());
+    second.release().await.expect("held until now");
+    granted(first).await.release().await.expect("held until now");
+}
+
+// Finding 6: one node lines its own up again in their order.
+#[tokio::test]
+async fn waiters_of_one_node_that_lose_their_places_together_keep_their_order() {
+    let Bench { mut redis, a, b, _server } = bench().await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=10 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    let () = redis.ask(cmd("DEL").arg(QUEUE).arg(DEADLINES)).await;
+    let all_back = async || b.status().places_lost == 10;
+    eventually("all have noticed", SOON, all_back).await;
+    until_waiting(10, &a, "key").await;
+    guard.release().await.expect("held until now");
+    for next in waiting {
+        granted(next).await.release().await.expect("held until now");
+    }
+}
+
+// Finding 7: giving up a renumbered attempt takes the new member out.
+#[tokio::test]
+async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
+    let Bench { mut redis, a, b, _server } = bench().await;
+    let guard = a.lock("key").await.expect("free");
+    let waiting = wait_as(1, &b, "key").await;
+    let () = redis.ask(cmd("DEL").arg(QUEUE).arg(DEADLINES)).await;
+    eventually("it has noticed", SOON, async || b.status().places_lost == 1).await;
+    until_waiting(1, &a, "key").await;
+    waiting.abort();
+    until_waiting(0, &a, "key").await;
+    guard.release().await.expect("held until now");
+    crate::backend::until_nothing_is_left(&b, "key").await;
+}

@@ -1,0 +1,167 @@
+//! Runtimes, threads, and who outlives whom.
+
+use std::sync::mpsc;
+
+use lockcore::{LockErrorKind, LockOptions, Locks};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::backend::{Backend, LONG, granted, soon, until_nothing_is_left, wait_as};
+
+on_both_stores!(
+    a_guard_outlives_its_locks_and_still_gives_back,
+    a_future_outlives_its_locks_and_is_still_served,
+    a_lock_is_polled_and_released_on_a_runtime_that_is_not_its_own,
+    the_end_of_a_runtime_ends_what_waits_with_closed,
+);
+
+async fn a_guard_outlives_its_locks_and_still_gives_back(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("key").await.expect("free");
+    drop(a);
+    assert!(b.try_lock("key").await.expect("an answer").is_none());
+    assert!(!guard.is_lost());
+    drop(guard);
+    soon(b.lock("key")).await.expect("given back").release().await.expect("held until now");
+
+    let c = backend.node().await;
+    let guard = c.lock("key").await.expect("free");
+    drop(c);
+    guard.release().await.expect("held until now");
+    until_nothing_is_left(&b, "key").await;
+}
+
+async fn a_future_outlives_its_locks_and_is_still_served(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("key").await.expect("free");
+    let waiting = wait_as(1, &b, "key").await;
+    drop(b);
+    guard.release().await.expect("held until now");
+    granted(waiting).await.release().await.expect("held until now");
+    until_nothing_is_left(&a, "key").await;
+}
+
+fn current_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+async fn a_lock_is_polled_and_released_on_a_runtime_that_is_not_its_own(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("key").await.expect("free");
+    let (got, has_got) = tokio::sync::oneshot::channel();
+    let (go, may_go) = mpsc::channel::<()>();
+    let locks = b.clone();
+    let thread = std::thread::spawn(move || {
+        current_thread().block_on(async {
+            let guard = locks.lock("key").await.expect("granted");
+            let _ = got.send(());
+            may_go.recv().expect("told to go on");
+            guard.release().await.expect("held until now");
+            let limited = locks.lock_timeout("other", std::time::Duration::from_millis(50)).await;
+            assert_eq!(limited.expect_err("held").kind(), LockErrorKind::Timeout);
+        });
+    });
+    let other = a.lock("other").await.expect("free");
+    crate::backend::until_waiting(1, &a, "key").await;
+    guard.release().await.expect("held until now");
+    soon(has_got).await.expect("granted there");
+    go.send(()).expect("it waits");
+    tokio::task::spawn_blocking(move || thread.join()).await.expect("joined").expect("no panic");
+    other.release().await.expect("held until now");
+    until_nothing_is_left(&b, "key").await;
+}
+
+async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
+    let survivor = backend.node().await;
+    let guard = survivor.lock("key").await.expect("free");
+    let (locks, doomed) = match backend {
+        Backend::Memory(store) => {
+            let store = store.clone();
+            on_its_own_runtime(async move {
+                Locks::builder().defaults(LockOptions::new().lease(LONG)).on_memory(&store)
+            })
+            .await
+        }
+        Backend::Redis(server) => {
+            let url = server.url();
+            on_its_own_runtime(async move { Locks::connect(url).await }).await
+        }
+    };
+    let waiting = wait_as(1, &locks, "key").await;
+    doomed.shutdown_background();
+    let error = soon(waiting).await.expect("no panic").expect_err("nobody could answer");
+    assert_eq!(error.kind(), LockErrorKind::Closed);
+    let error = soon(locks.lock("key")).await.expect_err("nobody could answer");
+    assert_eq!(error.kind(), LockErrorKind::Closed);
+    guard.release().await.expect("held until now");
+}
+
+async fn on_its_own_runtime(
+    connect: impl Future<Output = Result<Locks, lockcore::LockError>> + Send + 'static,
+) -> (Locks, Runtime) {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("one");
+    let locks = runtime.spawn(connect).await.expect("no panic").expect("connected");
+    (locks, runtime)
+}
+
+// S4, S6: every reply tells the grant of its node; one that was on its way while the guard was given
+// back must not make the node give back the same hold a second time, and first.
+#[test]
+fn a_hold_that_lasted_is_never_called_lost_however_many_threads_compete() {
+    let backend = Backend::redis();
+    let many =
+        Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime");
+    many.block_on(async {
+        let [a, b] = backend.nodes().await;
+        let tasks: Vec<_> = (0..16)
+            .map(|number| {
+                let locks = if number % 2 == 0 { a.clone() } else { b.clone() };
+                tokio::spawn(async move {
+                    let mut lost = 0;
+                    for _ in 0..40 {
+                        let guard = locks.lock("key").await.expect("granted");
+                        assert!(!guard.is_lost());
+                        lost += usize::from(guard.release().await.is_err());
+                    }
+                    lost
+                })
+            })
+            .collect();
+        let mut lost = 0;
+        for task in tasks {
+            lost += soon(task).await.expect("no panic");
+        }
+        assert_eq!(lost, 0, "of 640 holds whose lease was far from its end");
+    });
+}
+
+#[test]
+fn a_current_thread_runtime_is_enough_and_many_threads_are_not_too_many() {
+    let backend = Backend::redis();
+    current_thread().block_on(async {
+        let locks = backend.node().await;
+        let guard = locks.lock("key").await.expect("free");
+        let waiting = wait_as(1, &locks, "key").await;
+        drop(guard);
+        granted(waiting).await.release().await.expect("held until now");
+        locks.shutdown(LONG).await;
+    });
+    let many =
+        Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime");
+    many.block_on(async {
+        let [a, b] = backend.nodes().await;
+        let tasks: Vec<_> = (0..16)
+            .map(|number| {
+                let locks = if number % 2 == 0 { a.clone() } else { b.clone() };
+                tokio::spawn(async move {
+                    for _ in 0..5 {
+                        locks.lock("key").await.expect("granted").release().await.expect("held");
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            soon(task).await.expect("no panic");
+        }
+        until_nothing_is_left(&a, "key").await;
+    });
+}

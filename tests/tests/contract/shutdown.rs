@@ -1,0 +1,85 @@
+//! The end of a node.
+
+use std::time::Duration;
+
+use lockcore::LockErrorKind;
+use tokio::time::Instant;
+
+use crate::backend::{Backend, SOON, granted, is_free, ms, soon, wait_as};
+
+on_both_stores!(
+    a_shutdown_ends_waiting_refuses_new_ones_and_waits_for_holds,
+    a_shutdown_of_zero_takes_every_hold_away_at_once,
+    a_shutdown_takes_away_what_is_not_given_back_in_time,
+    a_shutdown_of_an_idle_node_is_done_at_once,
+    a_shutdown_hands_nothing_to_its_own_waiters,
+);
+
+// L6.
+async fn a_shutdown_ends_waiting_refuses_new_ones_and_waits_for_holds(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("held").await.expect("free");
+    let other = b.lock("waited for").await.expect("free");
+    let waiting = wait_as(1, &a, "waited for").await;
+    let locks = a.clone();
+    let shutdown = tokio::spawn(async move { locks.shutdown(SOON).await });
+    let error = soon(waiting).await.expect("no panic").expect_err("closed");
+    assert_eq!(error.kind(), LockErrorKind::Closed);
+    assert_eq!(a.lock("new").await.expect_err("closed").kind(), LockErrorKind::Closed);
+    assert_eq!(a.try_lock("new").await.expect_err("closed").kind(), LockErrorKind::Closed);
+    assert!(!shutdown.is_finished() && !guard.is_lost());
+    guard.release().await.expect("held until now");
+    let report = soon(shutdown).await.expect("no panic");
+    assert_eq!((report.ended, report.taken, report.unreleased), (1, 0, 0));
+    assert!(is_free(&b, "held").await);
+    assert_eq!(b.inspect("waited for").await.expect("an inspection").waiters, []);
+    other.release().await.expect("held until now");
+    assert!(a.lock("new").await.is_err());
+}
+
+// L6.
+async fn a_shutdown_of_zero_takes_every_hold_away_at_once(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guards = [a.lock("one").await.expect("free"), a.lock("two").await.expect("free")];
+    let waiting = wait_as(1, &b, "one").await;
+    let report = soon(a.shutdown(Duration::ZERO)).await;
+    assert_eq!((report.ended, report.taken, report.unreleased), (0, 2, 0));
+    assert!(guards.iter().all(|guard| guard.is_lost()));
+    granted(waiting).await.release().await.expect("held until now");
+    assert!(is_free(&b, "two").await);
+    drop(guards);
+}
+
+// L6.
+async fn a_shutdown_takes_away_what_is_not_given_back_in_time(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("key").await.expect("free");
+    let started = Instant::now();
+    let report = soon(a.shutdown(ms(300))).await;
+    assert!(started.elapsed() >= ms(300));
+    assert_eq!((report.taken, report.unreleased), (1, 0));
+    assert_eq!(guard.release().await.expect_err("taken").kind(), LockErrorKind::Lost);
+    let guard = soon(b.lock("key")).await.expect("free");
+    guard.release().await.expect("held until now");
+}
+
+async fn a_shutdown_of_an_idle_node_is_done_at_once(backend: &Backend) {
+    let locks = backend.node().await;
+    let report = soon(locks.shutdown(Duration::from_secs(600))).await;
+    assert_eq!((report.ended, report.taken, report.unreleased), (0, 0, 0));
+}
+
+async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("key").await.expect("free");
+    let own = wait_as(1, &a, "key").await;
+    let others = wait_as(2, &b, "key").await;
+    let report = soon(a.shutdown(Duration::ZERO)).await;
+    assert_eq!((report.ended, report.taken, report.unreleased), (1, 1, 0));
+    assert_eq!(
+        soon(own).await.expect("no panic").expect_err("closed").kind(),
+        LockErrorKind::Closed
+    );
+    granted(others).await.release().await.expect("held until now");
+    drop(guard);
+}

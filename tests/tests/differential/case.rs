@@ -1,0 +1,366 @@
+//! One random sequence: commands, and what happens to the keys besides.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use lockcore::internals::protocol::{Answer, Command, LockState, Message, step};
+use lockcore::internals::{Leaving, LockName, Member, Mode, Renewed};
+use redis::{Cmd, cmd};
+
+use crate::comparison::{self, Clock};
+use crate::random::Random;
+use crate::snapshot::{self, Snapshot};
+use crate::world::{FOREIGN, Heard, World};
+
+const COMMANDS: usize = 150;
+/// Short ones end within a case, a middle one has another claim, the longest outlives a token.
+const LEASES_MS: [u64; 7] = [100, 150, 300, 2_500, 7_000, 30_000, 120_000];
+
+/// What happens besides the commands of our own nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Time passes, processes die, operators delete tokens.
+    Own,
+    /// JVMs queue, hold and release as well.
+    Foreign,
+    /// Parts of the keys disappear.
+    Damaged,
+}
+
+struct Case<'a> {
+    world: &'a mut World,
+    random: Random,
+    kind: Kind,
+    lock: LockName,
+    /// By node, oldest first.
+    members: Vec<Vec<Member>>,
+    dead: u64,
+    expected: Heard,
+    /// Commands that ran just as a key expired: nobody can say on which side of it.
+    undecided: usize,
+    seen: BTreeSet<String>,
+}
+
+/// What all the cases together must have met, or they compare too little.
+const MET: [&str; 16] = [
+    "Granted",
+    "Queued",
+    "Busy",
+    "Full",
+    "Refused",
+    "Released",
+    "NotHeld",
+    "Held",
+    "NotRenewed",
+    "Waiting",
+    "Holding",
+    "Gone",
+    "Left",
+    "Absent",
+    "a grant to another node",
+    "passed over",
+];
+
+pub(crate) async fn run_all(kind: Kind, seeds: RangeInclusive<u64>) {
+    let mut world = World::start().await;
+    let (mut undecided, mut commands) = (0, 0);
+    let mut seen = BTreeSet::new();
+    for seed in seeds {
+        let lock = LockName::from(&*format!("lock of {seed}"));
+        world.begin(&lock).await;
+        let members = vec![Vec::new(); world.nodes.len()];
+        let random = Random::new(seed);
+        let expected = Heard::default();
+        let mut case = Case {
+            world: &mut world,
+            random,
+            kind,
+            lock,
+            members,
+            dead: 0,
+            expected,
+            undecided: 0,
+            seen: BTreeSet::new(),
+        };
+        for number in 0..COMMANDS {
+            if case.random.chance(30) {
+                case.interfere().await;
+            }
+            if let Err(difference) = case.compare_one().await {
+                panic!("{kind:?}, seed {seed}, command {number}:\n{difference}");
+            }
+        }
+        let heard = case.world.heard().await;
+        assert_eq!(heard, case.expected, "messages of {kind:?}, seed {seed}");
+        undecided += case.undecided;
+        seen.append(&mut case.seen);
+        commands += COMMANDS;
+    }
+    assert!(undecided * 10 < commands, "{undecided} of {commands} commands could not be judged");
+    let missed: Vec<_> = MET.iter().filter(|what| !seen.contains(**what)).collect();
+    assert!(missed.is_empty(), "{kind:?} never met {missed:?}");
+    assert!(kind != Kind::Foreign || seen.contains("foreign"), "no foreign member in the way");
+}
+
+impl Case<'_> {
+    /// Runs one command on both sides.
+    async fn compare_one(&mut self) -> Result<(), String> {
+        let node = self.random.below(self.world.nodes.len());
+        let before = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
+        let command = self.command(node, &before.state);
+        let answer = self.world.run(node, &command).await;
+        let after = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
+        let told = format!("{command:?}\nby node {node}, at\n{before:#?}\n");
+        let mut answer = answer.map_err(|error| format!("{told}{error:?}"))?;
+
+        let now_us = time_of(&answer);
+        let clock = Clock { before: before.at_ms(), now: now_us / 1_000, after: after.at_ms() };
+        let mut state = before.state.clone();
+        let world = &*self.world;
+        let connected = |node: &str| world.is_connected(node);
+        let id = &world.nodes[node].id;
+        let (expected, messages) = step(&mut state, &connected, id, &command, now_us);
+        if Snapshot::expires_within(&before.state, clock.before, clock.now)
+            || Snapshot::expires_within(&state, clock.before, clock.after)
+        {
+            self.undecided += 1;
+            // What it said is not known either; all before it is.
+            let (heard, expected) = (self.world.heard().await, std::mem::take(&mut self.expected));
+            if !heard.starts_with(&expected) {
+                return Err(format!("{told}messages so far: {heard:#?}\nexpected: {expected:#?}"));
+            }
+            return Ok(());
+        }
+        self.note(&expected, &messages);
+        self.expected.add(self.world, &self.lock, messages);
+        comparison::settle_answer(clock, &expected, &mut answer);
+        if answer != expected {
+            return Err(format!(
+                "{told}{clock:?}\nLua answers  {answer:?}\nRust answers {expected:?}"
+            ));
+        }
+        let mut actual = after.state.clone();
+        comparison::settle_state(clock, &before.state, &state, &mut actual);
+        comparison::forget_what_is_apart(&mut actual);
+        comparison::forget_what_is_apart(&mut state);
+        if actual != state {
+            return Err(format!("{told}{clock:?}\nLua leaves {actual:#?}\nRust leaves {state:#?}"));
+        }
+        let [list, sorted_set] = after.queue_expiries;
+        if self.kind != Kind::Damaged && list != sorted_set {
+            return Err(format!(
+                "{told}the list expires at {list}, its sorted set at {sorted_set}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, answer: &Answer, messages: &[Message]) {
+        let mut seen = Vec::new();
+        let (passed_over, foreign) = match answer {
+            Answer::Acquired(reply) => {
+                seen.push(format!("{:?}", reply.outcome));
+                (reply.passed_over, reply.foreign)
+            }
+            Answer::Released(reply) => {
+                seen.push(format!("{:?}", reply.outcome));
+                (reply.passed_over, reply.foreign)
+            }
+            Answer::Renewed(reply) => {
+                let held = reply.outcome == Renewed::Held;
+                seen.push(if held { "Held" } else { "NotRenewed" }.to_owned());
+                (reply.passed_over, reply.foreign)
+            }
+            Answer::Touched(reply) => {
+                seen.extend(reply.outcome.members.iter().map(|presence| format!("{presence:?}")));
+                (reply.passed_over, reply.foreign)
+            }
+            Answer::Left(reply) => {
+                seen.extend(reply.outcome.iter().map(|left| format!("{left:?}")));
+                (reply.passed_over, reply.foreign)
+            }
+            Answer::Inspected(_) => (0, false),
+        };
+        if passed_over > 0 {
+            seen.push("passed over".to_owned());
+        }
+        if foreign {
+            seen.push("foreign".to_owned());
+        }
+        if messages.iter().any(|message| matches!(message, Message::Grant { .. })) {
+            seen.push("a grant to another node".to_owned());
+        }
+        let first_word = |what: String| match what.split_once(' ') {
+            Some((word, _)) if word == "Queued" => word.to_owned(),
+            _ => what,
+        };
+        self.seen.extend(seen.into_iter().map(first_word));
+    }
+
+    fn command(&mut self, node: usize, state: &LockState) -> Command {
+        match self.random.below(100) {
+            0..34 => {
+                let fresh = self.random.chance(75) || self.members[node].is_empty();
+                let member = if fresh { self.fresh(node) } else { self.known(node, state) };
+                let mode = if self.random.chance(25) { Mode::Try } else { Mode::Wait };
+                let queue_limit = *self.random.one_of(&[1, 3, 6, 1_000, 1_000, 1_000]);
+                Command::Acquire { member, mode, queue_limit }
+            }
+            34..56 => Command::Release { member: self.likely_holder(node, state) },
+            56..64 => Command::Renew { member: self.likely_holder(node, state) },
+            64..78 => {
+                let count = 1 + self.random.below(4);
+                Command::Touch { members: (0..count).map(|_| self.known(node, state)).collect() }
+            }
+            78..90 => {
+                let count = 1 + self.random.below(3);
+                let mut leaving: Vec<Leaving> = Vec::new();
+                for _ in 0..count {
+                    let member = self.known(node, state);
+                    let ambiguous = self.random.chance(20);
+                    leaving.push(Leaving { member, ambiguous });
+                }
+                Command::Leave { leaving }
+            }
+            90..94 => Command::ForceRelease,
+            _ => Command::Inspect,
+        }
+    }
+
+    fn fresh(&mut self, node: usize) -> Member {
+        let member = self.world.nodes[node].member(*self.random.one_of(&LEASES_MS));
+        self.members[node].push(member.clone());
+        member
+    }
+
+    /// One of the node's members: rather one that is still there, else one of the latest.
+    fn known(&mut self, node: usize, state: &LockState) -> Member {
+        let id = &self.world.nodes[node].id;
+        let hold = state.hold.iter().map(|hold| &hold.member);
+        let there: Vec<_> = hold.chain(&state.queue).filter(|member| member.is_of(id)).collect();
+        if !there.is_empty() && self.random.chance(60) {
+            return (*self.random.one_of(&there)).clone();
+        }
+        let members = &self.members[node];
+        if members.is_empty() || self.random.chance(5) {
+            return self.fresh(node);
+        }
+        let latest = members.len().min(6);
+        members[members.len() - 1 - self.random.below(latest)].clone()
+    }
+
+    /// Whose hold is to be given back or renewed: mostly the one there is.
+    fn likely_holder(&mut self, node: usize, state: &LockState) -> Member {
+        let id = &self.world.nodes[node].id;
+        match &state.hold {
+            Some(hold) if hold.member.is_of(id) && self.random.chance(70) => hold.member.clone(),
+            _ => self.known(node, state),
+        }
+    }
+
+    /// Something besides commands.
+    async fn interfere(&mut self) {
+        let [hold, queue, deadlines, token] = snapshot::keys(self.lock.as_str());
+        let seen = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
+        let now = seen.at_ms();
+        let waiting: Vec<Member> = seen.state.queue.iter().cloned().collect();
+        match self.random.below(13) {
+            0..2 => {
+                // Past the end of a short lease, now and then.
+                let pause = *self.random.one_of(&[2, 2, 5, 30, 110]);
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+            }
+            2..5 => {
+                self.dead += 1;
+                let lease = *self.random.one_of(&LEASES_MS);
+                let member = format!("~1{}:{}:{lease}:gone", self.world.dead, self.dead);
+                self.plant(&member, now + 15_000).await;
+                if seen.state.queue.is_empty() {
+                    self.ask(cmd("PEXPIREAT").arg(&queue).arg(now + 75_000)).await;
+                    self.ask(cmd("PEXPIREAT").arg(&deadlines).arg(now + 75_000)).await;
+                }
+            }
+            5 | 6 if !waiting.is_empty() => {
+                // A silence that lasted, or nearly.
+                let member = self.random.one_of(&waiting).clone();
+                let at_ms = now + *self.random.one_of(&[0, 0, 3_000, 6_000]) - 5;
+                self.ask(cmd("ZADD").arg(&deadlines).arg("XX").arg(at_ms).arg(member.as_str()))
+                    .await;
+            }
+            7 if seen.state.hold.is_some() => self.ask(cmd("PERSIST").arg(&hold)).await,
+            8 => self.ask(cmd("DEL").arg(&token)).await,
+            9 => {
+                let ahead = (now + 3_600_000) * 1_000;
+                let value = if self.random.chance(50) { ahead } else { now };
+                self.ask(cmd("SET").arg(&token).arg(value).arg("PX").arg(60_000)).await;
+            }
+            10 if seen.state.hold.is_some() => self.ask(cmd("PEXPIRE").arg(&hold).arg(20)).await,
+            11 | 12 if self.kind == Kind::Foreign => self.act_as_a_jvm(&seen).await,
+            11 | 12 if self.kind == Kind::Damaged => self.damage(&waiting).await,
+            _ => {}
+        }
+    }
+
+    async fn act_as_a_jvm(&mut self, seen: &Snapshot) {
+        let [hold, queue, deadlines, _] = snapshot::keys(self.lock.as_str());
+        let foreign = *self.random.one_of(&FOREIGN);
+        let member = Member::from(foreign);
+        if seen.state.queue.contains(&member) {
+            let takes = seen.state.hold.is_none() && self.random.chance(50);
+            self.ask(cmd("LREM").arg(&queue).arg(1).arg(foreign)).await;
+            self.ask(cmd("ZREM").arg(&deadlines).arg(foreign)).await;
+            if takes {
+                self.ask(cmd("HSET").arg(&hold).arg(foreign).arg(1)).await;
+                self.ask(cmd("PEXPIRE").arg(&hold).arg(200)).await;
+            }
+        } else if seen.state.hold.as_ref().is_some_and(|hold| hold.member.ours().is_none()) {
+            self.ask(cmd("DEL").arg(&hold)).await;
+        } else {
+            let patience = *self.random.one_of(&[200, 20_000, 300_000]);
+            self.plant(foreign, seen.at_ms() + patience).await;
+        }
+    }
+
+    async fn damage(&mut self, waiting: &[Member]) {
+        let [_, queue, deadlines, token] = snapshot::keys(self.lock.as_str());
+        match self.random.below(9) {
+            0 => self.ask(cmd("DEL").arg(&queue)).await,
+            1 => self.ask(cmd("DEL").arg(&deadlines)).await,
+            2 => self.ask(cmd("SET").arg(&token).arg("no number").arg("PX").arg(60_000)).await,
+            3 if !waiting.is_empty() => {
+                let member = self.random.one_of(waiting).clone();
+                self.ask(cmd("LREM").arg(&queue).arg(1).arg(member.as_str())).await;
+            }
+            _ if !waiting.is_empty() => {
+                let member = self.random.one_of(waiting).clone();
+                self.ask(cmd("ZREM").arg(&deadlines).arg(member.as_str())).await;
+            }
+            _ => {}
+        }
+    }
+
+    async fn plant(&mut self, member: &str, deadline_ms: u64) {
+        let [_, queue, deadlines, _] = snapshot::keys(self.lock.as_str());
+        let mut pipeline = redis::pipe();
+        pipeline.atomic();
+        pipeline.cmd("RPUSH").arg(&queue).arg(member);
+        pipeline.cmd("ZADD").arg(&deadlines).arg(deadline_ms).arg(member);
+        self.world.redis.run(&pipeline).await;
+    }
+
+    async fn ask(&mut self, command: &Cmd) {
+        let _: redis::Value = self.world.redis.ask(command).await;
+    }
+}
+
+fn time_of(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Acquired(reply) => reply.now_us,
+        Answer::Released(reply) => reply.now_us,
+        Answer::Renewed(reply) => reply.now_us,
+        Answer::Touched(reply) => reply.now_us,
+        Answer::Left(reply) => reply.now_us,
+        Answer::Inspected(inspection) => inspection.now_us,
+    }
+}

@@ -1,0 +1,97 @@
+//! What "the same" means.
+//!
+//! Deadlines, tokens, the queue's expiry and all outcomes are exact: both sides count them from the
+//! time in the reply. A hold, a token and a tombstone expire by a relative PEXPIRE or PX, for which the
+//! server reads its clock once more, and PTTL reads it too: usually in the same millisecond or the next.
+//! The second reading lies between two others that the test has, so that is what is allowed, and no more.
+
+use lockcore::internals::protocol::{Answer, LockState};
+use lockcore::internals::{Inspection, Reply};
+
+/// The server's clock in ms: before a command, as in its reply, and after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) before: u64,
+    pub(crate) now: u64,
+    pub(crate) after: u64,
+}
+
+impl Clock {
+    /// Whether `actual` is `expected`, counted from another reading of the clock.
+    fn allows(self, expected: u64, actual: u64) -> bool {
+        let from = expected.saturating_sub(self.now - self.before);
+        (from..=expected + (self.after - self.now)).contains(&actual)
+    }
+
+    fn allows_left(self, expected: u64, actual: u64) -> bool {
+        let from = expected.saturating_sub(self.after - self.now);
+        (from..=expected + (self.now - self.before)).contains(&actual)
+    }
+}
+
+/// Moves `actual` to what was expected where the difference is allowed, so that the rest can be compared.
+pub(crate) fn settle_answer(clock: Clock, expected: &Answer, actual: &mut Answer) {
+    let (expected, actual) = match (expected, actual) {
+        (Answer::Acquired(expected), Answer::Acquired(actual)) => (left(expected), left_of(actual)),
+        (Answer::Released(expected), Answer::Released(actual)) => (left(expected), left_of(actual)),
+        (Answer::Renewed(expected), Answer::Renewed(actual)) => (left(expected), left_of(actual)),
+        (Answer::Touched(expected), Answer::Touched(actual)) => (left(expected), left_of(actual)),
+        (Answer::Left(expected), Answer::Left(actual)) => (left(expected), left_of(actual)),
+        (Answer::Inspected(Inspection { left_ms, .. }), Answer::Inspected(actual)) => {
+            (*left_ms, &mut actual.left_ms)
+        }
+        _ => return,
+    };
+    if clock.allows_left(expected, *actual) {
+        *actual = expected;
+    }
+}
+
+fn left<T>(reply: &Reply<T>) -> u64 {
+    reply.left_ms
+}
+
+fn left_of<T>(reply: &mut Reply<T>) -> &mut u64 {
+    &mut reply.left_ms
+}
+
+/// As [`settle_answer`], for the keys. What the command did not move must not have moved at all.
+pub(crate) fn settle_state(
+    clock: Clock,
+    before: &LockState,
+    expected: &LockState,
+    actual: &mut LockState,
+) {
+    if let (Some(expected), Some(actual)) = (&expected.hold, &mut actual.hold) {
+        let untouched = before.hold.as_ref() == Some(expected);
+        settle(clock, untouched, expected.expires_ms, &mut actual.expires_ms);
+    }
+    if let (Some(token), Some(actual)) = (&expected.token, &mut actual.token) {
+        let untouched = before.token.as_ref() == Some(token);
+        settle(clock, untouched, token.expires_ms, &mut actual.expires_ms);
+    }
+    for (member, at_ms) in &expected.gone {
+        if let Some(actual) = actual.gone.get_mut(member) {
+            let mut settled = Some(*actual);
+            let untouched = before.gone.get(member) == Some(at_ms);
+            settle(clock, untouched, Some(*at_ms), &mut settled);
+            *actual = settled.unwrap_or(*actual);
+        }
+    }
+}
+
+fn settle(clock: Clock, exact: bool, expected: Option<u64>, actual: &mut Option<u64>) {
+    if let (false, Some(at_ms), Some(was)) = (exact, expected, *actual)
+        && clock.allows(at_ms, was)
+    {
+        *actual = expected;
+    }
+}
+
+/// A sorted set without its list counts for nothing: it may be there or not.
+pub(crate) fn forget_what_is_apart(state: &mut LockState) {
+    if state.queue.is_empty() {
+        state.deadlines.clear();
+        state.queue_expires_ms = None;
+    }
+}

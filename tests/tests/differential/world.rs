@@ -1,0 +1,163 @@
+//! The nodes of all cases: three that hear, one that does not, and two foreign members.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use lock_tests::{Proxy, Raw, RedisServer, eventually};
+use lockcore::internals::protocol::{Answer, Command, Message};
+use lockcore::internals::{Event, LockName, Member, StoreError, new_node};
+
+use lockcore::NodeId;
+
+use crate::node::Node;
+
+/// A real one, and two that only look like ours.
+pub(crate) const FOREIGN: [&str; 3] = [
+    "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41",
+    "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:no lease",
+    "~1short:1:30000:x",
+];
+
+/// How many of the nodes are connected; those after them are not.
+const CONNECTED: usize = 3;
+
+pub(crate) struct World {
+    _server: RedisServer,
+    _proxy: Proxy,
+    pub(crate) redis: Raw,
+    pub(crate) nodes: Vec<Node>,
+    /// A process that is gone: nobody asks for it, but its members wait.
+    pub(crate) dead: NodeId,
+    poked: Arc<Mutex<Vec<String>>>,
+    marks: u64,
+}
+
+impl World {
+    pub(crate) async fn start() -> Self {
+        let server = RedisServer::start();
+        let mut redis = Raw::connect(&server.url()).await;
+        let proxy = Proxy::start(server.address());
+        let lock = LockName::from("not yet");
+        let mut nodes = Vec::new();
+        for _ in 0..CONNECTED {
+            nodes.push(Node::connect(&server.url(), &lock).await);
+        }
+        let deaf = Node::connect(&proxy.url(), &lock).await;
+        proxy.refuse().await;
+        proxy.cut_subscriptions().await;
+        let channel = deaf.channel();
+        let unheard = async || redis.subscribers(&channel).await == 0;
+        eventually("the server notices a lost subscription", Duration::from_secs(20), unheard)
+            .await;
+        nodes.push(deaf);
+        let poked = listen_to_pokes(&server).await;
+        Self { _server: server, _proxy: proxy, redis, nodes, dead: new_node(), poked, marks: 0 }
+    }
+
+    pub(crate) async fn begin(&mut self, lock: &LockName) {
+        self.redis.flush_all().await;
+        for node in &mut self.nodes {
+            node.lock = lock.clone();
+        }
+    }
+
+    pub(crate) fn is_connected(&self, node: &str) -> bool {
+        self.nodes[..CONNECTED].iter().any(|connected| connected.id.as_str() == node)
+    }
+
+    pub(crate) async fn run(&self, node: usize, command: &Command) -> Result<Answer, StoreError> {
+        let Node { store, lock, .. } = &self.nodes[node];
+        Ok(match command {
+            Command::Acquire { member, mode, queue_limit } => {
+                Answer::Acquired(store.acquire(lock, member, *mode, *queue_limit).await?)
+            }
+            Command::Release { member } => Answer::Released(store.release(lock, member).await?),
+            Command::Renew { member } => Answer::Renewed(store.renew(lock, member).await?),
+            Command::Touch { members } => {
+                Answer::Touched(store.touch(lock, members.clone()).await?)
+            }
+            Command::Leave { leaving } => Answer::Left(store.leave(lock, leaving.clone()).await?),
+            Command::ForceRelease => Answer::Released(store.force_release(lock).await?),
+            Command::Inspect => Answer::Inspected(store.inspect(lock).await?),
+        })
+    }
+
+    /// What was received since the last call: by each node, and by foreign members.
+    pub(crate) async fn heard(&mut self) -> Heard {
+        let mut heard = Heard::default();
+        for node in &self.nodes[..CONNECTED] {
+            let events = node.heard(&mut self.redis).await;
+            if !events.is_empty() {
+                heard.by_node.insert(node.id.to_string(), events);
+            }
+        }
+        self.marks += 1;
+        let mark = format!("redisson_lock__channel:end {}", self.marks);
+        self.redis.publish(&mark, "0").await;
+        let poked = Arc::clone(&self.poked);
+        let lines = move || poked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let arrived = async || lines().contains(&mark);
+        eventually("a poke that was received arrives", Duration::from_secs(20), arrived).await;
+        heard.pokes =
+            std::mem::take(&mut *self.poked.lock().unwrap_or_else(PoisonError::into_inner));
+        heard.pokes.pop();
+        heard
+    }
+}
+
+/// Messages by who received them, each in its order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    by_node: BTreeMap<String, Vec<Event>>,
+    pokes: Vec<String>,
+}
+
+impl Heard {
+    pub(crate) fn starts_with(&self, earlier: &Self) -> bool {
+        let heard = |node| self.by_node.get(node).map_or(&[][..], |events| events);
+        earlier.by_node.iter().all(|(node, events)| heard(node).starts_with(events))
+            && self.pokes.starts_with(&earlier.pokes)
+    }
+
+    /// What `messages` of a lock cause where somebody listens.
+    pub(crate) fn add(&mut self, world: &World, lock: &LockName, messages: Vec<Message>) {
+        for message in messages {
+            let (node, event) = match message {
+                Message::Grant { node, member, token, left_ms } => {
+                    (node, Event::Granted { member, token, left_ms })
+                }
+                Message::Revoked { node, member } => (node, Event::Revoked { member }),
+                Message::Poke { member } => {
+                    self.pokes.push(poke_channel(lock, &member));
+                    continue;
+                }
+            };
+            if world.is_connected(node.as_str()) {
+                self.by_node.entry(node.to_string()).or_default().push(event);
+            }
+        }
+    }
+}
+
+fn poke_channel(lock: &LockName, member: &Member) -> String {
+    format!("redisson_lock__channel:{{{}}}:{member}", lock.as_str())
+}
+
+async fn listen_to_pokes(server: &RedisServer) -> Arc<Mutex<Vec<String>>> {
+    let client = redis::Client::open(server.url()).expect("a URL");
+    let mut subscription = client.get_async_pubsub().await.expect("a subscription");
+    subscription.psubscribe("redisson_lock__channel:*").await.expect("a pattern");
+    let poked = Arc::new(Mutex::new(Vec::new()));
+    let pokes = Arc::clone(&poked);
+    tokio::spawn(async move {
+        let mut messages = subscription.into_on_message();
+        while let Some(message) = messages.next().await {
+            assert_eq!(message.get_payload_bytes(), b"0");
+            let channel = message.get_channel_name().to_owned();
+            pokes.lock().unwrap_or_else(PoisonError::into_inner).push(channel);
+        }
+    });
+    poked
+}

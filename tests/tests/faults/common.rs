@@ -1,0 +1,147 @@
+//! What most of these tests do: a server with a proxy before it, waiters in a known order, bounds.
+
+use std::time::Duration;
+
+use lock_tests::{LockChild, Proxy, Raw, RedisServer, eventually};
+use lockcore::{LockError, LockGuard, Locks};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// What happens at once, on a machine that is busy with other things.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// The default lease: nothing that a test waits for may wait for its end.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+/// A lease for tests that wait for its end; long enough that no busy machine loses it.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+
+pub(crate) type Waiting = JoinHandle<Result<LockGuard, LockError>>;
+
+/// A server, and a proxy before it.
+pub(crate) struct Setup {
+    pub(crate) server: RedisServer,
+    pub(crate) proxy: Proxy,
+    /// Past the proxy.
+    pub(crate) redis: Raw,
+}
+
+pub(crate) async fn setup() -> Setup {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let redis = Raw::connect(&server.url()).await;
+    Setup { server, proxy, redis }
+}
+
+impl Setup {
+    /// A node through the proxy.
+    pub(crate) async fn through(&self) -> Locks {
+        connect(&self.proxy.url()).await
+    }
+
+    /// A node past the proxy.
+    pub(crate) async fn direct(&self) -> Locks {
+        connect(&self.server.url()).await
+    }
+
+    /// A process of its own, past the proxy.
+    pub(crate) async fn child(&self) -> LockChild {
+        LockChild::start(env!("CARGO_BIN_EXE_lock-child"), &self.server.url()).await
+    }
+}
+
+pub(crate) async fn connect(url: &str) -> Locks {
+    soon("a connection", Locks::connect(url)).await.expect("the server accepts us")
+}
+
+/// A guard that is to be had at once.
+pub(crate) async fn held(locks: &Locks, key: &str, lease: Duration) -> LockGuard {
+    soon("the lock", locks.key(key).lease(lease).lock()).await.expect("the lock is free")
+}
+
+/// An attempt that has its place in the queue when this returns.
+pub(crate) async fn queued(locks: &Locks, key: &str, lease: Duration, redis: &mut Raw) -> Waiting {
+    let before = queue(redis, key).await.len();
+    let waiting = tokio::spawn(locks.key(key).lease(lease).lock());
+    queue_has(redis, key, before + 1).await;
+    waiting
+}
+
+/// The guard that a waiter gets.
+pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
+    soon("the grant", waiting).await.expect("no panic").expect("the lock in the end")
+}
+
+/// Panics if `future` takes longer than what happens at once may take.
+#[track_caller]
+pub(crate) fn soon<T>(what: &str, future: impl IntoFuture<Output = T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    let future = future.into_future();
+    async move {
+        let Ok(output) = timeout(SOON, future).await else {
+            panic!("{caller}: not within {SOON:?}: {what}")
+        };
+        output
+    }
+}
+
+pub(crate) async fn release(guard: LockGuard) {
+    soon("the release", guard.release()).await.expect("the hold lasted");
+}
+
+pub(crate) fn queue_key(key: &str) -> String {
+    format!("redisson_lock_queue:{{{key}}}")
+}
+
+pub(crate) fn deadlines_key(key: &str) -> String {
+    format!("redisson_lock_timeout:{{{key}}}")
+}
+
+pub(crate) fn token_key(key: &str) -> String {
+    format!("redisson_lock_token:{{{key}}}")
+}
+
+/// The waiting members, next first.
+pub(crate) async fn queue(redis: &mut Raw, key: &str) -> Vec<String> {
+    redis.list(&queue_key(key)).await
+}
+
+pub(crate) async fn queue_has(redis: &mut Raw, key: &str, count: usize) {
+    let what = format!("{count} waiting for {key}");
+    eventually(&what, SOON, async || queue(redis, key).await.len() == count).await;
+}
+
+/// The member that holds.
+pub(crate) async fn holder(redis: &mut Raw, key: &str) -> Option<String> {
+    redis.hash(key).await.into_iter().next().map(|(member, _)| member)
+}
+
+pub(crate) async fn token(redis: &mut Raw, key: &str) -> Option<u64> {
+    redis.get(&token_key(key)).await.map(|text| text.parse().expect("a token is a number"))
+}
+
+pub(crate) fn channel(node: &str) -> String {
+    format!("lockcore:grants:{node}")
+}
+
+/// How many connections of the node the server publishes its grants to.
+pub(crate) async fn listens(redis: &mut Raw, node: &str, count: usize) {
+    let what = format!("the server counts {count} subscriptions of {node}");
+    let channel = channel(node);
+    eventually(&what, SOON, async || redis.subscribers(&channel).await == count).await;
+}
+
+pub(crate) async fn connected(locks: &Locks) {
+    eventually("connected", SOON, async || locks.status().is_connected()).await;
+}
+
+/// Nothing of the lock is there but what expires by itself.
+pub(crate) async fn nothing_left(redis: &mut Raw, key: &str) {
+    eventually("neither hold nor queue is left", SOON, async || {
+        !redis.exists(key).await
+            && !redis.exists(&queue_key(key)).await
+            && !redis.exists(&deadlines_key(key)).await
+    })
+    .await;
+    for name in redis.keys("*").await {
+        assert!(redis.pttl(&name).await != -1, "{name} never expires");
+    }
+}

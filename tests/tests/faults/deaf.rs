@@ -1,0 +1,89 @@
+//! A subscription that stands, but with another server than the one the scripts run on.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use lock_tests::{RedisServer, eventually};
+use lockcore::Locks;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::common::{
+    LONG, SHORT, SOON, granted, held, listens, queue, queued, release, setup, soon,
+};
+
+/// An address that leads to one server and later to another, as a name or a balancer does after a
+/// failover. Connections that stand stay where they are.
+struct Switch {
+    address: SocketAddr,
+    target: Arc<Mutex<SocketAddr>>,
+}
+
+impl Switch {
+    async fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let target = Arc::new(Mutex::new(target));
+        let current = Arc::clone(&target);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let target = *current.lock().expect("no panic");
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(target).await?;
+                    copy_bidirectional(&mut client, &mut server).await
+                });
+            }
+        });
+        Self { address, target }
+    }
+
+    fn turn(&self, target: SocketAddr) {
+        *self.target.lock().expect("no panic") = target;
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}/", self.address)
+    }
+}
+
+/// A node whose commands go to `server` and whose subscription goes where `switch` leads.
+async fn torn(server: &RedisServer, switch: &Switch) -> Locks {
+    let config = deadpool_redis::Config::from_url(server.url());
+    let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
+    soon("a connection", Locks::from_pool(pool, switch.url())).await.expect("both are servers")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_that_the_server_does_not_count_is_noticed_by_a_touch_and_opened_anew() {
+    let mut setup = setup().await;
+    let elsewhere = RedisServer::start();
+    let switch = Switch::to(elsewhere.address()).await;
+    let far = torn(&setup.server, &switch).await;
+    let near = setup.direct().await;
+    let guard = held(&near, "k", LONG).await;
+    let waiting = queued(&far, "k", SHORT, &mut setup.redis).await;
+    assert!(far.status().is_connected(), "it cannot know");
+    listens(&mut setup.redis, far.node().as_str(), 0).await;
+    switch.turn(setup.server.address());
+    listens(&mut setup.redis, far.node().as_str(), 1).await;
+    let place = queue(&mut setup.redis, "k").await;
+    assert_eq!(place.len(), 1);
+    release(guard).await;
+    release(granted(waiting).await).await;
+    assert_eq!(far.status().places_lost, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whom_no_message_reaches_gets_a_free_lock_by_a_touch() {
+    let mut setup = setup().await;
+    let elsewhere = RedisServer::start();
+    let switch = Switch::to(elsewhere.address()).await;
+    let far = torn(&setup.server, &switch).await;
+    let near = setup.direct().await;
+    let guard = held(&near, "k", LONG).await;
+    let waiting = queued(&far, "k", SHORT, &mut setup.redis).await;
+    release(guard).await;
+    let guard = granted(waiting).await;
+    release(guard).await;
+    eventually("nothing waits", SOON, async || far.status().waiting == 0).await;
+}

@@ -1,0 +1,69 @@
+//! `FakeServer`: speaks just enough of the protocol to say what a real server cannot be made to say.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+/// A server that answers every command as `answer` says, in raw replies.
+pub(crate) struct FakeServer {
+    address: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+type Answer = dyn Fn(&[String]) -> String + Send + Sync;
+
+impl FakeServer {
+    pub(crate) async fn start(
+        answer: impl Fn(&[String]) -> String + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let answer: Arc<Answer> = Arc::new(answer);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(serve(client, Arc::clone(&answer)));
+            }
+        });
+        Self { address, accepting }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://:hunter2@{}/", self.address)
+    }
+}
+
+impl Drop for FakeServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn serve(client: TcpStream, answer: Arc<Answer>) {
+    let mut client = BufReader::new(client);
+    while let Some(request) = read(&mut client).await {
+        if client.get_mut().write_all(answer(&request).as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// An array of bulk strings, as clients send it.
+async fn read(client: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
+    let count = number(client, '*').await?;
+    let mut words = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut bytes = vec![0; number(client, '$').await? + 2];
+        client.read_exact(&mut bytes).await.ok()?;
+        words.push(String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned());
+    }
+    Some(words)
+}
+
+async fn number(client: &mut BufReader<TcpStream>, sigil: char) -> Option<usize> {
+    let mut line = String::new();
+    client.read_line(&mut line).await.ok()?;
+    line.trim_end().strip_prefix(sigil)?.parse().ok()
+}

@@ -1,0 +1,92 @@
+//! Scripts that the server forgets (SCRIPT FLUSH).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::cmd;
+
+use crate::common::{
+    LONG, SHORT, granted, held, holder, nothing_left, queued, release, setup, soon,
+};
+use crate::script::{Script, runs};
+use crate::witness::Witness;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
+    let mut setup = setup().await;
+    let witness = Arc::new(Witness::default());
+    let mut workers = Vec::new();
+    for _ in 0..2 {
+        let locks = setup.direct().await;
+        for _ in 0..3 {
+            let (locks, witness) = (locks.clone(), Arc::clone(&witness));
+            workers.push(tokio::spawn(async move {
+                for _ in 0..20 {
+                    let acquire = locks.key("k").lease(LONG).lock();
+                    let guard = soon("the lock", acquire).await.expect("nobody notices");
+                    let visit = witness.enter(&guard);
+                    tokio::task::yield_now().await;
+                    drop(visit);
+                    release(guard).await;
+                    drop(soon("an answer", locks.try_lock("other")).await.expect("an answer"));
+                    soon("an answer", locks.inspect("k")).await.expect("an answer");
+                }
+            }));
+        }
+    }
+    let done = Arc::new(AtomicBool::new(false));
+    let flushing = tokio::spawn({
+        let (mut redis, done) = (setup.redis.clone(), Arc::clone(&done));
+        async move {
+            let mut flushes = 0;
+            while !done.load(Ordering::Relaxed) {
+                redis.flush_scripts().await;
+                flushes += 1;
+                tokio::task::yield_now().await;
+            }
+            flushes
+        }
+    });
+    for worker in workers {
+        soon("everybody's work", worker).await.expect("no panic");
+    }
+    done.store(true, Ordering::Relaxed);
+    let flushes: u32 = flushing.await.expect("no panic");
+    assert!(flushes > 20, "only {flushes} flushes");
+    assert_eq!(witness.visits(), 120);
+    nothing_left(&mut setup.redis, "k").await;
+    nothing_left(&mut setup.redis, "other").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on_the_way_does() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let guard = held(&locks, "k", LONG).await;
+    let member = holder(&mut setup.redis, "k").await;
+    // The touch of another waiter of the node tells that the node holds the lock, but late.
+    let touch = setup.proxy.hold_reply(runs("touch"));
+    let waiting = queued(&locks, "k", SHORT, &mut setup.redis).await;
+    soon("the touch", touch.struck()).await;
+    // The release has to be sent a second time, with its source: all else could overtake it.
+    setup.redis.flush_scripts().await;
+    let leave = Script::named("leave");
+    setup.redis.ask::<()>(cmd("SCRIPT").arg("LOAD").arg(leave.source())).await;
+    let forgotten = setup.proxy.hold_reply(runs("release"));
+    let releasing = tokio::spawn(guard.release());
+    soon("the release", async {
+        while locks.status().holding > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    touch.release();
+    soon("the release", forgotten.struck()).await;
+    // Time for what must not happen: longer can only find more.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(holder(&mut setup.redis, "k").await, member, "something else gave it back");
+    forgotten.release();
+    soon("the release", releasing).await.expect("no panic").expect("the hold lasted until then");
+    release(granted(waiting).await).await;
+}

@@ -1,0 +1,247 @@
+//! Replies that are lost after their script has run, and requests that arrive too late.
+
+use std::time::Duration;
+
+use lock_tests::{CommandStats, Connections, Fault, Proxy, Raw, RedisServer, eventually};
+use lockcore::{HoldState, LockErrorKind, Locks};
+
+use crate::common::{
+    LONG, SHORT, SOON, connected, granted, held, holder, nothing_left, queue, queue_has, queued,
+    release, setup, soon, token,
+};
+use crate::script::runs;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let fault = setup.proxy.lose_reply(runs("acquire"));
+    setup.proxy.refuse().await; // nothing is repeated until we have looked
+    let waiting = tokio::spawn(locks.lock("k"));
+    soon("the fault", fault.struck()).await;
+    let (granted_to, told) =
+        (holder(&mut setup.redis, "k").await, token(&mut setup.redis, "k").await);
+    assert!(granted_to.is_some() && told.is_some(), "the script has run");
+    setup.proxy.accept();
+    let guard = granted(waiting).await;
+    assert_eq!(Some(guard.fencing_token().get()), told);
+    assert_eq!(holder(&mut setup.redis, "k").await, granted_to);
+    assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new(), "nor does it wait");
+    release(guard).await;
+    nothing_left(&mut setup.redis, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_whose_reply_is_lost_has_the_same_place_when_it_is_repeated() {
+    let mut setup = setup().await;
+    let (near, far) = (setup.direct().await, setup.through().await);
+    let guard = held(&near, "k", LONG).await;
+    let fault = setup.proxy.lose_reply(runs("acquire"));
+    let first = tokio::spawn(far.lock("k"));
+    soon("the fault", fault.struck()).await;
+    let second = queued(&near, "k", LONG, &mut setup.redis).await;
+    let places = queue(&mut setup.redis, "k").await;
+    assert_eq!(places.len(), 2);
+    connected(&far).await;
+    release(guard).await;
+    let guard = granted(first).await;
+    assert_eq!(holder(&mut setup.redis, "k").await.as_ref(), places.first());
+    assert_eq!(queue(&mut setup.redis, "k").await, places[1..]);
+    assert_eq!(far.status().places_lost, 0);
+    release(guard).await;
+    release(granted(second).await).await;
+    nothing_left(&mut setup.redis, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_whose_reply_is_lost_has_freed_the_lock_once_and_its_repetition_harms_nobody() {
+    let mut setup = setup().await;
+    let (near, far) = (setup.direct().await, setup.through().await);
+    let guard = held(&far, "k", LONG).await;
+    let waiting = queued(&near, "k", LONG, &mut setup.redis).await;
+    let fault = setup.proxy.lose_reply(runs("release"));
+    let error = soon("an answer", guard.release()).await.expect_err("nobody knows");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    soon("the fault", fault.struck()).await;
+    let guard = granted(waiting).await;
+    eventually("it was repeated", SOON, async || far.status().giving_back == 0).await;
+    assert!(holder(&mut setup.redis, "k").await.expect("held").contains(near.node().as_str()));
+    assert_eq!(guard.state(), HoldState::Held);
+    release(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_told_only_in_a_lost_reply_is_told_again() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let guard = held(&locks, "k", LONG).await;
+    // Of the same node: the release's reply is all that tells it.
+    let waiting = queued(&locks, "k", LONG, &mut setup.redis).await;
+    let fault = setup.proxy.lose_reply(runs("release"));
+    setup.proxy.refuse().await;
+    let releasing = tokio::spawn(guard.release());
+    soon("the fault", fault.struck()).await;
+    let told = token(&mut setup.redis, "k").await;
+    setup.proxy.accept();
+    let _ = soon("an answer", releasing).await.expect("no panic");
+    let guard = tokio::time::timeout(Duration::from_millis(3_500), granted(waiting)).await;
+    let guard = guard.expect("told on reconnecting, not by a touch of every 4 s");
+    assert_eq!(Some(guard.fencing_token().get()), told);
+    release(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leave_whose_reply_is_lost_is_repeated_and_leaves_nothing() {
+    let mut setup = setup().await;
+    let (near, far) = (setup.direct().await, setup.through().await);
+    let guard = held(&near, "k", LONG).await;
+    let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
+    let fault = setup.proxy.lose_reply(runs("leave"));
+    waiting.abort();
+    soon("the fault", fault.struck()).await;
+    eventually("it was repeated", SOON, async || far.status().giving_back == 0).await;
+    queue_has(&mut setup.redis, "k", 0).await;
+    release(guard).await;
+    nothing_left(&mut setup.redis, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leave_that_never_reached_the_server_is_repeated() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let guard = held(&locks, "k", LONG).await;
+    let fault = setup.proxy.lose_request(runs("leave"));
+    drop(guard);
+    soon("the fault", fault.struck()).await;
+    nothing_left(&mut setup.redis, "k").await;
+    eventually("nothing is open", SOON, async || locks.status().giving_back == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_whose_reply_is_lost_is_repeated_and_the_hold_goes_on() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let guard = held(&locks, "k", Duration::from_secs(3)).await;
+    let first_deadline = guard.deadline();
+    let fault = setup.proxy.lose_reply(runs("renew"));
+    soon("the fault", fault.struck()).await;
+    eventually("it is renewed", SOON, async || guard.deadline() > first_deadline + SHORT / 4).await;
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(setup.redis.exists("k").await);
+    release(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_touch_whose_reply_is_lost_costs_no_place() {
+    let mut setup = setup().await;
+    let (near, far) = (setup.direct().await, setup.through().await);
+    let guard = held(&near, "k", LONG).await;
+    let fault = setup.proxy.lose_reply(runs("touch"));
+    let waiting = queued(&far, "k", SHORT, &mut setup.redis).await;
+    let places = queue(&mut setup.redis, "k").await;
+    soon("the fault", fault.struck()).await;
+    connected(&far).await;
+    assert_eq!(queue(&mut setup.redis, "k").await, places);
+    release(guard).await;
+    let guard = granted(waiting).await;
+    assert_eq!(holder(&mut setup.redis, "k").await, places.into_iter().next());
+    release(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_dropped_before_its_acquire_was_answered_leaves_nothing() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let fault = setup.proxy.hold_reply(runs("acquire"));
+    let waiting = tokio::spawn(locks.lock("k"));
+    soon("the fault", fault.struck()).await;
+    assert!(setup.redis.exists("k").await, "the server has granted it");
+    waiting.abort();
+    assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
+    fault.release();
+    nothing_left(&mut setup.redis, "k").await;
+    eventually("nothing is open", SOON, async || {
+        let status = locks.status();
+        status.waiting + status.holding + status.giving_back == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_dropped_whose_acquire_reply_was_lost_leaves_nothing() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let fault = setup.proxy.lose_reply(runs("acquire"));
+    setup.proxy.refuse().await;
+    let waiting = tokio::spawn(locks.lock("k"));
+    soon("the fault", fault.struck()).await;
+    assert!(setup.redis.exists("k").await, "the server has granted it");
+    waiting.abort();
+    setup.proxy.accept();
+    nothing_left(&mut setup.redis, "k").await;
+    eventually("nothing is open", SOON, async || {
+        let status = locks.status();
+        status.waiting + status.holding + status.giving_back == 0
+    })
+    .await;
+}
+
+/// An acquire that is held back until its attempt has been dropped and has left.
+struct Late {
+    proxy: Proxy,
+    redis: Raw,
+    locks: Locks,
+    fault: Fault,
+    _server: RedisServer,
+}
+
+async fn late_acquire(rights: &str) -> Late {
+    let user = format!("locker on >secret ~* &* {rights}");
+    let server = RedisServer::options().arg("user", &user).start();
+    let proxy = Proxy::start(server.address());
+    let mut redis = Raw::connect(&server.url()).await;
+    let url = format!("redis://locker:secret@{}/", proxy.address());
+    let builder = Locks::builder().request_timeout(Duration::from_millis(300));
+    let locks = soon("a connection", builder.connect(&url)).await.expect("it has the rights");
+    let fault = proxy.hold_request(runs("acquire"));
+    let waiting = tokio::spawn(locks.lock("k"));
+    soon("the fault", fault.struck()).await;
+    waiting.abort();
+    eventually("it has left", SOON, async || {
+        let status = locks.status();
+        status.waiting + status.giving_back == 0
+    })
+    .await;
+    assert!(!redis.exists("k").await);
+    Late { proxy, redis, locks, fault, _server: server }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted() {
+    let mut late = late_acquire("+@all -client|kill").await;
+    assert_eq!(late.redis.keys("redisson_lock_gone:*").await.len(), 1);
+    let before = CommandStats::read(&mut late.redis).await.calls("evalsha");
+    late.fault.release();
+    let redis = &mut late.redis;
+    eventually("the late acquire runs", SOON, async || {
+        CommandStats::read(redis).await.calls("evalsha") == before + 1
+    })
+    .await;
+    nothing_left(&mut late.redis, "k").await;
+    let guard = soon("an answer", late.locks.try_lock("k")).await.expect("an answer");
+    release(guard.expect("it is free")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_replaced_runs_nothing_any_more() {
+    let mut late = late_acquire("+@all").await;
+    let (redis, proxy) = (&mut late.redis, &late.proxy);
+    eventually("the server has closed it", SOON, async || proxy.open(Connections::Commands) == 1)
+        .await;
+    let before = CommandStats::read(redis).await.calls("evalsha");
+    late.fault.release();
+    let guard = soon("an answer", late.locks.try_lock("k")).await.expect("an answer");
+    release(guard.expect("it is free")).await;
+    // The try and the release.
+    assert_eq!(CommandStats::read(redis).await.calls("evalsha"), before + 2);
+}

@@ -1,0 +1,57 @@
+//! A server whose memory is full: nothing new, but what is held and who waits goes on.
+
+use std::time::Duration;
+
+use lock_tests::eventually;
+use lockcore::{HoldState, LockErrorKind};
+
+use crate::common::{
+    LONG, SHORT, SOON, deadlines_key, granted, held, nothing_left, queued, release, setup, soon,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_memory_refuses_new_locks_by_name_while_holds_and_waiters_go_on() {
+    let mut setup = setup().await;
+    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let guard = held(&locks, "k", SHORT).await;
+    let waiting = queued(&other, "k", SHORT, &mut setup.redis).await;
+    let dropped = held(&locks, "dropped", LONG).await;
+    let patience = setup.redis.scores(&deadlines_key("k")).await;
+    setup.redis.configure("maxmemory", "1").await;
+
+    for key in ["new", "k"] {
+        let error = soon("an answer", locks.lock(key)).await.expect_err("it is full");
+        assert_eq!(error.kind(), LockErrorKind::OutOfMemory, "{error}");
+        assert!(error.to_string().contains("memory"), "{error}");
+    }
+    let error = soon("an answer", locks.try_lock("new")).await.expect_err("it is full");
+    assert_eq!(error.kind(), LockErrorKind::OutOfMemory, "{error}");
+
+    let first_deadline = guard.deadline();
+    eventually("it is renewed", SOON, async || guard.deadline() > first_deadline + SHORT).await;
+    let redis = &mut setup.redis;
+    eventually("the waiter is touched", SOON, async || {
+        redis.scores(&deadlines_key("k")).await[0].1 > patience[0].1
+    })
+    .await;
+    drop(dropped);
+    nothing_left(redis, "dropped").await;
+    release(guard).await;
+    let guard = granted(waiting).await;
+    // Its claim is renewed as well.
+    let first_deadline = guard.deadline();
+    eventually("it is renewed", SOON, async || guard.deadline() > first_deadline).await;
+    assert_eq!(guard.state(), HoldState::Held);
+    let (one, two) = (held_count(&other), held_count(&locks));
+    assert_eq!((one, two), (1, 0));
+    release(guard).await;
+    nothing_left(redis, "k").await;
+    redis.configure("maxmemory", "0").await;
+    let limit = Duration::from_secs(5);
+    let guard = soon("the lock", locks.lock_timeout("k", limit)).await.expect("there is memory");
+    release(guard).await;
+}
+
+fn held_count(locks: &lockcore::Locks) -> usize {
+    locks.status().holding
+}

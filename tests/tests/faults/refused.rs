@@ -1,0 +1,177 @@
+//! Servers that cannot be reached, or will not or cannot carry locks: an error in time that says which.
+
+use std::error::Error;
+use std::time::Duration;
+
+use lock_tests::{Port, Raw, RedisServer, eventually};
+use lockcore::{LockError, LockErrorKind, Locks};
+use redis::cmd;
+use tokio::time::Instant;
+
+use crate::common::{LONG, SOON, connect, granted, held, queued, release, setup, soon};
+use crate::fake::FakeServer;
+
+const PASSWORD: &str = "hunter2";
+
+/// Everything that an error shows.
+fn shown(error: &LockError) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(" {error} {error:?}");
+        source = error.source();
+    }
+    text
+}
+
+/// Connecting must fail as `kind` within the three seconds it promises, saying `words`.
+pub(crate) async fn refused(url: &str, kind: LockErrorKind, words: &[&str]) {
+    let start = Instant::now();
+    let error = soon("an answer", Locks::connect(url)).await.expect_err("it cannot be used");
+    let took = start.elapsed();
+    let text = shown(&error);
+    assert_eq!(error.kind(), kind, "{text}");
+    for word in words {
+        assert!(text.to_lowercase().contains(&word.to_lowercase()), "no {word:?} in: {text}");
+    }
+    assert!(!text.contains(PASSWORD), "the password is in: {text}");
+    assert!(took < Duration::from_secs(5), "it took {took:?}");
+}
+
+#[tokio::test]
+async fn a_port_where_nobody_listens_is_unavailable() {
+    let port = Port::free();
+    let url = format!("redis://:{PASSWORD}@{}/", port.address());
+    refused(&url, LockErrorKind::Unavailable, &["cannot be reached", "refused"]).await;
+}
+
+#[tokio::test]
+async fn a_url_that_is_none_is_an_invalid_option() {
+    for url in [
+        format!("redis://:{PASSWORD}@"),
+        format!("http://:{PASSWORD}@localhost/"),
+        format!("redis://:{PASSWORD}@localhost:notaport/"),
+        format!("redis://:{PASSWORD}@localhost/notadatabase"),
+        PASSWORD.to_owned(),
+    ] {
+        refused(&url, LockErrorKind::InvalidOption, &["redis://"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_and_a_missing_one_are_denied() {
+    let server = RedisServer::options().arg("requirepass", "correct").start();
+    let url = format!("redis://:{PASSWORD}@{}/", server.address());
+    refused(&url, LockErrorKind::Denied, &["credentials", "password"]).await;
+    let url = format!("redis://{}/", server.address());
+    refused(&url, LockErrorKind::Denied, &["credentials", "auth"]).await;
+    let url = format!("redis://nobody:{PASSWORD}@{}/", server.address());
+    refused(&url, LockErrorKind::Denied, &["credentials", "password"]).await;
+    let locks = connect(&server.url()).await;
+    assert!(!format!("{locks:?}").contains("correct"), "the password is in: {locks:?}");
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_as_read_only() {
+    let primary = RedisServer::start();
+    let source = format!("127.0.0.1 {}", primary.port());
+    let replica = RedisServer::options().arg("replicaof", &source).start();
+    let mut redis = Raw::connect(&replica.url()).await;
+    eventually("the replica is in step", SOON, async || {
+        redis.info("replication").await.contains("master_link_status:up")
+    })
+    .await;
+    refused(&replica.url(), LockErrorKind::ReadOnly, &["replica", "primary"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_becomes_a_replica_refuses_as_read_only_and_waiters_ride_it_out() {
+    let mut setup = setup().await;
+    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let guard = held(&locks, "k", LONG).await;
+    let waiting = queued(&other, "k", LONG, &mut setup.redis).await;
+    let mut follow = cmd("REPLICAOF");
+    // Of a port where nobody answers: it keeps its data, and refuses writes.
+    let nobody = Port::free();
+    follow.arg("127.0.0.1").arg(nobody.number());
+    setup.redis.ask::<()>(&follow).await;
+    let start = Instant::now();
+    let error = soon("an answer", locks.try_lock("x")).await.expect_err("it is read-only");
+    assert_eq!(error.kind(), LockErrorKind::ReadOnly, "{error}");
+    let limit = Duration::from_secs(1);
+    let error = soon("an answer", locks.lock_timeout("x", limit)).await.expect_err("read-only");
+    assert_eq!(error.kind(), LockErrorKind::ReadOnly, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(6));
+    setup.redis.ask::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    release(guard).await;
+    release(granted(waiting).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_on_a_read_only_server_does_not_hammer_it_with_connections() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let nobody = Port::free();
+    setup.redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(nobody.number())).await;
+    let before = setup.proxy.accepted();
+    let limit = Duration::from_secs(2);
+    let error = soon("an answer", locks.lock_timeout("x", limit)).await.expect_err("read-only");
+    assert_eq!(error.kind(), LockErrorKind::ReadOnly, "{error}");
+    let opened = setup.proxy.accepted() - before;
+    assert!(opened < 30, "{opened} connections in {limit:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_enough_replicas_refuses_as_read_only_within_the_callers_deadline() {
+    let mut setup = setup().await;
+    let locks = setup.direct().await;
+    setup.redis.configure("min-replicas-to-write", "1").await;
+    let error = soon("an answer", locks.try_lock("x")).await.expect_err("too few replicas");
+    assert_eq!(error.kind(), LockErrorKind::ReadOnly, "{error}");
+    let start = Instant::now();
+    let limit = Duration::from_secs(1);
+    let error = soon("an answer", locks.lock_timeout("x", limit)).await.expect_err("too few");
+    assert_eq!(error.kind(), LockErrorKind::ReadOnly, "{error}");
+    assert!(error.to_string().to_lowercase().contains("replicas"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(4));
+    let waiting = tokio::spawn(locks.lock("x"));
+    setup.redis.configure("min-replicas-to-write", "0").await;
+    release(granted(waiting).await).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_loading_is_unavailable() {
+    let server = FakeServer::start(|request| match request[0].to_uppercase().as_str() {
+        "AUTH" | "CLIENT" => "+OK\r\n".to_owned(),
+        _ => "-LOADING Redis is loading the dataset in memory\r\n".to_owned(),
+    });
+    refused(&server.await.url(), LockErrorKind::Unavailable, &["loading"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_unsupported_and_says_which_would_do() {
+    let server = FakeServer::start(|request| match request[0].to_uppercase().as_str() {
+        "INFO" => {
+            let info = "# Server\r\nredis_version:6.0.16\r\nredis_mode:standalone\r\n";
+            format!("${}\r\n{info}\r\n", info.len())
+        }
+        "CLIENT" if request[1].eq_ignore_ascii_case("ID") => ":1\r\n".to_owned(),
+        _ => "+OK\r\n".to_owned(),
+    });
+    refused(&server.await.url(), LockErrorKind::Unsupported, &["6.0.16", "6.2"]).await;
+}
+
+#[tokio::test]
+async fn a_server_in_cluster_mode_is_unsupported() {
+    let server = RedisServer::options().arg("cluster-enabled", "yes").start();
+    refused(&server.url(), LockErrorKind::Unsupported, &["cluster mode", "single primary"]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_talks_nonsense_is_an_error_in_time() {
+    let server = FakeServer::start(|_| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned()).await;
+    let error = soon("an answer", Locks::connect(server.url())).await.expect_err("not Redis");
+    let kinds = [LockErrorKind::Unavailable, LockErrorKind::Protocol];
+    assert!(kinds.contains(&error.kind()), "{error}");
+    assert!(!shown(&error).contains(PASSWORD));
+}

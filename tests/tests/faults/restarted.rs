@@ -1,0 +1,89 @@
+//! A server that is killed and comes back empty on the same port.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::{HoldState, Locks};
+use tokio::time::Instant;
+
+use crate::common::{LONG, SOON, Waiting, connect, connected, held, queued, release, soon};
+use crate::witness::Witness;
+
+/// An attempt that goes in, looks around and comes out again.
+fn visiting(waiting: Waiting, witness: Arc<Witness>) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let guard = waiting.await.expect("no panic").expect("the lock in the end");
+        let visit = witness.enter(&guard);
+        tokio::task::yield_now().await;
+        drop(visit);
+        release(guard).await;
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_of_a_server_restarted_empty_all_get_the_lock_one_at_a_time_with_rising_tokens() {
+    let mut server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let nodes = [connect(&server.url()).await, connect(&server.url()).await];
+    let holder = connect(&server.url()).await;
+    let guard = held(&holder, "k", LONG).await;
+    let witness = Arc::new(Witness::default());
+    let visit = witness.enter(&guard);
+    let mut visits = Vec::new();
+    for number in 0..6 {
+        let waiting = queued(&nodes[number % 2], "k", LONG, &mut redis).await;
+        visits.push(visiting(waiting, Arc::clone(&witness)));
+    }
+    server.kill();
+    // A restart without the last writes is what no lock on one server survives: the holder stops first.
+    drop(visit);
+    drop(guard);
+    server.restart();
+    for visit in visits {
+        soon("everybody's turn", visit).await.expect("no panic");
+    }
+    assert_eq!(witness.visits(), 7);
+    for locks in nodes.iter().chain([&holder]) {
+        eventually("nothing is open", SOON, async || locks.status().giving_back == 0).await;
+    }
+    let mut redis = Raw::connect(&server.url()).await;
+    crate::common::nothing_left(&mut redis, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_of_a_server_restarted_empty_learns_its_loss_before_its_deadline() {
+    let mut server = RedisServer::start();
+    let locks = connect(&server.url()).await;
+    let guard = held(&locks, "k", Duration::from_secs(9)).await;
+    server.kill();
+    eventually("it is uncertain", SOON, async || guard.state() == HoldState::Uncertain).await;
+    assert!(!guard.is_lost());
+    server.restart();
+    soon("the loss", guard.lost()).await;
+    let deadline = guard.deadline();
+    assert!(Instant::now() < deadline, "told only when its deadline had passed");
+    assert_eq!(guard.state(), HoldState::Lost);
+    let error = soon("the release", guard.release()).await.expect_err("it is lost");
+    assert_eq!(error.kind(), lockcore::LockErrorKind::Lost);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_node_notices_that_its_server_went_and_came_back() {
+    let mut server = RedisServer::start();
+    let locks: Locks = connect(&server.url()).await;
+    server.kill();
+    let status = || locks.status();
+    // Before the next PING of an idle connection would show it.
+    let soon_enough = Duration::from_secs(4);
+    eventually("the loss of the server", soon_enough, async || {
+        let status = status();
+        status.commands != lockcore::Connection::Up
+            && status.subscription != lockcore::Connection::Up
+    })
+    .await;
+    server.restart();
+    connected(&locks).await;
+    let guard = soon("an answer", locks.try_lock("k")).await.expect("it works").expect("free");
+    release(guard).await;
+}

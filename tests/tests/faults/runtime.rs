@@ -1,0 +1,85 @@
+//! A runtime that ends while its node holds and waits.
+
+use std::time::Duration;
+
+use lock_tests::{RedisServer, eventually};
+use lockcore::{LockErrorKind, Locks};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::common::{LONG, SHORT, SOON, connect, held, release, soon};
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads")
+}
+
+#[test]
+fn a_runtime_that_ends_ends_its_waiters_and_its_holds_fall_by_their_lease() {
+    let server = RedisServer::start();
+    let (theirs, ours) = (runtime(), runtime());
+    let (locks, guard, other) = theirs.block_on(async {
+        let locks = connect(&server.url()).await;
+        let guard = held(&locks, "k", SHORT).await;
+        (locks, guard, connect(&server.url()).await)
+    });
+    // Futures of a node may be polled anywhere.
+    let waiting = ours.spawn(other.key("k").lease(SHORT).lock());
+    ours.block_on(eventually("it waits", SOON, async || other.status().waiting == 1));
+    drop(theirs);
+    ours.block_on(async {
+        let error = soon("the end", waiting).await.expect("no panic").expect_err("it has ended");
+        assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+        for locks in [&locks, &other] {
+            let error = soon("an answer", locks.lock("k")).await.expect_err("it has ended");
+            assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+            let error = soon("an answer", locks.try_lock("k")).await.expect_err("it has ended");
+            assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+        }
+        let alive = connect(&server.url()).await;
+        let next = held(&alive, "k", LONG).await;
+        assert!(guard.is_lost(), "its lease has ended, and it knows");
+        assert!(next.fencing_token() > guard.fencing_token());
+        drop(guard);
+        assert!(!next.is_lost());
+        release(next).await;
+    });
+}
+
+#[test]
+fn a_guard_released_or_dropped_after_its_runtime_ended_neither_panics_nor_hangs() {
+    let server = RedisServer::start();
+    let (theirs, ours) = (runtime(), runtime());
+    let (locks, released, dropped) = theirs.block_on(async {
+        let locks = connect(&server.url()).await;
+        let released = held(&locks, "released", LONG).await;
+        let dropped = held(&locks, "dropped", LONG).await;
+        (locks, released, dropped)
+    });
+    drop(theirs);
+    ours.block_on(async {
+        let error = soon("an answer", released.release()).await.expect_err("nothing can be sent");
+        assert_ne!(error.kind(), LockErrorKind::Lost, "{error}");
+        drop(dropped);
+        soon("the end", locks.shutdown(Duration::ZERO)).await;
+    });
+    drop::<Locks>(locks);
+}
+
+#[test]
+fn everything_may_be_dropped_outside_of_a_runtime() {
+    let server = RedisServer::start();
+    let theirs = runtime();
+    let (locks, guard, mut waiting) = theirs.block_on(async {
+        let locks = connect(&server.url()).await;
+        let guard = held(&locks, "k", LONG).await;
+        let mut waiting = Box::pin(locks.lock("k"));
+        assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+        (locks, guard, Some(waiting))
+    });
+    waiting.take();
+    drop(guard);
+    theirs.block_on(eventually("both are given back", SOON, async || {
+        let status = locks.status();
+        status.waiting + status.holding + status.giving_back == 0
+    }));
+    theirs.block_on(async { release(held(&locks, "k", LONG).await).await });
+}

@@ -1,0 +1,101 @@
+//! What is worth a warning, and what may stand in a log.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+use lock_tests::RedisServer;
+use lockcore::Locks;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::common::{LONG, held, release, setup, soon};
+
+/// Keeps every event as a line.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = write!(self.0, " {}={value:?}", field.name());
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("lockcore")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        self.0.lock().expect("no panic").push((*event.metadata().level(), line.0));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Log {
+    fn warnings(&self) -> Vec<String> {
+        let lines = self.0.lock().expect("no panic");
+        let warnings = lines.iter().filter(|(level, _)| *level <= Level::WARN);
+        warnings.map(|(_, line)| line.clone()).collect()
+    }
+}
+
+// On one thread, so that the thread's subscriber sees everything.
+#[tokio::test]
+async fn a_server_that_may_evict_locks_is_warned_of_and_used() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let server = RedisServer::options()
+        .arg("maxmemory", "100mb")
+        .arg("maxmemory-policy", "allkeys-lru")
+        .start();
+    let locks = soon("a connection", Locks::connect(server.url())).await.expect("accepted");
+    let warnings = log.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    for word in ["allkeys-lru", "maxmemory-policy", "noeviction"] {
+        assert!(warnings[0].contains(word), "no {word:?} in {warnings:?}");
+    }
+    release(held(&locks, "k", LONG).await).await;
+}
+
+#[tokio::test]
+async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let setup = setup().await;
+    let locks = setup.direct().await;
+    release(held(&locks, "k", LONG).await).await;
+    assert_eq!(log.warnings(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_password_and_a_redacted_name_stand_in_no_event() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let mut server = RedisServer::options().arg("requirepass", "hunter2").start();
+    let builder = Locks::builder().redact_names(true);
+    let locks = soon("a connection", builder.connect(server.url())).await.expect("accepted");
+    let guard = held(&locks, "patient-4711", LONG).await;
+    server.kill();
+    let _ = soon("an answer", guard.release()).await.expect_err("nobody is there");
+    let lines = log.0.lock().expect("no panic").clone();
+    assert!(!lines.is_empty());
+    for (_, line) in lines {
+        assert!(!line.contains("hunter2") && !line.contains("patient-4711"), "{line}");
+    }
+}

@@ -1,0 +1,54 @@
+//! `Witness`: what a lock protects, and what notices if it does not.
+
+use std::sync::Mutex;
+
+use lockcore::LockGuard;
+
+/// Counts who is inside, and remembers the highest token that has written.
+#[derive(Debug, Default)]
+pub(crate) struct Witness {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    inside: usize,
+    visits: usize,
+    highest: u64,
+}
+
+/// Somebody inside, until dropped.
+pub(crate) struct Visit<'a>(&'a Witness);
+
+impl Witness {
+    /// Enters with a guard. Panics if somebody else is inside, or a higher token was.
+    pub(crate) fn enter(&self, guard: &LockGuard) -> Visit<'_> {
+        let mut seen = self.seen.lock().expect("no panic inside");
+        assert_eq!(seen.inside, 0, "two are inside at once");
+        assert!(guard.fencing_token().get() > seen.highest, "the token did not rise");
+        seen.highest = guard.fencing_token().get();
+        seen.inside += 1;
+        seen.visits += 1;
+        Visit(self)
+    }
+
+    pub(crate) fn visits(&self) -> usize {
+        self.seen.lock().expect("no panic inside").visits
+    }
+
+    /// A write that is fenced: refused if a higher token has written.
+    pub(crate) fn write(&self, token: u64) -> bool {
+        let mut seen = self.seen.lock().expect("no panic inside");
+        let accepted = token >= seen.highest;
+        seen.highest = seen.highest.max(token);
+        accepted
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut seen) = self.0.seen.lock() {
+            seen.inside -= 1;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Many waiters from several processes on one lock.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lock_tests::{Leash, Monitor, MonitorLine, Raw, RedisServer, eventually};
+use lockcore::Locks;
+use redis::cmd;
+
+const KEY: &str = "crowd";
+const PROCESSES: usize = 3;
+const WAITERS: usize = 1_000;
+/// The lock is let go when this many wait: the rest come while it is already being handed on.
+const HEAD_START: usize = 300;
+
+/// A turn as its waiter tells it.
+struct Turn {
+    label: String,
+    token: u64,
+    /// How many were in the critical section, itself included.
+    inside: usize,
+}
+
+/// A child process; killed when this is dropped.
+struct Crowd {
+    child: Child,
+    _leash: Leash,
+}
+
+impl Crowd {
+    /// Connected, and ready to start when this returns.
+    fn start(url: &str, name: &str, count: usize) -> (Self, BufReader<std::process::ChildStdout>) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_lock-crowd"))
+            .args([url, KEY, name, &count.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the child was built with this test");
+        let leash = Leash::new(child.id(), None);
+        let mut reports = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        reports.read_line(&mut line).expect("the child writes text");
+        assert_eq!(line, "ready\n");
+        (Self { child, _leash: leash }, reports)
+    }
+
+    fn go(&mut self) {
+        let input = self.child.stdin.as_mut().expect("it is piped");
+        input.write_all(b"go\n").expect("the child reads");
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+/// Reads a child's turns to the end.
+fn turns(reports: BufReader<std::process::ChildStdout>) -> JoinHandle<Vec<Turn>> {
+    thread::spawn(move || {
+        let turn = |line: std::io::Result<String>| {
+            let line = line.expect("the child writes text");
+            let parts: Vec<&str> = line.split(' ').collect();
+            let [label, token, inside] = parts.as_slice() else { panic!("not a turn: {line}") };
+            Turn {
+                label: (*label).to_owned(),
+                token: token.parse().expect("a token is a number"),
+                inside: inside.parse().expect("a count is a number"),
+            }
+        };
+        reports.lines().map(turn).collect()
+    })
+}
+
+/// The label of a member of ours, `~1<node>:<number>:<lease>:<label>`.
+fn label(member: &str) -> Option<&str> {
+    member.strip_prefix("~1")?.splitn(4, ':').nth(3)
+}
+
+/// Labels in the order in which the server first saw them: queued, or granted at once.
+fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
+    let queue = format!("redisson_lock_queue:{{{KEY}}}");
+    let mut seen = HashSet::new();
+    lines
+        .iter()
+        .filter(|line| {
+            (line.is("RPUSH") && line.text(1) == queue) || (line.is("HSET") && line.text(1) == KEY)
+        })
+        .filter_map(|line| label(&line.text(2)).map(str::to_owned))
+        .filter(|label| seen.insert(label.clone()))
+        .collect()
+}
+
+/// S1, F1: no overtaking among processes, and no overlap.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_waiters_of_three_processes_are_served_in_the_order_the_server_saw() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.expect("connected");
+    let gate = locks.key(KEY).label("gate").lock().await.expect("free");
+
+    let mut crowds = Vec::new();
+    let mut readers = Vec::new();
+    for process in 0..PROCESSES {
+        let count = WAITERS / PROCESSES + usize::from(process < WAITERS % PROCESSES);
+        let (crowd, reports) = Crowd::start(&server.url(), &format!("p{process}"), count);
+        crowds.push(crowd);
+        readers.push(turns(reports));
+    }
+    let monitor = Monitor::start(server.address());
+    crowds.iter_mut().for_each(Crowd::go);
+    let queue = format!("redisson_lock_queue:{{{KEY}}}");
+    eventually("the first wait", Duration::from_secs(20), async || {
+        redis.list_length(&queue).await >= HEAD_START
+    })
+    .await;
+    gate.release().await.expect("held");
+    eventually("everybody had a turn", Duration::from_secs(40), async || {
+        redis.list_length("crowd-order").await == WAITERS
+            && readers.iter().all(JoinHandle::is_finished)
+    })
+    .await;
+    let turns: Vec<Turn> =
+        readers.into_iter().flat_map(|reader| reader.join().expect("reports are read")).collect();
+
+    let arrived = arrivals(&monitor.stop());
+    assert_eq!(arrived.len(), WAITERS);
+    let served = redis.list("crowd-order").await;
+    let overtaken = arrived.iter().zip(&served).position(|(arrived, served)| arrived != served);
+    assert_eq!(overtaken, None, "the turn of {:?}", overtaken.map(|turn| &served[turn]));
+    assert!(turns.iter().all(|turn| turn.inside == 1), "two at once");
+    let tokens: HashMap<&str, u64> =
+        turns.iter().map(|turn| (turn.label.as_str(), turn.token)).collect();
+    assert_eq!(tokens.len(), WAITERS);
+    let tokens: Vec<u64> = served.iter().map(|label| tokens[label.as_str()]).collect();
+    assert!(tokens.is_sorted_by(|one, next| one < next), "tokens rise from turn to turn");
+    for crowd in &mut crowds {
+        assert!(crowd.child.wait().expect("a child of ours").success());
+    }
+    assert!(!redis.ask::<bool>(cmd("EXISTS").arg(KEY)).await, "the lock is free at the end");
+}

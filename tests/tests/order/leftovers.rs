@@ -1,0 +1,68 @@
+//! What is left of locks that are no longer used.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::Locks;
+use redis::cmd;
+
+const KEYS: usize = 100_000;
+/// Every tenth key has two at once, so that queues come and go as well.
+const CONTENDED: usize = 10;
+const AT_ONCE: usize = 256;
+
+async fn take_and_give_back(locks: &Locks, key: usize) {
+    let guard = locks.lock(format!("order:{key}")).await.expect("acquired");
+    guard.release().await.expect("held until now");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_thousand_keys_leave_nothing_but_expiring_tokens() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let one = Locks::connect(server.url()).await.expect("connected");
+    let other = Locks::connect(server.url()).await.expect("connected");
+
+    let turns = stream::iter(0..KEYS).map(|key| {
+        let (one, other) = (one.clone(), other.clone());
+        tokio::spawn(async move {
+            if key % CONTENDED == 0 {
+                tokio::join!(take_and_give_back(&one, key), take_and_give_back(&other, key));
+            } else {
+                take_and_give_back(&one, key).await;
+            }
+        })
+    });
+    let all = turns.buffer_unordered(AT_ONCE).for_each(async |turn| turn.expect("no panic"));
+    // Ten seconds on an idle machine; the bound is for one that compiles next to it.
+    tokio::time::timeout(Duration::from_secs(240), all).await.expect("all in time");
+    eventually("nothing is waited for, held or given back", Duration::from_secs(5), async || {
+        [&one, &other].into_iter().all(|locks| {
+            let status = locks.status();
+            status.waiting + status.holding + status.giving_back == 0
+        })
+    })
+    .await;
+
+    let (mut cursor, mut seen) = (0_u64, 0);
+    loop {
+        let (next, keys): (u64, Vec<String>) =
+            redis.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(1_000)).await;
+        for key in &keys {
+            assert!(key.starts_with("redisson_lock_token:{order:"), "left behind: {key}");
+        }
+        let script = "local left = {} for i, key in ipairs(KEYS) do left[i] = redis.call('PTTL', key) end return left";
+        let left: Vec<i64> = redis.ask(cmd("EVAL").arg(script).arg(keys.len()).arg(&keys)).await;
+        for (key, left) in keys.iter().zip(left) {
+            // 0: within its last millisecond. -2: it has expired between the two questions.
+            assert!(left == -2 || (0..=60_000).contains(&left), "{key} lives for {left} ms");
+        }
+        seen += keys.len();
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert!(seen > 0, "the scan saw the tokens");
+}

@@ -1,0 +1,157 @@
+//! Members that are not ours, such as those of a JVM.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use lockcore::internals::{Acquired, Member, Mode, Released};
+use redis::cmd;
+use tokio::time::timeout;
+
+use crate::bench::{Bench, LOCK, SOON};
+
+const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
+/// Redisson's own patience.
+const PATIENCE_MS: u64 = 300_000;
+
+async fn jvm_channel(bench: &Bench, member: &str) -> redis::aio::PubSub {
+    let client = redis::Client::open(bench.server.url()).expect("a URL");
+    let mut subscription = client.get_async_pubsub().await.expect("a subscription");
+    let channel = format!("redisson_lock__channel:{{{LOCK}}}:{member}");
+    subscription.subscribe(channel).await.expect("a channel");
+    subscription
+}
+
+#[tokio::test]
+async fn nobody_is_granted_past_a_foreign_waiter_and_it_is_poked() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let holder = a.hold(30_000).await;
+    let jvm = Member::from(JVM);
+    bench.plant(&jvm, PATIENCE_MS).await;
+    let behind = b.queue(30_000).await;
+    let mut subscription = jvm_channel(&bench, JVM).await;
+    let mut pokes = subscription.on_message();
+
+    let reply = a.release(&holder).await;
+    assert_eq!((reply.outcome, reply.foreign, reply.left_ms), (Released::Released, true, 0));
+    let poke = timeout(SOON, pokes.next()).await.expect("a poke in time").expect("a poke");
+    assert_eq!(poke.get_payload_bytes(), b"0");
+    assert_eq!(
+        (bench.holder().await, bench.queue().await),
+        (None, vec![jvm.clone(), behind.clone()])
+    );
+
+    // Whoever asks pokes it again, and stands behind it.
+    let newcomer = a.member(30_000);
+    assert_eq!(a.acquire(&newcomer, Mode::Try, 10).await.outcome, Acquired::Busy);
+    let reply = a.wait(&newcomer).await;
+    assert_eq!((reply.outcome, reply.foreign), (Acquired::Queued { position: 2 }, true));
+    let reply = b.touch(&[&behind]).await;
+    assert!(reply.foreign && reply.grant.is_none());
+    for _ in 0..3 {
+        timeout(SOON, pokes.next()).await.expect("a poke in time").expect("a poke");
+    }
+    assert_eq!(bench.holder().await, None);
+    assert_eq!(b.heard(&mut bench.redis).await, []);
+}
+
+#[tokio::test]
+async fn a_foreign_holder_is_waited_for_until_its_lease_ends() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let () = bench.redis.ask(cmd("HSET").arg(LOCK).arg(JVM).arg(2)).await;
+    let () = bench.redis.ask(cmd("PEXPIRE").arg(LOCK).arg(1_000)).await;
+    let member = a.member(30_000);
+    let reply = a.wait(&member).await;
+    assert_eq!(
+        (reply.outcome, reply.foreign, &reply.grant),
+        (Acquired::Queued { position: 0 }, true, &None)
+    );
+    assert!((1..=1_000).contains(&reply.left_ms), "{}", reply.left_ms);
+    bench.until_free().await;
+    let reply = a.touch(&[&member]).await;
+    assert_eq!(reply.grant.map(|grant| grant.member), Some(member));
+    assert!(!reply.foreign);
+}
+
+#[tokio::test]
+async fn a_foreign_holder_can_be_forced_off() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let () = bench.redis.ask(cmd("HSET").arg(LOCK).arg(JVM).arg(1)).await;
+    let () = bench.redis.ask(cmd("PEXPIRE").arg(LOCK).arg(30_000)).await;
+    let member = a.queue(30_000).await;
+    let reply = a.force_release().await;
+    assert_eq!((reply.outcome, reply.foreign), (Released::Released, false));
+    assert_eq!(reply.grant.map(|grant| grant.member), Some(member));
+    assert_eq!(a.heard(&mut bench.redis).await, []);
+}
+
+#[tokio::test]
+async fn a_foreign_head_whose_time_is_up_is_dropped_and_one_further_back_is_not() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let holder = a.hold(30_000).await;
+    let (head, back) = (Member::from(JVM), Member::from("another:1"));
+    bench.plant(&head, PATIENCE_MS).await;
+    let ours = b.queue(30_000).await;
+    bench.plant(&back, PATIENCE_MS).await;
+    bench.let_deadline_pass(&head).await;
+    bench.let_deadline_pass(&back).await;
+    b.touch(&[&ours]).await;
+    assert_eq!(bench.queue().await, [head, ours.clone(), back.clone()], "the sweep leaves them");
+    a.release(&holder).await;
+    assert_eq!((bench.holder().await, bench.queue().await), (Some(ours), vec![back]));
+}
+
+#[tokio::test]
+async fn a_queue_whose_last_deadline_is_foreign_has_no_end() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    let ours = a.queue(30_000).await;
+    let jvm = Member::from(JVM);
+    bench.plant(&jvm, PATIENCE_MS).await;
+    a.touch(&[&ours]).await;
+    assert_eq!(bench.redis.pttl(&bench.queue_key()).await, -1);
+    assert_eq!(bench.redis.pttl(&bench.deadlines_key()).await, -1);
+    // Once it is gone, the next deadline that is written gives it back.
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("LREM").arg(bench.queue_key()).arg(1).arg(JVM);
+    pipeline.cmd("ZREM").arg(bench.deadlines_key()).arg(JVM);
+    bench.redis.run(&pipeline).await;
+    a.touch(&[&ours]).await;
+    bench.everything_expires().await;
+}
+
+#[tokio::test]
+async fn a_foreign_waiter_behind_those_passed_over_still_stops_the_walk() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let holder = a.hold(30_000).await;
+    bench.plant_dead(3).await;
+    bench.plant(&Member::from(JVM), PATIENCE_MS).await;
+    b.queue(30_000).await;
+    let reply = a.release(&holder).await;
+    assert_eq!((reply.passed_over, reply.foreign, bench.holder().await), (3, true, None));
+}
+
+#[tokio::test]
+async fn a_lock_under_a_foreign_name_with_braces_pokes_redisson_s_own_channel() {
+    let mut bench = Bench::start().await;
+    bench.lock = lockcore::internals::LockName::from("{tenant}:x");
+    let a = bench.node().await;
+    let holder = a.hold(30_000).await;
+    let client = redis::Client::open(bench.server.url()).expect("a URL");
+    let mut subscription = client.get_async_pubsub().await.expect("a subscription");
+    subscription.subscribe(format!("redisson_lock__channel:{{tenant}}:x:{JVM}")).await.expect("ok");
+    let mut pokes = subscription.on_message();
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("RPUSH").arg("redisson_lock_queue:{tenant}:x").arg(JVM);
+    let deadline = bench.now_ms().await + PATIENCE_MS;
+    pipeline.cmd("ZADD").arg("redisson_lock_timeout:{tenant}:x").arg(deadline).arg(JVM);
+    bench.redis.run(&pipeline).await;
+    a.release(&holder).await;
+    let poke = timeout(Duration::from_secs(20), pokes.next()).await;
+    assert_eq!(poke.expect("in time").expect("a poke").get_payload_bytes(), b"0");
+}

@@ -1,0 +1,68 @@
+//! `Node`: one node's store on one lock, and all that it hears.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lock_tests::{Raw, eventually};
+use lockcore::NodeId;
+use lockcore::internals::{Event, Label, Listener, LockName, Member, Store, new_node, redis_store};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A connected node that asks for one lock.
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) lock: LockName,
+    heard: Arc<Heard>,
+    next_number: AtomicU64,
+}
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<Event>>);
+
+impl Heard {
+    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener for Heard {
+    fn hear(&self, event: Event) {
+        self.events().push(event);
+    }
+}
+
+impl Node {
+    pub(crate) async fn connect(url: &str, lock: &LockName) -> Self {
+        let (id, heard) = (new_node(), Arc::new(Heard::default()));
+        let store = redis_store(url, id.clone(), heard.clone()).await.expect("a store connects");
+        Self { id, store, lock: lock.clone(), heard, next_number: AtomicU64::new(1) }
+    }
+
+    /// A new member of this node.
+    pub(crate) fn member(&self, lease_ms: u64) -> Member {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        Member::new(&self.id, number, lease_ms, &Label::new("a label"))
+    }
+
+    pub(crate) fn channel(&self) -> String {
+        format!("lockcore:grants:{}", self.id)
+    }
+
+    /// Everything heard since the last call. Exact: a message sent now arrives behind all others.
+    pub(crate) async fn heard(&self, redis: &mut Raw) -> Vec<Event> {
+        let mark =
+            Member::from(&*format!("end of {}", self.next_number.fetch_add(1, Ordering::Relaxed)));
+        if redis.publish(&self.channel(), &format!("r {mark}")).await == 0 {
+            return std::mem::take(&mut *self.heard.events()); // nothing arrives at a deaf node
+        }
+        let end = Event::Revoked { member: mark };
+        let arrived = async || self.heard.events().contains(&end);
+        eventually("a message that was received arrives", SOON, arrived).await;
+        let mut events = std::mem::take(&mut *self.heard.events());
+        events.retain(|event| *event != end);
+        events
+    }
+}

@@ -1,0 +1,127 @@
+//! Fencing tokens, and how long the last one is remembered.
+
+use lockcore::internals::{Acquired, Released};
+use redis::cmd;
+
+use crate::bench::Bench;
+
+const YEAR_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
+
+/// Never earlier than that; later by a reading of the clock at most.
+async fn expires_at(bench: &mut Bench, at_ms: u64) {
+    let expiry = bench.expiry(&bench.token_key()).await as u64;
+    assert!((at_ms..at_ms + 1_000).contains(&expiry), "{expiry}, not {at_ms}");
+}
+
+// Finding 8.
+#[tokio::test]
+async fn a_token_key_expires_a_minute_after_the_token_s_own_time() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let member = a.member(1_000);
+    let reply = a.wait(&member).await;
+    let token = reply.grant.expect("a grant").token.get();
+    assert_eq!(token, reply.now_us);
+    expires_at(&mut bench, token / 1_000 + 60_000).await;
+}
+
+#[tokio::test]
+async fn a_token_key_outlives_its_hold_even_if_the_lease_is_long_or_renewed() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let member = a.member(120_000);
+    let granted = a.wait(&member).await;
+    expires_at(&mut bench, granted.now_us / 1_000 + 120_000).await;
+    let renewed = a.renew(&member).await;
+    expires_at(&mut bench, renewed.now_us / 1_000 + 120_000).await;
+    let hold = bench.expiry(&bench.hold_key()).await;
+    assert!(bench.expiry(&bench.token_key()).await + 1_000 > hold);
+}
+
+// Finding 8: S3 across the expiry of the key.
+#[tokio::test]
+async fn a_token_ahead_of_the_clock_is_followed_and_remembered_until_the_clock_has_passed_it() {
+    for with_queue in [false, true] {
+        let mut bench = Bench::start().await;
+        let a = bench.node().await;
+        let ahead = (bench.now_ms().await + YEAR_MS) * 1_000 + 7;
+        let mut set = cmd("SET");
+        set.arg(bench.token_key()).arg(ahead).arg("PX").arg(60_000);
+        let () = bench.redis.ask(&set).await;
+        if with_queue {
+            bench.plant_dead(1).await;
+        }
+        let token = a.wait(&a.member(1_000)).await.grant.expect("a grant").token.get();
+        assert_eq!(token, ahead + 1);
+        expires_at(&mut bench, token / 1_000 + 60_000).await;
+    }
+}
+
+// S3.
+#[tokio::test]
+async fn tokens_rise_with_every_grant_of_every_kind() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let mut tokens = Vec::new();
+    for _ in 0..20 {
+        let first = a.member(30_000);
+        tokens.push(a.wait(&first).await.grant.expect("taken free").token); // alone
+        let second = b.queue(30_000).await;
+        let third = a.queue(30_000).await;
+        a.release(&first).await;
+        let told = b.touch(&[&second]).await; // handed over by another
+        tokens.push(told.grant.expect("handed over").token);
+        b.force_release().await;
+        let told = a.touch(&[&third]).await;
+        tokens.push(told.grant.expect("after a force release").token);
+        assert_eq!(a.release(&third).await.outcome, Released::Released);
+    }
+    assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
+    bench.everything_expires().await;
+}
+
+#[tokio::test]
+async fn a_lost_or_unreadable_token_is_replaced_by_the_clock() {
+    for with_queue in [false, true] {
+        let mut bench = Bench::start().await;
+        let a = bench.node().await;
+        let mut set = cmd("SET");
+        set.arg(bench.token_key()).arg("no number").arg("PX").arg(60_000);
+        let () = bench.redis.ask(&set).await;
+        if with_queue {
+            bench.plant_dead(1).await;
+        }
+        let member = a.member(30_000);
+        let reply = a.wait(&member).await;
+        assert_eq!(reply.outcome, Acquired::Granted);
+        assert_eq!(reply.grant.expect("a grant").token.get(), reply.now_us);
+
+        // An operator deletes it while it is held: the next question makes a new one.
+        let () = bench.redis.ask(cmd("DEL").arg(bench.token_key())).await;
+        let asked = a.touch(&[&member]).await;
+        let token = asked.grant.expect("still held").token;
+        assert!(token.get() > reply.now_us);
+        assert_eq!(a.wait(&member).await.grant.expect("still held").token, token);
+        bench.everything_expires().await;
+    }
+}
+
+#[tokio::test]
+async fn the_greatest_number_that_is_no_token_any_more_counts_as_none() {
+    for (text, with_queue) in
+        [("9007199254740991", false), ("9007199254740991", true), ("9007199254740992", true)]
+    {
+        let mut bench = Bench::start().await;
+        let a = bench.node().await;
+        let mut set = cmd("SET");
+        set.arg(bench.token_key()).arg(text).arg("PX").arg(60_000);
+        let () = bench.redis.ask(&set).await;
+        if with_queue {
+            bench.plant_dead(1).await;
+        }
+        let member = a.member(30_000);
+        let reply = a.store.acquire(&a.lock, &member, lockcore::internals::Mode::Wait, 10).await;
+        let reply = reply.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        assert_eq!(reply.grant.expect("a grant").token.get(), reply.now_us, "{text}");
+    }
+}
