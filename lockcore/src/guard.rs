@@ -138,6 +138,7 @@ impl LockGuard {
             return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
         }
         let engine = Arc::clone(&hold.engine);
+        engine.holds().begin_end(hold.number);
         engine.end(&hold);
         engine.release(hold)
     }
@@ -256,6 +257,7 @@ impl Engine {
         was_held: impl FnOnce(&T) -> bool,
     ) -> Result<(), LockError> {
         let was_lost = hold.lost().is_cancelled();
+        self.holds().finish_end(hold.number);
         match answer {
             Ok(reply) => {
                 self.absorb(&hold.lock, sent, &reply);

@@ -1,6 +1,6 @@
 //! The watchdog: renews every hold in time, and tells those that can no longer be certain.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -24,16 +24,36 @@ pub(crate) struct Holds {
     due: Schedule<u64>,
     /// Holds that are kept on the server without a guard, and until when they may still be there.
     leaked: HashMap<u64, Instant>,
+    /// Holds whose release is on its way: replies from before it may still tell of them.
+    ending: HashSet<u64>,
 }
 
 impl Holds {
     pub(crate) fn new() -> Self {
-        Self { live: HashMap::new(), due: Schedule::new(), leaked: HashMap::new() }
+        Self {
+            live: HashMap::new(),
+            due: Schedule::new(),
+            leaked: HashMap::new(),
+            ending: HashSet::new(),
+        }
     }
 
     /// Whether a hold that the server tells of is one that this node means to have.
     pub(crate) fn contains(&self, number: u64) -> bool {
-        self.live.contains_key(&number) || self.leaked.contains_key(&number)
+        self.live.contains_key(&number)
+            || self.ending.contains(&number)
+            || self.leaked.contains_key(&number)
+    }
+
+    /// The release of a hold is on its way.
+    pub(crate) fn begin_end(&mut self, number: u64) {
+        self.remove(number);
+        self.ending.insert(number);
+    }
+
+    /// The release was answered.
+    pub(crate) fn finish_end(&mut self, number: u64) {
+        self.ending.remove(&number);
     }
 
     /// The hold has no guard any more and is to end by itself.
