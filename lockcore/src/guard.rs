@@ -198,7 +198,9 @@ impl Future for Release {
             Progress::Done(outcome) => {
                 Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
             }
-            Progress::Running(request) => Pin::new(request).poll(cx),
+            Progress::Running(request) => Pin::new(request)
+                .poll(cx)
+                .map(|answer| answer.unwrap_or_else(|| Err(LockError::new(LockErrorKind::Closed)))),
         }
     }
 }

@@ -30,34 +30,41 @@ pub(crate) struct Request<T: Send + 'static> {
 type Shared<T> = Mutex<State<T>>;
 
 enum State<T> {
-    /// Polled by whoever wants the answer.
-    Here(Pin<Box<dyn Future<Output = T> + Send>>),
+    /// Polled by whoever wants the answer, and who is to be told if a task takes it over.
+    Here(Pin<Box<dyn Future<Output = T> + Send>>, Option<Waker>),
     /// Finished by a task, which wakes this one.
     TakenOver(Option<Waker>),
-    Done(T),
+    Done(Option<T>),
     /// The answer was taken, or nobody wants it.
     Over,
 }
 
 impl<T: Send + 'static> Future for Request<T> {
-    type Output = T;
+    /// Nothing if the runtime ended before the request did.
+    type Output = Option<T>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = lock(&self.shared);
         match &mut *state {
-            State::Here(request) => {
-                let answer = std::task::ready!(request.as_mut().poll(cx));
+            State::Here(request, waker) => match request.as_mut().poll(cx) {
+                Poll::Ready(answer) => {
+                    *state = State::Over;
+                    Poll::Ready(Some(answer))
+                }
+                Poll::Pending => {
+                    remember(waker, cx.waker());
+                    Poll::Pending
+                }
+            },
+            State::TakenOver(waker) => {
+                remember(waker, cx.waker());
+                Poll::Pending
+            }
+            State::Done(answer) => {
+                let answer = answer.take();
                 *state = State::Over;
                 Poll::Ready(answer)
             }
-            State::TakenOver(waker) => {
-                *waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
-            State::Done(_) => match mem::replace(&mut *state, State::Over) {
-                State::Done(answer) => Poll::Ready(answer),
-                _ => Poll::Pending,
-            },
             State::Over => panic!("a request is not polled after it is ready"),
         }
     }
@@ -75,6 +82,13 @@ impl<T: Send + 'static> fmt::Debug for Request<T> {
     }
 }
 
+fn remember(last: &mut Option<Waker>, waker: &Waker) {
+    match last {
+        Some(last) => last.clone_from(waker),
+        None => *last = Some(waker.clone()),
+    }
+}
+
 fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -82,20 +96,32 @@ fn lock<T>(shared: &Shared<T>) -> MutexGuard<'_, State<T>> {
 /// Leaves the request to a task, unless it is done or one has it already.
 fn take_over<T: Send + 'static>(shared: &Arc<Shared<T>>, runtime: &Handle) {
     let mut state = lock(shared);
-    if !matches!(*state, State::Here(_)) {
+    let State::Here(_, waker) = &mut *state else {
         return;
-    }
-    let State::Here(request) = mem::replace(&mut *state, State::TakenOver(None)) else { return };
+    };
+    let waker = waker.take();
+    let State::Here(request, _) = mem::replace(&mut *state, State::TakenOver(waker)) else {
+        return;
+    };
     drop(state);
-    let shared = Arc::clone(shared);
-    runtime.spawn(async move {
-        let answer = request.await;
-        if let State::TakenOver(Some(waker)) =
-            mem::replace(&mut *lock(&shared), State::Done(answer))
-        {
+    let mut end = End { shared: Arc::clone(shared), answer: None };
+    runtime.spawn(async move { end.answer = Some(request.await) });
+}
+
+/// Tells whoever waits, also when the runtime drops the task before its end.
+struct End<T> {
+    shared: Arc<Shared<T>>,
+    answer: Option<T>,
+}
+
+impl<T> Drop for End<T> {
+    fn drop(&mut self) {
+        let done = State::Done(self.answer.take());
+        let before = mem::replace(&mut *lock(&self.shared), done);
+        if let State::TakenOver(Some(waker)) = before {
             waker.wake();
         }
-    });
+    }
 }
 
 trait TakeOver: Send + Sync {
@@ -125,7 +151,7 @@ impl InFlight {
         request: impl Future<Output = T> + Send + 'static,
         runtime: &Handle,
     ) -> Request<T> {
-        let shared: Arc<Shared<T>> = Arc::new(Mutex::new(State::Here(Box::pin(request))));
+        let shared: Arc<Shared<T>> = Arc::new(Mutex::new(State::Here(Box::pin(request), None)));
         let entry: Weak<dyn TakeOver> = Arc::downgrade(&shared) as Weak<dyn TakeOver>;
         let mut recent = self.recent();
         let was_idle = recent.is_empty();
@@ -172,7 +198,9 @@ pub(crate) async fn run(engine: Weak<Engine>) {
         wake.notified().await;
         loop {
             tokio::time::sleep(PATIENCE).await;
-            let Some(strong) = engine.upgrade() else { return };
+            let Some(strong) = engine.upgrade() else {
+                return;
+            };
             let limit = Instant::now() - PATIENCE;
             if !strong.in_flight.take_over(limit, &strong.runtime) {
                 break;
@@ -193,7 +221,7 @@ mod tests {
     async fn an_answer_goes_to_whoever_polls_the_request() {
         let in_flight = InFlight::new();
         let request = in_flight.add(async { 7 }, &Handle::current());
-        assert_eq!(request.await, 7);
+        assert_eq!(request.await, Some(7));
     }
 
     #[tokio::test]
@@ -221,6 +249,31 @@ mod tests {
         );
         assert!(!in_flight.take_over(Instant::now(), &Handle::current()));
         end.await.expect("the request ran");
-        assert_eq!(request.await, 7);
+        assert_eq!(request.await, Some(7));
+    }
+
+    #[tokio::test]
+    async fn a_future_that_waits_is_woken_although_a_task_took_its_request_over() {
+        let in_flight = InFlight::new();
+        let (answer, asked) = oneshot::channel();
+        let request =
+            in_flight.add(async { asked.await.expect("it is answered") }, &Handle::current());
+        let waiting = tokio::spawn(request);
+        tokio::task::yield_now().await; // polled once, and not again until it is woken
+        assert!(!in_flight.take_over(Instant::now(), &Handle::current()));
+        tokio::task::yield_now().await;
+        answer.send(7).expect("the task waits");
+        let woken = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+        assert_eq!(woken.expect("it is woken").expect("no panic"), Some(7));
+    }
+
+    #[test]
+    fn a_request_whose_runtime_ended_has_no_answer() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let (in_flight, doomed) = (InFlight::new(), runtime());
+        let request = in_flight.add(std::future::pending::<u8>(), doomed.handle());
+        assert!(!in_flight.take_over(Instant::now(), doomed.handle()));
+        drop(doomed);
+        assert_eq!(runtime().block_on(request), None);
     }
 }

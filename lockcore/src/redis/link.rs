@@ -20,7 +20,7 @@ use crate::store::Link;
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A connection that broke after less than this is replaced with a pause.
-pub(crate) const LASTED: Duration = Duration::from_secs(5);
+pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
 /// The shared connection; clones are the same one.
 #[derive(Clone)]

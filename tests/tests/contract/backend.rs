@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_tests::{RedisServer, eventually};
 use lockcore::{LockError, LockGuard, LockOptions, Locks, LocksBuilder, MemoryStore};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// More than anything here should take; a test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -96,7 +96,10 @@ pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
     joined.expect("no panic").expect("granted")
 }
 
-/// Whatever it is, it ends soon.
+/// Whatever it is, it ends soon, and by itself: the look that a timeout takes at its end does not count.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
-    timeout(SOON, what).await.expect("an end in time")
+    let started = Instant::now();
+    let end = timeout(SOON, what).await.expect("an end in time");
+    assert!(started.elapsed() < SOON - ms(100), "ended, but nobody was woken");
+    end
 }

@@ -1,10 +1,10 @@
 //! A connection that goes while something is held.
 
-use lock_tests::{Proxy, RedisServer, eventually};
+use lock_tests::{Proxy, RedisServer, Request, eventually};
 use lockcore::{Connection, HoldState, LockErrorKind, Locks};
 use tokio::time::Instant;
 
-use crate::backend::{SOON, ms, soon};
+use crate::backend::{SOON, granted, ms, soon};
 
 // L4.
 #[tokio::test]
@@ -35,6 +35,46 @@ async fn a_hold_without_a_connection_is_uncertain_and_lost_before_its_deadline_p
     assert!(matches!(error.kind(), LockErrorKind::Lost | LockErrorKind::Unavailable), "{error}");
     assert!(!next.is_lost());
     next.release().await.expect("held until now");
+}
+
+fn is_script_for(request: &Request, member: &str) -> bool {
+    let is_script = request.is("EVALSHA") || request.is("EVAL");
+    is_script && request.mentions(member)
+}
+
+// L1, L5: whoever waits for an answer is woken by it, however long it was on its way.
+#[tokio::test]
+async fn a_slow_answer_wakes_whoever_waits_for_it() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let locks = Locks::builder().label("slow").connect(proxy.url()).await.expect("connected");
+    let other = Locks::connect(server.url()).await.expect("connected");
+
+    // Granted.
+    let held_back = proxy.hold_reply(|request| is_script_for(request, ":slow"));
+    let waiting = tokio::spawn(locks.lock("key"));
+    held_back.struck().await;
+    tokio::time::sleep(ms(300)).await;
+    held_back.release();
+    let guard = granted(waiting).await;
+
+    // Released.
+    let held_back = proxy.hold_reply(|request| is_script_for(request, ":slow"));
+    let release = tokio::spawn(guard.release());
+    held_back.struck().await;
+    tokio::time::sleep(ms(300)).await;
+    held_back.release();
+    soon(release).await.expect("no panic").expect("held until now");
+
+    // Queued, and granted by a message.
+    let guard = other.lock("key").await.expect("free");
+    let held_back = proxy.hold_reply(|request| is_script_for(request, ":slow"));
+    let waiting = tokio::spawn(locks.lock("key"));
+    held_back.struck().await;
+    tokio::time::sleep(ms(300)).await;
+    held_back.release();
+    guard.release().await.expect("held until now");
+    granted(waiting).await.release().await.expect("held until now");
 }
 
 // L4.
