@@ -138,6 +138,10 @@ impl LockGuard {
             return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
         }
         let engine = Arc::clone(&hold.engine);
+        if hold.is_lost() {
+            // By the clock, though no task got to run yet.
+            engine.lost(&hold, "its deadline has passed");
+        }
         engine.holds().begin_end(hold.number);
         engine.end(&hold);
         engine.release(hold)

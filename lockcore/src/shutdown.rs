@@ -23,11 +23,13 @@ pub struct Shutdown {
 impl Engine {
     pub(crate) async fn shut_down(self: &Arc<Self>, timeout: Duration) -> Shutdown {
         let deadline = Instant::now() + timeout;
+        // What is given back at the last moment has the time of one request.
+        let end = deadline + self.settings.request_timeout;
         let failed_before = self.reaper.failed();
         self.close();
         // Queues first: the other way round, a released lock would be handed to one of our own leaving waiters.
         let ended = self.cancel_all(LockErrorKind::Closed);
-        self.given_back(deadline).await;
+        self.given_back(end).await;
         while self.holds().len() > 0 {
             let ended = self.hold_ended.notified();
             if self.holds().len() == 0 || tokio::time::timeout_at(deadline, ended).await.is_err() {
@@ -39,7 +41,7 @@ impl Engine {
             self.lost(hold, "the node was shut down");
             self.give_back(hold);
         }
-        self.given_back(deadline).await;
+        self.given_back(end).await;
         let unreleased = self.reaper.outstanding() + self.reaper.failed() - failed_before;
         if self.reaper.outstanding() == 0 {
             self.store.close();
@@ -47,9 +49,7 @@ impl Engine {
         Shutdown { ended, taken: remaining.len(), unreleased }
     }
 
-    /// Waits for the reaper until `deadline`, and in any case as long as one request may take.
-    async fn given_back(&self, deadline: Instant) {
-        let deadline = deadline.max(Instant::now() + self.settings.request_timeout);
-        let _ = tokio::time::timeout_at(deadline, self.reaper.idle()).await;
+    async fn given_back(&self, end: Instant) {
+        let _ = tokio::time::timeout_at(end, self.reaper.idle()).await;
     }
 }

@@ -283,7 +283,9 @@ impl Case<'_> {
             }
             5 | 6 if !waiting.is_empty() => {
                 // A silence that lasted, or nearly.
-                let member = self.random.one_of(&waiting).clone();
+                let head = self.random.chance(50);
+                let member = if head { &waiting[0] } else { self.random.one_of(&waiting) };
+                let member = member.clone();
                 let at_ms = now + *self.random.one_of(&[0, 0, 3_000, 6_000]) - 5;
                 self.ask(cmd("ZADD").arg(&deadlines).arg("XX").arg(at_ms).arg(member.as_str()))
                     .await;

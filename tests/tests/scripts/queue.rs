@@ -155,6 +155,22 @@ async fn a_sorted_set_without_its_list_counts_for_nothing() {
     assert_eq!(bench.deadline(&lost).await, None);
 }
 
+// F2, F3.
+#[tokio::test]
+async fn a_head_whose_deadline_has_passed_is_dropped_and_the_next_is_granted() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let holder = a.hold(30_000).await;
+    let (silent, next, last) = (b.queue(30_000).await, a.queue(30_000).await, b.queue(30_000).await);
+    bench.let_deadline_pass(&silent).await;
+    a.release(&holder).await; // straight to the next
+    assert_eq!((bench.holder().await, bench.queue().await), (Some(next.clone()), vec![last.clone()]));
+    bench.let_deadline_pass(&last).await;
+    a.release(&next).await;
+    assert_eq!((bench.holder().await, bench.queue().await), (None, vec![]));
+    assert_eq!(b.touch(&[&silent, &last]).await.outcome.members, [Presence::Gone; 2]);
+}
+
 #[tokio::test]
 async fn a_list_entry_without_a_score_is_dropped_at_the_head() {
     let mut bench = Bench::start().await;

@@ -57,6 +57,23 @@ async fn a_token_ahead_of_the_clock_is_followed_and_remembered_until_the_clock_h
     }
 }
 
+// Finding 8: the same when it is handed over.
+#[tokio::test]
+async fn a_hand_over_follows_a_token_ahead_of_the_clock() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let holder = a.hold(30_000).await;
+    let waiting = b.queue(30_000).await;
+    let ahead = (bench.now_ms().await + YEAR_MS) * 1_000;
+    let mut set = cmd("SET");
+    set.arg(bench.token_key()).arg(ahead).arg("PX").arg(60_000);
+    let () = bench.redis.ask(&set).await;
+    a.release(&holder).await;
+    let token = b.touch(&[&waiting]).await.grant.expect("handed over").token.get();
+    assert_eq!(token, ahead + 1);
+    expires_at(&mut bench, token / 1_000 + 60_000).await;
+}
+
 // S3.
 #[tokio::test]
 async fn tokens_rise_with_every_grant_of_every_kind() {
