@@ -188,6 +188,11 @@ impl Future for Attempt {
                 );
             }
             let at = running.limit.instant(this.engine);
+            let far = Instant::now() + 4 * this.engine.settings.request_timeout;
+            if running.begun.asking.is_some() && at > far {
+                // The answer, or that there is none, comes before that and wakes this task.
+                return Poll::Pending;
+            }
             if this.alarm.is_none() {
                 // The caller may be polled by another runtime, or by none.
                 let _in_runtime = this.engine.runtime.enter();
