@@ -104,8 +104,12 @@ fn take_over<T: Send + 'static>(shared: &Arc<Shared<T>>, runtime: &Handle) {
         return;
     };
     drop(state);
-    let mut end = End { shared: Arc::clone(shared), answer: None };
-    runtime.spawn(async move { end.answer = Some(request.await) });
+    let end = End { shared: Arc::clone(shared), answer: None };
+    runtime.spawn(async move {
+        let mut end = end;
+        end.answer = Some(request.await);
+        drop(end);
+    });
 }
 
 /// Tells whoever waits, also when the runtime drops the task before its end.

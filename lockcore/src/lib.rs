@@ -51,8 +51,10 @@
 mod acquire;
 mod attempt;
 mod builder;
+mod cancel;
 mod engine;
 mod error;
+mod grant;
 mod guard;
 pub mod guide;
 mod heartbeat;

@@ -1,0 +1,80 @@
+//! Attempts that are given up: by their future, by their time, or by the end of the node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::Engine;
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::observe;
+use crate::reaper::Job;
+use crate::store::Link;
+use crate::waiters::{Phase, Waiter};
+
+/// An acquire that is unanswered for this long means that the store is away.
+const UNANSWERED: Duration = Duration::from_millis(250);
+
+impl Engine {
+    /// The future of an attempt was dropped, or its time is up. Nothing of it stays behind. Returns
+    /// why the store was away, if it was.
+    pub(crate) fn cancel(&self, ticket: u64) -> Option<StoreError> {
+        let mut waiters = self.waiters();
+        let number = waiters.number_of(ticket);
+        let waiter = waiters.get_mut(number)?;
+        let away = match &waiter.phase {
+            Phase::Asking => {
+                // Its answer will find it cancelled.
+                waiter.future = None;
+                let silent = waiter.started.elapsed() >= UNANSWERED;
+                return silent.then(|| StoreError::ambiguous("the server does not answer"));
+            }
+            Phase::Parked(error) => Some(error.clone()),
+            Phase::Waiting | Phase::Confirming => match &*self.store.commands().borrow() {
+                Link::Up => None,
+                Link::Down { reason } => {
+                    Some(StoreError::refused(LockErrorKind::Unavailable, Arc::clone(reason)))
+                }
+            },
+        };
+        let waiter = waiters.take(number);
+        drop(waiters);
+        if let Some(waiter) = waiter {
+            self.give_up(waiter);
+        }
+        away
+    }
+
+    /// Ends every attempt with the same error.
+    pub(crate) fn cancel_all(&self, kind: LockErrorKind) -> usize {
+        let numbers = self.waiters().numbers();
+        let mut ended = 0;
+        for number in numbers {
+            let mut waiters = self.waiters();
+            let Some(waiter) = waiters.get_mut(number) else { continue };
+            let Some(future) = waiter.future.take() else { continue };
+            ended += 1;
+            if waiter.phase != Phase::Asking {
+                let waiter = waiters.take(number);
+                drop(waiters);
+                if let Some(waiter) = waiter {
+                    self.give_up(waiter);
+                }
+            } else {
+                drop(waiters);
+            }
+            let _ = future.send(Err(LockError::new(kind)));
+        }
+        ended
+    }
+
+    pub(crate) fn give_up(&self, waiter: Waiter) {
+        observe::cancelled(self, &waiter);
+        let was_never_sent = matches!(waiter.phase, Phase::Parked(_)) && !waiter.ambiguous;
+        if !was_never_sent {
+            self.leave(&waiter);
+        }
+    }
+
+    pub(crate) fn leave(&self, waiter: &Waiter) {
+        self.reaper.send(Job::leave(waiter.lock.clone(), waiter.member.clone(), waiter.ambiguous));
+    }
+}
