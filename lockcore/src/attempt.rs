@@ -63,6 +63,7 @@ impl Engine {
                 phase: Phase::Asking,
                 anchor: now,
                 ambiguous: false,
+                last_error: None,
                 started: now,
                 future: Some(future),
             },
@@ -162,7 +163,7 @@ impl Engine {
             return self.give_up(waiter);
         }
         // A grant may have overtaken this answer; then the attempt is gone or being confirmed.
-        if !matches!(waiter.phase, Phase::Asking | Phase::Parked(_)) {
+        if !matches!(waiter.phase, Phase::Asking | Phase::Parked) {
             return;
         }
         observe::queued(self, waiter, position);

@@ -25,9 +25,11 @@ impl Engine {
                 // Its answer will find it cancelled.
                 waiter.future = None;
                 let silent = waiter.started.elapsed() >= UNANSWERED;
-                return silent.then(|| StoreError::ambiguous("the server does not answer"));
+                let silence =
+                    || silent.then(|| StoreError::ambiguous("the server does not answer"));
+                return waiter.last_error.take().or_else(silence);
             }
-            Phase::Parked(error) => Some(error.clone()),
+            Phase::Parked => waiter.last_error.take(),
             Phase::Waiting | Phase::Confirming => match &*self.store.commands().borrow() {
                 Link::Up => None,
                 Link::Down { reason } => {
@@ -68,7 +70,7 @@ impl Engine {
 
     pub(crate) fn give_up(&self, waiter: Waiter) {
         observe::cancelled(self, &waiter);
-        let was_never_sent = matches!(waiter.phase, Phase::Parked(_)) && !waiter.ambiguous;
+        let was_never_sent = waiter.phase == Phase::Parked && !waiter.ambiguous;
         if !was_never_sent {
             self.leave(&waiter);
         }

@@ -38,18 +38,20 @@ pub(crate) struct Waiter {
     pub(crate) anchor: Instant,
     /// A copy of the acquire was not answered and may still run.
     pub(crate) ambiguous: bool,
+    /// Why the store could not answer the last time.
+    pub(crate) last_error: Option<StoreError>,
     pub(crate) started: Instant,
     /// Gone once the future was dropped.
     pub(crate) future: Option<oneshot::Sender<Outcome>>,
 }
 
 /// Where an attempt stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// An acquire is on its way.
     Asking,
     /// The store could not answer, and will be asked again.
-    Parked(StoreError),
+    Parked,
     /// In the queue.
     Waiting,
     /// Granted, but with so little left that a renewal is on its way first.
@@ -142,7 +144,8 @@ impl Waiters {
     /// Sets an attempt aside until the store answers again.
     pub(crate) fn park(&mut self, number: u64, error: StoreError) {
         if let Some(waiter) = self.by_number.get_mut(&number) {
-            waiter.phase = Phase::Parked(error);
+            waiter.phase = Phase::Parked;
+            waiter.last_error = Some(error);
             self.parked.insert(number);
         }
     }
@@ -162,6 +165,7 @@ impl Waiters {
     pub(crate) fn line_up(&mut self, number: u64, anchor: Instant, due: Instant) -> bool {
         let Some(waiter) = self.by_number.get_mut(&number) else { return false };
         waiter.phase = Phase::Waiting;
+        waiter.last_error = None;
         waiter.anchor = anchor;
         let period = touch_period(&waiter.options);
         let line = self

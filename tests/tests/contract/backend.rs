@@ -96,6 +96,11 @@ pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
     joined.expect("no panic").expect("granted")
 }
 
+/// A test that hangs has failed.
+pub(crate) async fn in_time(test: impl Future<Output = ()>) {
+    timeout(3 * SOON, test).await.expect("the test ends");
+}
+
 /// Whatever it is, it ends soon, and by itself: the look that a timeout takes at its end does not count.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let started = Instant::now();

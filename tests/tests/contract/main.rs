@@ -4,10 +4,12 @@
 macro_rules! on_both_stores {
     ($($fact:ident),+ $(,)?) => {
         mod in_memory {
-            $(#[tokio::test] async fn $fact() { super::$fact(&crate::backend::Backend::memory()).await })+
+            use crate::backend::{Backend, in_time};
+            $(#[tokio::test] async fn $fact() { in_time(super::$fact(&Backend::memory())).await })+
         }
         mod on_redis {
-            $(#[tokio::test] async fn $fact() { super::$fact(&crate::backend::Backend::redis()).await })+
+            use crate::backend::{Backend, in_time};
+            $(#[tokio::test] async fn $fact() { in_time(super::$fact(&Backend::redis())).await })+
         }
     };
 }

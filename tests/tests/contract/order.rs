@@ -74,11 +74,12 @@ async fn a_newcomer_never_passes_a_queue_however_often_the_lock_changes_hands(ba
     for _ in 0..20 {
         let guard = a.lock("key").await.expect("free");
         let first = wait_as(1, &b, "key").await;
-        let (released, second) = tokio::join!(guard.release(), async {
+        let newcomer = async {
             let second = tokio::spawn(a.lock("key"));
             until_waiting(1, &a, "key").await;
-            second
-        });
+            [second]
+        };
+        let (released, [second]) = tokio::join!(guard.release(), newcomer);
         released.expect("held until now");
         let first = granted(first).await;
         assert!(!second.is_finished());

@@ -147,7 +147,7 @@ async fn a_sorted_set_without_its_list_counts_for_nothing() {
     let (lost, other) = (a.queue(30_000).await, a.queue(30_000).await);
     let () = bench.redis.ask(cmd("DEL").arg(bench.queue_key())).await;
     assert_eq!(a.acquire(&lost, Mode::Wait, 1).await.outcome, Acquired::Queued { position: 0 });
-    assert_eq!(bench.queue().await, [lost.clone()]);
+    assert_eq!(bench.queue().await, std::slice::from_ref(&lost));
     assert_eq!(bench.deadline(&other).await, None);
 
     let () = bench.redis.ask(cmd("DEL").arg(bench.queue_key())).await;
@@ -161,10 +161,14 @@ async fn a_head_whose_deadline_has_passed_is_dropped_and_the_next_is_granted() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
-    let (silent, next, last) = (b.queue(30_000).await, a.queue(30_000).await, b.queue(30_000).await);
+    let (silent, next, last) =
+        (b.queue(30_000).await, a.queue(30_000).await, b.queue(30_000).await);
     bench.let_deadline_pass(&silent).await;
     a.release(&holder).await; // straight to the next
-    assert_eq!((bench.holder().await, bench.queue().await), (Some(next.clone()), vec![last.clone()]));
+    assert_eq!(
+        (bench.holder().await, bench.queue().await),
+        (Some(next.clone()), vec![last.clone()])
+    );
     bench.let_deadline_pass(&last).await;
     a.release(&next).await;
     assert_eq!((bench.holder().await, bench.queue().await), (None, vec![]));
