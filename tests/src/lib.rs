@@ -46,3 +46,8 @@ pub use port::Port;
 pub use proxy::{Connections, Fault, Flow, Proxy, Request};
 pub use raw::Raw;
 pub use server::RedisServer;
+
+/// The README's example has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
