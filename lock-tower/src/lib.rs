@@ -1,6 +1,184 @@
-//! A Tower layer that takes a fair distributed lock, keyed from each request, before it calls the
-//! inner service.
+//! Tower layers that serve requests of one key one at a time, in order of arrival, across processes.
 //!
-//! This crate is an empty shell: nothing of it is built yet. Use [`lockcore`] directly until it is.
+//! Two requests for the same order, account or document are served one after the other, wherever they arrive
+//! and in the order in which they arrive; requests for different ones run in parallel. The locks are
+//! [lockcore]'s: fair, fenced, on Redis or in memory.
 //!
-//! [`lockcore`]: https://docs.rs/lockcore
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), std::convert::Infallible> {
+//! use std::convert::Infallible;
+//!
+//! use http::{Request, Response};
+//! use http_body_util::Full;
+//! use lock_tower::{ByPath, HttpLockLayer, LockHandle};
+//! use lockcore::Locks;
+//! use tower::{ServiceBuilder, ServiceExt, service_fn};
+//!
+//! async fn pay(request: Request<String>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+//!     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
+//!     let token = lock.fencing_token();
+//!     let sql = format!("UPDATE orders SET paid = true, token = {token} WHERE id = 42 AND token < {token}");
+//!     Ok(Response::new(Full::from(sql)))
+//! }
+//!
+//! let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+//! let service = ServiceBuilder::new()
+//!     .layer(HttpLockLayer::new(locks, ByPath::new()))
+//!     .service(service_fn(pay));
+//!
+//! let response = service.oneshot(Request::post("/orders/42/pay").body(String::new()).unwrap()).await?;
+//! assert_eq!(response.status(), 200);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Which layer
+//!
+//! | | [`HttpLockLayer`] | [`LockLayer`] |
+//! |---|---|---|
+//! | for | HTTP: axum, tonic, hyper | any request |
+//! | a refusal is | a response ([`Refusals`]: 423, 429, 503, 400) | an error: `S::Error: From<LockError>` |
+//! | it holds until | the response, or [the end of its body](HttpLockLayer::hold_until_body_end) | the response |
+//! | the response's type | `Response<LockBody<B>>` | unchanged |
+//! | the [`LockHandle`] | in the request's extensions | where [`carry`](LockLayer::carry) puts it |
+//!
+//! # When
+//!
+//! When what a handler does must not happen twice at once *for one thing*, and a transaction cannot see to it:
+//! it calls another service, touches two stores, or does something slow. For one row of one database, use the
+//! database's own lock.
+//!
+//! A lock makes overlap rare, not impossible: a process can be suspended for longer than its lease. Give what
+//! you write to the [fencing token](LockHandle::fencing_token), and let it refuse lower ones.
+//!
+//! # Where in the stack
+//!
+//! From the outside in:
+//!
+//! 1. tracing, request ids
+//! 2. a timeout for everything: it ends the wait, too
+//! 3. authentication, authorization, rate limits: nobody may hold a lock who may not do the work
+//! 4. **the lock**
+//! 5. [`DetachLayer`], if critical sections must finish when their client goes
+//! 6. a timeout for the critical section
+//! 7. `ConcurrencyLimit`: those who wait for a lock occupy none of its places
+//! 8. the handler
+//!
+//! Compression and whatever else buffers bodies goes outside. `LoadShed` outside sheds nothing, since the lock
+//! is always ready; the [queue limit](HttpLockLayer::queue_limit) takes its place.
+//!
+//! # What happens to a request
+//!
+//! **It waits** in a queue on the store, at most 10 s unless something else is [said](HttpLockLayer::wait). If
+//! its client goes, it leaves the queue at once. The body of the request is not read meanwhile, and it *is*
+//! read under the lock: for large uploads read it before, in a layer outside.
+//!
+//! **It gets the lock**, then the inner service is made ready, then called. So an error of the inner service's
+//! `poll_ready` comes from the response's future.
+//!
+//! **Its handler runs.** If its client goes, servers drop the handler where it stands (hyper does, except on
+//! HTTP/1 while bytes of the request are unread) and the lock is given back; with [`DetachLayer`] it finishes.
+//! If the hold is lost, the handler is stopped and the answer is 503; [`OnLost::Continue`] leaves it running. A
+//! panic gives the lock back.
+//!
+//! **The lock is given back** before the answer goes out, so that a client's next request never meets its own
+//! lock. That is one round trip to the store. If the store says that the hold had ended before, the answer is
+//! replaced by the 503: what the handler did may have overlapped with another. If it says nothing for half a second, the
+//! answer goes out and the release goes on. [`release_in_background`](HttpLockLayer::release_in_background)
+//! waits for nothing.
+//!
+//! # Caveats
+//!
+//! - **Who chooses the key chooses whom to block**: see [`ExtractKey`]. A path has many spellings: use [`ByPath`] or
+//!   [`canonical_path`].
+//! - **Nested locks on different keys can deadlock**, until somebody's wait ends. Take several keys at once
+//!   with a tuple: they are sorted. The same key twice in one request shares one hold.
+//! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection.
+//! - **An upgrade** (a WebSocket) ends the hold with its 101. Take a guard along with [`LockHandle::reenter`].
+//! - **Held until the body ends** means: until the server has taken the last frame. Set
+//!   [`max_hold`](HttpLockLayer::max_hold) with it.
+//! - **Polling needs a tokio runtime**, as lockcore's `Locks` does.
+//!
+//! # Errors
+//!
+//! Every [`Cause`] has a status, a gRPC code and a [machine-readable name](Cause::code): see [`Refusals`]. The
+//! typed [`LockError`] rides in the extensions of the refusal, so that layers outside can tell it from an
+//! answer.
+//!
+//! # What can be seen
+//!
+//! One `tracing` event for each request with a key, at `debug`: `wait_ms`, `hold_ms`, `token` and `outcome`
+//! (`served`, a cause's code, `unlocked` or `cancelled`). lockcore's own events have the key, unless told to
+//! redact it. For clients there is [`server_timing`](HttpLockLayer::server_timing).
+//!
+//! # Features
+//!
+//! | feature | what | default |
+//! |---|---|---|
+//! | `http` | [`HttpLockLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
+//!
+//! [lockcore]: https://docs.rs/lockcore
+// Bodies that hold and refusals that are responses are HTTP's.
+#![cfg_attr(not(feature = "http"), allow(dead_code))]
+
+#[cfg(feature = "http")]
+mod body;
+mod builder;
+mod carry;
+mod claim;
+mod config;
+#[cfg(feature = "http")]
+mod detach;
+mod error;
+mod future;
+#[cfg(feature = "http")]
+mod grpc;
+mod handle;
+mod hold;
+#[cfg(feature = "http")]
+mod http_future;
+#[cfg(feature = "http")]
+mod http_layer;
+#[cfg(feature = "http")]
+mod http_service;
+mod journal;
+mod key;
+mod layer;
+mod loss;
+mod options;
+#[cfg(feature = "http")]
+mod problem;
+#[cfg(feature = "http")]
+mod reject;
+mod release;
+mod section;
+mod service;
+
+pub use builder::ServiceBuilderExt;
+pub use carry::CarryHandle;
+pub use config::OnLost;
+pub use error::{Cause, LockError};
+pub use future::LockFuture;
+pub use handle::LockHandle;
+pub use key::{ExtractKey, ExtractKeyExt, IntoKeys, KeyError, Keys, Prefixed};
+pub use layer::LockLayer;
+pub use lockcore::LockErrorKind;
+pub use service::Lock;
+
+#[cfg(feature = "http")]
+pub use body::LockBody;
+#[cfg(feature = "http")]
+pub use carry::InExtensions;
+#[cfg(feature = "http")]
+pub use detach::{Detach, DetachFuture, DetachLayer};
+#[cfg(feature = "http")]
+pub use http_future::HttpLockFuture;
+#[cfg(feature = "http")]
+pub use http_layer::HttpLockLayer;
+#[cfg(feature = "http")]
+pub use http_service::HttpLock;
+#[cfg(feature = "http")]
+pub use key::{ByExtension, ByHeader, ByPath, ForMethods, canonical_path};
+#[cfg(feature = "http")]
+pub use reject::Refusals;

@@ -1,0 +1,58 @@
+//! An HTTP server on hyper: requests that change one path go one at a time, also between several such servers.
+//!
+//! Run with `cargo run -p lock-examples --bin hyper_server -- redis://127.0.0.1/` (without a URL it locks in
+//! memory), and then twice at once: `curl -i -X POST http://127.0.0.1:3000/orders/42`.
+#![allow(clippy::print_stdout)]
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use lock_tower::{ByPath, Cause, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle};
+use lockcore::Locks;
+use tokio::net::TcpListener;
+use tower::{BoxError, ServiceBuilder, service_fn};
+
+async fn handle(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let text = match request.extensions().get::<LockHandle>() {
+        Some(lock) => {
+            tokio::time::sleep(Duration::from_secs(2)).await; // the work
+            format!("changed under token {}\n", lock.fencing_token())
+        }
+        None => "looked at without a lock\n".to_owned(),
+    };
+    Ok(Response::new(Full::from(text)))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), BoxError> {
+    let locks = match std::env::args().nth(1) {
+        Some(url) => Locks::connect(url).await?,
+        None => Locks::in_memory(),
+    };
+    let key = ByPath::new().prefix("example").methods([Method::POST, Method::PUT, Method::DELETE]);
+    let service = ServiceBuilder::new()
+        .layer(
+            HttpLockLayer::new(locks, key)
+                .wait(Duration::from_secs(5))
+                .queue_limit(20)
+                .status(Cause::Busy, StatusCode::CONFLICT)
+                .server_timing(),
+        )
+        .layer(DetachLayer::new())
+        .service(service_fn(handle));
+
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let service = TowerToHyperService::new(service.clone());
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
+}

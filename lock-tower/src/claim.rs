@@ -1,0 +1,102 @@
+//! One request's way to its locks: which are taken, which comes next, and how long it may take.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lockcore::{Acquire, LockGuard, LockKey};
+use pin_project::pin_project;
+use tokio::time::Instant;
+
+use crate::config::Config;
+use crate::error::LockError;
+use crate::handle::LockHandle;
+use crate::hold::Hold;
+use crate::key::Sorted;
+use crate::options::{Options, Wait};
+
+/// Takes the locks one after the other. Dropping it leaves the queue and gives back what was taken.
+#[pin_project]
+pub(crate) struct Claim {
+    keys: Sorted,
+    options: Options,
+    /// When the first key was asked for: the wait is for all keys together.
+    began: Option<Instant>,
+    /// What the request holds from outer layers.
+    outer: Option<LockHandle>,
+    hold: Option<Hold>,
+    current: Option<LockKey>,
+    #[pin]
+    acquire: Option<Acquire>,
+}
+
+impl Claim {
+    pub(crate) fn new(keys: Sorted, options: Options, outer: Option<LockHandle>) -> Self {
+        Self { keys, options, began: None, outer, hold: None, current: None, acquire: None }
+    }
+
+    /// The hold of all keys, once it is had.
+    pub(crate) fn poll(
+        self: Pin<&mut Self>,
+        config: &Config,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Hold, LockError>> {
+        let mut this = self.project();
+        loop {
+            if let Some(acquire) = this.acquire.as_mut().as_pin_mut() {
+                let guard = match acquire.poll(cx) {
+                    Poll::Ready(guard) => guard?,
+                    Poll::Pending => return Poll::Pending,
+                };
+                this.acquire.set(None);
+                let key = this.current.take().expect("set with the acquire");
+                push(this.hold, this.outer, config, key, guard);
+            }
+            let Some(key) = this.keys.next() else {
+                return Poll::Ready(Ok(this.hold.take().expect("there is at least one key")));
+            };
+            let have = this.hold.as_ref().map(Hold::handle).or(this.outer.as_ref());
+            if let Some(held) = have.and_then(|have| have.find(&config.locks, &key)) {
+                let guard = held.reenter()?;
+                push(this.hold, this.outer, config, key, guard);
+                continue;
+            }
+            let request = this.options.apply(config.locks.key(&key));
+            let request = match this.options.wait() {
+                Wait::Forever => request.wait_forever(),
+                Wait::AtMost(wait) => request.wait(remaining(wait, this.began)),
+            };
+            let request = match &config.label {
+                Some(label) => request.label(label),
+                None => request,
+            };
+            *this.current = Some(key);
+            this.acquire.set(Some(request.lock()));
+        }
+    }
+}
+
+fn push(
+    hold: &mut Option<Hold>,
+    outer: &mut Option<LockHandle>,
+    config: &Config,
+    key: LockKey,
+    guard: LockGuard,
+) {
+    let handle = |outer| LockHandle::new(&config.locks, key, guard, config.on_lost, outer);
+    match hold {
+        Some(hold) => hold.push(handle(Some(hold.handle().clone()))),
+        None => *hold = Some(Hold::new(handle(outer.take()))),
+    }
+}
+
+fn remaining(wait: Duration, began: &mut Option<Instant>) -> Duration {
+    match began {
+        Some(began) => wait.saturating_sub(began.elapsed()),
+        None => {
+            *began = Some(Instant::now());
+            wait
+        }
+    }
+}

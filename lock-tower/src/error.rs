@@ -1,0 +1,177 @@
+//! Why a request was refused: the error of this crate, and the causes that a client can tell apart.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use lockcore::LockErrorKind;
+
+use crate::key::KeyError;
+
+/// Why a request was not served under its lock, or no longer.
+///
+/// A plain service gets it as its own error (`S::Error: From<LockError>`); in HTTP it becomes a response and rides
+/// in that response's extensions, so that layers outside can tell our 423 from the handler's.
+///
+/// ```
+/// use lock_tower::{Cause, KeyError, LockError, LockErrorKind};
+///
+/// let error = LockError::from(KeyError::new("no account"));
+/// assert_eq!(error.kind(), LockErrorKind::InvalidKey);
+/// assert_eq!(error.cause(), Cause::BadKey);
+/// assert_eq!(error.to_string(), "the lock's key: no account");
+/// ```
+#[derive(Debug, Clone)]
+pub struct LockError {
+    reason: Reason,
+}
+
+#[derive(Debug, Clone)]
+enum Reason {
+    Core(lockcore::LockError),
+    Key(KeyError),
+    /// The hold ended before the handler did.
+    Lost,
+    Misuse(&'static str),
+}
+
+/// What a client can tell apart: one row of the table of refusals each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Taken, and not given back within the time allowed.
+    Busy,
+    /// As many wait for this key as may.
+    QueueFull,
+    /// The lock store cannot be reached or cannot be used, or this process is shutting down.
+    Unavailable,
+    /// The hold was lost while the handler ran: what it did is unknown.
+    Lost,
+    /// The request has no key where one is needed, or one that cannot name a lock.
+    BadKey,
+    /// The server is set up wrongly: an option out of its range, a layer that is missing.
+    Internal,
+}
+
+impl LockError {
+    /// The hold ended before the handler did.
+    pub(crate) fn lost() -> Self {
+        Self { reason: Reason::Lost }
+    }
+
+    /// The server is set up wrongly, as `sentence` says: for extractors and layers built on this crate.
+    pub fn misuse(sentence: &'static str) -> Self {
+        Self { reason: Reason::Misuse(sentence) }
+    }
+
+    /// The kind, as lockcore has it.
+    pub fn kind(&self) -> LockErrorKind {
+        match &self.reason {
+            Reason::Core(error) => error.kind(),
+            Reason::Key(_) => LockErrorKind::InvalidKey,
+            Reason::Lost => LockErrorKind::Lost,
+            Reason::Misuse(_) => LockErrorKind::InvalidOption,
+        }
+    }
+
+    /// The row of the table of refusals.
+    pub fn cause(&self) -> Cause {
+        match self.kind() {
+            LockErrorKind::Timeout => Cause::Busy,
+            LockErrorKind::QueueFull => Cause::QueueFull,
+            LockErrorKind::Lost => Cause::Lost,
+            LockErrorKind::InvalidKey => Cause::BadKey,
+            LockErrorKind::InvalidOption => Cause::Internal,
+            // The store, in one way or another; also what later versions of lockcore may add.
+            _ => Cause::Unavailable,
+        }
+    }
+
+    /// How long to wait before trying again, as a hint; `None` when trying again is no use.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match &self.reason {
+            Reason::Core(error) if error.kind() == LockErrorKind::Closed => {
+                Some(Duration::from_secs(1)) // another process serves it
+            }
+            Reason::Core(error) => error.retry_after(),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the key, if that is the cause.
+    pub(crate) fn key_error(&self) -> Option<&KeyError> {
+        match &self.reason {
+            Reason::Key(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the server, if that is the cause.
+    pub(crate) fn misuse_sentence(&self) -> Option<&'static str> {
+        match self.reason {
+            Reason::Misuse(sentence) => Some(sentence),
+            _ => None,
+        }
+    }
+}
+
+impl Cause {
+    /// A machine-readable name that never changes.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Busy => "lock-busy",
+            Self::QueueFull => "lock-queue-full",
+            Self::Unavailable => "lock-unavailable",
+            Self::Lost => "lock-lost",
+            Self::BadKey => "lock-key-invalid",
+            Self::Internal => "lock-misconfigured",
+        }
+    }
+
+    /// A sentence for people; it says nothing about the key or the store.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Busy => "Another request for the same resource is being served. Try again.",
+            Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
+            Self::Unavailable => "The lock service cannot be reached.",
+            Self::Lost => {
+                "The lock was lost while the request was being served: its effects are unknown."
+            }
+            Self::BadKey => "The request does not name a resource that can be locked.",
+            Self::Internal => "The server's locks are not set up correctly.",
+        }
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::Core(error) => error.fmt(f),
+            Reason::Key(error) => write!(f, "the lock's key: {error}"),
+            Reason::Lost => f.write_str("the hold was lost while the request was being served"),
+            Reason::Misuse(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl Error for LockError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.reason {
+            Reason::Core(error) => Some(error),
+            Reason::Key(error) => Some(error),
+            Reason::Lost | Reason::Misuse(_) => None,
+        }
+    }
+}
+
+impl From<lockcore::LockError> for LockError {
+    fn from(error: lockcore::LockError) -> Self {
+        Self { reason: Reason::Core(error) }
+    }
+}
+
+impl From<KeyError> for LockError {
+    fn from(error: KeyError) -> Self {
+        Self { reason: Reason::Key(error) }
+    }
+}

@@ -1,0 +1,177 @@
+//! What the handler sees of the hold under which it runs.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockcore::{FencingToken, LockGuard, LockKey, Locks};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::OnLost;
+use crate::error::LockError;
+
+/// The hold under which a request is served; in HTTP it is in the request's extensions.
+///
+/// It does not keep the lock: the layer does, until the response or the body ends. [`reenter`](Self::reenter) does.
+///
+/// ```
+/// # use lock_tower::LockHandle;
+/// async fn save(request: http::Request<String>) {
+///     if let Some(lock) = request.extensions().get::<LockHandle>() {
+///         println!("UPDATE orders SET .. WHERE token < {}", lock.fencing_token());
+///     }
+/// }
+/// ```
+#[derive(Clone)]
+pub struct LockHandle {
+    slot: Arc<Slot>,
+}
+
+/// Where the layer keeps the guard, so that handles can look at it and not prolong it.
+struct Slot {
+    locks: Locks,
+    key: LockKey,
+    token: FencingToken,
+    on_lost: OnLost,
+    guard: Mutex<Occupant>,
+    /// The hold that the same request had before.
+    outer: Option<LockHandle>,
+}
+
+enum Occupant {
+    Held(LockGuard),
+    /// Given back or lost.
+    Ended {
+        deadline: Instant,
+    },
+}
+
+impl LockHandle {
+    pub(crate) fn new(
+        locks: &Locks,
+        key: LockKey,
+        guard: LockGuard,
+        on_lost: OnLost,
+        outer: Option<LockHandle>,
+    ) -> Self {
+        let token = guard.fencing_token();
+        let guard = Mutex::new(Occupant::Held(guard));
+        Self { slot: Arc::new(Slot { locks: locks.clone(), key, token, on_lost, guard, outer }) }
+    }
+
+    /// The key, as it stands in the store without its namespace.
+    pub fn key(&self) -> &str {
+        self.slot.key.as_str()
+    }
+
+    /// The number that proves this hold to the resource it protects; higher than that of every earlier hold.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.slot.token
+    }
+
+    /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it forward.
+    pub fn deadline(&self) -> Instant {
+        match &*self.slot.lock() {
+            Occupant::Held(guard) => guard.deadline(),
+            Occupant::Ended { deadline } => *deadline,
+        }
+    }
+
+    /// Whether the hold can no longer be relied on: it was lost, or it was given back.
+    pub fn is_lost(&self) -> bool {
+        match &*self.slot.lock() {
+            Occupant::Held(guard) => guard.is_lost(),
+            Occupant::Ended { .. } => true,
+        }
+    }
+
+    /// Completes when the hold is lost. Never, if it is given back first.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again at will.
+    pub async fn lost(&self) {
+        let token = match &*self.slot.lock() {
+            Occupant::Held(guard) => Some(guard.cancellation_token()),
+            Occupant::Ended { .. } => None,
+        };
+        match token {
+            Some(token) => token.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Cancelled when the hold is lost, and already cancelled if it has ended: pass it to what must stop then.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        match &*self.slot.lock() {
+            Occupant::Held(guard) => guard.cancellation_token(),
+            Occupant::Ended { .. } => {
+                let token = CancellationToken::new();
+                token.cancel();
+                token
+            }
+        }
+    }
+
+    /// A guard on the same hold, for work that goes on after the response: the lock is given back with the last
+    /// guard.
+    ///
+    /// # Errors
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or has been given back.
+    pub fn reenter(&self) -> Result<LockGuard, LockError> {
+        match &*self.slot.lock() {
+            Occupant::Held(guard) => Ok(guard.reenter()?),
+            Occupant::Ended { .. } => Err(LockError::lost()),
+        }
+    }
+
+    /// The hold under which this request came to the layer of this one: of an outer layer, or of the key before
+    /// in a tuple.
+    pub fn outer(&self) -> Option<&LockHandle> {
+        self.slot.outer.as_ref()
+    }
+
+    /// This request's hold of `key`, if it has one.
+    pub(crate) fn find(&self, locks: &Locks, key: &LockKey) -> Option<&LockHandle> {
+        let mut handle = Some(self);
+        while let Some(this) = handle {
+            if this.slot.key == *key && this.slot.locks.node() == locks.node() {
+                return Some(this);
+            }
+            handle = this.outer();
+        }
+        None
+    }
+
+    pub(crate) fn on_lost(&self) -> OnLost {
+        self.slot.on_lost
+    }
+
+    /// The guard, which ends what handles see; none the second time.
+    pub(crate) fn take(&self) -> Option<LockGuard> {
+        let mut occupant = self.slot.lock();
+        let deadline = match &*occupant {
+            Occupant::Held(guard) => guard.deadline(),
+            Occupant::Ended { .. } => return None,
+        };
+        match std::mem::replace(&mut *occupant, Occupant::Ended { deadline }) {
+            Occupant::Held(guard) => Some(guard),
+            Occupant::Ended { .. } => None,
+        }
+    }
+}
+
+impl Slot {
+    /// Nothing in here panics half way.
+    fn lock(&self) -> MutexGuard<'_, Occupant> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for LockHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockHandle")
+            .field("fencing_token", &self.slot.token)
+            .field("is_lost", &self.is_lost())
+            .finish_non_exhaustive()
+    }
+}

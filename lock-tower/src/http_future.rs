@@ -1,0 +1,106 @@
+//! The future of an HTTP service behind a lock.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body::Body;
+use pin_project::pin_project;
+use tower::{BoxError, Service};
+
+use crate::body::LockBody;
+use crate::carry::InExtensions;
+use crate::error::Cause;
+use crate::http_layer::Answers;
+use crate::section::{Outcome, Section};
+
+/// The response of an [`HttpLock`](crate::HttpLock).
+///
+/// # Cancel safety
+/// Dropping it while it waits leaves the queue; while the inner service runs, drops that and gives the lock back.
+#[pin_project]
+#[must_use = "futures do nothing unless polled"]
+pub struct HttpLockFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    #[pin]
+    section: Section<S, Request<B>, InExtensions>,
+    /// None for a request that passes without a lock.
+    answers: Option<Arc<Answers>>,
+}
+
+impl<S, B> HttpLockFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    #[inline(always)]
+    pub(crate) fn new(
+        section: Section<S, Request<B>, InExtensions>,
+        answers: &Arc<Answers>,
+    ) -> Self {
+        let answers = section.config().map(|_| Arc::clone(answers));
+        Self { section, answers }
+    }
+}
+
+impl<S, B, R> Future for HttpLockFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
+    R::Data: From<Bytes>,
+    R::Error: Into<BoxError>,
+{
+    type Output = Result<Response<LockBody<R>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let outcome = ready!(this.section.as_mut().poll(cx));
+        let section = this.section.as_ref();
+        let (Some(config), Some(answers)) = (section.config(), this.answers) else {
+            return Poll::Ready(match outcome {
+                Outcome::Served(response, _) => Ok(response.map(LockBody::open)),
+                Outcome::Failed(error) => Err(error),
+                Outcome::Refused(_) => unreachable!("what needs no lock is not refused"),
+            });
+        };
+        let (mut response, waited) = match outcome {
+            Outcome::Served(response, None) => (response.map(LockBody::open), section.waited()),
+            Outcome::Served(response, Some((hold, journal))) => {
+                let waited = journal.waited();
+                (response.map(|body| LockBody::held(body, hold, journal, config)), Some(waited))
+            }
+            Outcome::Refused(error) => {
+                if error.cause() == Cause::Internal {
+                    tracing::error!(%error, "a lock layer is not set up correctly");
+                }
+                (answers.refusals.respond(&error).map(LockBody::refusal), section.waited())
+            }
+            Outcome::Failed(error) => return Poll::Ready(Err(error)),
+        };
+        if let Some(waited) = waited.filter(|_| answers.server_timing) {
+            response.headers_mut().append("server-timing", server_timing(waited));
+        }
+        Poll::Ready(Ok(response))
+    }
+}
+
+/// As W3C Server Timing has it, in milliseconds.
+fn server_timing(waited: Duration) -> HeaderValue {
+    let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
+    HeaderValue::try_from(text).expect("digits and a dot are visible ASCII")
+}
+
+impl<S, B> fmt::Debug for HttpLockFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpLockFuture").field("state", &self.section).finish_non_exhaustive()
+    }
+}

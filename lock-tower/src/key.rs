@@ -1,0 +1,142 @@
+//! Which lock a request needs: the trait, and what its answer is made of.
+
+mod convert;
+#[cfg(feature = "http")]
+mod extension;
+#[cfg(feature = "http")]
+mod header;
+pub(crate) mod keys;
+#[cfg(feature = "http")]
+mod methods;
+#[cfg(feature = "http")]
+mod path;
+mod prefix;
+mod tuple;
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+pub use convert::IntoKeys;
+#[cfg(feature = "http")]
+pub use extension::ByExtension;
+#[cfg(feature = "http")]
+pub use header::ByHeader;
+pub use keys::Keys;
+pub(crate) use keys::Sorted;
+#[cfg(feature = "http")]
+pub use methods::ForMethods;
+#[cfg(feature = "http")]
+pub use path::{ByPath, canonical_path};
+pub use prefix::Prefixed;
+
+/// Says which lock a request needs.
+///
+/// `Ok(None)` lets the request pass without a lock; an error refuses it (400 in HTTP).
+///
+/// Implemented for closures `Fn(&Request) -> K` where `K` is a `String`, a `&'static str`, a
+/// [`LockKey`](lockcore::LockKey), [`Keys`], or an `Option` or `Result` of these; and for tuples of up to four
+/// extractors, whose locks are taken together, in an order that cannot deadlock.
+///
+/// ```
+/// use lock_tower::{ExtractKey, KeyError};
+///
+/// struct Job { account: Option<u64> }
+///
+/// fn names<Req>(extractor: impl ExtractKey<Req>, request: &Req) -> Vec<String> {
+///     let keys = extractor.extract_key(request).unwrap();
+///     keys.iter().flat_map(|keys| keys.names()).map(str::to_owned).collect()
+/// }
+///
+/// let by_account = |job: &Job| job.account.map(|id| format!("account:{id}"));
+/// assert_eq!(names(by_account, &Job { account: Some(7) }), ["account:7"]);
+/// assert!(names(by_account, &Job { account: None }).is_empty());
+/// ```
+///
+/// # Who chooses the key
+/// Whoever chooses the key chooses whom to wait for, and whom to make wait. A key that is read from the request
+/// is chosen by the client: anyone who can name another's key can hold it for as long as your handler lets
+/// them. So put the lock behind authentication, put what the client may touch into the key (`user:7/cart`),
+/// give each use its [prefix](ExtractKeyExt::prefix) so that one route's names cannot meet another's, and keep
+/// the queue limit. A client that must *not* be able to choose a different key for the same resource needs a
+/// key with one spelling: see [`ByPath`].
+pub trait ExtractKey<Req> {
+    /// The locks that `request` needs.
+    ///
+    /// # Errors
+    /// [`KeyError`] refuses the request: nothing is locked and nothing waits.
+    fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError>;
+}
+
+impl<Req, F, K> ExtractKey<Req> for F
+where
+    F: Fn(&Req) -> K,
+    K: IntoKeys,
+{
+    fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
+        self(request).into_keys()
+    }
+}
+
+/// Adapters for every extractor.
+pub trait ExtractKeyExt: Sized {
+    /// Puts `prefix:` before every name: what keeps the keys of two uses apart.
+    ///
+    /// ```
+    /// use lock_tower::{ExtractKey, ExtractKeyExt};
+    ///
+    /// let extractor = (|id: &u64| id.to_string()).prefix("order");
+    /// assert_eq!(extractor.extract_key(&42).unwrap().unwrap().names().collect::<Vec<_>>(), ["order:42"]);
+    /// ```
+    fn prefix(self, prefix: impl Into<String>) -> Prefixed<Self> {
+        Prefixed::new(prefix, self)
+    }
+
+    /// Locks only requests of these methods; all others pass.
+    #[cfg(feature = "http")]
+    fn methods(self, methods: impl IntoIterator<Item = http::Method>) -> ForMethods<Self> {
+        ForMethods::new(methods, self)
+    }
+}
+
+impl<E> ExtractKeyExt for E {}
+
+/// The request has no key where one is needed, or one that cannot name a lock.
+///
+/// In HTTP its text reaches the client, in the `detail` of the refusal: say what is wrong, not what the key was.
+#[derive(Debug, Clone)]
+pub struct KeyError {
+    reason: Cow<'static, str>,
+    source: Option<lockcore::KeyError>,
+}
+
+impl KeyError {
+    /// Refuses the request for `reason`.
+    pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason: reason.into(), source: None }
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl Error for KeyError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+impl From<lockcore::KeyError> for KeyError {
+    fn from(error: lockcore::KeyError) -> Self {
+        Self { reason: error.to_string().into(), source: Some(error) }
+    }
+}
+
+impl From<std::convert::Infallible> for KeyError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

@@ -1,0 +1,60 @@
+//! What a closure may return as its key.
+
+use lockcore::LockKey;
+
+use crate::key::KeyError;
+use crate::key::keys::{Keys, Name};
+
+/// What a closure may return: a name, [`Keys`], or an `Option` or `Result` of these.
+///
+/// It is owned: a closure cannot return a part of the request it looks at.
+pub trait IntoKeys {
+    /// The locks, or `None` for "no lock".
+    ///
+    /// # Errors
+    /// [`KeyError`] refuses the request.
+    fn into_keys(self) -> Result<Option<Keys>, KeyError>;
+}
+
+impl IntoKeys for Keys {
+    fn into_keys(self) -> Result<Option<Keys>, KeyError> {
+        Ok(Some(self))
+    }
+}
+
+impl IntoKeys for String {
+    fn into_keys(self) -> Result<Option<Keys>, KeyError> {
+        Ok(Some(Keys::one(self)))
+    }
+}
+
+impl IntoKeys for &'static str {
+    fn into_keys(self) -> Result<Option<Keys>, KeyError> {
+        Ok(Some(Keys::of(Name::Static(self))))
+    }
+}
+
+impl IntoKeys for LockKey {
+    fn into_keys(self) -> Result<Option<Keys>, KeyError> {
+        Ok(Some(Keys::key(self)))
+    }
+}
+
+impl<K: IntoKeys> IntoKeys for Option<K> {
+    fn into_keys(self) -> Result<Option<Keys>, KeyError> {
+        match self {
+            Some(key) => key.into_keys(),
+            None => Ok(None),
+        }
+    }
+}
+
+impl<K, E> IntoKeys for Result<K, E>
+where
+    K: IntoKeys,
+    E: Into<KeyError>,
+{
+    fn into_keys(self) -> Result<Option<Keys>, KeyError> {
+        self.map_err(Into::into)?.into_keys()
+    }
+}

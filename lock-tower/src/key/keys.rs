@@ -1,0 +1,156 @@
+//! The locks of one request, with options of its own.
+
+use std::time::Duration;
+
+use lockcore::LockKey;
+
+use crate::key::KeyError;
+use crate::options::{Options, Wait};
+
+/// The locks that one request needs, and what it asks for beyond the layer's options.
+///
+/// ```
+/// use std::time::Duration;
+/// use lock_tower::Keys;
+///
+/// let key = Keys::one("order:42").wait(Duration::from_secs(2)).queue_limit(10);
+/// let both = Keys::one("account:1").and("account:2"); // taken together, in sorted order
+/// assert_eq!(both.names().collect::<Vec<_>>(), ["account:1", "account:2"]);
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "return it from the extractor"]
+pub struct Keys {
+    first: Name,
+    rest: Vec<Name>,
+    options: Options,
+}
+
+/// A name is checked last, so that a prefix can still come before it.
+#[derive(Debug, Clone)]
+pub(crate) enum Name {
+    Text(String),
+    Static(&'static str),
+    Key(LockKey),
+}
+
+impl Keys {
+    /// One lock. A bad name refuses the request when its turn comes.
+    pub fn one(name: impl Into<String>) -> Self {
+        Self::of(Name::Text(name.into()))
+    }
+
+    /// One lock, of a name that has been checked.
+    pub fn key(key: LockKey) -> Self {
+        Self::of(Name::Key(key))
+    }
+
+    pub(crate) fn of(first: Name) -> Self {
+        Self { first, rest: Vec::new(), options: Options::default() }
+    }
+
+    /// One more lock. The same name twice is one lock.
+    pub fn and(mut self, name: impl Into<String>) -> Self {
+        self.rest.push(Name::Text(name.into()));
+        self
+    }
+
+    /// How long this request waits at most, for all its locks together. Zero does not wait.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.options.wait = Some(Wait::AtMost(wait));
+        self
+    }
+
+    /// Waits as long as it takes.
+    pub fn wait_forever(mut self) -> Self {
+        self.options.wait = Some(Wait::Forever);
+        self
+    }
+
+    /// The lease of this request's hold; see [`LockOptions::lease`](lockcore::LockOptions::lease).
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.options.lease = Some(lease);
+        self
+    }
+
+    /// How many may wait for this key at most, this request included.
+    pub fn queue_limit(mut self, queue_limit: u32) -> Self {
+        self.options.queue_limit = Some(queue_limit);
+        self
+    }
+
+    /// The longest hold of this request; see [`LockLayer::max_hold`](crate::LockLayer::max_hold).
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The names, in the order in which they were given.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.first).chain(&self.rest).map(|name| match name {
+            Name::Text(text) => text.as_str(),
+            Name::Static(text) => text,
+            Name::Key(key) => key.as_str(),
+        })
+    }
+
+    /// These and those, with the options of these first.
+    pub(crate) fn with(mut self, other: Self) -> Self {
+        self.rest.push(other.first);
+        self.rest.extend(other.rest);
+        self.options = self.options.or(other.options);
+        self
+    }
+
+    pub(crate) fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
+        let rest =
+            self.rest.into_iter().map(|name| name.prefixed(prefix)).collect::<Result<_, _>>();
+        Ok(Self { first: self.first.prefixed(prefix)?, rest: rest?, options: self.options })
+    }
+
+    /// The checked keys, sorted and each once, and the options.
+    pub(crate) fn resolve(self) -> Result<(Sorted, Options), KeyError> {
+        let mut first = self.first.resolve()?;
+        let mut rest = self.rest.into_iter().map(Name::resolve).collect::<Result<Vec<_>, _>>()?;
+        if !rest.is_empty() {
+            rest.push(first);
+            // Descending, so that the next to be taken is popped off the end.
+            rest.sort_unstable_by(|one, other| other.cmp(one));
+            rest.dedup();
+            first = rest.pop().expect("it has at least the first");
+        }
+        Ok((Sorted { next: Some(first), rest }, self.options))
+    }
+}
+
+/// Keys in the order in which every process takes them.
+#[derive(Debug)]
+pub(crate) struct Sorted {
+    next: Option<LockKey>,
+    rest: Vec<LockKey>,
+}
+
+impl Iterator for Sorted {
+    type Item = LockKey;
+
+    fn next(&mut self) -> Option<LockKey> {
+        self.next.take().or_else(|| self.rest.pop())
+    }
+}
+
+impl Name {
+    fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
+        match self {
+            Self::Text(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
+            Self::Static(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
+            Self::Key(_) => Err(KeyError::new("a finished LockKey takes no prefix")),
+        }
+    }
+
+    fn resolve(self) -> Result<LockKey, KeyError> {
+        match self {
+            Self::Text(text) => Ok(LockKey::new(text)?),
+            Self::Static(text) => Ok(LockKey::new(text)?),
+            Self::Key(key) => Ok(key),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Locks for some HTTP methods only.
+
+use http::{Method, Request};
+
+use crate::key::{ExtractKey, KeyError, Keys};
+
+/// Locks only requests of some methods; made by [`methods`](crate::ExtractKeyExt::methods).
+#[derive(Debug, Clone)]
+pub struct ForMethods<E> {
+    methods: Vec<Method>,
+    extractor: E,
+}
+
+impl<E> ForMethods<E> {
+    /// What `extractor` says for `methods`, and no lock for all others.
+    pub fn new(methods: impl IntoIterator<Item = Method>, extractor: E) -> Self {
+        Self { methods: methods.into_iter().collect(), extractor }
+    }
+}
+
+impl<B, E: ExtractKey<Request<B>>> ExtractKey<Request<B>> for ForMethods<E> {
+    fn extract_key(&self, request: &Request<B>) -> Result<Option<Keys>, KeyError> {
+        if !self.methods.contains(request.method()) {
+            return Ok(None);
+        }
+        self.extractor.extract_key(request)
+    }
+}

@@ -1,0 +1,27 @@
+//! Several extractors whose locks are taken together.
+
+use crate::key::{ExtractKey, KeyError, Keys};
+
+fn joined(one: Option<Keys>, other: Option<Keys>) -> Option<Keys> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.with(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+macro_rules! tuple {
+    ($($extractor:ident $index:tt),+) => {
+        /// All the locks of its parts; where two parts set the same option, the first one's counts.
+        impl<Req, $($extractor: ExtractKey<Req>),+> ExtractKey<Req> for ($($extractor,)+) {
+            fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
+                let mut keys = None;
+                $(keys = joined(keys, self.$index.extract_key(request)?);)+
+                Ok(keys)
+            }
+        }
+    };
+}
+
+tuple!(A 0, B 1);
+tuple!(A 0, B 1, C 2);
+tuple!(A 0, B 1, C 2, D 3);

@@ -1,0 +1,92 @@
+//! A refusal as `application/problem+json` (RFC 9457), and its `Retry-After`.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+use crate::error::{Cause, LockError};
+
+pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes> {
+    let cause = error.cause();
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let body = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{},"detail":"{}","code":"{}"}}"#,
+        status.as_u16(),
+        escape(&detail(error)),
+        cause.code(),
+    );
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if let Some(hint) = error.retry_after() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after(hint)));
+    }
+    response
+}
+
+/// What a client may know: never the key, nor what the store said.
+pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
+    match (error.key_error(), error.misuse_sentence()) {
+        (Some(key), _) => key.to_string().into(),
+        (_, Some(sentence)) => sentence.into(),
+        _ => error.cause().sentence().into(),
+    }
+}
+
+/// Whole seconds, rounded up, at least one; and up to as many more, so that those who were refused
+/// together do not come back together.
+fn retry_after(hint: Duration) -> u64 {
+    let seconds = hint.as_millis().div_ceil(1000).max(1) as u64;
+    // Its keys are random, which is as much chance as this needs.
+    seconds + RandomState::new().hash_one(seconds) % (seconds + 1)
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            c if c.is_control() => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+impl Cause {
+    /// The code of gRPC.
+    pub(crate) fn grpc_code(self) -> &'static str {
+        match self {
+            Self::Busy | Self::Unavailable => "14", // UNAVAILABLE
+            Self::QueueFull => "8",                 // RESOURCE_EXHAUSTED
+            Self::Lost => "10",                     // ABORTED
+            Self::BadKey => "3",                    // INVALID_ARGUMENT
+            Self::Internal => "13",                 // INTERNAL
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_rounds_up_is_at_least_one_and_varies() {
+        let after = |ms| retry_after(Duration::from_millis(ms));
+        let seen: std::collections::BTreeSet<_> = (0..200).map(|_| after(2_500)).collect();
+        assert_eq!(seen, [3, 4, 5, 6].into());
+        assert!((0..50).all(|_| (1..=2).contains(&after(0))));
+        assert!((0..50).all(|_| (1..=2).contains(&after(1))));
+    }
+
+    #[test]
+    fn a_detail_cannot_break_out_of_its_string() {
+        assert_eq!(escape("a\"b\\c\nd"), "a\\\"b\\\\c\\u000ad");
+    }
+}

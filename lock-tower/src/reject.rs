@@ -1,0 +1,125 @@
+//! How refusals are answered in HTTP: status, body, or a closure in place of all of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+
+use crate::error::{Cause, LockError};
+use crate::{grpc, problem};
+
+/// How refusals become responses; [`HttpLockLayer`](crate::HttpLockLayer) has the same methods.
+///
+/// | cause | status | `Retry-After` | gRPC |
+/// |---|---|---|---|
+/// | [`Busy`](Cause::Busy) | 423 Locked | yes | UNAVAILABLE |
+/// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
+/// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
+/// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects are unknown | ABORTED |
+/// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
+/// | [`Internal`](Cause::Internal) | 500 Internal Server Error | no | INTERNAL |
+///
+/// The body is `application/problem+json` ([RFC 9457]) with a member `code` that never changes, and without the key:
+///
+/// ```
+/// use lock_tower::{KeyError, LockError, Refusals};
+///
+/// let response = Refusals::new().respond(&LockError::from(KeyError::new("the header x-order is missing")));
+/// assert_eq!(response.status(), 400);
+/// assert_eq!(
+///     response.body(),
+///     concat!(
+///         r#"{"type":"about:blank","title":"Bad Request","status":400,"#,
+///         r#""detail":"the header x-order is missing","code":"lock-key-invalid"}"#,
+///     ),
+/// );
+/// ```
+///
+/// [RFC 9457]: https://www.rfc-editor.org/rfc/rfc9457
+#[derive(Clone, Default)]
+pub struct Refusals {
+    format: Format,
+    /// Few, so a list.
+    statuses: Vec<(Cause, StatusCode)>,
+}
+
+#[derive(Clone, Default)]
+enum Format {
+    #[default]
+    Problem,
+    Grpc,
+    Closure(Closure),
+}
+
+type Closure = Arc<dyn Fn(&LockError) -> Response<Bytes> + Send + Sync>;
+
+impl Refusals {
+    /// The table, as problem+json.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another status for one cause.
+    pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
+        self.statuses.retain(|(other, _)| *other != cause);
+        self.statuses.push((cause, status));
+        self
+    }
+
+    /// Refusals as gRPC has them: status 200 and the gRPC status in the headers.
+    pub fn grpc(mut self) -> Self {
+        self.format = Format::Grpc;
+        self
+    }
+
+    /// Responses of your own.
+    pub fn respond_with<F>(mut self, respond: F) -> Self
+    where
+        F: Fn(&LockError) -> Response<Bytes> + Send + Sync + 'static,
+    {
+        self.format = Format::Closure(Arc::new(respond));
+        self
+    }
+
+    /// The status for a cause.
+    pub fn status_of(&self, cause: Cause) -> StatusCode {
+        let changed = self.statuses.iter().find(|(other, _)| *other == cause);
+        changed.map_or_else(|| default_status(cause), |(_, status)| *status)
+    }
+
+    /// The response for an error, which also rides in its extensions.
+    pub fn respond(&self, error: &LockError) -> Response<Bytes> {
+        let mut response = match &self.format {
+            Format::Problem => problem::response(self.status_of(error.cause()), error),
+            Format::Grpc => grpc::response(error),
+            Format::Closure(respond) => respond(error),
+        };
+        response.extensions_mut().insert(error.clone());
+        response
+    }
+}
+
+fn default_status(cause: Cause) -> StatusCode {
+    match cause {
+        Cause::Busy => StatusCode::LOCKED,
+        Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+        Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
+        Cause::BadKey => StatusCode::BAD_REQUEST,
+        Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl fmt::Debug for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = match self.format {
+            Format::Problem => "problem+json",
+            Format::Grpc => "grpc",
+            Format::Closure(_) => "..",
+        };
+        f.debug_struct("Refusals")
+            .field("format", &format)
+            .field("statuses", &self.statuses)
+            .finish()
+    }
+}

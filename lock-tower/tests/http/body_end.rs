@@ -1,0 +1,196 @@
+//! Locks held until the body ends.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
+use hyper::body::Incoming;
+use lock_tower::{ByPath, HttpLockLayer, OnLost};
+use lockcore::Locks;
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::mpsc;
+use tower::{BoxError, Layer as _, service_fn};
+
+use crate::support::{AnyBody, Client, LIMIT, free, get, serve, text};
+
+type Piece = Result<Frame<Bytes>, BoxError>;
+type Pieces = mpsc::UnboundedSender<Piece>;
+
+fn piece(text: &'static str) -> Piece {
+    Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+}
+
+/// A body of what is sent; it ends when the sender goes.
+fn streamed() -> (Pieces, AnyBody) {
+    let (pieces, received) = mpsc::unbounded_channel();
+    let frames = stream::unfold(received, async |mut received| {
+        let piece: Piece = received.recv().await?;
+        Some((piece, received))
+    });
+    (pieces, StreamBody::new(frames).boxed_unsync())
+}
+
+/// Serves by path, streaming from `/stream`; gives out the senders.
+async fn start(
+    locks: &Locks,
+    change: impl FnOnce(HttpLockLayer<ByPath>) -> HttpLockLayer<ByPath>,
+) -> (SocketAddr, mpsc::UnboundedReceiver<Pieces>) {
+    let (streams, started) = mpsc::unbounded_channel();
+    let layer = change(HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end());
+    let service = layer.layer(service_fn(move |request: Request<Incoming>| {
+        let streams = streams.clone();
+        async move {
+            let mut response = Response::new(match request.uri().path() {
+                "/stream" => {
+                    let (pieces, body) = streamed();
+                    streams.send(pieces).unwrap();
+                    body
+                }
+                "/empty" => Empty::new().map_err(Into::into).boxed_unsync(),
+                "/big" => {
+                    let frames = (0..64).map(|_| Ok(Frame::data(Bytes::from(vec![b'x'; 1 << 20]))));
+                    StreamBody::new(stream::iter(frames)).boxed_unsync()
+                }
+                _ => text("whole"),
+            });
+            if request.uri().path() == "/empty" {
+                *response.status_mut() = StatusCode::NO_CONTENT;
+            }
+            Ok::<_, BoxError>(response)
+        }
+    }));
+    (serve(service).await, started)
+}
+
+async fn is_held(locks: &Locks, key: &str) -> bool {
+    locks.inspect(key).await.unwrap().holder.is_some()
+}
+
+#[tokio::test]
+async fn the_lock_is_held_until_the_last_frame() {
+    let locks = Locks::in_memory();
+    let (address, mut streams) = start(&locks, |layer| layer).await;
+    let mut client = Client::send(address, "GET /stream", "").await;
+    let pieces = streams.recv().await.unwrap();
+    pieces.send(piece("first")).unwrap();
+    client.until("first").await;
+    assert!(is_held(&locks, "/stream").await);
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-sum", "7".parse().unwrap());
+    pieces.send(Ok(Frame::trailers(trailers))).unwrap();
+    drop(pieces);
+    let rest = client.answer().await; // only the end of it: it has no head
+    assert!(rest.head.starts_with("0"), "{}", rest.head);
+    assert!(!is_held(&locks, "/stream").await, "given back before the end was sent");
+}
+
+#[tokio::test]
+async fn whole_empty_and_head_answers_free_the_lock_before_or_with_their_end() {
+    let locks = Locks::in_memory();
+    let (address, mut streams) = start(&locks, |layer| layer.wait(Duration::from_secs(5))).await;
+    for _ in 0..20 {
+        let answer = get(address, "/whole", "").await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "whole"));
+        assert_eq!(answer.header("content-length"), Some("5"), "{}", answer.head);
+        assert!(!is_held(&locks, "/whole").await, "given back before the last frame was sent");
+        assert_eq!(get(address, "/empty", "").await.status, 204);
+        assert!(!is_held(&locks, "/empty").await);
+    }
+    let answer = Client::send(address, "HEAD /stream", "").await.answer().await;
+    assert_eq!(answer.status, 200);
+    let _pieces = streams.recv().await.unwrap();
+    free(&locks, "/stream").await; // the server has dropped the body
+}
+
+#[tokio::test]
+async fn a_client_that_goes_while_its_body_streams_frees_the_lock() {
+    let locks = Locks::in_memory();
+    let (address, mut streams) = start(&locks, |layer| layer).await;
+    let mut client = Client::send(address, "GET /stream", "").await;
+    let pieces = streams.recv().await.unwrap();
+    pieces.send(piece("first")).unwrap();
+    client.until("first").await;
+    drop(client);
+    free(&locks, "/stream").await;
+}
+
+#[tokio::test]
+async fn a_body_that_fails_frees_the_lock() {
+    let locks = Locks::in_memory();
+    let (address, mut streams) = start(&locks, |layer| layer).await;
+    let mut client = Client::send(address, "GET /stream", "").await;
+    let pieces = streams.recv().await.unwrap();
+    pieces.send(piece("first")).unwrap();
+    client.until("first").await;
+    pieces.send(Err("broken".into())).unwrap();
+    free(&locks, "/stream").await;
+    assert!(!client.answer().await.head.contains("0\r\n\r\n"), "cut, not ended");
+}
+
+#[tokio::test]
+async fn a_reader_that_stalls_keeps_the_lock_for_the_longest_hold_only() {
+    let locks = Locks::in_memory();
+    let (address, _) = start(&locks, |layer| layer.max_hold(Duration::from_millis(400))).await;
+    let mut client = Client::send(address, "GET /big", "").await;
+    client.until("xxxx").await; // and reads no more
+    assert!(is_held(&locks, "/big").await);
+    free(&locks, "/big").await;
+    let mut received = Vec::new();
+    let read = tokio::time::timeout(LIMIT, client.stream.read_to_end(&mut received)).await;
+    let _ = read.expect("the server closes");
+    assert!(received.len() < 64 << 20, "the body was cut: the client can tell");
+    assert!(!received.ends_with(b"0\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn a_body_whose_hold_is_lost_goes_on_if_told_so() {
+    let locks = Locks::in_memory();
+    let (address, mut streams) = start(&locks, |layer| layer.on_lost(OnLost::Continue)).await;
+    let mut client = Client::send(address, "GET /stream", "").await;
+    let pieces = streams.recv().await.unwrap();
+    pieces.send(piece("first")).unwrap();
+    client.until("first").await;
+    locks.force_release("/stream").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await; // in which the loss is told
+    pieces.send(piece("second")).unwrap();
+    client.until("second").await;
+    drop(pieces);
+    client.until("0\r\n\r\n").await;
+}
+
+#[tokio::test]
+async fn a_body_whose_hold_is_lost_is_cut() {
+    let locks = Locks::in_memory();
+    let (address, mut streams) = start(&locks, |layer| layer).await;
+    let mut client = Client::send(address, "GET /stream", "").await;
+    let pieces = streams.recv().await.unwrap();
+    pieces.send(piece("first")).unwrap();
+    client.until("first").await;
+    locks.force_release("/stream").await.unwrap();
+    let rest = client.answer().await;
+    assert!(!rest.head.contains("0\r\n\r\n"), "{}", rest.head);
+    drop(pieces);
+}
+
+#[tokio::test]
+async fn an_upgrade_frees_the_lock_with_its_head() {
+    let locks = Locks::in_memory();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
+    let service = layer.layer(service_fn(|request: Request<Incoming>| async move {
+        tokio::spawn(async move {
+            let _open = hyper::upgrade::on(request).await;
+            std::future::pending::<()>().await;
+        });
+        let response = Response::builder().status(101).header("upgrade", "chat");
+        let response = response.header("connection", "upgrade").body(Empty::<Bytes>::new());
+        Ok::<_, BoxError>(response.unwrap())
+    }));
+    let address = serve(service).await;
+    let mut client = Client::send(address, "GET /chat", "upgrade: chat\r\n").await;
+    assert!(client.until("\r\n\r\n").await.contains("101"));
+    assert!(!is_held(&locks, "/chat").await);
+}

@@ -1,0 +1,134 @@
+//! Critical sections that finish.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use lock_tower::{ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, OnLost};
+use lockcore::Locks;
+use tower::{ServiceBuilder, service_fn};
+
+use crate::support::{Client, Keeper, free, gate, get, queued, serve, text};
+
+async fn start(locks: &Locks, on_lost: OnLost) -> (SocketAddr, Keeper) {
+    let (gate, keeper) = gate();
+    let key = ByPath::new().methods([http::Method::GET]);
+    let service = ServiceBuilder::new()
+        .layer(HttpLockLayer::new(locks.clone(), key).on_lost(on_lost))
+        .layer(DetachLayer::new())
+        .service(service_fn(move |request: Request<Incoming>| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                assert_ne!(request.uri().path(), "/panic", "on purpose");
+                Ok::<_, Infallible>(Response::new(text("served")))
+            }
+        }));
+    (serve(service).await, keeper)
+}
+
+#[tokio::test]
+async fn a_critical_section_finishes_under_its_lock_although_the_client_has_gone() {
+    let locks = Locks::in_memory();
+    let (address, mut keeper) = start(&locks, OnLost::Stop).await;
+    let gone = Client::send(address, "GET /a", "").await;
+    keeper.entered().await;
+    let next = Client::send(address, "GET /a", "").await;
+    queued(&locks, "/a", 1).await;
+    drop(gone);
+    tokio::time::sleep(Duration::from_millis(100)).await; // in which nothing may happen
+    assert!(!keeper.has_finished());
+    queued(&locks, "/a", 1).await;
+
+    keeper.let_one_on();
+    keeper.finished().await;
+    keeper.entered().await;
+    keeper.let_one_on();
+    assert_eq!(next.answer().await.status, 200);
+    free(&locks, "/a").await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_while_it_waits_leaves_the_queue_all_the_same() {
+    let locks = Locks::in_memory();
+    let (address, _keeper) = start(&locks, OnLost::Stop).await;
+    let _guard = locks.lock("/a").await.unwrap();
+    let gone = Client::send(address, "GET /a", "").await;
+    queued(&locks, "/a", 1).await;
+    drop(gone);
+    queued(&locks, "/a", 0).await;
+}
+
+#[tokio::test]
+async fn a_detached_section_is_stopped_when_the_hold_is_lost_or_goes_on_if_told_so() {
+    for on_lost in [OnLost::Stop, OnLost::Continue] {
+        let locks = Locks::in_memory();
+        let (address, mut keeper) = start(&locks, on_lost).await;
+        let gone = Client::send(address, "GET /a", "").await;
+        keeper.entered().await;
+        drop(gone);
+        locks.force_release("/a").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await; // in which the loss is told
+        keeper.let_one_on();
+        match on_lost {
+            OnLost::Continue => keeper.finished().await,
+            OnLost::Stop => {
+                tokio::time::sleep(Duration::from_millis(100)).await; // in which it may not finish
+                assert!(!keeper.has_finished());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_answer_after_a_loss_is_the_layers() {
+    let locks = Locks::in_memory();
+    let (address, mut keeper) = start(&locks, OnLost::Stop).await;
+    let client = Client::send(address, "GET /a", "").await;
+    keeper.entered().await;
+    locks.force_release("/a").await.unwrap();
+    let answer = client.answer().await;
+    assert!(answer.status == 503 && answer.body.contains("lock-lost"), "{}", answer.head);
+}
+
+#[tokio::test]
+async fn a_panic_breaks_the_connection_as_without_the_layer_and_frees_the_lock() {
+    let locks = Locks::in_memory();
+    let (address, keeper) = start(&locks, OnLost::Stop).await;
+    keeper.let_one_on();
+    assert_eq!(get(address, "/panic", "").await.status, 0);
+    free(&locks, "/panic").await;
+}
+
+#[tokio::test]
+async fn a_request_without_a_lock_is_dropped_with_its_client() {
+    let locks = Locks::in_memory();
+    let (address, mut keeper) = start(&locks, OnLost::Stop).await;
+    let client = Client::send(address, "DELETE /a", "").await;
+    keeper.entered().await;
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(100)).await; // in which the server drops it
+    keeper.let_one_on();
+    tokio::time::sleep(Duration::from_millis(50)).await; // in which it may not finish
+    assert!(!keeper.has_finished());
+}
+
+#[tokio::test]
+async fn the_graceful_shutdown_waits_for_a_detached_section() {
+    let locks = Locks::in_memory();
+    let (address, mut keeper) = start(&locks, OnLost::Stop).await;
+    let gone = Client::send(address, "GET /a", "").await;
+    keeper.entered().await;
+    drop(gone);
+    let shutdown = tokio::spawn({
+        let locks = locks.clone();
+        async move { locks.shutdown(Duration::from_secs(20)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await; // in which it may not end
+    assert!(!shutdown.is_finished());
+    keeper.let_one_on();
+    assert_eq!(shutdown.await.unwrap().taken, 0, "nothing was taken away from anybody");
+    assert!(keeper.has_finished());
+}

@@ -1,0 +1,13 @@
+//! `HttpLockLayer` behind real sockets, on a store in memory and on Redis.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod body_end;
+mod detach;
+mod disconnect;
+mod grpc;
+mod processes;
+mod refusals;
+mod release;
+mod status;
+mod support;
+mod timing;

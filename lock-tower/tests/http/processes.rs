@@ -1,0 +1,175 @@
+//! Two server processes on one Redis.
+
+use std::collections::{HashMap, HashSet};
+use std::convert::Infallible;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use lock_tests::{Leash, Monitor, Raw, RedisServer, Source};
+use lock_tower::{ByPath, HttpLockLayer, LockHandle};
+use lockcore::Locks;
+use redis::cmd;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::Instant;
+use tower::{ServiceBuilder, service_fn};
+
+use crate::support::{get, serve, text};
+
+const URL: &str = "LOCK_TOWER_TEST_URL";
+const REQUESTS: usize = 200;
+const KEYS: usize = 5;
+
+/// Not a test: what the test below runs as its server processes.
+#[tokio::test]
+#[ignore = "a server process of two_server_processes_serve_one_at_a_time_in_the_order_of_redis"]
+async fn a_server_process() {
+    let Ok(url) = std::env::var(URL) else { return };
+    let locks = Locks::connect(&url).await.unwrap();
+    let redis = Arc::new(Mutex::new(Raw::connect(&url).await));
+    let layer = HttpLockLayer::new(locks, ByPath::new()).wait(Duration::from_secs(60));
+    let service = ServiceBuilder::new().layer(layer).service(service_fn(
+        move |request: Request<Incoming>| {
+            let redis = Arc::clone(&redis);
+            async move {
+                let lock = request.extensions().get::<LockHandle>().unwrap();
+                let (key, token) = (lock.key().to_owned(), lock.fencing_token().get());
+                let tell = async |command: &str, value: u64| {
+                    let mut redis = redis.lock().await;
+                    redis.ask::<i64>(cmd(command).arg(format!("test:{key}")).arg(value)).await;
+                };
+                tell("RPUSH", token).await;
+                tokio::task::yield_now().await;
+                tell("RPUSH", token).await;
+                Ok::<_, Infallible>(Response::new(text("served")))
+            }
+        },
+    ));
+    use std::io::Write as _;
+    let address = serve(service).await;
+    writeln!(std::io::stdout(), "\nlistening on {address}").unwrap();
+    std::future::pending::<()>().await;
+}
+
+struct Process {
+    child: Child,
+    _leash: Leash,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn start(url: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", "processes::a_server_process"])
+            .env(URL, url)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let leash = Leash::new(child.id(), None);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
+            .expect("the process says where it listens");
+        Self { child, _leash: leash, address }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
+    let server = RedisServer::start();
+    let processes = [(); 2].map(|()| Process::start(&server.url()));
+    let monitor = Monitor::start(server.address());
+    let calls = (0..REQUESTS).map(|number| {
+        let address = processes[number % 2].address;
+        tokio::spawn(async move { get(address, &format!("/{}", number / 2 % KEYS), "").await })
+    });
+    for answer in join_all(calls.collect::<Vec<_>>()).await {
+        let answer = answer.unwrap();
+        assert_eq!(answer.status, 200, "{} {}", answer.head, answer.body);
+    }
+    let lines = monitor.stop();
+
+    let mut nodes = HashSet::new();
+    let mut waited = 0;
+    for key in 0..KEYS {
+        let hold = format!("/{key}");
+        let queue = format!("redisson_lock_queue:{{{hold}}}");
+        // In the order in which Redis ran them: who came, and who was granted the lock.
+        let (mut came, mut granted) = (Vec::new(), Vec::new());
+        for line in lines.iter().filter(|line| line.source == Source::Lua) {
+            let member = line.text(2);
+            if line.is("RPUSH") && line.text(1) == queue {
+                waited += 1;
+                came.push(member);
+            } else if line.is("HSET") && line.text(1) == hold {
+                if !came.contains(&member) {
+                    came.push(member.clone()); // free: it did not have to queue
+                }
+                nodes.insert(member.split(':').next().unwrap().to_owned());
+                granted.push(member);
+            }
+        }
+        assert_eq!(granted.len(), REQUESTS / KEYS);
+        assert_eq!(granted, came, "the order of the grants is the order of arrival");
+
+        // As the handlers tell: each entered, and left before the next entered, in the order of their tokens.
+        let told: Vec<u64> = lines
+            .iter()
+            .filter(|line| line.is("RPUSH") && line.text(1) == format!("test:{hold}"))
+            .map(|line| line.text(2).parse().unwrap())
+            .collect();
+        let turns: Vec<_> = told.chunks(2).collect();
+        assert_eq!(turns.len(), REQUESTS / KEYS);
+        assert!(turns.iter().all(|turn| turn[0] == turn[1]), "two at once: {told:?}");
+        assert!(turns.windows(2).all(|pair| pair[0][0] < pair[1][0]), "out of order: {told:?}");
+    }
+    assert_eq!(nodes.len(), 2, "both processes took part");
+    assert!(waited > REQUESTS / 4, "there was contention: {waited} waited");
+}
+
+/// One key takes all the requests it can get; another one, behind the same two places, is served at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() {
+    let server = RedisServer::start();
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let served = Arc::new(Mutex::new(HashMap::<String, Instant>::new()));
+    let open = Arc::new(Semaphore::new(0));
+    let (at, gate) = (Arc::clone(&served), Arc::clone(&open));
+    let service = ServiceBuilder::new()
+        .layer(HttpLockLayer::new(locks.clone(), ByPath::new()).wait(Duration::from_secs(60)))
+        .concurrency_limit(2)
+        .service(service_fn(move |request: Request<Incoming>| {
+            let (served, open) = (Arc::clone(&at), Arc::clone(&gate));
+            async move {
+                let path = request.uri().path().to_owned();
+                if path == "/hot" {
+                    open.acquire().await.unwrap().forget();
+                }
+                served.lock().await.insert(path, Instant::now());
+                Ok::<_, Infallible>(Response::new(text("served")))
+            }
+        }));
+    let address = serve(service).await;
+    let hot: Vec<_> = (0..10).map(|_| tokio::spawn(get(address, "/hot", ""))).collect();
+    crate::support::queued(&locks, "/hot", 9).await;
+    // Not one of the hot ones goes on, and still the other key is served: the nine occupy nothing.
+    assert_eq!(get(address, "/cold", "").await.status, 200);
+    assert!(!served.lock().await.contains_key("/hot"));
+    open.add_permits(10);
+    for answer in hot {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+}

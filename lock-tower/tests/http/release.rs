@@ -1,0 +1,61 @@
+//! The release before the answer, on a Redis that is slow to say so.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use lock_tests::{Proxy, RedisServer};
+use lock_tower::{ByPath, HttpLockLayer};
+use lockcore::Locks;
+use tokio::time::Instant;
+use tower::{Layer as _, service_fn};
+
+use crate::support::{Client, free, gate, serve, text};
+
+#[tokio::test]
+async fn a_slow_release_delays_the_answer_for_half_a_second_and_goes_on() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let locks = Locks::connect(proxy.url()).await.unwrap();
+    let beside = Locks::connect(server.url()).await.unwrap();
+    for in_background in [false, true] {
+        let (gate, mut keeper) = gate();
+        let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
+        let layer = if in_background { layer.release_in_background() } else { layer };
+        let service = layer.layer(service_fn(move |_: Request<Incoming>| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                Ok::<_, Infallible>(Response::new(text("served")))
+            }
+        }));
+        let client = Client::send(serve(service).await, "GET /a", "").await;
+        keeper.entered().await;
+        proxy.hold_replies().await;
+        let start = Instant::now();
+        keeper.let_one_on();
+        assert_eq!(client.answer().await.status, 200);
+        if !in_background {
+            let took = start.elapsed();
+            assert!(took >= Duration::from_millis(490), "it waited for the release: {took:?}");
+            assert!(took < Duration::from_millis(1_900), "not as long as the store: {took:?}");
+        }
+        proxy.release_replies();
+        free(&beside, "/a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_has_its_answer_never_meets_its_own_lock() {
+    let server = RedisServer::start();
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let layer = HttpLockLayer::new(locks, ByPath::new()).wait(Duration::ZERO);
+    let service = layer.layer(service_fn(|_: Request<Incoming>| async move {
+        Ok::<_, Infallible>(Response::new(text("served")))
+    }));
+    let address = serve(service).await;
+    for _ in 0..100 {
+        assert_eq!(crate::support::get(address, "/a", "").await.status, 200);
+    }
+}

@@ -1,0 +1,40 @@
+//! `Server-Timing`.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use lock_tower::{ByPath, HttpLockLayer};
+use lockcore::Locks;
+use tower::{Layer as _, service_fn};
+
+use crate::support::{Client, get, queued, serve, text};
+
+#[tokio::test]
+async fn the_wait_is_told_where_it_was_asked_for() {
+    for is_told in [false, true] {
+        let locks = Locks::in_memory();
+        let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
+        let layer = if is_told { layer.server_timing() } else { layer };
+        let service = layer.layer(service_fn(|_: Request<Incoming>| async move {
+            let response = Response::builder().header("server-timing", "db;dur=1");
+            Ok::<_, Infallible>(response.body(text("served")).unwrap())
+        }));
+        let address = serve(service).await;
+        let guard = locks.lock("/a").await.unwrap();
+        let client = Client::send(address, "GET /a", "").await;
+        queued(&locks, "/a", 1).await;
+        tokio::time::sleep(Duration::from_millis(20)).await; // the wait that is told
+        drop(guard);
+        let answer = client.answer().await;
+        assert!(answer.head.contains("db;dur=1"), "the handler's own stays");
+        let told = answer.head.split("lock;dur=").nth(1);
+        let told = told.map(|rest| rest.lines().next().unwrap().parse::<f64>().unwrap());
+        assert_eq!(told.is_some(), is_told);
+        assert!(told.is_none_or(|told| told >= 20.0), "{told:?}");
+        if is_told {
+            assert!(get(address, "//", "").await.head.contains("lock;dur="), "also a refusal's");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What axum, tonic and plain stacks ask of layers, services and futures: it compiles or it does not.
+
+use std::convert::Infallible;
+use std::rc::Rc;
+
+use http::{Request, Response};
+use http_body::Body;
+use lock_tower::{
+    ByPath, CarryHandle, Detach, DetachLayer, HttpLock, HttpLockLayer, Lock, LockBody, LockError,
+    LockHandle, LockLayer,
+};
+use lockcore::Locks;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Layer, Service, ServiceExt as _, service_fn};
+
+type Route = BoxCloneSyncService<Request<String>, Response<String>, Infallible>;
+
+fn shared<T: Clone + Send + Sync + 'static>() {}
+fn sent<T: Send + 'static>() {}
+
+/// As `axum::Router::layer` asks.
+fn axum<L>()
+where
+    L: Layer<Route> + Clone + Send + Sync + 'static,
+    L::Service: Service<Request<String>> + Clone + Send + Sync + 'static,
+    <L::Service as Service<Request<String>>>::Error: Into<Infallible> + 'static,
+    <L::Service as Service<Request<String>>>::Future: Send + 'static,
+{
+}
+
+/// As tonic's server asks of a body.
+fn tonic_body<B>()
+where
+    B: Body<Data = bytes::Bytes> + Send + 'static,
+    B::Error: Into<BoxError> + Send + Sync,
+{
+}
+
+#[test]
+fn layers_services_and_bodies_are_what_axum_and_tonic_need() {
+    shared::<LockLayer<ByPath>>();
+    shared::<HttpLockLayer<ByPath>>();
+    shared::<DetachLayer>();
+    shared::<Lock<Route, ByPath>>();
+    shared::<HttpLock<Route, ByPath>>();
+    shared::<Detach<Route>>();
+    shared::<LockHandle>();
+    shared::<LockError>();
+    sent::<<HttpLock<Route, ByPath> as Service<Request<String>>>::Future>();
+    axum::<HttpLockLayer<ByPath>>();
+    tonic_body::<LockBody<http_body_util::Full<bytes::Bytes>>>();
+    tonic_body::<LockBody<http_body_util::combinators::BoxBody<bytes::Bytes, BoxError>>>();
+}
+
+#[tokio::test]
+async fn a_plain_service_need_not_be_send() {
+    let layer = LockLayer::new(Locks::in_memory(), |_: &Rc<str>| "a");
+    let service = layer.layer(service_fn(|request: Rc<str>| async move {
+        tokio::task::yield_now().await;
+        Ok::<_, LockError>(Rc::clone(&request))
+    }));
+    assert_eq!(&*service.oneshot(Rc::from("x")).await.unwrap(), "x");
+}
+
+#[test]
+fn nothing_and_closures_carry_handles() {
+    fn carries<Req, C: CarryHandle<Req>>(_: C) {}
+    carries::<String, _>(());
+    carries::<Vec<LockHandle>, _>(|request: &mut Vec<LockHandle>, lock| request.push(lock));
+}

@@ -1,0 +1,101 @@
+//! Keys that cannot be, and several at once.
+
+use std::time::Duration;
+
+use lock_tower::{Cause, ExtractKeyExt as _, KeyError, Keys, LockError, LockLayer};
+use lockcore::Locks;
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
+
+#[tokio::test]
+async fn a_bad_key_is_refused_and_leaves_nothing_behind() {
+    let locks = Locks::in_memory();
+    let layer = LockLayer::new(locks.clone(), |key: &Option<String>| {
+        key.clone().ok_or(KeyError::new("there is none"))
+    });
+    let service = layer.layer(service_fn(|_: Option<String>| async move { Ok::<_, BoxError>(()) }));
+    let bad = [None, Some(String::new()), Some("x".repeat(513)), Some("a\nb".to_owned())];
+    for key in bad {
+        let error = service.clone().oneshot(key).await.unwrap_err();
+        assert_eq!(error.downcast_ref::<LockError>().unwrap().cause(), Cause::BadKey);
+    }
+    let status = locks.status();
+    assert_eq!((status.waiting, status.holding, status.giving_back), (0, 0, 0));
+    service.oneshot(Some("x".repeat(512))).await.unwrap();
+}
+
+#[tokio::test]
+async fn several_keys_are_taken_in_one_order_so_that_nobody_deadlocks() {
+    let locks = Locks::in_memory();
+    let from = |pair: &(u8, u8)| format!("account:{}", pair.0);
+    let to = |pair: &(u8, u8)| Some(format!("account:{}", pair.1));
+    let layer = LockLayer::new(locks.clone(), (from, to)).wait(Duration::from_secs(20));
+    let service = layer.layer(service_fn(|_: (u8, u8)| async move {
+        tokio::task::yield_now().await;
+        Ok::<_, BoxError>(())
+    }));
+    let transfers = (0..200u8).map(|n| (n % 3, (n / 3) % 3));
+    let calls = transfers.map(|pair| tokio::spawn(service.clone().oneshot(pair)));
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().expect("no deadlock");
+    }
+    assert_eq!(locks.status().holding, 0);
+}
+
+#[tokio::test]
+async fn all_locks_of_a_request_are_held_together_and_seen_through_its_handle() {
+    let locks = Locks::in_memory();
+    let layer = LockLayer::new(locks.clone(), |(): &()| Keys::one("b").and("a").and("b"));
+    let inner = locks.clone();
+    let service = layer.layer(service_fn(move |()| {
+        let locks = inner.clone();
+        async move {
+            let busy = [locks.try_lock("a").await?.is_none(), locks.try_lock("b").await?.is_none()];
+            Ok::<_, BoxError>(busy)
+        }
+    }));
+    assert_eq!(service.oneshot(()).await.unwrap(), [true, true]);
+    assert_eq!(locks.status().holding, 0);
+}
+
+#[tokio::test]
+async fn who_waits_for_the_second_key_and_goes_gives_the_first_back() {
+    let locks = Locks::in_memory();
+    let layer = LockLayer::new(locks.clone(), |(): &()| Keys::one("a").and("b"));
+    let service = layer.layer(service_fn(|()| async move { Ok::<_, BoxError>(()) }));
+    let guard = locks.lock("b").await.unwrap();
+    let call = tokio::spawn(service.clone().oneshot(()));
+    crate::support::queued(&locks, "b", 1).await;
+    assert!(locks.try_lock("a").await.unwrap().is_none());
+    call.abort();
+    crate::support::free(&locks, "a").await;
+    drop(guard);
+    crate::support::free(&locks, "b").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_is_for_all_keys_together() {
+    let locks = Locks::in_memory();
+    let layer = LockLayer::new(locks.clone(), |(): &()| Keys::one("a").and("b"));
+    let service = layer
+        .wait(Duration::from_secs(4))
+        .layer(service_fn(|()| async move { Ok::<_, BoxError>(()) }));
+    let (a, _b) = (locks.lock("a").await.unwrap(), locks.lock("b").await.unwrap());
+    let start = tokio::time::Instant::now();
+    let call = tokio::spawn(service.oneshot(()));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    drop(a);
+    assert!(call.await.unwrap().is_err());
+    assert_eq!(start.elapsed().as_secs(), 4);
+}
+
+#[tokio::test]
+async fn a_prefix_comes_before_every_name() {
+    let locks = Locks::in_memory();
+    let key = (|(): &()| Keys::one("1").and("2")).prefix("order");
+    let inner = locks.clone();
+    let service = LockLayer::new(locks, key).layer(service_fn(move |()| {
+        let locks = inner.clone();
+        async move { Ok::<_, BoxError>(locks.try_lock("order:2").await?.is_none()) }
+    }));
+    assert!(service.oneshot(()).await.unwrap());
+}

@@ -1,0 +1,96 @@
+//! Holds that end before their handler does.
+
+use std::time::Duration;
+
+use lock_tower::{Cause, LockError, OnLost};
+use lockcore::{Locks, MemoryStore};
+use tower::BoxError;
+
+use crate::support::{LIMIT, free, job, layer, locked, next, nothing_reaches, queued, send};
+
+fn cause(error: &BoxError) -> Cause {
+    error.downcast_ref::<LockError>().expect("an error of the lock").cause()
+}
+
+#[tokio::test]
+async fn a_handler_is_stopped_when_its_hold_is_lost() {
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks));
+    let answer = send(&service, job("a", 1));
+    let (request, respond) = next(&mut handle).await;
+    let lock = request.lock.unwrap();
+    assert!(!lock.is_lost());
+    locks.force_release("a").await.unwrap();
+    assert_eq!(cause(&answer.await.unwrap().unwrap_err()), Cause::Lost);
+    assert!(lock.is_lost());
+    assert!(lock.reenter().is_err());
+    respond.send_response(1); // into the void
+}
+
+#[tokio::test]
+async fn a_handler_that_may_continue_sees_the_loss_and_answers() {
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks).on_lost(OnLost::Continue));
+    let answer = send(&service, job("a", 1));
+    let (request, respond) = next(&mut handle).await;
+    let lock = request.lock.unwrap();
+    let token = lock.cancellation_token();
+    locks.force_release("a").await.unwrap();
+    tokio::time::timeout(LIMIT, lock.lost()).await.expect("the handle tells of it");
+    assert!(token.is_cancelled());
+    respond.send_response(7);
+    assert_eq!(answer.await.unwrap().unwrap(), 7);
+}
+
+#[tokio::test]
+async fn an_answer_is_replaced_when_the_release_finds_the_hold_lost() {
+    for (on_lost, in_background) in
+        [(OnLost::Stop, false), (OnLost::Continue, false), (OnLost::Stop, true)]
+    {
+        let store = MemoryStore::new();
+        let [locks, operator] = [(); 2].map(|()| Locks::builder().on_memory(&store).unwrap());
+        let layer = layer(&locks).on_lost(on_lost);
+        let layer = if in_background { layer.release_in_background() } else { layer };
+        let (service, mut handle) = locked(layer);
+        let answer = send(&service, job("a", 1));
+        let (_request, respond) = next(&mut handle).await;
+        store.set_lossy(locks.node(), true); // nobody tells the holder
+        operator.force_release("a").await.unwrap();
+        respond.send_response(7);
+        let answer = answer.await.unwrap();
+        if on_lost == OnLost::Stop && !in_background {
+            assert_eq!(cause(&answer.unwrap_err()), Cause::Lost);
+        } else {
+            assert_eq!(answer.unwrap(), 7, "{on_lost:?}, in background: {in_background}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hold_lost_before_the_inner_service_is_ready_never_calls_it() {
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks));
+    handle.allow(0);
+    let answer = send(&service, job("a", 1));
+    nothing_reaches(&mut handle).await;
+    locks.force_release("a").await.unwrap();
+    handle.allow(1);
+    assert_eq!(cause(&answer.await.unwrap().unwrap_err()), Cause::Lost);
+    nothing_reaches(&mut handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_hold_stops_the_handler_and_the_next_has_the_lock_at_once() {
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks).max_hold(Duration::from_secs(3)));
+    let start = tokio::time::Instant::now();
+    let first = send(&service, job("a", 1));
+    let (_request, _respond) = next(&mut handle).await;
+    let second = send(&service, job("a", 2));
+    queued(&locks, "a", 1).await;
+    assert_eq!(cause(&first.await.unwrap().unwrap_err()), Cause::Lost);
+    next(&mut handle).await.1.send_response(2);
+    assert!(start.elapsed() < Duration::from_millis(3_100), "{:?}", start.elapsed());
+    second.await.unwrap().unwrap();
+    free(&locks, "a").await;
+}

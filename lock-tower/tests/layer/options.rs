@@ -1,0 +1,105 @@
+//! What the layer and the keys can be told.
+
+use std::time::Duration;
+
+use lock_tower::{Cause, Keys, LockError, LockLayer};
+use lockcore::{LockErrorKind, Locks, MemoryStore};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
+
+use crate::support::{job, layer, locked, next, nothing_reaches, queued, send};
+
+fn cause(error: &BoxError) -> Cause {
+    error.downcast_ref::<LockError>().expect("an error of the lock").cause()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_ends_after_ten_seconds_unless_something_else_is_said() {
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("a").await.unwrap();
+    for (wait, expected) in [(None, 10), (Some(2), 2), (Some(0), 0)] {
+        let layer = match wait {
+            Some(wait) => layer(&locks).wait(Duration::from_secs(wait)),
+            None => layer(&locks),
+        };
+        let (service, _handle) = locked(layer);
+        let start = tokio::time::Instant::now();
+        let error = send(&service, job("a", 1)).await.unwrap().unwrap_err();
+        assert_eq!(cause(&error), Cause::Busy);
+        assert_eq!(start.elapsed().as_secs(), expected);
+    }
+    let (service, mut handle) = locked(layer(&locks).wait_forever());
+    let answer = send(&service, job("a", 1));
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    nothing_reaches(&mut handle).await;
+    assert!(!answer.is_finished());
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once() {
+    let locks = Locks::in_memory();
+    let (service, _handle) = locked(layer(&locks).queue_limit(1));
+    let _guard = locks.lock("a").await.unwrap();
+    let _waiting = send(&service, job("a", 1));
+    queued(&locks, "a", 1).await;
+    let error = send(&service, job("a", 2)).await.unwrap().unwrap_err();
+    assert_eq!(cause(&error), Cause::QueueFull);
+    queued(&locks, "a", 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_can_bring_options_of_its_own() {
+    let locks = Locks::in_memory();
+    let layer = LockLayer::new(locks.clone(), |wait: &u64| {
+        Keys::one("a").wait(Duration::from_secs(*wait)).queue_limit(5)
+    });
+    let service = layer.layer(service_fn(|_: u64| async move { Ok::<_, BoxError>(()) }));
+    let _guard = locks.lock("a").await.unwrap();
+    for wait in [0, 3, 60] {
+        let start = tokio::time::Instant::now();
+        let error = service.clone().oneshot(wait).await.unwrap_err();
+        assert_eq!((cause(&error), start.elapsed().as_secs()), (Cause::Busy, wait));
+    }
+}
+
+#[tokio::test]
+async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said() {
+    let store = MemoryStore::new();
+    let locks = Locks::builder().on_memory(&store).unwrap();
+    store.refuse(Some(LockErrorKind::Denied));
+    let (closed, _handle) = locked(layer(&locks));
+    let error = send(&closed, job("a", 1)).await.unwrap().unwrap_err();
+    assert_eq!(cause(&error), Cause::Unavailable);
+
+    let (open, mut handle) = locked(layer(&locks).fail_open());
+    let answer = send(&open, job("a", 1));
+    let (request, respond) = next(&mut handle).await;
+    assert!(request.lock.is_none());
+    respond.send_response(1);
+    answer.await.unwrap().unwrap();
+
+    store.refuse(Some(LockErrorKind::QueueFull)); // not an outage
+    let error = send(&open, job("a", 1)).await.unwrap().unwrap_err();
+    assert_eq!(cause(&error), Cause::QueueFull);
+}
+
+#[tokio::test]
+async fn an_option_out_of_its_range_says_that_the_server_is_wrong() {
+    let locks = Locks::in_memory();
+    let (service, _handle) = locked(layer(&locks).lease(Duration::ZERO));
+    let error = send(&service, job("a", 1)).await.unwrap().unwrap_err();
+    assert_eq!(cause(&error), Cause::Internal);
+}
+
+#[tokio::test]
+async fn the_label_and_a_handle_tell_of_the_hold() {
+    let locks = Locks::builder().namespace("shop").in_memory();
+    let (service, mut handle) = locked(layer(&locks).label("checkout"));
+    let _answer = send(&service, job("a", 1));
+    let (request, _respond) = next(&mut handle).await;
+    let lock = request.lock.unwrap();
+    assert_eq!(lock.key(), "a");
+    assert!(lock.deadline() > tokio::time::Instant::now());
+    let inspection = locks.inspect("a").await.unwrap();
+    assert_eq!(inspection.token, Some(lock.fencing_token()));
+    assert_eq!(inspection.holder.unwrap().label.as_deref(), Some("checkout"));
+}
