@@ -25,7 +25,6 @@ const COMMANDS: &[&str] = &[
     "hkeys",
     "hset",
     "lindex",
-    "llen",
     "lpop",
     "lpos",
     "lrange",

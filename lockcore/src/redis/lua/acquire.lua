@@ -60,11 +60,10 @@ if ARGV[5] == 'try' then
   return tell('busy', 0)
 end
 drop_leftovers()
-local length = call('LLEN', KEYS[2])
-if length >= limit and call('ZCOUNT', KEYS[3], '(' .. now, '+inf') >= limit then
+if call('ZCOUNT', KEYS[3], '(' .. now, '+inf') >= limit then
   return tell('full', 0)
 end
 call('ZADD', KEYS[3], patience, member)
-length = call('RPUSH', KEYS[2], member) - sweep()
+local length = call('RPUSH', KEYS[2], member) - sweep()
 keep_queue()
 return tell('queued', length - 1)
