@@ -183,7 +183,7 @@ impl LocksBuilder {
         Ok(self.build(Arc::new(store), node, &inbox))
     }
 
-    fn build(self, store: Arc<dyn Store>, node: NodeId, inbox: &Inbox) -> Locks {
+    pub(crate) fn build(self, store: Arc<dyn Store>, node: NodeId, inbox: &Inbox) -> Locks {
         let settings = Settings {
             namespace: self.namespace,
             label: self.label.unwrap_or_else(Label::of_this_process),

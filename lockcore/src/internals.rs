@@ -11,8 +11,10 @@ pub use crate::store::{
     Released, Renewed, Reply, Store, StoreFuture, Touched,
 };
 
+use crate::engine::Inbox;
 use crate::error::LockError;
 use crate::key::LockKey;
+use crate::locks::Locks;
 use crate::member::NodeId;
 use crate::memory::MemoryStore;
 use crate::redis::{Connector, RedisSettings, RedisStore};
@@ -45,6 +47,14 @@ pub async fn redis_store(
         request_timeout,
     };
     Ok(Arc::new(RedisStore::connect(settings, listener).await?))
+}
+
+/// A `Locks` on a store of the test's own, which hears of nothing but replies.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn locks_on(store: Arc<dyn Store>, node: NodeId) -> Locks {
+    Locks::builder().build(store, node, &Inbox::default())
 }
 
 /// One node's view of a store in memory.
