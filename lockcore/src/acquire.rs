@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::observe;
+use crate::schedule::later;
 use crate::waiters::Outcome;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease if that is longer.
@@ -123,6 +124,8 @@ struct Running {
 /// What ends an attempt.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
+    /// The time of one request, for those that ask once.
+    Once(Instant),
     /// The caller's wait.
     At(Instant),
     /// No success of any request for this long, counted from the attempt's start at the earliest.
@@ -139,15 +142,15 @@ impl Limit {
     fn new(engine: &Engine, request: &Request) -> Self {
         let now = Instant::now();
         match (request.mode, request.options.wait) {
-            (crate::store::Mode::Try, _) => Self::At(now + engine.settings.request_timeout),
-            (_, Some(wait)) => Self::At(now + wait),
+            (crate::store::Mode::Try, _) => Self::Once(now + engine.settings.request_timeout),
+            (_, Some(wait)) => Self::At(later(now, wait)),
             (_, None) => Self::Silence(request.options.lease.max(SILENCE), now),
         }
     }
 
     fn instant(self, engine: &Engine) -> Instant {
         match self {
-            Self::At(at) => at,
+            Self::Once(at) | Self::At(at) => at,
             Self::Silence(silence, start) => engine.last_success().max(start) + silence,
         }
     }
@@ -172,9 +175,15 @@ impl Future for Attempt {
         };
         let _waiting = running.span.clone().entered();
         if let Some(asking) = &mut running.begun.asking
-            && Pin::new(asking).poll(cx).is_ready()
+            && let Poll::Ready(answered) = Pin::new(asking).poll(cx)
         {
             running.begun.asking = None;
+            if answered.is_none() {
+                // The runtime ended, and with it everything that could answer.
+                this.engine.cancel(running.begun.ticket);
+                *this.state = State::Done;
+                return Poll::Ready(Err(LockError::new(LockErrorKind::Closed)));
+            }
         }
         loop {
             // Not while the answer is on its way: it would set the outcome and wake this very task.
@@ -216,6 +225,9 @@ impl Future for Attempt {
             let error = match (away, running.limit) {
                 (Some(away), _) => away.into(),
                 (None, Limit::At(_)) => LockError::new(LockErrorKind::Timeout),
+                (None, Limit::Once(_)) => {
+                    LockError::with_detail(LockErrorKind::Unavailable, "it does not answer")
+                }
                 (None, Limit::Silence(silence, _)) => LockError::with_detail(
                     LockErrorKind::Unavailable,
                     format!("no request has succeeded for {silence:?}"),

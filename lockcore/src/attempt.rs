@@ -32,6 +32,13 @@ pub(crate) struct Request {
     pub(crate) label: Label,
 }
 
+/// An acquire on its way.
+struct Asking {
+    sent: Instant,
+    lock: LockName,
+    answer: StoreFuture<Reply<Acquired>>,
+}
+
 type Answer = Result<Reply<Acquired>, StoreError>;
 
 /// An attempt that has begun.
@@ -45,13 +52,14 @@ pub(crate) struct Begun {
 impl Engine {
     /// Starts an attempt. It goes on until it has an outcome or is [cancelled](Self::cancel).
     pub(crate) fn begin(self: &Arc<Self>, request: Request) -> Result<Begun, LockError> {
-        if self.is_closed() {
-            return Err(LockError::new(LockErrorKind::Closed));
-        }
         let number = self.next_number();
         let (future, outcome) = oneshot::channel();
         let now = Instant::now();
-        self.waiters().insert(
+        let mut waiters = self.waiters();
+        if self.is_closed() {
+            return Err(LockError::new(LockErrorKind::Closed));
+        }
+        waiters.insert(
             number,
             Waiter {
                 ticket: number,
@@ -68,17 +76,18 @@ impl Engine {
                 future: Some(future),
             },
         );
+        drop(waiters);
         let asking = match self.ask(number) {
             None => None,
-            Some((sent, StoreFuture::Ready(answer))) => {
+            Some(Asking { sent, lock, answer: StoreFuture::Ready(answer) }) => {
                 if let Some(answer) = answer {
-                    self.answered(number, sent, answer);
+                    self.answered(number, &lock, sent, answer);
                 }
                 None
             }
-            Some((sent, asking)) => {
+            Some(Asking { sent, lock, answer }) => {
                 let engine = Arc::clone(self);
-                let asking = async move { engine.answered(number, sent, asking.await) };
+                let asking = async move { engine.answered(number, &lock, sent, answer.await) };
                 Some(self.in_flight.add(asking, &self.runtime))
             }
         };
@@ -89,8 +98,8 @@ impl Engine {
     pub(crate) fn ask_all(self: &Arc<Self>, numbers: Vec<u64>) {
         let mut answers = FuturesUnordered::new();
         for number in numbers {
-            if let Some((sent, asking)) = self.ask(number) {
-                answers.push(async move { (number, sent, asking.await) });
+            if let Some(Asking { sent, lock, answer }) = self.ask(number) {
+                answers.push(async move { (number, lock, sent, answer.await) });
             }
         }
         if answers.is_empty() {
@@ -99,16 +108,25 @@ impl Engine {
         let engine = Arc::clone(self);
         self.spawn(async move {
             // First polled, and so sent, in the order in which they were pushed.
-            while let Some((number, sent, answer)) = answers.next().await {
-                engine.answered(number, sent, answer);
+            while let Some((number, lock, sent, answer)) = answers.next().await {
+                engine.answered(number, &lock, sent, answer);
             }
         });
     }
 
     /// The acquire of an attempt, or `None` if it was set aside because no grant could reach it.
-    fn ask(&self, number: u64) -> Option<(Instant, StoreFuture<Reply<Acquired>>)> {
+    fn ask(&self, number: u64) -> Option<Asking> {
         let mut waiters = self.waiters();
         let waiter = waiters.get_mut(number)?;
+        if waiter.future.is_none() {
+            // Given up before it was asked for, or asked for again.
+            let waiter = waiters.take(number)?;
+            drop(waiters);
+            if waiter.ambiguous {
+                self.leave(&waiter);
+            }
+            return None;
+        }
         if waiter.mode == Mode::Wait {
             let subscription = self.store.subscription();
             if let Link::Down { reason } = &*subscription.borrow() {
@@ -127,18 +145,24 @@ impl Engine {
         // A store in memory runs the command at once, and its messages may come back to us.
         drop(waiters);
         let sent = Instant::now();
-        Some((sent, self.store.acquire(&lock, &member, mode, queue_limit)))
+        let answer = self.store.acquire(&lock, &member, mode, queue_limit);
+        Some(Asking { sent, lock, answer })
     }
 
-    fn answered(self: &Arc<Self>, number: u64, sent: Instant, answer: Answer) {
+    fn answered(self: &Arc<Self>, number: u64, lock: &LockName, sent: Instant, answer: Answer) {
         match answer {
-            Ok(reply) => self.replied(number, sent, reply),
+            Ok(reply) => self.replied(number, lock, sent, reply),
             Err(error) => self.unanswered(number, error),
         }
     }
 
-    fn replied(self: &Arc<Self>, number: u64, sent: Instant, reply: Reply<Acquired>) {
-        let lock = self.waiters().get(number).map(|waiter| waiter.lock.clone());
+    fn replied(
+        self: &Arc<Self>,
+        number: u64,
+        lock: &LockName,
+        sent: Instant,
+        reply: Reply<Acquired>,
+    ) {
         match reply.outcome {
             // The grant is in the reply's second part.
             Acquired::Granted if reply.grant.is_some() => {}
@@ -149,9 +173,7 @@ impl Engine {
             // Our own tombstone: this number is of no use any more.
             Acquired::Refused => self.place_lost(vec![number]),
         }
-        if let Some(lock) = lock {
-            self.absorb(&lock, sent, &reply);
-        }
+        self.absorb(lock, sent, &reply);
     }
 
     fn queued(&self, number: u64, sent: Instant, position: u64, left_ms: u64) {
@@ -166,10 +188,12 @@ impl Engine {
         if !matches!(waiter.phase, Phase::Asking | Phase::Parked) {
             return;
         }
-        observe::queued(self, waiter, position);
+        let lock = waiter.lock.clone();
         if waiters.line_up(number, sent, lease_end(left_ms)) {
             self.heartbeat_wake.notify_one();
         }
+        drop(waiters);
+        observe::queued(self, &lock, position);
     }
 
     fn unanswered(&self, number: u64, error: StoreError) {
@@ -207,8 +231,8 @@ impl Engine {
     pub(crate) fn place_lost(self: &Arc<Self>, numbers: Vec<u64>) {
         let mut renumbered = Vec::with_capacity(numbers.len());
         for number in numbers {
-            let mut waiters = self.waiters();
-            let Some(mut waiter) = waiters.take(number) else { continue };
+            let taken = self.waiters().take(number);
+            let Some(mut waiter) = taken else { continue };
             observe::place_lost(self, &waiter);
             if waiter.ambiguous || waiter.future.is_none() {
                 self.leave(&waiter);
@@ -221,7 +245,7 @@ impl Engine {
             waiter.phase = Phase::Asking;
             waiter.anchor = Instant::now();
             waiter.ambiguous = false;
-            waiters.insert(new, waiter);
+            self.waiters().insert(new, waiter);
             renumbered.push(new);
         }
         self.ask_all(renumbered);

@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::error::{LockErrorKind, StoreError};
 use crate::heartbeat;
 use crate::in_flight::{self, InFlight};
 use crate::member::{Label, NodeId};
@@ -101,6 +102,15 @@ impl Engine {
         self.runtime.spawn(request);
     }
 
+    /// Runs a request to its end, in this engine's runtime.
+    pub(crate) async fn complete<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let ended = || StoreError::refused(LockErrorKind::Closed, "its runtime has ended");
+        self.in_flight.add(request, &self.runtime).await.unwrap_or_else(|| Err(ended()))
+    }
+
     pub(crate) fn next_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
@@ -111,6 +121,8 @@ impl Engine {
 
     /// Returns whether it was open before.
     pub(crate) fn close(&self) -> bool {
+        // Under this lock, so that no attempt begins after all were ended.
+        let _waiters = self.waiters();
         !self.closed.swap(true, Ordering::AcqRel)
     }
 

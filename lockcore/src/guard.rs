@@ -223,22 +223,25 @@ impl Engine {
     }
 
     fn release(self: &Arc<Self>, hold: Arc<Hold>) -> Release {
+        // A store in memory runs the command before it returns.
+        let sent = Instant::now();
         if hold.ambiguous {
             let leaving = Leaving { member: hold.member.clone(), ambiguous: true };
             let leave = self.store.leave(&hold.lock, vec![leaving]);
-            return self.finish_release(hold, leave, |left| left.first() == Some(&Left::Left));
+            return self
+                .finish_release(hold, sent, leave, |left| left.first() == Some(&Left::Left));
         }
         let release = self.store.release(&hold.lock, &hold.member);
-        self.finish_release(hold, release, |released| *released == Released::Released)
+        self.finish_release(hold, sent, release, |released| *released == Released::Released)
     }
 
     fn finish_release<T: Send + 'static>(
         self: &Arc<Self>,
         hold: Arc<Hold>,
+        sent: Instant,
         answer: StoreFuture<Reply<T>>,
         was_held: impl FnOnce(&T) -> bool + Send + 'static,
     ) -> Release {
-        let sent = Instant::now();
         match answer {
             StoreFuture::Ready(answer) => {
                 let outcome = answer.map(|answer| self.released(&hold, sent, answer, was_held));
@@ -264,6 +267,7 @@ impl Engine {
     ) -> Result<(), LockError> {
         let was_lost = hold.lost().is_cancelled();
         self.holds().finish_end(hold.number);
+        self.hold_ended.notify_waiters();
         match answer {
             Ok(reply) => {
                 self.absorb(&hold.lock, sent, &reply);

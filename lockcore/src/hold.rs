@@ -13,6 +13,7 @@ use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::options::{LockOptions, Renewal};
+use crate::schedule::later;
 use crate::token::FencingToken;
 
 /// A lease that the server gave, and what this node knows of its end.
@@ -84,10 +85,12 @@ impl Hold {
             lost: CancellationToken::new(),
             lease: Mutex::new(Lease { deadline, renew_at: None }),
         };
+        let half = deadline.saturating_duration_since(now) / 2;
         let is_full = terms.left >= terms.options.lease - terms.options.lease / 10;
         let renew_at = match terms.options.renewal {
-            Renewal::Watchdog if is_full => Some(now + terms.options.lease / 3),
-            Renewal::Watchdog => Some(now + deadline.saturating_duration_since(now) / 2),
+            // A third of a full lease, or half of what is left of it if that is sooner.
+            Renewal::Watchdog if is_full => Some(now + half.min(terms.options.lease / 3)),
+            Renewal::Watchdog => Some(now + half),
             // Handed over with a claim: one renewal turns it into what was asked for.
             Renewal::Fixed if !is_full => Some(now),
             Renewal::Fixed => None,
@@ -111,7 +114,7 @@ impl Hold {
 
     /// The end of the longest hold that was allowed.
     pub(crate) fn last_instant(&self) -> Option<Instant> {
-        self.options.max_hold.map(|max_hold| self.since + max_hold)
+        self.options.max_hold.map(|max_hold| later(self.since, max_hold))
     }
 
     /// Whether the hold is over, told or not: true from the deadline on, even if no task got to run.
@@ -119,11 +122,9 @@ impl Hold {
         self.lost.is_cancelled() || Instant::now() >= self.deadline()
     }
 
-    /// Tells every guard. Returns whether this call was the first.
-    pub(crate) fn lose(&self) -> bool {
-        let first = !self.lost.is_cancelled();
+    /// Tells every guard.
+    pub(crate) fn lose(&self) {
         self.lost.cancel();
-        first
     }
 
     pub(crate) fn lost(&self) -> &CancellationToken {

@@ -44,6 +44,8 @@ impl<T: Send + 'static> Future for Request<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        // Its timers belong to the engine's runtime, whoever polls.
+        let _in_runtime = self.runtime.enter();
         let mut state = lock(&self.shared);
         match &mut *state {
             State::Here(request, waker) => match request.as_mut().poll(cx) {

@@ -179,7 +179,7 @@ impl Locks {
         LockError: From<K::Error>,
     {
         let lock = self.name(key)?;
-        let inspection = self.engine.store.inspect(&lock).await?;
+        let inspection = self.engine.complete(self.engine.store.inspect(&lock)).await?;
         Ok(LockInspection::new(inspection))
     }
 
@@ -199,21 +199,25 @@ impl Locks {
         LockError: From<K::Error>,
     {
         let lock = self.name(key)?;
-        let sent = tokio::time::Instant::now();
-        let reply = self.engine.store.force_release(&lock).await?;
-        self.engine.absorb(&lock, sent, &reply);
-        Ok(reply.outcome == Released::Released)
+        let engine = Arc::clone(&self.engine);
+        let request = async move {
+            let sent = tokio::time::Instant::now();
+            let reply = engine.store.force_release(&lock).await?;
+            engine.absorb(&lock, sent, &reply);
+            Ok(reply.outcome == Released::Released)
+        };
+        Ok(self.engine.complete(request).await?)
     }
 
     /// Whether the store answers.
     ///
     /// # Errors
-    /// [`Unavailable`](LockErrorKind::Unavailable) and the like, within the request timeout.
+    /// [`Unavailable`](LockErrorKind::Unavailable) and the like, within twice the request timeout.
     ///
     /// # Cancel safety
     /// Changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
-        Ok(self.engine.store.ping().await?)
+        Ok(self.engine.complete(self.engine.store.ping()).await?)
     }
 
     /// How this node stands: its connections, holds and waiters. Asks nobody.

@@ -50,8 +50,8 @@ pub(crate) fn acquiring(engine: &Engine, lock: &LockName) -> tracing::Span {
     tracing::debug_span!("acquire", lock = %name(engine, lock))
 }
 
-pub(crate) fn queued(engine: &Engine, waiter: &Waiter, position: u64) {
-    debug!(lock = %name(engine, &waiter.lock), position, "queued");
+pub(crate) fn queued(engine: &Engine, lock: &LockName, position: u64) {
+    debug!(lock = %name(engine, lock), position, "queued");
     record!("lockcore_queue_length", (position + 1) as f64);
 }
 

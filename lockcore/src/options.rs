@@ -54,7 +54,7 @@ impl LockOptions {
     }
 
     /// The lease: how long others are kept out after this process has died. The watchdog renews it
-    /// while the guard lives. 100 ms to a day, whole milliseconds; the default is 30 s.
+    /// while the guard lives. 100 ms to a day, fractions of a millisecond are cut; the default is 30 s.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self.renewal = Renewal::Watchdog;

@@ -3,8 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::Hash;
+use std::time::Duration;
 
 use tokio::time::Instant;
+
+/// `at` plus `by`, or as far ahead as matters where that cannot be said.
+pub(crate) fn later(at: Instant, by: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    at.checked_add(by).unwrap_or_else(|| at + FAR)
+}
 
 /// Keys with the instant at which each is due.
 ///
@@ -87,7 +94,6 @@ impl<K: Clone + Eq + Hash + Ord> Schedule<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn after(ms: u64) -> impl Fn(Instant) -> Instant {
         move |start| start + Duration::from_millis(ms)

@@ -166,6 +166,7 @@ impl Waiters {
         let Some(waiter) = self.by_number.get_mut(&number) else { return false };
         waiter.phase = Phase::Waiting;
         waiter.last_error = None;
+        self.parked.remove(&number);
         waiter.anchor = anchor;
         let period = touch_period(&waiter.options);
         let line = self

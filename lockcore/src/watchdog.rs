@@ -22,7 +22,7 @@ const LEAD: Duration = Duration::from_millis(2);
 pub(crate) struct Holds {
     live: HashMap<u64, Arc<Hold>>,
     due: Schedule<u64>,
-    /// Holds that are kept on the server without a guard, and until when they may still be there.
+    /// Holds that end on the server by themselves, leaked or lost, and until when they may still be there.
     leaked: HashMap<u64, Instant>,
     /// Holds whose release is on its way: replies from before it may still tell of them.
     ending: HashSet<u64>,
@@ -56,12 +56,14 @@ impl Holds {
         self.ending.remove(&number);
     }
 
-    /// The hold has no guard any more and is to end by itself.
-    pub(crate) fn leak(&mut self, hold: &Hold) {
+    /// The hold is to end by itself.
+    /// Returns whether it was there.
+    pub(crate) fn leak(&mut self, hold: &Hold) -> bool {
         let now = Instant::now();
-        self.remove(hold.number);
+        let was_live = self.remove(hold.number);
         self.leaked.retain(|_, until| *until > now);
         self.leaked.insert(hold.number, now + 2 * hold.options.lease);
+        was_live
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Hold>> {
@@ -76,9 +78,15 @@ impl Holds {
         self.live.values().cloned().collect()
     }
 
-    pub(crate) fn remove(&mut self, number: u64) {
-        self.live.remove(&number);
+    /// Returns whether it was there.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
         self.due.remove(&number);
+        self.live.remove(&number).is_some()
+    }
+
+    /// How many releases are on their way.
+    pub(crate) fn ending(&self) -> usize {
+        self.ending.len()
     }
 
     /// Returns whether the watchdog must be woken.
@@ -143,6 +151,10 @@ impl Engine {
     }
 
     fn extended(&self, hold: &Hold, sent: Instant, left: Duration) {
+        if hold.is_lost() {
+            // Whoever asked has been told so.
+            return self.lost(hold, "its renewal came too late");
+        }
         observe::renewed(self, hold);
         {
             let mut lease = hold.lease();
@@ -157,9 +169,11 @@ impl Engine {
 
     /// The hold is over without having been given back.
     pub(crate) fn lost(&self, hold: &Hold, why: &'static str) {
-        self.holds().remove(hold.number);
+        // What is left of its lease on the server stays as it is until the guard goes.
+        let was_live = self.holds().leak(hold);
         self.hold_ended.notify_waiters();
-        if hold.lose() {
+        hold.lose();
+        if was_live {
             observe::lost(self, hold, why);
         }
     }

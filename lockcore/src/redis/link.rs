@@ -166,10 +166,11 @@ impl Shared {
         if current.generation != generation || current.connection.take().is_none() {
             return;
         }
-        drop(current);
         let reason = failure::of_connecting(error).detail;
+        // Told before the connection can be replaced.
+        self.state.send_replace(Link::Down { reason: Arc::clone(&reason) });
+        drop(current);
         warn!(%reason, "the connection to Redis broke");
-        self.state.send_replace(Link::Down { reason });
         self.suspicion.notify_one();
     }
 }
@@ -221,12 +222,12 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
         };
         match open.await {
             Ok((connection, identity)) => {
-                {
-                    let mut current = shared.current();
-                    *current = Current::new(connection, current.generation + 1, identity);
-                }
-                debug!("connected to Redis again");
+                // Told before anybody can find it broken again.
+                let mut current = shared.current();
+                *current = Current::new(connection, current.generation + 1, identity);
                 shared.state.send_replace(Link::Up);
+                drop(current);
+                debug!("connected to Redis again");
                 return;
             }
             Err(error) => {

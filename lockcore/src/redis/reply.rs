@@ -107,7 +107,8 @@ fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<&Member>) -> O
 }
 
 fn nonsense() -> StoreError {
-    StoreError::refused(LockErrorKind::Protocol, "a script's answer has another form than expected")
+    let detail = "a script's answer has another form than expected";
+    StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Protocol, detail) }
 }
 
 /// `{ outcome, number, ms left, holder, token, foreign, server's time, passed over }`

@@ -4,7 +4,7 @@ use lock_tests::{Raw, RedisServer, eventually};
 use lockcore::Locks;
 use redis::cmd;
 
-use crate::backend::{Backend, SOON, granted, until_waiting, wait_as};
+use crate::backend::{Backend, SOON, granted, soon, until_nothing_is_left, until_waiting, wait_as};
 
 const QUEUE: &str = "redisson_lock_queue:{key}";
 const DEADLINES: &str = "redisson_lock_timeout:{key}";
@@ -91,5 +91,18 @@ async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
     waiting.abort();
     until_waiting(0, &a, "key").await;
     guard.release().await.expect("held until now");
-    crate::backend::until_nothing_is_left(&b, "key").await;
+    until_nothing_is_left(&b, "key").await;
+}
+
+// L3, finding 17: every reply tells the holder of its node; one that nobody here waits for is given back.
+#[tokio::test]
+async fn a_hold_that_its_own_node_knows_nothing_of_is_given_back() {
+    let Bench { mut redis, a, b, _server } = bench().await;
+    let zombie = format!("~1{}:4711:120000:granted late", b.node());
+    let () = redis.ask(cmd("HSET").arg("key").arg(&zombie).arg(1)).await;
+    let () = redis.ask(cmd("PEXPIRE").arg("key").arg(120_000)).await;
+    assert!(a.try_lock("key").await.expect("an answer").is_none(), "another node leaves it alone");
+    let guard = soon(b.lock("key")).await.expect("given back, and had");
+    guard.release().await.expect("held until now");
+    until_nothing_is_left(&b, "key").await;
 }

@@ -210,7 +210,8 @@ local function tell(outcome, number)
   end
   if not token then
     previous = call('GET', KEYS[4])
-    token = last_token() and previous
+    local last = last_token()
+    token = last and string.format('%.0f', last)
     if not token then
       -- An operator deleted it.
       remember_token(new_token(), left)

@@ -10,8 +10,8 @@ end
 previous = call('GET', KEYS[4])
 call('PEXPIRE', KEYS[1], ARGV[4])
 left = tonumber(ARGV[4])
-if last_token() then
-  token = previous
-  call('PEXPIREAT', KEYS[4], token_ends(last_token(), left))
+local last = last_token()
+if last then
+  call('PEXPIREAT', KEYS[4], token_ends(last, left))
 end
 return tell('held', 0)
