@@ -14,6 +14,7 @@ use crate::attempt::{Begun, Request};
 use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
+use crate::in_flight;
 use crate::observe;
 use crate::schedule::later;
 use crate::waiters::Outcome;
@@ -186,8 +187,10 @@ impl Future for Attempt {
             }
         }
         loop {
-            // Not while the answer is on its way: it would set the outcome and wake this very task.
-            if running.begun.asking.is_none()
+            // Not while this task polls for the answer: it would set the outcome, and wake this very task.
+            let is_polled_here =
+                running.begun.asking.as_ref().is_some_and(in_flight::Request::is_here);
+            if !is_polled_here
                 && let Poll::Ready(outcome) = Pin::new(&mut running.begun.outcome).poll(cx)
             {
                 *this.state = State::Done;

@@ -72,6 +72,13 @@ impl<T: Send + 'static> Future for Request<T> {
     }
 }
 
+impl<T: Send + 'static> Request<T> {
+    /// Whether it is up to the owner to poll it; otherwise a task does, or it is done.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(*lock(&self.shared), State::Here(..))
+    }
+}
+
 impl<T: Send + 'static> Drop for Request<T> {
     fn drop(&mut self) {
         take_over(&self.shared, &self.runtime);
@@ -102,6 +109,10 @@ fn take_over<T: Send + 'static>(shared: &Arc<Shared<T>>, runtime: &Handle) {
         return;
     };
     let waker = waker.take();
+    if let Some(waker) = &waker {
+        // From now on there is something else to wait for, too; see `Request::is_here`.
+        waker.wake_by_ref();
+    }
     let State::Here(request, _) = mem::replace(&mut *state, State::TakenOver(waker)) else {
         return;
     };

@@ -12,6 +12,7 @@ mod killed;
 mod leaked;
 mod lost_reply;
 mod memory_full;
+mod on_its_way;
 mod passed_over;
 mod pool;
 mod refused;

@@ -1,0 +1,122 @@
+//! What is on its way when somebody ends: a node that shuts down, a runtime that polled, a caller without one.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use lockcore::{LockError, LockGuard, Locks};
+
+use crate::common::{LONG, held, nothing_left, setup, soon};
+use crate::script::runs;
+
+/// Wakes a thread that runs a future without any runtime.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn without_a_runtime<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        thread::park();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_had_inspected_and_given_back_by_a_caller_without_a_runtime() {
+    let mut setup = setup().await;
+    let locks = setup.direct().await;
+    let outside = thread::spawn(move || {
+        without_a_runtime(async move {
+            locks.ping().await?;
+            let guard = locks.lock("k").await?;
+            assert!(locks.inspect("k").await?.holder.is_some());
+            guard.release().await?;
+            let guard = locks.lock("k").await?;
+            assert!(locks.force_release("k").await?);
+            drop(guard);
+            Ok::<(), LockError>(())
+        })
+    });
+    let joined = tokio::task::spawn_blocking(move || outside.join());
+    soon("the end", joined).await.expect("no panic").expect("no panic").expect("no error");
+    nothing_left(&mut setup.redis, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_that_polled_and_ended_leaves_nothing_of_its_acquire() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let late = setup.proxy.hold_reply(runs("acquire"));
+    let its_own = locks.clone();
+    let other = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async move {
+            let _ = tokio::time::timeout(Duration::from_millis(20), its_own.lock("k")).await;
+        });
+    });
+    soon("the acquire", late.struck()).await;
+    let joined = tokio::task::spawn_blocking(move || other.join());
+    soon("the other runtime", joined).await.expect("no panic").expect("no panic");
+    late.release();
+    nothing_left(&mut setup.redis, "k").await;
+    lock_tests::eventually("nobody waits", crate::common::SOON, async || {
+        locks.status().waiting == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_gives_back_what_an_acquire_on_its_way_was_granted() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let late = setup.proxy.hold_reply(runs("acquire"));
+    let waiting = tokio::spawn(locks.lock("k"));
+    soon("the acquire", late.struck()).await;
+    let shutdown = tokio::spawn(async move { locks.shutdown(Duration::ZERO).await });
+    let refused = soon("the attempt's end", waiting).await.expect("no panic");
+    assert!(refused.is_err(), "it was ended");
+    late.release();
+    let shutdown = soon("the shutdown", shutdown).await.expect("no panic");
+    assert_eq!((shutdown.ended, shutdown.unreleased), (1, 0));
+    nothing_left(&mut setup.redis, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_waits_for_a_release_on_its_way() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let guard = held(&locks, "k", LONG).await;
+    let late = setup.proxy.hold_request(runs("release"));
+    let releasing = tokio::spawn(guard.release());
+    soon("the release", late.struck()).await;
+    let shutdown = tokio::spawn(async move { locks.shutdown(Duration::from_secs(1)).await });
+    late.release();
+    let shutdown = soon("the shutdown", shutdown).await.expect("no panic");
+    assert_eq!((shutdown.taken, shutdown.unreleased), (0, 0));
+    soon("the release", releasing).await.expect("no panic").expect("it was held until then");
+    nothing_left(&mut setup.redis, "k").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn boundless_durations_are_bounds_like_others() {
+    let mut setup = setup().await;
+    let locks: Locks = setup.direct().await;
+    let guard: LockGuard =
+        soon("the lock", locks.key("k").max_hold(Duration::MAX).wait(Duration::MAX).lock())
+            .await
+            .expect("the lock is free");
+    assert!(!guard.is_lost());
+    soon("the release", guard.release()).await.expect("held until now");
+    soon("the shutdown", locks.shutdown(Duration::MAX)).await;
+    nothing_left(&mut setup.redis, "k").await;
+}
