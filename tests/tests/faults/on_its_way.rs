@@ -100,6 +100,9 @@ async fn a_shutdown_waits_for_a_release_on_its_way() {
     let releasing = tokio::spawn(guard.release());
     soon("the release", late.struck()).await;
     let shutdown = tokio::spawn(async move { locks.shutdown(Duration::from_secs(1)).await });
+    // Time for what must not happen: longer can only find more.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!shutdown.is_finished(), "the release has not been answered");
     late.release();
     let shutdown = soon("the shutdown", shutdown).await.expect("no panic");
     assert_eq!((shutdown.taken, shutdown.unreleased), (0, 0));
