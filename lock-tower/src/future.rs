@@ -44,8 +44,13 @@ where
 {
     type Output = Result<S::Response, S::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().section.poll(cx).map(|outcome| match outcome {
+        let mut section = self.project().section;
+        if let Some(poll) = section.as_mut().poll_passing(cx) {
+            return poll;
+        }
+        section.poll(cx).map(|outcome| match outcome {
             Outcome::Served(response, _) => Ok(response),
             Outcome::Failed(error) => Err(error),
             Outcome::Refused(error) => Err(error.into()),

@@ -58,8 +58,12 @@ where
 {
     type Output = Result<Response<LockBody<R>>, S::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
+        if let Some(poll) = this.section.as_mut().poll_passing(cx) {
+            return poll.map_ok(|response| response.map(LockBody::open));
+        }
         let outcome = ready!(this.section.as_mut().poll(cx));
         let section = this.section.as_ref();
         let (Some(config), Some(answers)) = (section.config(), this.answers) else {

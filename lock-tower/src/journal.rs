@@ -6,6 +6,8 @@ use tokio::time::Instant;
 
 use crate::error::LockError;
 
+const UNLOCKED: &str = "unlocked";
+
 /// Times and outcome of one request; told when it is dropped, so that no way out is forgotten.
 ///
 /// The key is in lockcore's own events, which can redact it: the token ties them together.
@@ -31,8 +33,11 @@ impl Journal {
         until.saturating_duration_since(self.asked)
     }
 
+    /// It stays told if that was without the lock.
     pub(crate) fn served(&mut self) {
-        self.outcome = "served";
+        if self.outcome != UNLOCKED {
+            self.outcome = "served";
+        }
     }
 
     pub(crate) fn refused(&mut self, error: &LockError) {
@@ -41,7 +46,7 @@ impl Journal {
 
     /// Served without the lock: the store is away, and the layer was told to fail open.
     pub(crate) fn unlocked(&mut self, error: &LockError) {
-        self.outcome = "unlocked";
+        self.outcome = UNLOCKED;
         tracing::warn!(%error, "serving a request without its lock");
     }
 }

@@ -40,6 +40,9 @@ where
     /// None, too, for such a request: that saves counting references on the way that should cost nothing.
     config: Option<Arc<Config>>,
     carry: C,
+    /// The end of the hold; made when the inner service is not ready, or does not answer, at once.
+    #[pin]
+    loss: Option<Loss>,
     /// Whether the hold is to last beyond this answer.
     outlives: fn(&S::Response) -> bool,
     /// None for a request that passes without a lock.
@@ -52,6 +55,8 @@ enum State<S, Req>
 where
     S: Service<Req>,
 {
+    /// The request needs no lock, and the inner service was ready.
+    Passing(#[pin] S::Future),
     /// The request has no key that could be locked.
     Refused(Option<LockError>),
     /// The inner service was broken before it was called.
@@ -69,9 +74,6 @@ where
         #[pin]
         future: S::Future,
         hold: Option<Hold>,
-        /// Made when the inner service does not answer at once.
-        #[pin]
-        loss: Option<Loss>,
     },
     Releasing {
         result: Option<Result<S::Response, S::Error>>,
@@ -96,19 +98,38 @@ where
         carry: C,
         outlives: fn(&S::Response) -> bool,
     ) -> Self {
+        // First of all, and with nothing of the other ways in between: this one is to cost next to nothing.
+        if let Ok(None) = keys {
+            let state = State::pass(inner, request);
+            return Self { state, config: None, carry, loss: None, outlives, journal: None };
+        }
         let state = match keys.and_then(|keys| keys.map(Keys::resolve).transpose()) {
-            Ok(None) => {
-                let state = State::pass(inner, request);
-                return Self { state, config: None, carry, outlives, journal: None };
-            }
             Ok(Some((keys, options))) => {
                 let claim = Claim::new(keys, options.or(config.options), carry.outer(&request));
                 State::Acquiring { claim, caller: Some((inner.clone(), request)) }
             }
+            Ok(None) => unreachable!("handled above"),
             Err(error) => State::Refused(Some(error.into())),
         };
         let (config, journal) = (Some(Arc::clone(config)), Some(Journal::begin()));
-        Self { state, config, carry, outlives, journal }
+        Self { state, config, carry, loss: None, outlives, journal }
+    }
+}
+
+impl<S, Req, C> Section<S, Req, C>
+where
+    S: Service<Req>,
+{
+    /// The short way of a request that needs no lock: nothing but the inner future. `None` for all others.
+    #[inline(always)]
+    pub(crate) fn poll_passing(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Option<Poll<Result<S::Response, S::Error>>> {
+        match self.project().state.project() {
+            StateProjection::Passing(future) => Some(future.poll(cx)),
+            _ => None,
+        }
     }
 }
 
@@ -137,9 +158,7 @@ where
     #[inline(always)]
     fn pass(inner: &mut S, request: Req) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(())) => {
-                Self::Running { future: inner.call(request), hold: None, loss: None }
-            }
+            Poll::Ready(Ok(())) => Self::Passing(inner.call(request)),
             Poll::Ready(Err(error)) => Self::Failed(Some(error)),
             Poll::Pending => {
                 let clone = inner.clone();
@@ -163,6 +182,7 @@ where
         let stops = config.is_some_and(|config| config.on_lost == OnLost::Stop);
         let outcome = loop {
             match this.state.as_mut().project() {
+                StateProjection::Passing(future) => break served(ready!(future.poll(cx))),
                 StateProjection::Refused(error) => {
                     break Outcome::Refused(error.take().expect("taken once: done after it"));
                 }
@@ -189,8 +209,17 @@ where
                     this.state.set(State::Readying { caller, hold });
                 }
                 StateProjection::Readying { caller, hold } => {
+                    if is_lost(this.loss.as_mut(), cx) {
+                        break Outcome::Refused(LockError::lost());
+                    }
                     let (service, _) = caller.as_mut().expect("taken when the state ends");
-                    if let Err(error) = ready!(service.poll_ready(cx)) {
+                    let Poll::Ready(ready) = service.poll_ready(cx) else {
+                        if stops && becomes_lost(this.loss.as_mut(), hold.as_ref(), cx) {
+                            break Outcome::Refused(LockError::lost());
+                        }
+                        return Poll::Pending;
+                    };
+                    if let Err(error) = ready {
                         break Outcome::Failed(error);
                     }
                     if stops && hold.as_ref().is_some_and(Hold::is_lost) {
@@ -199,27 +228,22 @@ where
                     let (mut service, request) = caller.take().expect("it was there above");
                     let hold = hold.take();
                     let future = service.call(request);
-                    this.state.set(State::Running { future, hold, loss: None });
+                    this.state.set(State::Running { future, hold });
                 }
-                StateProjection::Running { future, hold, mut loss } => {
-                    if loss.as_mut().as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready()) {
+                StateProjection::Running { future, hold } => {
+                    if is_lost(this.loss.as_mut(), cx) {
                         break Outcome::Refused(LockError::lost());
                     }
                     let Poll::Ready(result) = future.poll(cx) else {
-                        if stops
-                            && loss.is_none()
-                            && let Some(hold) = hold
-                        {
-                            loss.set(Some(hold.loss()));
-                            if loss.as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready()) {
-                                break Outcome::Refused(LockError::lost());
-                            }
+                        if stops && becomes_lost(this.loss.as_mut(), hold.as_ref(), cx) {
+                            break Outcome::Refused(LockError::lost());
                         }
                         return Poll::Pending;
                     };
                     let Some(hold) = hold.take() else { break served(result) };
                     // The inner future goes first: nothing of it runs when the next has the lock.
                     this.state.set(State::Done);
+                    this.loss.set(None);
                     if stops && result.is_ok() && hold.is_lost() {
                         break Outcome::Refused(LockError::lost());
                     }
@@ -251,6 +275,7 @@ where
         };
         // Before the answer goes out: what the inner service and the hold still have is dropped here.
         this.state.set(State::Done);
+        this.loss.set(None);
         if let Some(journal) = this.journal {
             match &outcome {
                 Outcome::Served(..) | Outcome::Failed(_) => journal.served(),
@@ -258,6 +283,26 @@ where
             }
         }
         Poll::Ready(outcome)
+    }
+}
+
+/// Whether a loss that is watched for has come.
+fn is_lost(loss: Pin<&mut Option<Loss>>, cx: &mut Context<'_>) -> bool {
+    loss.as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready())
+}
+
+/// Begins to watch, unless that has begun. Whether the hold is lost already.
+fn becomes_lost(
+    mut loss: Pin<&mut Option<Loss>>,
+    hold: Option<&Hold>,
+    cx: &mut Context<'_>,
+) -> bool {
+    match hold {
+        Some(hold) if loss.is_none() => {
+            loss.set(Some(hold.loss()));
+            is_lost(loss, cx)
+        }
+        _ => false,
     }
 }
 
@@ -274,6 +319,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
+            State::Passing(_) => "passing",
             State::Refused(_) => "refused",
             State::Failed(_) => "failed",
             State::Acquiring { .. } => "acquiring",

@@ -17,15 +17,15 @@ use tower::{BoxError, Layer as _, service_fn};
 
 use crate::support::{AnyBody, Client, LIMIT, free, get, serve, text};
 
-type Piece = Result<Frame<Bytes>, BoxError>;
-type Pieces = mpsc::UnboundedSender<Piece>;
+pub(crate) type Piece = Result<Frame<Bytes>, BoxError>;
+pub(crate) type Pieces = mpsc::UnboundedSender<Piece>;
 
-fn piece(text: &'static str) -> Piece {
+pub(crate) fn piece(text: &'static str) -> Piece {
     Ok(Frame::data(Bytes::from_static(text.as_bytes())))
 }
 
 /// A body of what is sent; it ends when the sender goes.
-fn streamed() -> (Pieces, AnyBody) {
+pub(crate) fn streamed() -> (Pieces, AnyBody) {
     let (pieces, received) = mpsc::unbounded_channel();
     let frames = stream::unfold(received, async |mut received| {
         let piece: Piece = received.recv().await?;

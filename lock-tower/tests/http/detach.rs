@@ -8,9 +8,11 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use lock_tower::{ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, OnLost};
 use lockcore::Locks;
+use tokio::sync::mpsc;
 use tower::{ServiceBuilder, service_fn};
 
-use crate::support::{Client, Keeper, free, gate, get, queued, serve, text};
+use crate::body_end::{Pieces, piece, streamed};
+use crate::support::{Client, Keeper, LIMIT, free, gate, get, queued, serve, text};
 
 async fn start(locks: &Locks, on_lost: OnLost) -> (SocketAddr, Keeper) {
     let (gate, keeper) = gate();
@@ -131,4 +133,71 @@ async fn the_graceful_shutdown_waits_for_a_detached_section() {
     keeper.let_one_on();
     assert_eq!(shutdown.await.unwrap().taken, 0, "nothing was taken away from anybody");
     assert!(keeper.has_finished());
+}
+
+/// Answers with a body that streams what is sent, once the keeper lets it.
+async fn start_streaming(
+    locks: &Locks,
+    until_body_end: bool,
+) -> (SocketAddr, Keeper, mpsc::UnboundedReceiver<Pieces>) {
+    let (gate, keeper) = gate();
+    let (streams, started) = mpsc::unbounded_channel();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
+    let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
+    let service = ServiceBuilder::new().layer(layer).layer(DetachLayer::new()).service(service_fn(
+        move |_: Request<Incoming>| {
+            let (gate, streams) = (gate.clone(), streams.clone());
+            async move {
+                gate.pass().await;
+                let (pieces, body) = streamed();
+                streams.send(pieces).unwrap();
+                Ok::<_, Infallible>(Response::new(body))
+            }
+        },
+    ));
+    (serve(service).await, keeper, started)
+}
+
+#[tokio::test]
+async fn a_detached_section_may_answer_with_a_stream() {
+    for until_body_end in [false, true] {
+        let locks = Locks::in_memory();
+        let (address, keeper, mut streams) = start_streaming(&locks, until_body_end).await;
+        keeper.let_one_on();
+        let mut client = Client::send(address, "GET /a", "").await;
+        let pieces = streams.recv().await.unwrap();
+        pieces.send(piece("first")).unwrap();
+        client.until("first").await;
+        // The section ended with the head; the lock did only if it was not to last.
+        assert_eq!(locks.inspect("/a").await.unwrap().holder.is_some(), until_body_end);
+        pieces.send(piece("second")).unwrap();
+        drop(pieces);
+        client.until("second").await;
+        free(&locks, "/a").await;
+
+        keeper.let_one_on();
+        let mut client = Client::send(address, "GET /a", "").await;
+        let pieces = streams.recv().await.unwrap();
+        pieces.send(piece("first")).unwrap();
+        client.until("first").await;
+        drop(client); // the section is over: its body is dropped as any other
+        tokio::time::timeout(LIMIT, pieces.closed()).await.expect("the server drops the body");
+        free(&locks, "/a").await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_takes_any_more_is_dropped_and_frees_the_lock() {
+    for until_body_end in [false, true] {
+        let locks = Locks::in_memory();
+        let (address, mut keeper, mut streams) = start_streaming(&locks, until_body_end).await;
+        let gone = Client::send(address, "GET /a", "").await;
+        keeper.entered().await;
+        drop(gone);
+        tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
+        keeper.let_one_on();
+        let pieces = streams.recv().await.unwrap(); // the section went on to its end
+        tokio::time::timeout(LIMIT, pieces.closed()).await.expect("nobody has the body");
+        free(&locks, "/a").await;
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -22,16 +22,14 @@ use tower::{ServiceBuilder, service_fn};
 use crate::support::{get, serve, text};
 
 const URL: &str = "LOCK_TOWER_TEST_URL";
+const ITSELF: &str = "processes::two_server_processes_serve_one_at_a_time_in_the_order_of_redis";
 const REQUESTS: usize = 200;
 const KEYS: usize = 5;
 
-/// Not a test: what the test below runs as its server processes.
-#[tokio::test]
-#[ignore = "a server process of two_server_processes_serve_one_at_a_time_in_the_order_of_redis"]
-async fn a_server_process() {
-    let Ok(url) = std::env::var(URL) else { return };
-    let locks = Locks::connect(&url).await.unwrap();
-    let redis = Arc::new(Mutex::new(Raw::connect(&url).await));
+/// A server process: what the test below becomes where it has started itself again.
+async fn serve_for_ever(url: &str) {
+    let locks = Locks::connect(url).await.unwrap();
+    let redis = Arc::new(Mutex::new(Raw::connect(url).await));
     let layer = HttpLockLayer::new(locks, ByPath::new()).wait(Duration::from_secs(60));
     let service = ServiceBuilder::new().layer(layer).service(service_fn(
         move |request: Request<Incoming>| {
@@ -50,9 +48,8 @@ async fn a_server_process() {
             }
         },
     ));
-    use std::io::Write as _;
     let address = serve(service).await;
-    writeln!(std::io::stdout(), "\nlistening on {address}").unwrap();
+    writeln!(std::io::stdout().lock(), "\nlistening on {address}").unwrap();
     std::future::pending::<()>().await;
 }
 
@@ -65,7 +62,7 @@ struct Process {
 impl Process {
     fn start(url: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "processes::a_server_process"])
+            .args(["--exact", "--nocapture", ITSELF])
             .env(URL, url)
             .stdout(Stdio::piped())
             .spawn()
@@ -89,6 +86,9 @@ impl Drop for Process {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
+    if let Ok(url) = std::env::var(URL) {
+        return serve_for_ever(&url).await;
+    }
     let server = RedisServer::start();
     let processes = [(); 2].map(|()| Process::start(&server.url()));
     let monitor = Monitor::start(server.address());

@@ -6,10 +6,10 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use lock_tests::{Proxy, RedisServer};
-use lock_tower::{ByPath, HttpLockLayer};
+use lock_tower::{ByPath, HttpLockLayer, LockError, LockLayer};
 use lockcore::Locks;
 use tokio::time::Instant;
-use tower::{Layer as _, service_fn};
+use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::support::{Client, free, gate, serve, text};
 
@@ -44,6 +44,37 @@ async fn a_slow_release_delays_the_answer_for_half_a_second_and_goes_on() {
         proxy.release_replies();
         free(&beside, "/a").await;
     }
+}
+
+#[tokio::test]
+async fn a_request_dropped_while_it_gives_its_lock_back_gives_it_back() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let locks = Locks::connect(proxy.url()).await.unwrap();
+    let beside = Locks::connect(server.url()).await.unwrap();
+    let (gate, mut keeper) = gate();
+    let layer = LockLayer::new(locks.clone(), |_: &()| "a");
+    let answer = tokio::spawn(
+        layer
+            .layer(service_fn(move |()| {
+                let gate = gate.clone();
+                async move {
+                    gate.pass().await;
+                    Ok::<_, LockError>(())
+                }
+            }))
+            .oneshot(()),
+    );
+    keeper.entered().await;
+    let release = proxy.hold_request(|request| request.is("EVALSHA"));
+    keeper.let_one_on();
+    release.struck().await;
+    assert!(!answer.is_finished(), "it waits for the release");
+    assert!(beside.inspect("a").await.unwrap().holder.is_some());
+    answer.abort();
+    assert!(answer.await.unwrap_err().is_cancelled());
+    release.release();
+    free(&beside, "a").await;
 }
 
 #[tokio::test]

@@ -79,6 +79,34 @@ async fn a_hold_lost_before_the_inner_service_is_ready_never_calls_it() {
     nothing_reaches(&mut handle).await;
 }
 
+#[tokio::test]
+async fn a_hold_lost_while_the_inner_service_is_not_ready_is_noticed_at_once() {
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks));
+    handle.allow(0);
+    let answer = send(&service, job("a", 1));
+    nothing_reaches(&mut handle).await;
+    locks.force_release("a").await.unwrap();
+    let answer = tokio::time::timeout(LIMIT, answer).await.expect("though it never gets ready");
+    assert_eq!(cause(&answer.unwrap().unwrap_err()), Cause::Lost);
+}
+
+#[tokio::test]
+async fn a_hold_lost_before_the_inner_service_is_ready_does_not_keep_work_that_may_continue() {
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks).on_lost(OnLost::Continue));
+    handle.allow(0);
+    let answer = send(&service, job("a", 1));
+    nothing_reaches(&mut handle).await;
+    locks.force_release("a").await.unwrap();
+    nothing_reaches(&mut handle).await;
+    handle.allow(1);
+    let (request, respond) = next(&mut handle).await;
+    assert!(request.lock.unwrap().is_lost());
+    respond.send_response(7);
+    assert_eq!(answer.await.unwrap().unwrap(), 7);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_longest_hold_stops_the_handler_and_the_next_has_the_lock_at_once() {
     let locks = Locks::in_memory();

@@ -4,6 +4,7 @@
 mod body;
 mod bounds;
 mod cancel;
+mod events;
 mod keys;
 mod lost;
 mod options;

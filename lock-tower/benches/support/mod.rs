@@ -1,0 +1,169 @@
+//! What the bench times and the test of allocations counts: services, layers, and a store that always grants.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::hint::black_box;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Empty;
+use lock_tower::{HttpLock, HttpLockLayer, Lock, LockError, LockLayer};
+use lockcore::internals::{
+    Acquired, Grant, Inspection, Leaving, Left, Link, LockName, Member, Mode, Presence, Released,
+    Renewed, Reply, Store, StoreFuture, Touched, locks_on, new_node,
+};
+use lockcore::{FencingToken, LockKey, Locks};
+use tokio::sync::watch;
+use tower::{Layer as _, Service};
+
+/// Everything here is ready at the first poll: no executor gets between.
+pub(crate) fn now<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("these stores answer at once"),
+    }
+}
+
+pub(crate) fn key() -> LockKey {
+    LockKey::new("bench").expect("a name")
+}
+
+/// One hold by lockcore alone: what it costs is not the layer's.
+pub(crate) fn hold(locks: &Locks, key: &LockKey) {
+    let guard = now(locks.lock(key)).expect("free");
+    now(guard.release()).expect("held");
+}
+
+pub(crate) type Plain = fn(u64) -> std::future::Ready<Result<u64, LockError>>;
+
+pub(crate) fn plain() -> tower::util::ServiceFn<Plain> {
+    tower::service_fn(|number| std::future::ready(Ok(black_box(number) + 1)))
+}
+
+pub(crate) fn call<S: Service<u64>>(service: &mut S) {
+    drop(black_box(now(service.call(black_box(1)))));
+}
+
+pub(crate) fn plain_locked(
+    locks: &Locks,
+    key: Option<LockKey>,
+) -> Lock<tower::util::ServiceFn<Plain>, impl Fn(&u64) -> Option<LockKey>> {
+    LockLayer::new(locks.clone(), move |_: &u64| key.clone()).layer(plain())
+}
+
+pub(crate) type HttpResult = Result<Response<Empty<Bytes>>, Infallible>;
+pub(crate) type Http = fn(Request<()>) -> std::future::Ready<HttpResult>;
+
+pub(crate) fn http() -> tower::util::ServiceFn<Http> {
+    tower::service_fn(|request| {
+        black_box(&request);
+        std::future::ready(Ok(Response::new(Empty::new())))
+    })
+}
+
+pub(crate) fn call_http<S: Service<Request<()>>>(service: &mut S, request: Request<()>) {
+    drop(black_box(now(service.call(request))));
+}
+
+pub(crate) fn http_locked(
+    locks: &Locks,
+    key: Option<LockKey>,
+) -> HttpLock<tower::util::ServiceFn<Http>, impl Fn(&Request<()>) -> Option<LockKey>> {
+    HttpLockLayer::new(locks.clone(), move |_: &Request<()>| key.clone()).layer(http())
+}
+
+/// What servers, routers and other layers leave on a request: the map of extensions is there already.
+pub(crate) fn with_extension() -> Request<()> {
+    let mut request = Request::new(());
+    request.extensions_mut().insert(7u8);
+    request
+}
+
+/// A `Locks` on [`Granting`]; in a runtime.
+pub(crate) fn granting() -> Locks {
+    let store = Granting { tokens: AtomicU64::new(1), link: watch::Sender::new(Link::Up) };
+    locks_on(Arc::new(store), new_node())
+}
+
+/// Grants whatever it is asked for, at once, and remembers nothing: what is left is the cost of everybody else.
+#[derive(Debug)]
+struct Granting {
+    tokens: AtomicU64,
+    link: watch::Sender<Link>,
+}
+
+fn reply<T>(outcome: T, now_us: u64, grant: Option<Grant>) -> StoreFuture<Reply<T>> {
+    let reply = Reply { outcome, left_ms: 30_000, grant, foreign: false, now_us, passed_over: 0 };
+    StoreFuture::ready(Ok(reply))
+}
+
+impl Granting {
+    fn tick(&self) -> u64 {
+        self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Store for Granting {
+    fn acquire(
+        &self,
+        _: &LockName,
+        member: &Member,
+        _: Mode,
+        _: u32,
+    ) -> StoreFuture<Reply<Acquired>> {
+        let now_us = self.tick();
+        let token = FencingToken::try_from(now_us).expect("below 2^53");
+        reply(Acquired::Granted, now_us, Some(Grant { member: member.clone(), token }))
+    }
+
+    fn release(&self, _: &LockName, _: &Member) -> StoreFuture<Reply<Released>> {
+        reply(Released::Released, self.tick(), None)
+    }
+
+    fn renew(&self, _: &LockName, _: &Member) -> StoreFuture<Reply<Renewed>> {
+        reply(Renewed::Held, self.tick(), None)
+    }
+
+    fn touch(&self, _: &LockName, members: Vec<Member>) -> StoreFuture<Reply<Touched>> {
+        let members = members.iter().map(|_| Presence::Holding).collect();
+        reply(Touched { members, listeners: 1 }, self.tick(), None)
+    }
+
+    fn leave(&self, _: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
+        reply(leaving.iter().map(|_| Left::Left).collect(), self.tick(), None)
+    }
+
+    fn force_release(&self, _: &LockName) -> StoreFuture<Reply<Released>> {
+        reply(Released::Released, self.tick(), None)
+    }
+
+    fn inspect(&self, _: &LockName) -> StoreFuture<Inspection> {
+        StoreFuture::ready(Ok(Inspection {
+            holder: None,
+            token: None,
+            left_ms: 0,
+            waiters: Vec::new(),
+            now_us: self.tick(),
+        }))
+    }
+
+    fn ping(&self) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn commands(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    fn subscription(&self) -> watch::Receiver<Link> {
+        self.link.subscribe()
+    }
+
+    fn reopen_subscription(&self) {}
+
+    fn close(&self) {}
+}

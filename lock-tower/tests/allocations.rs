@@ -1,0 +1,70 @@
+//! How often a request allocates because of its layer. What it costs in time is in `benches/overhead.rs`.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../benches/support/mod.rs"]
+mod support;
+
+use http::Request;
+use lockcore::Locks;
+
+use support::{
+    call, call_http, granting, hold, http, http_locked, key, plain, plain_locked, with_extension,
+};
+
+const CALLS: u64 = 100;
+
+/// Of one call, once everything that is kept from call to call is there.
+fn allocations(mut call: impl FnMut()) -> u64 {
+    (0..CALLS).for_each(|_| call());
+    let count = allocation_counter::measure(|| (0..CALLS).for_each(|_| call())).count_total;
+    assert_eq!(count % CALLS, 0, "every call allocates alike");
+    count / CALLS
+}
+
+/// Entered, but nothing runs in it: a task's budget would end the calls, which never yield.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn a_request_without_a_key_allocates_nothing() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let locks = Locks::in_memory();
+    let (mut bare, mut service) = (plain(), plain_locked(&locks, None));
+    assert_eq!(allocations(|| call(&mut bare)), 0);
+    assert_eq!(allocations(|| call(&mut service)), 0);
+
+    let (mut bare, mut service) = (http(), http_locked(&locks, None));
+    assert_eq!(allocations(|| call_http(&mut bare, Request::new(()))), 0);
+    assert_eq!(allocations(|| call_http(&mut service, Request::new(()))), 0);
+}
+
+/// A free lock costs at most ten, of which the layer's own are one, for what handles share, and in HTTP one more,
+/// for the place of the handle among the extensions.
+#[test]
+fn a_request_with_a_free_lock_allocates_little() {
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    for locks in [Locks::in_memory(), granting()] {
+        let key = key();
+        let alone = allocations(|| hold(&locks, &key));
+
+        let mut service = plain_locked(&locks, Some(key.clone()));
+        let locked = allocations(|| call(&mut service));
+        assert!(locked <= 10, "{locked}");
+        assert_eq!(locked, alone + 1);
+
+        let mut service = http_locked(&locks, Some(key));
+        let bare = allocations(|| drop(with_extension()));
+        let locked = allocations(|| call_http(&mut service, with_extension())) - bare;
+        assert!(locked <= 10, "{locked}");
+        assert_eq!(locked, alone + 2);
+
+        // The first extension of a request makes the `http` crate allocate the map for all of them.
+        let map = allocations(|| drop(with_extension())) - 1;
+        let first = allocations(|| call_http(&mut service, Request::new(())));
+        assert_eq!(first, locked + map);
+        assert!(first <= 10, "{first}");
+    }
+}

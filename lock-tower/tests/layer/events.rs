@@ -1,0 +1,139 @@
+//! What a log says of a request.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lockcore::{LockErrorKind, Locks, MemoryStore};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::support::{Job, job, layer, locked, next, queued, send, settle};
+
+type Fields = HashMap<&'static str, String>;
+
+/// Keeps the fields of every event of the layer.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Fields>>>);
+
+struct Reader<'a>(&'a mut Fields);
+
+impl Visit for Reader<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("lock_tower")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::new();
+        event.record(&mut Reader(&mut fields));
+        self.0.lock().unwrap().push(fields);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+impl Log {
+    /// What has come since the last time, of requests that have ended.
+    fn ended(&self) -> Vec<Fields> {
+        let mut events = std::mem::take(&mut *self.0.lock().unwrap());
+        events.retain(|fields| fields.contains_key("outcome"));
+        events
+    }
+
+    fn one(&self, outcome: &str) -> Fields {
+        let mut events = self.ended();
+        assert_eq!(events.len(), 1, "{events:?}");
+        let fields = events.remove(0);
+        assert_eq!(fields["outcome"], outcome, "{fields:?}");
+        fields
+    }
+}
+
+fn millis(fields: &Fields, name: &str) -> f64 {
+    fields[name].parse().unwrap()
+}
+
+// On one thread, so that the thread's subscriber sees everything.
+#[tokio::test(start_paused = true)]
+async fn wait_hold_and_token_are_told_when_the_request_ends() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks));
+    let guard = locks.lock("a").await.unwrap();
+    let answer = send(&service, job("a", 1));
+    queued(&locks, "a", 1).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    guard.release().await.unwrap();
+    let (request, respond) = next(&mut handle).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(log.ended().is_empty(), "it has not ended");
+    respond.send_response(1);
+    answer.await.unwrap().unwrap();
+
+    let fields = log.one("served");
+    assert!((2_000.0..2_100.0).contains(&millis(&fields, "wait_ms")), "{fields:?}");
+    assert!((3_000.0..3_100.0).contains(&millis(&fields, "hold_ms")), "{fields:?}");
+    assert_eq!(fields["token"], request.lock.unwrap().fencing_token().to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_way_out_has_its_outcome() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let store = MemoryStore::new();
+    let locks = Locks::builder().on_memory(&store).unwrap();
+    let (service, mut handle) = locked(layer(&locks).wait(Duration::from_secs(1)).fail_open());
+
+    let guard = locks.lock("a").await.unwrap();
+    send(&service, job("a", 1)).await.unwrap().unwrap_err();
+    let fields = log.one("lock-busy");
+    assert!(millis(&fields, "wait_ms") >= 1_000.0, "{fields:?}");
+    assert!(!fields.contains_key("hold_ms") && !fields.contains_key("token"), "{fields:?}");
+
+    let gone = send(&service, job("a", 2));
+    queued(&locks, "a", 1).await;
+    gone.abort();
+    settle().await;
+    log.one("cancelled");
+    guard.release().await.unwrap();
+
+    let answer = send(&service, job("a", 3));
+    let (_request, _respond) = next(&mut handle).await;
+    locks.force_release("a").await.unwrap();
+    answer.await.unwrap().unwrap_err();
+    assert!(log.one("lock-lost").contains_key("hold_ms"));
+
+    store.refuse(Some(LockErrorKind::Unavailable));
+    let answer = send(&service, job("a", 4));
+    next(&mut handle).await.1.send_response(4);
+    answer.await.unwrap().unwrap();
+    assert!(!log.one("unlocked").contains_key("token"));
+
+    let answer = send(&service, Job::default());
+    next(&mut handle).await.1.send_response(5);
+    answer.await.unwrap().unwrap();
+    assert!(log.ended().is_empty(), "a request without a key is not told of");
+}
