@@ -44,7 +44,6 @@ pub(crate) struct Engine {
     pub(crate) in_flight: InFlight,
     pub(crate) heartbeat_wake: Arc<Notify>,
     pub(crate) watchdog_wake: Arc<Notify>,
-    pub(crate) hold_ended: Notify,
     closed: AtomicBool,
     next_number: AtomicU64,
     pub(crate) places_lost: AtomicU64,
@@ -74,7 +73,6 @@ impl Engine {
             in_flight: InFlight::new(),
             heartbeat_wake: Arc::new(Notify::new()),
             watchdog_wake: Arc::new(Notify::new()),
-            hold_ended: Notify::new(),
             closed: AtomicBool::new(false),
             next_number: AtomicU64::new(1),
             places_lost: AtomicU64::new(0),
@@ -119,11 +117,11 @@ impl Engine {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Returns whether it was open before.
-    pub(crate) fn close(&self) -> bool {
+    /// From now on nothing begins.
+    pub(crate) fn close(&self) {
         // Under this lock, so that no attempt begins after all were ended.
         let _waiters = self.waiters();
-        !self.closed.swap(true, Ordering::AcqRel)
+        self.closed.store(true, Ordering::Release);
     }
 
     /// A script has just succeeded.

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::guard::LockGuard;
-use crate::hold::{self, Hold, Terms};
+use crate::hold::{self, Hold};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::observe;
@@ -89,7 +89,7 @@ impl Engine {
             return true;
         }
         let Some(waiter) = waiters.take(number) else { return false };
-        let (waiter, guard) = self.seize(waiter, number, token, anchor, left);
+        let guard = self.seize(&waiter, number, token, anchor, left);
         drop(waiters);
         observe::granted(self, &waiter, pushed);
         waiter.finish(Ok(Some(guard)));
@@ -99,25 +99,15 @@ impl Engine {
     /// Makes the guard. Called with the waiters locked, so that the number is at no time neither waiting nor held.
     fn seize(
         self: &Arc<Self>,
-        waiter: Waiter,
+        waiter: &Waiter,
         number: u64,
         token: FencingToken,
         anchor: Instant,
         left: Duration,
-    ) -> (Waiter, LockGuard) {
-        let terms = Terms {
-            lock: waiter.lock.clone(),
-            member: waiter.member.clone(),
-            number,
-            token,
-            options: waiter.options,
-            ambiguous: waiter.ambiguous,
-            anchor,
-            left,
-        };
-        let hold = Arc::new(Hold::new(self, terms));
+    ) -> LockGuard {
+        let hold = Arc::new(Hold::new(self, waiter, number, token, anchor, left));
         self.watch(Arc::clone(&hold));
-        (waiter, LockGuard::new(hold))
+        LockGuard::new(hold)
     }
 
     /// Renews a grant before it is handed out.
@@ -137,7 +127,7 @@ impl Engine {
             if hold::deadline(sent, held) > Instant::now() {
                 // Cancelled meanwhile: its leave is on its way.
                 let Some(waiter) = waiters.take(number) else { return };
-                let (waiter, guard) = engine.seize(waiter, number, token, sent, held);
+                let guard = engine.seize(&waiter, number, token, sent, held);
                 drop(waiters);
                 observe::granted(&engine, &waiter, true);
                 return waiter.finish(Ok(Some(guard)));

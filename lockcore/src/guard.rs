@@ -158,7 +158,6 @@ impl LockGuard {
         hold.leak();
         hold.part();
         hold.engine.holds().leak(&hold);
-        hold.engine.hold_ended.notify_waiters();
         deadline
     }
 }
@@ -213,7 +212,6 @@ impl Engine {
     /// The hold is no longer renewed.
     fn end(&self, hold: &Hold) {
         self.holds().remove(hold.number);
-        self.hold_ended.notify_waiters();
         observe::ended(self, hold);
     }
 
@@ -267,7 +265,6 @@ impl Engine {
     ) -> Result<(), LockError> {
         let was_lost = hold.lost().is_cancelled();
         self.holds().finish_end(hold.number);
-        self.hold_ended.notify_waiters();
         match answer {
             Ok(reply) => {
                 self.absorb(&hold.lock, sent, &reply);

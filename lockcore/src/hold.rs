@@ -15,6 +15,7 @@ use crate::member::Member;
 use crate::options::{LockOptions, Renewal};
 use crate::schedule::later;
 use crate::token::FencingToken;
+use crate::waiters::Waiter;
 
 /// A lease that the server gave, and what this node knows of its end.
 pub(crate) struct Hold {
@@ -44,19 +45,6 @@ pub(crate) struct Lease {
     pub(crate) renew_at: Option<Instant>,
 }
 
-/// What a grant says of a hold.
-pub(crate) struct Terms {
-    pub(crate) lock: LockName,
-    pub(crate) member: Member,
-    pub(crate) number: u64,
-    pub(crate) token: FencingToken,
-    pub(crate) options: LockOptions,
-    pub(crate) ambiguous: bool,
-    /// The instant from which `left` counts.
-    pub(crate) anchor: Instant,
-    pub(crate) left: Duration,
-}
-
 /// The deadline is this much earlier than the lease's end: for clocks that tick at different rates.
 fn margin(left: Duration) -> Duration {
     (left / 100).max(Duration::from_millis(5))
@@ -68,35 +56,42 @@ pub(crate) fn deadline(anchor: Instant, left: Duration) -> Instant {
 }
 
 impl Hold {
-    pub(crate) fn new(engine: &Arc<Engine>, terms: Terms) -> Self {
+    /// What was granted to `waiter` under `number`: a lease of `left`, counted from `anchor`.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        waiter: &Waiter,
+        number: u64,
+        token: FencingToken,
+        anchor: Instant,
+        left: Duration,
+    ) -> Self {
         let now = Instant::now();
-        let deadline = deadline(terms.anchor, terms.left);
-        let hold = Self {
-            engine: Arc::clone(engine),
-            lock: terms.lock,
-            member: terms.member,
-            number: terms.number,
-            token: terms.token,
-            options: terms.options,
-            ambiguous: terms.ambiguous,
-            since: now,
-            guards: AtomicUsize::new(1),
-            leaked: AtomicBool::new(false),
-            lost: CancellationToken::new(),
-            lease: Mutex::new(Lease { deadline, renew_at: None }),
-        };
+        let options = waiter.options;
+        let deadline = deadline(anchor, left);
         let half = deadline.saturating_duration_since(now) / 2;
-        let is_full = terms.left >= terms.options.lease - terms.options.lease / 10;
-        let renew_at = match terms.options.renewal {
+        let is_full = left >= options.lease - options.lease / 10;
+        let renew_at = match options.renewal {
             // A third of a full lease, or half of what is left of it if that is sooner.
-            Renewal::Watchdog if is_full => Some(now + half.min(terms.options.lease / 3)),
+            Renewal::Watchdog if is_full => Some(now + half.min(options.lease / 3)),
             Renewal::Watchdog => Some(now + half),
             // Handed over with a claim: one renewal turns it into what was asked for.
             Renewal::Fixed if !is_full => Some(now),
             Renewal::Fixed => None,
         };
-        hold.lease().renew_at = renew_at;
-        hold
+        Self {
+            engine: Arc::clone(engine),
+            lock: waiter.lock.clone(),
+            member: waiter.member.clone(),
+            number,
+            token,
+            options,
+            ambiguous: waiter.ambiguous,
+            since: now,
+            guards: AtomicUsize::new(1),
+            leaked: AtomicBool::new(false),
+            lost: CancellationToken::new(),
+            lease: Mutex::new(Lease { deadline, renew_at }),
+        }
     }
 
     pub(crate) fn lease(&self) -> MutexGuard<'_, Lease> {

@@ -171,7 +171,6 @@ impl Engine {
     pub(crate) fn lost(&self, hold: &Hold, why: &'static str) {
         // What is left of its lease on the server stays as it is until the guard goes.
         let was_live = self.holds().leak(hold);
-        self.hold_ended.notify_waiters();
         hold.lose();
         if was_live {
             observe::lost(self, hold, why);
@@ -231,7 +230,7 @@ pub(crate) async fn run(engine: Weak<Engine>) {
 }
 
 /// Sleeps until `next`, or until woken if that comes first or nothing is due.
-pub(crate) async fn sleep_until_or_wake(next: Option<Instant>, wake: &tokio::sync::Notify) {
+async fn sleep_until_or_wake(next: Option<Instant>, wake: &tokio::sync::Notify) {
     match next {
         Some(next) => {
             let _ = tokio::time::timeout_at(next, wake.notified()).await;
