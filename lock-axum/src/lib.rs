@@ -1,5 +1,150 @@
-//! Extractors that hand axum handlers the guard of a fair distributed lock.
+//! axum extractors that lock what a request is about, fairly and across processes.
 //!
-//! This crate is an empty shell: nothing of it is built yet. Use [`lockcore`] directly until it is.
+//! A handler that takes a [`Locked`] runs alone for its key (this order, this seat, this wallet), in the order in
+//! which the requests came, wherever they came in. The locks are [lockcore]'s, on Redis or in memory; a watchdog
+//! renews each for as long as its handler runs.
 //!
-//! [`lockcore`]: https://docs.rs/lockcore
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use axum::{Router, extract::Path, routing::post};
+//! use lock_axum::{KeyError, Keys, LockScopeLayer, Locked, Locks, PathKey};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Order { id: u64 }
+//!
+//! impl PathKey for Order {
+//!     fn lock_key(&self) -> Result<Keys, KeyError> {
+//!         Ok(Keys::one(format!("order:{}", self.id)))
+//!     }
+//! }
+//!
+//! async fn pay(order: Locked<Path<Order>>) -> String {
+//!     // Nobody else is in here for this order. The token proves it to the database:
+//!     format!("UPDATE orders SET paid = true WHERE id = {} AND token < {}", order.id, order.fencing_token())
+//! }
+//!
+//! let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+//! let app = Router::new()
+//!     .route("/orders/{id}/pay", post(pay))
+//!     .layer(LockScopeLayer::new(locks));
+//! # use tower::ServiceExt as _;
+//! # let request = axum::extract::Request::post("/orders/42/pay").body(axum::body::Body::empty()).unwrap();
+//! # assert_eq!(app.oneshot(request).await.unwrap().status(), 200);
+//! # }
+//! ```
+//!
+//! # Why there is a layer: the trap of guards in arguments
+//!
+//! An extractor that *owned* its guard would be a trap. An `async fn` keeps its arguments to the end, but a closure
+//! drops those that it does not use before its body runs:
+//!
+//! ```
+//! # use axum::{Router, extract::Path, routing::post};
+//! # use lock_axum::{KeyError, Keys, Locked, PathKey};
+//! # #[derive(serde::Deserialize)]
+//! # struct Order { id: u64 }
+//! # impl PathKey for Order {
+//! #     fn lock_key(&self) -> Result<Keys, KeyError> { Ok(Keys::one(format!("order:{}", self.id))) }
+//! # }
+//! # async fn charge() {}
+//! # let app: Router =
+//! Router::new().route("/orders/{id}/pay", post(|_order: Locked<Path<Order>>| async {
+//!     charge().await; // `_order` is gone here. A guard in it would be, too.
+//! }));
+//! ```
+//!
+//! It compiles, it passes every test with one client, and it locks nothing. And even an `async fn` drops its arguments
+//! before its answer is turned into a response. So here the guard never is in the argument: [`LockScopeLayer`] keeps
+//! it until the response is there, or until [its body has ended](LockScopeLayer::hold_until_body_end), and
+//! [`Locked`] is a handle to look at. Without the layer a [`Locked`] refuses with 500 and says why.
+//!
+//! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Name it and move it where it
+//! belongs; in a closure's unused argument it is the trap.
+//!
+//! # Which extractor
+//!
+//! | | locks | until |
+//! |---|---|---|
+//! | [`Locked<K>`](Locked) | before the body is read | the response, or the end of its body |
+//! | [`LockedBody<K, E>`](LockedBody) | when the body has been read as `E` | the same |
+//! | [`OwnedLock<K>`](OwnedLock) | before the body is read | it is dropped |
+//! | `Option<Locked<K>>` | the same as `Locked`; busy or a full queue is `None`, all else refuses | |
+//!
+//! **Use `LockedBody` where there is a body**: extractors that read bodies come last, so with a `Locked` before them
+//! a slow upload is read under the lock.
+//!
+//! # Which key
+//!
+//! `K` is any extractor with a [`LockKeySource`]:
+//!
+//! - [`Path<T>`](axum::extract::Path) where `T:` [`PathKey`]: from the parameters of the route. `/orders/42` and
+//!   `/orders/4%32` are one `u64`.
+//! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in its [one spelling](lock_tower::canonical_path).
+//! - [`MatchedPath`](axum::extract::MatchedPath): one lock for the whole route.
+//! - [`Payload`] in a [`LockedBody`], where the body is `Json<T>` and `T:` [`PayloadKey`].
+//! - a tuple of these: all their locks, in an order that cannot deadlock.
+//! - **your own**: any `FromRequestParts` type, which may read headers, a session, the state.
+//!
+//! [`Keys`] can also carry the options of one request: its wait, its lease, its label.
+//!
+//! # Two locks
+//!
+//! Two `Locked` arguments take their locks in the order of the arguments; another handler that takes them the other
+//! way round can meet it in a deadlock, until one's wait ends. Take them as one: `Locked<(A, B)>` sorts them.
+//!
+//! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is one hold.
+//!
+//! # In the handler
+//!
+//! - [`fencing_token`](Locked::fencing_token) is what makes it safe: give it to what you write, and let that refuse
+//!   lower ones. A lock alone makes overlap rare, not impossible.
+//! - If the hold is lost while the handler runs, the handler is dropped and the answer is 503, unless the layer says
+//!   [`OnLost::Continue`]; [`lost`](Locked::lost) and [`deadline`](Locked::deadline) tell the handler.
+//! - If the client goes, servers drop the handler where it stands, and the lock is given back. What must not be done
+//!   by halves goes into [`detach`](Locked::detach).
+//! - [`release`](Locked::release) gives the lock back before the answer.
+//!
+//! # Refusals
+//!
+//! | cause | status |
+//! |---|---|
+//! | somebody else has it, and the wait is over | 423, with `Retry-After` |
+//! | too many wait | 429, with `Retry-After` |
+//! | Redis is away | 503 |
+//! | lost while the handler ran | 503 |
+//! | the key cannot be a lock's name | 400 |
+//! | no layer | 500 |
+//! | the source of the key refuses | its own |
+//!
+//! The bodies are problem+json; [`Refusals`] and the layer's methods change them. Rejections are logged as axum's own,
+//! under the target `axum::rejection` at `trace`.
+//!
+//! # Features
+//!
+//! | feature | what | default |
+//! |---|---|---|
+//! | `json` | [`PayloadKey`] for `Json` bodies | yes |
+//! | `form` | [`PayloadKey`] for `Form` bodies | no |
+//!
+//! [lockcore]: https://docs.rs/lockcore
+
+mod body;
+mod key;
+mod locked;
+mod owned;
+mod path;
+mod rejection;
+
+pub use body::{BodyKeySource, LockedBody, Payload, PayloadKey};
+pub use key::{LockKeySource, PathKey};
+pub use locked::Locked;
+pub use owned::OwnedLock;
+pub use path::{ByMatchedPath, by_path};
+pub use rejection::{LockRejection, LockedBodyRejection, LockedRejection};
+
+pub use lock_tower::{
+    Cause, DetachLayer, HttpLockLayer, KeyError, Keys, LockError, LockHandle, LockScopeLayer,
+    OnLost, Refusals,
+};
+pub use lockcore::{FencingToken, LockGuard, Locks};

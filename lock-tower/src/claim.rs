@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::error::LockError;
 use crate::handle::LockHandle;
 use crate::hold::Hold;
-use crate::key::Sorted;
+use crate::key::{Resolved, Sorted};
 use crate::options::{Options, Wait};
 
 /// Takes the locks one after the other. Dropping it leaves the queue and gives back what was taken.
@@ -21,6 +21,8 @@ use crate::options::{Options, Wait};
 pub(crate) struct Claim {
     keys: Sorted,
     options: Options,
+    /// The request's own; the layer's, if it has none.
+    label: Option<Box<str>>,
     /// When the first key was asked for: the wait is for all keys together.
     began: Option<Instant>,
     /// What the request holds from outer layers.
@@ -32,8 +34,11 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    pub(crate) fn new(keys: Sorted, options: Options, outer: Option<LockHandle>) -> Self {
-        Self { keys, options, began: None, outer, hold: None, current: None, acquire: None }
+    /// What the request asks for, and where that is silent, what `defaults` say.
+    pub(crate) fn new(asked: Resolved, defaults: Options, outer: Option<LockHandle>) -> Self {
+        let Resolved { keys, options, label } = asked;
+        let options = options.or(defaults);
+        Self { keys, options, label, began: None, outer, hold: None, current: None, acquire: None }
     }
 
     /// The hold of all keys, once it is had.
@@ -67,7 +72,7 @@ impl Claim {
                 Wait::Forever => request.wait_forever(),
                 Wait::AtMost(wait) => request.wait(remaining(wait, this.began)),
             };
-            let request = match &config.label {
+            let request = match this.label.as_ref().or(config.label.as_ref()) {
                 Some(label) => request.label(label),
                 None => request,
             };

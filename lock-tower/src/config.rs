@@ -1,4 +1,4 @@
-//! What both layers can be told, and the methods that tell them.
+//! What the layers can be told, and the methods that tell them.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl fmt::Debug for Config {
     }
 }
 
-/// The options that both layers have, on a type with a field `config`.
+/// The options that all layers have, on a type with a field `config`.
 macro_rules! options {
     () => {
         /// How long a request waits for its lock at most, for all its keys together; 10 s unless said otherwise.
@@ -107,15 +107,6 @@ macro_rules! options {
             self
         }
 
-        /// Serves requests *without* the lock while the lock store cannot be used
-        /// ([`Cause::Unavailable`](crate::Cause::Unavailable)), after having waited for it as long as for a
-        /// lock. Off by default: with it, an outage means that requests of one key overlap. Each is logged at
-        /// `warn`, and its handler finds no [`LockHandle`](crate::LockHandle).
-        pub fn fail_open(mut self) -> Self {
-            self.config.fail_open = true;
-            self
-        }
-
         /// Lets the response go out before the lock is given back. Saves a round trip to the store; but then a
         /// client's next request can meet its own lock, and a loss that is only found at the release goes
         /// untold.
@@ -126,3 +117,18 @@ macro_rules! options {
     };
 }
 pub(crate) use options;
+
+/// The option of the layers that take the locks themselves, and so can serve without.
+macro_rules! fail_open {
+    () => {
+        /// Serves requests *without* the lock while the lock store cannot be used
+        /// ([`Cause::Unavailable`](crate::Cause::Unavailable)), after having waited for it as long as for a
+        /// lock. Off by default: with it, an outage means that requests of one key overlap. Each is logged at
+        /// `warn`, and its handler finds no [`LockHandle`](crate::LockHandle).
+        pub fn fail_open(mut self) -> Self {
+            self.config.fail_open = true;
+            self
+        }
+    };
+}
+pub(crate) use fail_open;

@@ -8,11 +8,13 @@ use std::task::{Context, Poll, ready};
 use http::Request;
 use lockcore::LockGuard;
 use pin_project::pin_project;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tower::{Layer, Service};
 
 use crate::config::OnLost;
+use crate::error::LockError;
 use crate::handle::LockHandle;
+use crate::loss::Loss;
 
 /// Finishes a handler that runs under a lock even if the client goes away; put it *inside* an
 /// [`HttpLockLayer`](crate::HttpLockLayer).
@@ -87,11 +89,11 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let hold = request.extensions().get::<LockHandle>().and_then(|handle| {
             // Lost already: the layer outside is about to say so.
-            Some((handle.reenter().ok()?, handle.on_lost() == OnLost::Stop))
+            Some((handle.reenter_all().ok()?, handle.on_lost() == OnLost::Stop))
         });
         let future = self.inner.call(request);
         match hold {
-            Some((guard, stops)) => DetachFuture::Begun(Some((future, guard, stops))),
+            Some((guards, stops)) => DetachFuture::Begun(Some((future, guards, stops))),
             None => DetachFuture::Unlocked(future),
         }
     }
@@ -110,7 +112,7 @@ pub enum DetachFuture<F, T, E> {
     #[doc(hidden)]
     Unlocked(#[pin] F),
     #[doc(hidden)]
-    Begun(Option<(F, LockGuard, bool)>),
+    Begun(Option<(F, Vec<LockGuard>, bool)>),
     #[doc(hidden)]
     Detached(JoinHandle<Option<Result<T, E>>>),
 }
@@ -128,20 +130,15 @@ where
             match self.as_mut().project() {
                 DetachProjection::Unlocked(future) => return future.poll(cx),
                 DetachProjection::Begun(begun) => {
-                    let (future, guard, stops) = begun.take().expect("taken when the state ends");
-                    let task = tokio::spawn(finish(future, guard, stops));
+                    let (future, guards, stops) = begun.take().expect("taken when the state ends");
+                    let task = tokio::spawn(finish(future, guards, stops));
                     self.set(Self::Detached(task));
                 }
                 DetachProjection::Detached(task) => {
-                    return match ready!(Pin::new(task).poll(cx)) {
-                        Ok(Some(result)) => Poll::Ready(result),
-                        // Stopped, for the hold is lost: the layer outside answers.
-                        Ok(None) => Poll::Pending,
-                        Err(error) => match error.try_into_panic() {
-                            Ok(panic) => std::panic::resume_unwind(panic),
-                            // The runtime is ending, and this future with it.
-                            Err(_) => Poll::Pending,
-                        },
+                    return match ended(ready!(Pin::new(task).poll(cx))) {
+                        Some(Some(result)) => Poll::Ready(result),
+                        // Stopped, for the hold is lost: the layer outside answers. Or the runtime is ending.
+                        Some(None) | None => Poll::Pending,
                     };
                 }
             }
@@ -149,12 +146,65 @@ where
     }
 }
 
-async fn finish<F: Future>(future: F, guard: LockGuard, stops: bool) -> Option<F::Output> {
-    // In this order: the guard goes after the future, and before the response does.
-    let guard = guard;
+impl LockHandle {
+    /// Finishes `future` even if the client goes away: runs it in a task of its own, with all locks that the request
+    /// has until its end.
+    ///
+    /// [`DetachLayer`] does so for whole handlers; this is for the part of one that must not be done by halves. Before
+    /// it, the handler can still be dropped. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for it.
+    ///
+    /// ```
+    /// # async fn charge() {}
+    /// # async fn mark_as_paid(token: lockcore::FencingToken) {}
+    /// # async fn pay(lock: lock_tower::LockHandle) -> Result<(), lock_tower::LockError> {
+    /// let token = lock.fencing_token();
+    /// lock.detach(async move {
+    ///     charge().await;
+    ///     mark_as_paid(token).await;
+    /// })
+    /// .await
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended: before, then `future` was not begun; or meanwhile,
+    /// then it was dropped where it stood, unless the layer says [`Continue`](OnLost::Continue).
+    ///
+    /// # Panics
+    /// With the panic of `future`; outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Once polled, `future` runs to its end even if this is dropped.
+    pub async fn detach<F>(&self, future: F) -> Result<F::Output, LockError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        let (guards, stops) = (self.reenter_all()?, self.on_lost() == OnLost::Stop);
+        match ended(tokio::spawn(finish(future, guards, stops)).await) {
+            Some(output) => output.ok_or_else(LockError::lost),
+            None => std::future::pending().await, // the runtime is ending, and this future with it
+        }
+    }
+}
+
+/// What the task returned; `None` if the runtime ended it.
+fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
+    match task {
+        Ok(output) => Some(output),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
+}
+
+async fn finish<F: Future>(future: F, guards: Vec<LockGuard>, stops: bool) -> Option<F::Output> {
+    // In this order: the guards go after the future, and before the response does.
+    let guards = guards;
     let lost = async {
         match stops {
-            true => guard.lost().await,
+            true => Loss::new(guards.iter().map(LockGuard::cancellation_token)).await,
             false => std::future::pending().await,
         }
     };

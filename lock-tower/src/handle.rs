@@ -40,10 +40,7 @@ struct Slot {
 
 enum Occupant {
     Held(LockGuard),
-    /// Given back or lost.
-    Ended {
-        deadline: Instant,
-    },
+    GivenBack { deadline: Instant },
 }
 
 impl LockHandle {
@@ -69,11 +66,31 @@ impl LockHandle {
         self.slot.token
     }
 
+    /// Gives the lock back before the response, and tells whether the hold lasted until then. If it had been given
+    /// back before, that is no error.
+    ///
+    /// Other guards on the same hold keep it: of an outer layer with the same key, or from
+    /// [`reenter`](Self::reenter). The layer no longer watches for a loss.
+    ///
+    /// # Errors
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold had ended before: what was done under it may have
+    /// overlapped with another's. [`Unavailable`](lockcore::LockErrorKind::Unavailable) if the store did not answer:
+    /// the lock goes to the next when its lease has run out, at the latest.
+    ///
+    /// # Cancel safety
+    /// The release goes on if this is dropped once it was polled.
+    pub async fn release(&self) -> Result<(), LockError> {
+        match self.take() {
+            Some(guard) => Ok(guard.release().await?),
+            None => Ok(()),
+        }
+    }
+
     /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it forward.
     pub fn deadline(&self) -> Instant {
         match &*self.slot.lock() {
             Occupant::Held(guard) => guard.deadline(),
-            Occupant::Ended { deadline } => *deadline,
+            Occupant::GivenBack { deadline } => *deadline,
         }
     }
 
@@ -81,7 +98,7 @@ impl LockHandle {
     pub fn is_lost(&self) -> bool {
         match &*self.slot.lock() {
             Occupant::Held(guard) => guard.is_lost(),
-            Occupant::Ended { .. } => true,
+            Occupant::GivenBack { .. } => true,
         }
     }
 
@@ -90,11 +107,7 @@ impl LockHandle {
     /// # Cancel safety
     /// Can be dropped and called again at will.
     pub async fn lost(&self) {
-        let token = match &*self.slot.lock() {
-            Occupant::Held(guard) => Some(guard.cancellation_token()),
-            Occupant::Ended { .. } => None,
-        };
-        match token {
+        match self.loss() {
             Some(token) => token.cancelled().await,
             None => std::future::pending().await,
         }
@@ -104,7 +117,7 @@ impl LockHandle {
     pub fn cancellation_token(&self) -> CancellationToken {
         match &*self.slot.lock() {
             Occupant::Held(guard) => guard.cancellation_token(),
-            Occupant::Ended { .. } => {
+            Occupant::GivenBack { .. } => {
                 let token = CancellationToken::new();
                 token.cancel();
                 token
@@ -120,8 +133,16 @@ impl LockHandle {
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
         match &*self.slot.lock() {
             Occupant::Held(guard) => Ok(guard.reenter()?),
-            Occupant::Ended { .. } => Err(LockError::lost()),
+            Occupant::GivenBack { .. } => Err(LockError::lost()),
         }
+    }
+
+    /// A guard on each hold that the request has: this one and the outer ones.
+    #[cfg(feature = "http")]
+    pub(crate) fn reenter_all(&self) -> Result<Vec<LockGuard>, LockError> {
+        let outer = std::iter::successors(self.outer(), |handle| handle.outer());
+        let outer = outer.filter(|handle| !handle.is_given_back());
+        std::iter::once(self).chain(outer).map(LockHandle::reenter).collect()
     }
 
     /// The hold under which this request came to the layer of this one: of an outer layer, or of the key before
@@ -134,12 +155,27 @@ impl LockHandle {
     pub(crate) fn find(&self, locks: &Locks, key: &LockKey) -> Option<&LockHandle> {
         let mut handle = Some(self);
         while let Some(this) = handle {
-            if this.slot.key == *key && this.slot.locks.node() == locks.node() {
+            if this.slot.key == *key
+                && this.slot.locks.node() == locks.node()
+                && !this.is_given_back()
+            {
                 return Some(this);
             }
             handle = this.outer();
         }
         None
+    }
+
+    pub(crate) fn is_given_back(&self) -> bool {
+        matches!(&*self.slot.lock(), Occupant::GivenBack { .. })
+    }
+
+    /// What is cancelled at the loss; none if it was given back.
+    pub(crate) fn loss(&self) -> Option<CancellationToken> {
+        match &*self.slot.lock() {
+            Occupant::Held(guard) => Some(guard.cancellation_token()),
+            Occupant::GivenBack { .. } => None,
+        }
     }
 
     pub(crate) fn on_lost(&self) -> OnLost {
@@ -151,11 +187,11 @@ impl LockHandle {
         let mut occupant = self.slot.lock();
         let deadline = match &*occupant {
             Occupant::Held(guard) => guard.deadline(),
-            Occupant::Ended { .. } => return None,
+            Occupant::GivenBack { .. } => return None,
         };
-        match std::mem::replace(&mut *occupant, Occupant::Ended { deadline }) {
+        match std::mem::replace(&mut *occupant, Occupant::GivenBack { deadline }) {
             Occupant::Held(guard) => Some(guard),
-            Occupant::Ended { .. } => None,
+            Occupant::GivenBack { .. } => None,
         }
     }
 }

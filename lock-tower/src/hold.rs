@@ -1,6 +1,7 @@
 //! The layer's side of a hold: who gives it back.
 
 use lockcore::LockGuard;
+use tokio_util::sync::CancellationToken;
 
 use crate::handle::LockHandle;
 use crate::loss::Loss;
@@ -13,11 +14,13 @@ pub(crate) struct Hold {
     top: LockHandle,
     /// How many of the handles, from the top, are this layer's own.
     own: usize,
+    /// What was taken later and not on top of these: the same two of each.
+    more: Vec<(LockHandle, usize)>,
 }
 
 impl Hold {
     pub(crate) fn new(first: LockHandle) -> Self {
-        Self { top: first, own: 1 }
+        Self { top: first, own: 1, more: Vec::new() }
     }
 
     /// One more lock, taken after the others: its handle's outer one is the top.
@@ -26,21 +29,33 @@ impl Hold {
         self.own += 1;
     }
 
+    /// Holds of their own, to be given back together with these.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.more.push((other.top.clone(), std::mem::take(&mut other.own)));
+        self.more.append(&mut other.more);
+    }
+
     pub(crate) fn handle(&self) -> &LockHandle {
         &self.top
     }
 
     pub(crate) fn own(&self) -> impl Iterator<Item = &LockHandle> {
-        std::iter::successors(Some(&self.top), |handle| handle.outer()).take(self.own)
+        let more = self.more.iter().flat_map(|(top, own)| stack(top, *own));
+        stack(&self.top, self.own).chain(more)
     }
 
+    /// Not, if it was given back early.
     pub(crate) fn is_lost(&self) -> bool {
-        self.own().any(LockHandle::is_lost)
+        self.own().any(|handle| !handle.is_given_back() && handle.is_lost())
     }
 
     /// What completes when any of the locks is lost.
     pub(crate) fn loss(&self) -> Loss {
-        Loss::new(self.own().map(LockHandle::cancellation_token))
+        Loss::new(self.losses())
+    }
+
+    fn losses(&self) -> impl Iterator<Item = CancellationToken> {
+        self.own().filter_map(LockHandle::loss)
     }
 
     /// Begins to give all of them back.
@@ -48,7 +63,7 @@ impl Hold {
         Releasing::new(self.guards())
     }
 
-    fn guards(&self) -> impl Iterator<Item = LockGuard> {
+    pub(crate) fn guards(&self) -> impl Iterator<Item = LockGuard> {
         self.own().filter_map(LockHandle::take)
     }
 }
@@ -57,4 +72,9 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.guards().for_each(drop);
     }
+}
+
+/// As many handles, from the top.
+fn stack(top: &LockHandle, own: usize) -> impl Iterator<Item = &LockHandle> {
+    std::iter::successors(Some(top), |handle| handle.outer()).take(own)
 }

@@ -5,18 +5,17 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use pin_project::pin_project;
 use tower::{BoxError, Service};
 
+use crate::answers::{Answers, server_timing};
 use crate::body::LockBody;
 use crate::carry::InExtensions;
 use crate::error::Cause;
-use crate::http_layer::Answers;
 use crate::section::{Outcome, Section};
 
 /// The response of an [`HttpLock`](crate::HttpLock).
@@ -92,12 +91,6 @@ where
         }
         Poll::Ready(Ok(response))
     }
-}
-
-/// As W3C Server Timing has it, in milliseconds.
-fn server_timing(waited: Duration) -> HeaderValue {
-    let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
-    HeaderValue::try_from(text).expect("digits and a dot are visible ASCII")
 }
 
 impl<S, B> fmt::Debug for HttpLockFuture<S, B>

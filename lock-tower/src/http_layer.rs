@@ -3,15 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
 use lockcore::Locks;
 use tower::Layer;
 
-use crate::config::{Config, options};
-use crate::error::{Cause, LockError};
+use crate::answers::{Answers, answers};
+use crate::config::{Config, fail_open, options};
 use crate::http_service::HttpLock;
-use crate::reject::Refusals;
 
 /// Serves HTTP requests of one key one at a time, in order of arrival among all processes.
 ///
@@ -52,14 +49,6 @@ pub struct HttpLockLayer<K> {
     answers: Answers,
 }
 
-/// What the layer does with responses.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Answers {
-    pub(crate) refusals: Refusals,
-    pub(crate) hold_until_body_end: bool,
-    pub(crate) server_timing: bool,
-}
-
 impl<K> HttpLockLayer<K> {
     /// Locks what `key` says ([`ExtractKey`](crate::ExtractKey)), on `locks`.
     pub fn new(locks: Locks, key: K) -> Self {
@@ -67,54 +56,9 @@ impl<K> HttpLockLayer<K> {
     }
 
     options!();
+    fail_open!();
 
-    /// Holds the lock until the server has taken the last frame of the response's body, instead of until the
-    /// response is there: for bodies that are produced under the lock. Also a body that fails or is dropped
-    /// gives the lock back.
-    ///
-    /// The last frame is held back until the lock is given back (at most 500 ms, and not with
-    /// [`release_in_background`](Self::release_in_background)). That the server has a frame does not mean
-    /// that the client has it.
-    ///
-    /// **Set [`max_hold`](Self::max_hold) with it**: a client that stops reading keeps the lock otherwise.
-    pub fn hold_until_body_end(mut self) -> Self {
-        self.answers.hold_until_body_end = true;
-        self
-    }
-
-    /// Tells the client how long its request waited: `Server-Timing: lock;dur=12.3` (milliseconds). Off by
-    /// default, since it tells strangers how contended a key is.
-    pub fn server_timing(mut self) -> Self {
-        self.answers.server_timing = true;
-        self
-    }
-
-    /// Another status for one cause of refusal.
-    pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
-        self.answers.refusals = self.answers.refusals.status(cause, status);
-        self
-    }
-
-    /// Refuses as gRPC does. For a whole tonic server or one of its services.
-    pub fn grpc(mut self) -> Self {
-        self.answers.refusals = self.answers.refusals.grpc();
-        self
-    }
-
-    /// Refuses with responses of your own.
-    pub fn respond_with<F>(mut self, respond: F) -> Self
-    where
-        F: Fn(&LockError) -> Response<Bytes> + Send + Sync + 'static,
-    {
-        self.answers.refusals = self.answers.refusals.respond_with(respond);
-        self
-    }
-
-    /// Refuses as `refusals` says: for several layers that shall answer alike.
-    pub fn refusals(mut self, refusals: Refusals) -> Self {
-        self.answers.refusals = refusals;
-        self
-    }
+    answers!();
 }
 
 impl<S, K> Layer<S> for HttpLockLayer<K> {

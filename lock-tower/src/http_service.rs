@@ -9,11 +9,11 @@ use http::{Request, Response};
 use http_body::Body;
 use tower::{BoxError, Service};
 
+use crate::answers::Answers;
 use crate::body::LockBody;
 use crate::carry::InExtensions;
 use crate::config::Config;
 use crate::http_future::HttpLockFuture;
-use crate::http_layer::Answers;
 use crate::key::ExtractKey;
 use crate::section::Section;
 

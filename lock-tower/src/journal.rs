@@ -23,8 +23,9 @@ impl Journal {
         Self { asked: Instant::now(), granted: None, outcome: "cancelled" }
     }
 
+    /// Of several grants, the first counts.
     pub(crate) fn granted(&mut self, token: u64) {
-        self.granted = Some((Instant::now(), token));
+        self.granted.get_or_insert_with(|| (Instant::now(), token));
     }
 
     /// The time from the request to the grant.

@@ -23,7 +23,7 @@ pub use extension::ByExtension;
 #[cfg(feature = "http")]
 pub use header::ByHeader;
 pub use keys::Keys;
-pub(crate) use keys::Sorted;
+pub(crate) use keys::{Resolved, Sorted};
 #[cfg(feature = "http")]
 pub use methods::ForMethods;
 #[cfg(feature = "http")]

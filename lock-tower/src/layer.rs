@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lockcore::Locks;
 use tower::Layer;
 
-use crate::config::{Config, options};
+use crate::config::{Config, fail_open, options};
 use crate::service::Lock;
 
 /// Serves requests of one key one at a time, in order of arrival among all processes; for services of any request.
@@ -66,6 +66,7 @@ impl<K> LockLayer<K> {
 
 impl<K, C> LockLayer<K, C> {
     options!();
+    fail_open!();
 
     /// Puts the [`LockHandle`](crate::LockHandle) into the request: a closure `Fn(&mut Request, LockHandle)`, or
     /// [`InExtensions`](crate::InExtensions) for HTTP requests.

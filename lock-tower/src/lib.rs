@@ -123,6 +123,8 @@
 #![cfg_attr(not(feature = "http"), allow(dead_code))]
 
 #[cfg(feature = "http")]
+mod answers;
+#[cfg(feature = "http")]
 mod body;
 mod builder;
 mod carry;
@@ -152,6 +154,14 @@ mod problem;
 #[cfg(feature = "http")]
 mod reject;
 mod release;
+#[cfg(feature = "http")]
+mod scope;
+#[cfg(feature = "http")]
+mod scope_future;
+#[cfg(feature = "http")]
+mod scope_layer;
+#[cfg(feature = "http")]
+mod scope_service;
 mod section;
 mod service;
 
@@ -182,3 +192,11 @@ pub use http_service::HttpLock;
 pub use key::{ByExtension, ByHeader, ByPath, ForMethods, canonical_path};
 #[cfg(feature = "http")]
 pub use reject::Refusals;
+#[cfg(feature = "http")]
+pub use scope::RequestLocks;
+#[cfg(feature = "http")]
+pub use scope_future::LockScopeFuture;
+#[cfg(feature = "http")]
+pub use scope_layer::LockScopeLayer;
+#[cfg(feature = "http")]
+pub use scope_service::LockScope;

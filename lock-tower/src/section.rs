@@ -104,8 +104,8 @@ where
             return Self { state, config: None, carry, loss: None, outlives, journal: None };
         }
         let state = match keys.and_then(|keys| keys.map(Keys::resolve).transpose()) {
-            Ok(Some((keys, options))) => {
-                let claim = Claim::new(keys, options.or(config.options), carry.outer(&request));
+            Ok(Some(asked)) => {
+                let claim = Claim::new(asked, config.options, carry.outer(&request));
                 State::Acquiring { claim, caller: Some((inner.clone(), request)) }
             }
             Ok(None) => unreachable!("handled above"),

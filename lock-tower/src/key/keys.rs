@@ -23,6 +23,7 @@ pub struct Keys {
     first: Name,
     rest: Vec<Name>,
     options: Options,
+    label: Option<Box<str>>,
 }
 
 /// A name is checked last, so that a prefix can still come before it.
@@ -45,7 +46,7 @@ impl Keys {
     }
 
     pub(crate) fn of(first: Name) -> Self {
-        Self { first, rest: Vec::new(), options: Options::default() }
+        Self { first, rest: Vec::new(), options: Options::default(), label: None }
     }
 
     /// One more lock. The same name twice is one lock.
@@ -84,6 +85,22 @@ impl Keys {
         self
     }
 
+    /// Who waits, for people who look at the queue, in place of the layer's label: at most 64 bytes, the rest is
+    /// cut.
+    pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// These and those, taken together. Where both set an option, these count.
+    pub fn join(mut self, other: Self) -> Self {
+        self.rest.push(other.first);
+        self.rest.extend(other.rest);
+        self.options = self.options.or(other.options);
+        self.label = self.label.or(other.label);
+        self
+    }
+
     /// The names, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.first).chain(&self.rest).map(|name| match name {
@@ -93,22 +110,14 @@ impl Keys {
         })
     }
 
-    /// These and those, with the options of these first.
-    pub(crate) fn with(mut self, other: Self) -> Self {
-        self.rest.push(other.first);
-        self.rest.extend(other.rest);
-        self.options = self.options.or(other.options);
-        self
-    }
-
     pub(crate) fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
         let rest =
             self.rest.into_iter().map(|name| name.prefixed(prefix)).collect::<Result<_, _>>();
-        Ok(Self { first: self.first.prefixed(prefix)?, rest: rest?, options: self.options })
+        Ok(Self { first: self.first.prefixed(prefix)?, rest: rest?, ..self })
     }
 
-    /// The checked keys, sorted and each once, and the options.
-    pub(crate) fn resolve(self) -> Result<(Sorted, Options), KeyError> {
+    /// The checked keys, sorted and each once.
+    pub(crate) fn resolve(self) -> Result<Resolved, KeyError> {
         let mut first = self.first.resolve()?;
         let mut rest = self.rest.into_iter().map(Name::resolve).collect::<Result<Vec<_>, _>>()?;
         if !rest.is_empty() {
@@ -118,8 +127,17 @@ impl Keys {
             rest.dedup();
             first = rest.pop().expect("it has at least the first");
         }
-        Ok((Sorted { next: Some(first), rest }, self.options))
+        let keys = Sorted { next: Some(first), rest };
+        Ok(Resolved { keys, options: self.options, label: self.label })
     }
+}
+
+/// What one request asks for, checked.
+#[derive(Debug)]
+pub(crate) struct Resolved {
+    pub(crate) keys: Sorted,
+    pub(crate) options: Options,
+    pub(crate) label: Option<Box<str>>,
 }
 
 /// Keys in the order in which every process takes them.

@@ -4,7 +4,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 
 fn joined(one: Option<Keys>, other: Option<Keys>) -> Option<Keys> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(one.with(other)),
+        (Some(one), Some(other)) => Some(one.join(other)),
         (one, other) => one.or(other),
     }
 }

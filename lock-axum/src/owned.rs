@@ -1,0 +1,116 @@
+//! The extractor that owns its guard, for what outlives the response.
+
+use std::fmt;
+use std::ops::Deref;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use lockcore::{FencingToken, LockError, LockGuard};
+
+use crate::key::LockKeySource;
+use crate::rejection::{LockRejection, LockedRejection, request_locks};
+
+/// A lock that lasts until this is dropped: for a WebSocket or a task that goes on after the response.
+///
+/// **It is a guard in an argument.** An `async fn` keeps it to its end, or moves it on; a closure drops an argument
+/// that its body does not use *before* that runs. For a lock that lasts as long as the handler take
+/// [`Locked`](crate::Locked).
+///
+/// Nobody watches for its loss but you: [`guards`](Self::guards) tell.
+///
+/// ```
+/// # use axum::extract::Path;
+/// # use lock_axum::{KeyError, Keys, OwnedLock, PathKey};
+/// # #[derive(serde::Deserialize)]
+/// # struct Order { id: u64 }
+/// # impl PathKey for Order {
+/// #     fn lock_key(&self) -> Result<Keys, KeyError> { Ok(Keys::one(format!("order:{}", self.id))) }
+/// # }
+/// # async fn ship(id: u64) {}
+/// async fn start(order: OwnedLock<Path<Order>>) -> &'static str {
+///     tokio::spawn(async move {
+///         ship(order.id).await;
+///         order.release().await // or let it drop
+///     });
+///     "it will be shipped"
+/// }
+/// ```
+#[must_use = "the lock is given back when this is dropped"]
+pub struct OwnedLock<K> {
+    source: K,
+    /// In the order in which they were taken; never empty.
+    guards: Vec<LockGuard>,
+}
+
+impl<K> OwnedLock<K> {
+    /// What the key was read from.
+    pub fn source(&self) -> &K {
+        &self.source
+    }
+
+    /// The guards, in the order of their names: of a tuple of sources there are several.
+    pub fn guards(&self) -> &[LockGuard] {
+        &self.guards
+    }
+
+    /// The number that proves this hold to the resource it protects. Each of several [`guards`](Self::guards) has its
+    /// own; this is the last one's.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.guards.last().expect("there is at least one").fencing_token()
+    }
+
+    /// What the key was read from, and the guards.
+    pub fn into_parts(self) -> (K, Vec<LockGuard>) {
+        (self.source, self.guards)
+    }
+
+    /// Gives the lock back, and tells whether the hold lasted until then.
+    ///
+    /// # Errors
+    /// As [`LockGuard::release`]; of several, all are given back and the first error is told.
+    ///
+    /// # Cancel safety
+    /// The release goes on if this is dropped.
+    pub async fn release(self) -> Result<(), LockError> {
+        let releases: Vec<_> = self.guards.into_iter().rev().map(LockGuard::release).collect();
+        let mut released = Ok(());
+        for release in releases {
+            released = released.and(release.await);
+        }
+        released
+    }
+}
+
+impl<K> Deref for OwnedLock<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.source
+    }
+}
+
+impl<S, K> FromRequestParts<S> for OwnedLock<K>
+where
+    S: Send + Sync,
+    K: LockKeySource + FromRequestParts<S> + Send,
+{
+    type Rejection = LockedRejection<K::Rejection>;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        let source = K::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
+        let locks = request_locks(&parts.extensions).map_err(LockedRejection::Lock)?;
+        let refused = |error| LockedRejection::Lock(LockRejection::new(error, locks.refusals()));
+        let keys = source.lock_key().map_err(|error| refused(error.into()))?;
+        let guards = locks.guards(keys).await.map_err(refused)?;
+        Ok(Self { source, guards })
+    }
+}
+
+impl<K: fmt::Debug> fmt::Debug for OwnedLock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnedLock")
+            .field("source", &self.source)
+            .field("guards", &self.guards)
+            .finish()
+    }
+}

@@ -1,0 +1,51 @@
+//! Keys for the layer that axum alone can read.
+
+use axum::extract::{MatchedPath, OriginalUri};
+use http::Request;
+use lock_tower::{ByPath, ExtractKey, KeyError, Keys};
+
+/// [`ByPath`] with the path as the client sent it, for an [`HttpLockLayer`](lock_tower::HttpLockLayer) anywhere in a
+/// router.
+///
+/// A nested router sees only the rest of the path, where `/orders/42` and `/users/42` would both be `/42`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// use axum::{Router, routing::post};
+/// use lock_axum::{HttpLockLayer, Locks, by_path};
+///
+/// let orders = Router::new()
+///     .route("/{id}/pay", post(async || "paid"))
+///     .layer(HttpLockLayer::new(Locks::in_memory(), by_path()));
+/// let app: Router = Router::new().nest("/orders", orders); // the key is "/orders/42/pay"
+/// # }
+/// ```
+pub fn by_path() -> ByPath {
+    ByPath::new().original(|extensions| extensions.get::<OriginalUri>().map(|uri| &uri.0))
+}
+
+/// One lock for all requests of a route, whatever its parameters: for an
+/// [`HttpLockLayer`](lock_tower::HttpLockLayer) on [`Router::route_layer`](axum::Router::route_layer).
+///
+/// A request that no route has matched is refused: put it where routing is done, not around the router.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ByMatchedPath {
+    _private: (),
+}
+
+impl ByMatchedPath {
+    /// The path of the route.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<B> ExtractKey<Request<B>> for ByMatchedPath {
+    fn extract_key(&self, request: &Request<B>) -> Result<Option<Keys>, KeyError> {
+        match request.extensions().get::<MatchedPath>() {
+            Some(path) => Ok(Some(Keys::one(path.as_str()))),
+            None => Err(KeyError::new("no route has matched")),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What the layers for HTTP do with responses, and the methods that tell them.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use crate::reject::Refusals;
+
+/// What a layer does with responses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers {
+    pub(crate) refusals: Refusals,
+    pub(crate) hold_until_body_end: bool,
+    pub(crate) server_timing: bool,
+}
+
+/// As W3C Server Timing has it, in milliseconds.
+pub(crate) fn server_timing(waited: Duration) -> HeaderValue {
+    let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
+    HeaderValue::try_from(text).expect("digits and a dot are visible ASCII")
+}
+
+/// The options of the layers for HTTP, on a type with a field `answers`.
+macro_rules! answers {
+    () => {
+        /// Holds the lock until the server has taken the last frame of the response's body, instead of until the
+        /// response is there: for bodies that are produced under the lock. Also a body that fails or is dropped
+        /// gives the lock back.
+        ///
+        /// The last frame is held back until the lock is given back (at most 500 ms, and not with
+        /// [`release_in_background`](Self::release_in_background)). That the server has a frame does not mean
+        /// that the client has it.
+        ///
+        /// **Set [`max_hold`](Self::max_hold) with it**: a client that stops reading keeps the lock otherwise.
+        pub fn hold_until_body_end(mut self) -> Self {
+            self.answers.hold_until_body_end = true;
+            self
+        }
+
+        /// Tells the client how long its request waited: `Server-Timing: lock;dur=12.3` (milliseconds). Off by
+        /// default, since it tells strangers how contended a key is.
+        pub fn server_timing(mut self) -> Self {
+            self.answers.server_timing = true;
+            self
+        }
+
+        /// Another status for one cause of refusal.
+        pub fn status(mut self, cause: crate::Cause, status: http::StatusCode) -> Self {
+            self.answers.refusals = self.answers.refusals.status(cause, status);
+            self
+        }
+
+        /// Refuses as gRPC does. For a whole tonic server or one of its services.
+        pub fn grpc(mut self) -> Self {
+            self.answers.refusals = self.answers.refusals.grpc();
+            self
+        }
+
+        /// Refuses with responses of your own.
+        pub fn respond_with<F>(mut self, respond: F) -> Self
+        where
+            F: Fn(&crate::LockError) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
+        {
+            self.answers.refusals = self.answers.refusals.respond_with(respond);
+            self
+        }
+
+        /// Refuses as `refusals` says: for several layers that shall answer alike.
+        pub fn refusals(mut self, refusals: crate::Refusals) -> Self {
+            self.answers.refusals = refusals;
+            self
+        }
+    };
+}
+pub(crate) use answers;

@@ -1,0 +1,191 @@
+//! The locks of one request that are taken on its way, by whoever has read the key by then.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use http::Extensions;
+use lockcore::LockGuard;
+
+use crate::answers::Answers;
+use crate::claim::Claim;
+use crate::config::Config;
+use crate::error::LockError;
+use crate::handle::LockHandle;
+use crate::hold::Hold;
+use crate::journal::Journal;
+use crate::key::Keys;
+use crate::loss::Loss;
+use crate::reject::Refusals;
+
+/// Takes locks for a request behind a [`LockScopeLayer`](crate::LockScopeLayer), which keeps them until the response.
+///
+/// For extractors and handlers that find out what to lock: from the parameters of a route, a session, the body.
+/// lock-axum's extractors are made of it.
+///
+/// ```
+/// use http::Request;
+/// use lock_tower::{Keys, LockError, LockHandle, RequestLocks};
+///
+/// async fn lock_cart(request: &Request<String>, user: u64) -> Result<LockHandle, LockError> {
+///     let locks = RequestLocks::of(request.extensions())?;
+///     let mut taken = locks.lock(Keys::one(format!("cart:{user}"))).await?;
+///     Ok(taken.remove(0))
+/// }
+/// ```
+#[derive(Clone)]
+pub struct RequestLocks {
+    scope: Arc<Scope>,
+    /// What the request has from other layers.
+    outer: Option<LockHandle>,
+}
+
+/// What a request and its layer share.
+pub(crate) struct Scope {
+    pub(crate) config: Arc<Config>,
+    pub(crate) answers: Arc<Answers>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    hold: Option<Hold>,
+    /// From the first lock that was asked for.
+    journal: Option<Journal>,
+    /// The layer's future, which has to watch over a hold that another task takes.
+    layer: Option<Waker>,
+    is_over: bool,
+}
+
+impl RequestLocks {
+    pub(crate) fn new(scope: Arc<Scope>) -> Self {
+        Self { scope, outer: None }
+    }
+
+    /// Those of the request with these extensions.
+    ///
+    /// # Errors
+    /// Of the cause [`Internal`](crate::Cause::Internal) if no [`LockScopeLayer`](crate::LockScopeLayer) is around
+    /// the service.
+    pub fn of(extensions: &Extensions) -> Result<Self, LockError> {
+        let locks = extensions.get::<Self>().ok_or_else(|| {
+            LockError::misuse(
+                "A lock was asked for where no LockScopeLayer is. Add one to the router: \
+                 `.layer(LockScopeLayer::new(locks))`.",
+            )
+        })?;
+        Ok(Self { scope: Arc::clone(&locks.scope), outer: extensions.get().cloned() })
+    }
+
+    /// Waits for the locks and leaves them with the layer. A lock that the request has already is shared.
+    ///
+    /// The handles are in the order in which the locks were taken, which is that of their names; there is at least
+    /// one. Put the last one into the request's extensions, if anything further inside may ask for the same key.
+    ///
+    /// Two locks that are taken one after the other can deadlock with a request that takes them the other way
+    /// round, until somebody's wait ends: ask for both at once.
+    ///
+    /// # Errors
+    /// What the layer would refuse the request for; also if the response is out already.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the queue.
+    pub async fn lock(&self, keys: Keys) -> Result<Vec<LockHandle>, LockError> {
+        let hold = self.claim(keys).await?;
+        let mut handles: Vec<_> = hold.own().cloned().collect();
+        handles.reverse();
+        self.scope.keep(hold)?;
+        Ok(handles)
+    }
+
+    /// Waits for the locks and gives them to the caller, for work that outlives the response. A lock that the request
+    /// has already is shared.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the queue.
+    pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
+        let hold = self.claim(keys).await?;
+        let mut guards: Vec<_> = hold.guards().collect();
+        guards.reverse();
+        Ok(guards)
+    }
+
+    /// How the layer answers what it refuses.
+    pub fn refusals(&self) -> &Refusals {
+        &self.scope.answers.refusals
+    }
+
+    async fn claim(&self, keys: Keys) -> Result<Hold, LockError> {
+        let (asked, config) = (keys.resolve()?, &self.scope.config);
+        self.scope.lock().journal.get_or_insert_with(Journal::begin);
+        let mut claim = pin!(Claim::new(asked, config.options, self.outer.clone()));
+        let hold = poll_fn(|cx| claim.as_mut().poll(config, cx)).await?;
+        let token = hold.handle().fencing_token().get();
+        self.scope.lock().journal.iter_mut().for_each(|journal| journal.granted(token));
+        Ok(hold)
+    }
+}
+
+impl Scope {
+    pub(crate) fn new(config: &Arc<Config>, answers: &Arc<Answers>) -> Arc<Self> {
+        let (config, answers) = (Arc::clone(config), Arc::clone(answers));
+        Arc::new(Self { config, answers, state: Mutex::default() })
+    }
+
+    fn keep(&self, hold: Hold) -> Result<(), LockError> {
+        let mut state = self.lock();
+        if state.is_over {
+            drop(state);
+            return Err(LockError::misuse("A lock was asked for after the response."));
+        }
+        match &mut state.hold {
+            Some(first) => first.join(hold),
+            None => state.hold = Some(hold),
+        }
+        if let Some(layer) = state.layer.take() {
+            layer.wake();
+        }
+        Ok(())
+    }
+
+    /// The loss of any of the locks, if more are held than `seen`; wakes the caller when there are.
+    pub(crate) fn watch(&self, seen: &mut usize, cx: &Context<'_>) -> Option<Loss> {
+        let mut state = self.lock();
+        state.layer = Some(cx.waker().clone());
+        let hold = state.hold.as_ref()?;
+        let held = hold.own().count();
+        (std::mem::replace(seen, held) < held).then(|| hold.loss())
+    }
+
+    /// What is held, to be given back: nothing can be taken from now on.
+    pub(crate) fn close(&self) -> (Option<Hold>, Option<Journal>) {
+        let mut state = self.lock();
+        state.is_over = true;
+        state.layer = None;
+        (state.hold.take(), state.journal.take())
+    }
+
+    /// How long the request has waited for its locks; `None` if it took none.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        self.lock().journal.as_ref().map(Journal::waited)
+    }
+
+    /// Nothing in here panics half way.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for RequestLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.scope.lock();
+        let held = state.hold.as_ref().map_or(0, |hold| hold.own().count());
+        f.debug_struct("RequestLocks").field("held", &held).finish_non_exhaustive()
+    }
+}
