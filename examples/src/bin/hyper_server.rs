@@ -1,7 +1,7 @@
-//! An HTTP server on hyper: requests that change one path go one at a time, also between several such servers.
+//! `cargo run -p lock-examples --bin hyper_server`: a server on hyper; requests that change one path go one at a time.
 //!
-//! Run with `cargo run -p lock-examples --bin hyper_server -- redis://127.0.0.1/` (without a URL it locks in
-//! memory), and then twice at once: `curl -i -X POST http://127.0.0.1:3000/orders/42`.
+//! Then, twice at once: `curl -i -X POST http://127.0.0.1:3000/orders/42`. With the URL of a Redis as its argument,
+//! also between several such servers.
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;

@@ -1,6 +1,6 @@
-//! A Tower service without HTTP: transfers between accounts, each pair of accounts locked together.
+//! `cargo run -p lock-examples --bin tower_service`: a service without HTTP; transfers lock both their accounts.
 //!
-//! Run with `cargo run -p lock-examples --bin tower_service`, or with the URL of a Redis as its argument.
+//! With the URL of a Redis as its argument, it shares the accounts with others.
 #![allow(clippy::print_stdout)]
 
 use std::time::Duration;

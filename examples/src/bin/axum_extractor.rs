@@ -1,0 +1,96 @@
+//! `cargo run -p lock-examples --bin axum_extractor`: handlers that lock an account from the path, or two from the body.
+//!
+//! Then `curl localhost:3000/accounts/1`, and
+//! `curl --json '{"from": 1, "to": 2, "cents": 500}' localhost:3000/transfers`, as often and as parallel as you like.
+#![allow(clippy::print_stdout)]
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use lock_axum::{
+    KeyError, Keys, LockScopeLayer, Locked, LockedBody, Locks, PathKey, Payload, PayloadKey,
+};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+
+/// Stands for another service: each call takes a while, and knows nothing of the others.
+#[derive(Clone, Default)]
+struct Bank(Arc<Mutex<HashMap<u64, i64>>>);
+
+#[derive(Deserialize)]
+struct Account {
+    id: u64,
+}
+
+impl PathKey for Account {
+    fn lock_key(&self) -> Result<Keys, KeyError> {
+        Ok(Keys::one(format!("account:{}", self.id)))
+    }
+}
+
+async fn balance(account: Locked<Path<Account>>, State(bank): State<Bank>) -> String {
+    format!("{} cents, as of token {}\n", bank.get(account.id).await, account.fencing_token())
+}
+
+#[derive(Deserialize)]
+struct Transfer {
+    from: u64,
+    to: u64,
+    cents: i64,
+}
+
+impl PayloadKey for Transfer {
+    /// Both accounts, in whatever order: two transfers that go opposite ways do not wait for each other for ever.
+    fn lock_key(&self) -> Result<Keys, KeyError> {
+        Ok(Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to)))
+    }
+}
+
+async fn transfer(
+    State(bank): State<Bank>,
+    LockedBody { lock, body: Json(transfer) }: LockedBody<Payload, Json<Transfer>>,
+) -> Result<String, StatusCode> {
+    let work = async move {
+        let Transfer { from, to, cents } = transfer;
+        bank.set(from, bank.get(from).await - cents).await;
+        bank.set(to, bank.get(to).await + cents).await;
+    };
+    // The money that has left one account arrives at the other, also if the client hangs up in between.
+    lock.detach(work).await.map_err(|_lost| StatusCode::SERVICE_UNAVAILABLE)?;
+    Ok(format!("done under token {}\n", lock.fencing_token()))
+}
+
+impl Bank {
+    async fn get(&self, account: u64) -> i64 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.get(&account).copied().unwrap_or(10_000)
+    }
+
+    async fn set(&self, account: u64, cents: i64) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(account, cents);
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+    let app = Router::new()
+        .route("/accounts/{id}", get(balance))
+        .route("/transfers", post(transfer))
+        .layer(LockScopeLayer::new(locks).wait(Duration::from_secs(5)))
+        .with_state(Bank::default());
+
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, app).await?;
+    Ok(())
+}

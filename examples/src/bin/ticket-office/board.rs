@@ -1,0 +1,286 @@
+//! The board: one task looks at the seats and their lines, on behalf of everybody who watches the page. However many
+//! watch, it asks as often; if nobody watches, it asks nobody.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lockcore::Locks;
+use serde::Serialize;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::office;
+use crate::seats::Seats;
+use crate::status::Line;
+
+/// How soon the page shows what another process did; what this one does, it shows at once.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// What happens together is shown together; and who has just got in line is there when it is looked at.
+const GATHER: Duration = Duration::from_millis(25);
+
+/// The longest look: a server that is away is told as such.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// So many lines are looked at in one go; where there are more, they take turns.
+const LINES: usize = 64;
+
+/// Each watcher keeps a connection.
+const WATCHERS: usize = 1_000;
+
+/// One seat with its line, as the page shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct View {
+    seat: u32,
+    buyer: Option<String>,
+    token: Option<i64>,
+    #[serde(flatten)]
+    line: Line,
+}
+
+/// All seats at one time.
+#[derive(Debug, Clone)]
+struct Hall {
+    seats: Vec<Arc<View>>,
+    /// Why nobody can buy now, for people.
+    trouble: Option<&'static str>,
+    at: Instant,
+}
+
+/// What has changed for one watcher.
+#[derive(Debug, Serialize)]
+pub(crate) struct Change {
+    trouble: Option<&'static str>,
+    seats: Vec<View>,
+}
+
+/// The board as requests see it. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Board {
+    shared: Arc<Shared>,
+    hall: watch::Receiver<Arc<Hall>>,
+    task: AbortHandle,
+}
+
+struct Shared {
+    /// Seats at which this process has just done something.
+    stirred: Mutex<BTreeSet<u32>>,
+    wake: Notify,
+    watchers: Arc<Semaphore>,
+}
+
+impl Board {
+    pub(crate) fn start(locks: Locks, seats: Seats) -> Self {
+        let shared = Arc::new(Shared {
+            stirred: Mutex::default(),
+            wake: Notify::new(),
+            watchers: Arc::new(Semaphore::new(WATCHERS)),
+        });
+        let empty = (1..=seats.count()).map(|seat| Arc::new(View { seat, ..View::default() }));
+        let hall = Hall { seats: empty.collect(), trouble: None, at: long_ago() };
+        let (sender, receiver) = watch::channel(Arc::new(hall));
+        let watch = Watch { locks, seats, shared: Arc::clone(&shared), sender, turn: 0 };
+        let task = tokio::spawn(watch.run()).abort_handle();
+        Self { shared, hall: receiver, task }
+    }
+
+    /// Something happens at this seat: whoever watches sees it soon.
+    pub(crate) fn stir(&self, seat: u32) {
+        self.shared.stirred().insert(seat);
+        self.shared.wake.notify_one();
+    }
+
+    /// A stir now, and another one when this is dropped.
+    pub(crate) fn stirring(&self, seat: u32) -> Stirring {
+        self.stir(seat);
+        Stirring { board: self.clone(), seat }
+    }
+
+    /// One more watcher; none if there are too many.
+    pub(crate) fn watch(&self) -> Option<Watcher> {
+        let permit = Arc::clone(&self.shared.watchers).try_acquire_owned().ok()?;
+        let mut hall = self.hall.clone();
+        let is_old = hall.borrow_and_update().at.elapsed() > 2 * INTERVAL;
+        if is_old {
+            self.shared.wake.notify_one();
+        }
+        Some(Watcher { hall, known: None, waits: is_old, _permit: permit })
+    }
+
+    /// Ends it, and what all watchers see.
+    pub(crate) fn close(&self) {
+        self.task.abort();
+    }
+}
+
+impl Shared {
+    fn stirred(&self) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+        self.stirred.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stirs its seat when it is dropped: also when a buyer hangs up.
+pub(crate) struct Stirring {
+    board: Board,
+    seat: u32,
+}
+
+impl Drop for Stirring {
+    fn drop(&mut self) {
+        self.board.stir(self.seat);
+    }
+}
+
+/// One who watches.
+pub(crate) struct Watcher {
+    hall: watch::Receiver<Arc<Hall>>,
+    known: Option<Arc<Hall>>,
+    /// What is there is old: the first look is still to come.
+    waits: bool,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Watcher {
+    /// What has changed since the last call; everything at first. None when the board has ended.
+    pub(crate) async fn next(&mut self) -> Option<Change> {
+        loop {
+            if self.waits {
+                self.hall.changed().await.ok()?;
+            }
+            self.waits = true;
+            let hall = Arc::clone(&self.hall.borrow_and_update());
+            let change = hall.since(self.known.as_deref());
+            self.known = Some(hall);
+            if change.is_some() {
+                return change;
+            }
+        }
+    }
+}
+
+impl Hall {
+    fn since(&self, known: Option<&Self>) -> Option<Change> {
+        let trouble = self.trouble;
+        let Some(known) = known else {
+            let seats = self.seats.iter().map(|view| View::clone(view)).collect();
+            return Some(Change { trouble, seats });
+        };
+        let pairs = self.seats.iter().zip(&known.seats);
+        // What was not touched is the same piece of memory.
+        let changed = pairs.filter(|(now, then)| !Arc::ptr_eq(now, then));
+        let seats: Vec<_> = changed.map(|(now, _)| View::clone(now)).collect();
+        let is_same = seats.is_empty() && trouble == known.trouble;
+        (!is_same).then_some(Change { trouble, seats })
+    }
+}
+
+/// The task.
+struct Watch {
+    locks: Locks,
+    seats: Seats,
+    shared: Arc<Shared>,
+    sender: watch::Sender<Arc<Hall>>,
+    /// The seat from which the next round goes on.
+    turn: u32,
+}
+
+impl Watch {
+    async fn run(mut self) {
+        let mut ticks = interval(INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut round = long_ago();
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.shared.wake.notified() => sleep(GATHER).await,
+            }
+            let nobody = self.shared.watchers.available_permits() == WATCHERS;
+            if nobody {
+                self.shared.stirred().clear();
+                continue;
+            }
+            let mut lines = self.stirred();
+            if round.elapsed() >= INTERVAL {
+                round = Instant::now();
+                self.others(&mut lines);
+            }
+            let hall = self.look(lines).await;
+            self.sender.send_replace(Arc::new(hall));
+        }
+    }
+
+    /// Where this process has done something, as many as are looked at in one go.
+    fn stirred(&self) -> BTreeSet<u32> {
+        let mut stirred = self.shared.stirred();
+        let mut lines = std::mem::take(&mut *stirred);
+        if let Some(&first) = lines.iter().nth(LINES) {
+            *stirred = lines.split_off(&first);
+            self.shared.wake.notify_one();
+        }
+        lines
+    }
+
+    /// Adds where others may have done something: lines with somebody in them, and the rest in turns.
+    fn others(&mut self, lines: &mut BTreeSet<u32>) {
+        let hall = Arc::clone(&self.sender.borrow());
+        let busy = hall.seats.iter().filter(|view| !view.line.is_empty()).map(|view| view.seat);
+        lines.extend(busy.take(LINES - lines.len()));
+        for _ in 0..self.seats.count() {
+            if lines.len() >= LINES {
+                return;
+            }
+            self.turn = self.turn % self.seats.count() + 1;
+            lines.insert(self.turn);
+        }
+    }
+
+    async fn look(&self, lines: BTreeSet<u32>) -> Hall {
+        let mut hall = Hall::clone(&self.sender.borrow());
+        hall.trouble = None;
+        match self.seats.all().await {
+            Ok(seats) => {
+                for (view, seat) in hall.seats.iter_mut().zip(seats) {
+                    let line = view.line.clone();
+                    change(
+                        view,
+                        View { seat: seat.seat, buyer: seat.buyer, token: seat.token, line },
+                    );
+                }
+            }
+            Err(_) => hall.trouble = Some("The database cannot be used now."),
+        }
+        let mut looks = JoinSet::new();
+        for seat in lines {
+            let locks = self.locks.clone();
+            looks.spawn(async move { (seat, office::line(&locks, seat).await) });
+        }
+        let all = timeout(LOOK, async {
+            while let Some(Ok((seat, inspection))) = looks.join_next().await {
+                let line = Line::from(inspection.ok()?);
+                if let Some(view) = hall.seats.get_mut(seat as usize - 1) {
+                    change(view, View { line, ..View::clone(view) });
+                }
+            }
+            Some(())
+        });
+        if !matches!(all.await, Ok(Some(()))) {
+            hall.trouble = Some("The lock service cannot be reached: nobody can buy now.");
+        }
+        hall.at = Instant::now();
+        hall
+    }
+}
+
+/// Leaves what is the same as it was.
+fn change(view: &mut Arc<View>, now: View) {
+    if **view != now {
+        *view = Arc::new(now);
+    }
+}
+
+/// Longer ago than any look counts.
+fn long_ago() -> Instant {
+    Instant::now().checked_sub(10 * INTERVAL).unwrap_or_else(Instant::now)
+}

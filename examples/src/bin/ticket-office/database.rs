@@ -1,0 +1,153 @@
+//! The SQLite database: one file that several processes share, or one in memory for this process.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use deadpool_sqlite::rusqlite::{self, Connection, ErrorCode};
+use deadpool_sqlite::{BuildError, Timeouts};
+use deadpool_sqlite::{
+    Config, Hook, HookError, InteractError, Pool, PoolConfig, PoolError, Runtime,
+};
+
+/// How long a write waits for those of other connections, and a query for a connection.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// `token` is the highest fencing token that the seat has seen; once it is sold, the one of the sale.
+const SCHEMA: &str = "\
+CREATE TABLE IF NOT EXISTS seats (
+    seat  INTEGER PRIMARY KEY,
+    buyer TEXT,
+    token INTEGER NOT NULL DEFAULT 0
+);";
+
+const SEATS: &str = "\
+WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)
+INSERT OR IGNORE INTO seats (seat) SELECT n FROM numbers;";
+
+/// Connections to it, on threads that may block.
+#[derive(Clone)]
+pub(crate) struct Database {
+    pool: Pool,
+}
+
+impl Database {
+    /// Opens it, and makes it and its seats if they are not there.
+    pub(crate) async fn open(path: Option<PathBuf>, seats: u32) -> Result<Self, DatabaseError> {
+        // Every connection to `:memory:` has a database of its own, so there may be only one.
+        let (path, connections) = match path {
+            Some(path) => (path, 4),
+            None => (PathBuf::from(":memory:"), 1),
+        };
+        let mut config = Config::new(path);
+        config.pool = Some(PoolConfig {
+            timeouts: Timeouts::wait_millis(PATIENCE.as_millis() as u64),
+            ..PoolConfig::new(connections)
+        });
+        let builder = match config.builder(Runtime::Tokio1) {
+            Ok(builder) => builder,
+            Err(never) => match never {},
+        };
+        let patient = Hook::async_fn(|connection, _| {
+            Box::pin(async move {
+                let set = connection.interact(|connection| connection.busy_timeout(PATIENCE)).await;
+                match set {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(error)) => Err(HookError::Backend(error)),
+                    Err(error) => Err(HookError::message(error.to_string())),
+                }
+            })
+        });
+        let database = Self { pool: builder.post_create(patient).build()? };
+        database.run(move |connection| prepare(connection, seats)).await?;
+        Ok(database)
+    }
+
+    /// Runs `work` on a connection. Once begun it runs to its end, also if this future is dropped.
+    pub(crate) async fn run<T, F>(&self, work: F) -> Result<T, DatabaseError>
+    where
+        F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        let connection = self.pool.get().await?;
+        Ok(connection.interact(work).await??)
+    }
+}
+
+fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    // Readers and a writer do not wait for each other. SQLite does not wait where two processes make this change at
+    // once, whatever the busy timeout; it stays in the file.
+    while let Err(error) = connection.pragma_update(None, "journal_mode", "wal") {
+        if error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) || Instant::now() > deadline {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    connection.execute_batch(SCHEMA)?;
+    connection.execute(SEATS, [seats])?;
+    Ok(())
+}
+
+/// What the database, or the way to it, said.
+#[derive(Debug)]
+pub(crate) struct DatabaseError(String);
+
+impl DatabaseError {
+    /// As a sentence about the flag.
+    pub(crate) fn about(&self, path: Option<&Path>) -> String {
+        let path = path.map_or("in memory".into(), Path::to_string_lossy);
+        format!("--database {path}: {self}")
+    }
+}
+
+impl fmt::Display for DatabaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+macro_rules! from {
+    ($($error:ty),*) => {$(
+        impl From<$error> for DatabaseError {
+            fn from(error: $error) -> Self {
+                Self(error.to_string())
+            }
+        }
+    )*};
+}
+
+from!(rusqlite::Error, PoolError, InteractError, BuildError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn opened_again_it_has_what_was_written() {
+        let directory = std::env::temp_dir().join(format!("ticket-office-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("seats.sqlite");
+        let count = |database: Database| async move {
+            let count = "SELECT count(*) FROM seats";
+            database.run(|connection| connection.query_one(count, [], |row| row.get(0))).await
+        };
+        let first = Database::open(Some(path.clone()), 3).await.unwrap();
+        let mode: String = first
+            .run(|connection| connection.pragma_query_value(None, "journal_mode", |row| row.get(0)))
+            .await
+            .unwrap();
+        assert_eq!(mode, "wal");
+        let sold = "UPDATE seats SET buyer = 'Ann' WHERE seat = 2";
+        assert_eq!(first.run(|connection| connection.execute(sold, [])).await.unwrap(), 1);
+        let more: u32 = count(Database::open(Some(path.clone()), 5).await.unwrap()).await.unwrap();
+        assert_eq!(more, 5);
+        let buyer = "SELECT buyer FROM seats WHERE seat = 2";
+        let buyer: Option<String> = first
+            .run(|connection| connection.query_one(buyer, [], |row| row.get(0)))
+            .await
+            .unwrap();
+        assert_eq!(buyer.as_deref(), Some("Ann"));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,159 @@
+//! What can be chosen on the command line, or by an environment variable each.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use lockcore::{MAX_LEASE, MIN_LEASE};
+
+/// The longest payment: while it lasts, the seat's queue stands still.
+pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
+
+/// The longest wait that a browser may be asked for, in seconds.
+const MAX_WAIT: f64 = 3_600.0;
+
+/// Sells numbered seats, one buyer at a time and in the order of arrival
+#[derive(Debug, Clone, Parser)]
+#[command(name = "ticket-office", version)]
+pub(crate) struct Flags {
+    /// Where to listen
+    #[arg(
+        long,
+        value_name = "ADDR",
+        env = "TICKET_OFFICE_LISTEN",
+        default_value = "127.0.0.1:8080"
+    )]
+    pub(crate) listen: SocketAddr,
+
+    #[arg(
+        help = "The SQLite file with the seats; several processes may share it [default: \
+                ticket-office.sqlite with Redis; without, a fresh one in memory]",
+        long,
+        value_name = "PATH",
+        env = "TICKET_OFFICE_DATABASE"
+    )]
+    database: Option<PathBuf>,
+
+    /// How many seats there are, 1 to 1000
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TICKET_OFFICE_SEATS",
+        default_value_t = 20,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    pub(crate) seats: u32,
+
+    /// How long a payment takes, in milliseconds, 0 to 30000
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TICKET_OFFICE_PAY_MS",
+        default_value_t = 3000,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u64).range(0..=MAX_PAY.as_millis() as u64)
+    )]
+    pay_ms: u64,
+
+    /// How long a buyer waits in line at most, in seconds; 0 tries once
+    #[arg(
+        long,
+        value_name = "SECS",
+        env = "TICKET_OFFICE_MAX_WAIT",
+        default_value = "30",
+        allow_negative_numbers = true,
+        value_parser = wait
+    )]
+    pub(crate) max_wait: Duration,
+
+    /// How long a seat stays locked if this process dies, in seconds; renewed while a purchase runs
+    #[arg(
+        long,
+        value_name = "SECS",
+        env = "TICKET_OFFICE_LEASE",
+        default_value = "10",
+        allow_negative_numbers = true,
+        value_parser = lease
+    )]
+    pub(crate) lease: Duration,
+
+    /// How many may wait in line for one seat
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TICKET_OFFICE_QUEUE_LIMIT",
+        default_value_t = 20,
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub(crate) queue_limit: u32,
+
+    // Not as documentation: brackets are links there.
+    #[arg(
+        help = "The Redis that holds the locks of several processes: \
+                redis://[user[:password]@]host[:port][/db] [default: locks in memory, for this process alone]",
+        long,
+        value_name = "URL",
+        env = "REDIS_URL",
+        hide_env_values = true // it may hold a password
+    )]
+    redis: Option<String>,
+}
+
+impl Flags {
+    /// The Redis to use; `REDIS_URL=` is none.
+    pub(crate) fn redis(&self) -> Option<&str> {
+        self.redis.as_deref().filter(|url| !url.is_empty())
+    }
+
+    /// The database's file; none for one in memory.
+    pub(crate) fn database(&self) -> Option<PathBuf> {
+        let shared = || self.redis().map(|_| PathBuf::from("ticket-office.sqlite"));
+        self.database.clone().or_else(shared)
+    }
+
+    /// How long a payment takes unless the order says otherwise.
+    pub(crate) fn pay(&self) -> Duration {
+        Duration::from_millis(self.pay_ms)
+    }
+}
+
+fn seconds(text: &str, min: f64, max: f64) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (min..=max).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err(format!("it must be {min} to {max} seconds")),
+        Err(_) => Err("it is not a number of seconds".to_owned()),
+    }
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    seconds(text, 0.0, MAX_WAIT)
+}
+
+fn lease(text: &str) -> Result<Duration, String> {
+    seconds(text, MIN_LEASE.as_secs_f64(), MAX_LEASE.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Flags as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn with_redis_the_database_is_a_file_that_others_find() {
+        let flags = |arguments: &[&str]| {
+            Flags::try_parse_from(std::iter::once(&"ticket-office").chain(arguments)).unwrap()
+        };
+        assert_eq!(flags(&["--redis", ""]).database(), None);
+        let shared = flags(&["--redis", "redis://127.0.0.1/"]).database();
+        assert_eq!(shared, Some("ticket-office.sqlite".into()));
+        let chosen = flags(&["--redis", "redis://127.0.0.1/", "--database", "x"]).database();
+        assert_eq!(chosen, Some("x".into()));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the office counts, and `GET /metrics`: that and what the locks count, as Prometheus reads it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::office::Office;
+
+const SECONDS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+const PLACES: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 100.0];
+
+/// Between two rounds in which samples become buckets; they are kept until then.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+pub(crate) struct Metrics {
+    recorder: PrometheusHandle,
+    sold: AtomicU64,
+    fenced: AtomicU64,
+}
+
+impl Metrics {
+    /// From now on everything is counted.
+    pub(crate) fn install() -> Result<Arc<Self>, BuildError> {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
+            .set_buckets_for_metric(Matcher::Suffix("_length".into()), &PLACES)?
+            .install_recorder()?;
+        let upkeep = recorder.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(UPKEEP).await;
+                upkeep.run_upkeep();
+            }
+        });
+        Ok(Arc::new(Self { recorder, sold: AtomicU64::new(0), fenced: AtomicU64::new(0) }))
+    }
+
+    /// A seat was sold.
+    pub(crate) fn sold(&self) {
+        self.sold.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The database refused an old token.
+    pub(crate) fn fenced(&self) {
+        self.fenced.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn render(&self, office: &Office) -> String {
+        let mut text = self.recorder.render();
+        let status = office.locks.status();
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let own = [
+            (
+                "sold_total",
+                "counter",
+                "Seats sold by this process.",
+                self.sold.load(Ordering::Relaxed),
+            ),
+            (
+                "fenced_total",
+                "counter",
+                "Purchases whose token the database refused.",
+                self.fenced.load(Ordering::Relaxed),
+            ),
+            ("waiting", "gauge", "Buyers in line in this process.", count(status.waiting)),
+            ("serving", "gauge", "Purchases that hold their seat.", count(status.holding)),
+            (
+                "connected",
+                "gauge",
+                "Whether the locks can be reached.",
+                status.is_connected().into(),
+            ),
+        ];
+        for (name, kind, help, value) in own {
+            let _ = writeln!(text, "# HELP ticket_office_{name} {help}");
+            let _ = writeln!(text, "# TYPE ticket_office_{name} {kind}");
+            let _ = writeln!(text, "ticket_office_{name} {value}\n");
+        }
+        text
+    }
+}
+
+/// `GET /metrics`
+pub(crate) async fn metrics(State(office): State<Office>) -> Response {
+    let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (kind, office.metrics.render(&office)).into_response()
+}

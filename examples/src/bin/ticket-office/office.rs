@@ -1,0 +1,38 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::FromRef;
+use lockcore::{LockError, LockInspection, Locks};
+
+use crate::board::Board;
+use crate::metrics::Metrics;
+use crate::seats::Seats;
+
+/// The office. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Office {
+    pub(crate) locks: Locks,
+    pub(crate) seats: Seats,
+    pub(crate) board: Board,
+    pub(crate) metrics: Arc<Metrics>,
+    /// How long a payment takes unless the order says otherwise.
+    pub(crate) pay: Duration,
+}
+
+impl FromRef<Office> for Locks {
+    fn from_ref(office: &Office) -> Self {
+        office.locks.clone()
+    }
+}
+
+/// The lock of a seat.
+pub(crate) fn key(seat: u32) -> String {
+    format!("seat:{seat}")
+}
+
+/// Who holds a seat's lock and who waits for it.
+pub(crate) async fn line(locks: &Locks, seat: u32) -> Result<LockInspection, LockError> {
+    locks.inspect(key(seat)).await
+}

@@ -1,0 +1,89 @@
+//! The body of a purchase, read and checked before the buyer gets in line.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request};
+use http::StatusCode;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+
+use crate::flags::MAX_PAY;
+use crate::office::Office;
+use crate::problem::Problem;
+
+/// The longest name, in characters.
+const MAX_NAME: usize = 40;
+
+/// A body is some bytes: whoever needs longer only keeps a connection.
+const BODY: Duration = Duration::from_secs(10);
+
+#[derive(Deserialize)]
+struct Body {
+    buyer: String,
+    pay_ms: Option<u64>,
+}
+
+/// Who buys, and how long paying takes.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) buyer: String,
+    pub(crate) pay: Duration,
+    /// When the wait began.
+    pub(crate) asked: Instant,
+}
+
+impl FromRequest<Office> for Order {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, office: &Office) -> Result<Self, Problem> {
+        let body = match timeout(BODY, Json::<Body>::from_request(request, office)).await {
+            Ok(Ok(Json(body))) => body,
+            Ok(Err(rejection)) => return Err(unreadable(&rejection)),
+            Err(_) => {
+                let detail = "The order did not arrive in time.";
+                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "order-late", detail));
+            }
+        };
+        let pay = body.pay_ms.map_or(office.pay, Duration::from_millis).min(MAX_PAY);
+        Ok(Self { buyer: name(&body.buyer)?, pay, asked: Instant::now() })
+    }
+}
+
+/// Too long and of another type have a status of their own; what cannot be understood is 422.
+fn unreadable(rejection: &JsonRejection) -> Problem {
+    match rejection.status() {
+        StatusCode::BAD_REQUEST => Problem::bad_order(rejection.body_text()),
+        status => Problem::new(status, "order-invalid", rejection.body_text()),
+    }
+}
+
+fn name(text: &str) -> Result<String, Problem> {
+    let name = text.trim();
+    if name.is_empty() {
+        return Err(Problem::bad_order("The buyer's name is missing."));
+    }
+    if name.chars().count() > MAX_NAME {
+        let detail = format!("The buyer's name has more than {MAX_NAME} characters.");
+        return Err(Problem::bad_order(detail));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Problem::bad_order("The buyer's name has a control character."));
+    }
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_trimmed_and_has_1_to_40_characters() {
+        assert_eq!(name("  Ann O’Neill ").unwrap(), "Ann O’Neill");
+        assert_eq!(name(&"é".repeat(40)).unwrap(), "é".repeat(40));
+        for bad in ["", " \t ", &"é".repeat(41), "two\nlines", "esc\u{1b}[2J"] {
+            assert!(name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+// The page of the ticket office: shows what the server's events say, and buys.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+
+// A browser opens six connections to one server; one is for the events, and one stays free.
+const MOST_AT_ONCE = 4;
+const MOST_NEWS = 6;
+const LINE_SHOWN = 5;
+
+const seats = new Map(); // number -> { view, card, buying }
+let underway = 0;
+
+// --- What the server tells -----------------------------------------------------------------------
+
+function connect(pause) {
+  const events = new EventSource("/events");
+  events.addEventListener("open", () => {
+    pause = 500;
+    link("live", "Live");
+  });
+  events.addEventListener("hall", (event) => show(JSON.parse(event.data)));
+  events.addEventListener("error", () => {
+    link("lost", "Reconnecting…");
+    // The browser comes back by itself, but not where the server answered with an error.
+    if (events.readyState === EventSource.CLOSED) {
+      setTimeout(connect, pause, Math.min(2 * pause, 10_000));
+    }
+  });
+}
+
+function link(state, text) {
+  $("link").className = `pill ${state}`;
+  $("link").textContent = text;
+}
+
+function show(change) {
+  $("trouble").hidden = change.trouble === null;
+  $("trouble").textContent = change.trouble ?? "";
+  for (const view of change.seats) {
+    const seat = seats.get(view.seat) ?? add(view.seat);
+    seat.view = view;
+    draw(seat);
+  }
+  const views = [...seats.values()].map((seat) => seat.view);
+  const count = (test) => views.filter(test).length;
+  $("sold").textContent = count((view) => view.buyer !== null);
+  $("paying").textContent = count((view) => state(view) === "paying");
+  $("free").textContent = count((view) => state(view) === "free");
+  $("waiting").textContent = views.reduce((sum, view) => sum + view.waiters.length, 0);
+}
+
+// --- The seats -----------------------------------------------------------------------------------
+
+function state(view) {
+  if (view.buyer !== null) return "sold";
+  return view.holder !== null || view.waiters.length > 0 ? "paying" : "free";
+}
+
+function add(number) {
+  const card = $("seat").content.firstElementChild.cloneNode(true);
+  card.id = `seat-${number}`;
+  card.querySelector("h3").textContent = number;
+  const seat = { number, card, view: null, buying: null };
+  card.querySelector("button").addEventListener("click", () => press(seat));
+  seats.set(number, seat);
+  $("seats").append(card);
+  return seat;
+}
+
+// Names only ever become text: never markup.
+function draw({ number, card, view, buying }) {
+  const now = state(view);
+  card.className = `seat ${now}`;
+  card.querySelector(".state").textContent = { free: "free", paying: "paying", sold: "sold" }[now];
+  const who = card.querySelector(".who");
+  if (now === "sold") {
+    who.textContent = `to ${view.buyer}`;
+    who.title = `fencing token ${view.token}`;
+  } else {
+    who.textContent = view.holder ?? "";
+  }
+  const line = card.querySelector(".line");
+  line.hidden = view.waiters.length === 0;
+  line.querySelector(".count").textContent = `${view.waiters.length} in line`;
+  const shown = view.waiters.slice(0, LINE_SHOWN).map(item);
+  if (view.waiters.length > LINE_SHOWN) shown.push(item(`and ${view.waiters.length - LINE_SHOWN} more`));
+  line.querySelector("ol").replaceChildren(...shown);
+
+  const button = card.querySelector("button");
+  const [text, kind] = label(view, now, buying);
+  button.textContent = text;
+  button.className = kind;
+  button.disabled = kind === "";
+  button.setAttribute("aria-label", `${text}: seat ${number}`);
+}
+
+function item(text) {
+  const entry = document.createElement("li");
+  entry.textContent = text;
+  return entry;
+}
+
+function label(view, now, buying) {
+  if (buying !== null) {
+    // Who pays is served to the end, whether they stay or not.
+    return view.holder === buying.buyer ? ["Paying…", ""] : ["Leave the line", "leave"];
+  }
+  if (now === "sold") return ["Sold", ""];
+  return now === "free" ? ["Buy", "buy"] : ["Get in line", "queue"];
+}
+
+// --- Buying --------------------------------------------------------------------------------------
+
+function press(seat) {
+  if (seat.buying !== null) {
+    seat.buying.abort.abort();
+    return;
+  }
+  const buyer = $("buyer").value.trim();
+  $("missing").textContent = buyer === "" ? "Enter your name first." : "";
+  $("buyer").setAttribute("aria-invalid", String(buyer === ""));
+  if (buyer === "") {
+    $("buyer").focus();
+  } else if (underway >= MOST_AT_ONCE) {
+    tell("bad", `Only ${MOST_AT_ONCE} purchases at once from one page: wait for one of yours.`);
+  } else {
+    buy(seat, buyer);
+  }
+}
+
+async function buy(seat, buyer) {
+  seat.buying = { buyer, abort: new AbortController() };
+  underway += 1;
+  draw(seat);
+  try {
+    const response = await fetch(`/seats/${seat.number}/buy`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ buyer }),
+      signal: seat.buying.abort.signal,
+    });
+    const answer = await response.json();
+    if (response.ok) {
+      const waited = (answer.waited_ms / 1000).toFixed(1);
+      tell("good", `Seat ${answer.seat} is yours, ${answer.buyer}. You waited ${waited} s; fencing token ${answer.token}.`);
+    } else {
+      tell("bad", words(seat.number, response, answer));
+    }
+  } catch (error) {
+    const left = error.name === "AbortError";
+    tell(left ? "" : "bad", left
+      ? `You left the line for seat ${seat.number}.`
+      : `The office did not answer. Look at seat ${seat.number} before you try again.`);
+  } finally {
+    seat.buying = null;
+    underway -= 1;
+    draw(seat);
+  }
+}
+
+function words(number, response, problem) {
+  const after = response.headers.get("retry-after");
+  const again = after === null ? "" : ` Try again in ${after} s.`;
+  switch (response.status) {
+    case 423: return `Your turn for seat ${number} did not come in time.${again}`;
+    case 429: return `The line for seat ${number} is full.${again}`;
+    case 503: return problem.code === "lock-lost"
+      ? `The lock of seat ${number} was lost while you paid. Look whether the seat is yours.`
+      : `Seat ${number} was not bought: ${problem.detail}${again}`;
+    default: return `Seat ${number} was not bought: ${problem.detail}`;
+  }
+}
+
+function tell(kind, text) {
+  const entry = item(text);
+  entry.className = kind;
+  $("news").querySelector(".none")?.remove();
+  $("news").prepend(entry);
+  while ($("news").children.length > MOST_NEWS) $("news").lastElementChild.remove();
+}
+
+// --- Start ---------------------------------------------------------------------------------------
+
+$("who").addEventListener("submit", (event) => event.preventDefault());
+$("buyer").value = localStorage.getItem("buyer") ?? "";
+$("buyer").addEventListener("change", () => localStorage.setItem("buyer", $("buyer").value.trim()));
+connect(500);

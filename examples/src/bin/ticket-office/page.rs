@@ -1,0 +1,33 @@
+//! The page: three files in the program itself, so there is nothing to build and nothing to install.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+
+/// Only what comes from here, and nothing inline: a name that were taken for markup could do nothing.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// `GET /`
+pub(crate) async fn html() -> Response {
+    file("text/html; charset=utf-8", include_str!("page.html"))
+}
+
+/// `GET /page.css`
+pub(crate) async fn css() -> Response {
+    file("text/css; charset=utf-8", include_str!("page.css"))
+}
+
+/// `GET /page.js`
+pub(crate) async fn js() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("page.js"))
+}
+
+fn file(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (CONTENT_TYPE, kind),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (CACHE_CONTROL, "no-cache"), // a new version of the program has a new page
+    ];
+    (headers, text).into_response()
+}

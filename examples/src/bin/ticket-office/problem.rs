@@ -1,0 +1,61 @@
+//! Refusals of the office's own, in the shape that those of the locks have: `application/problem+json`.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use lock_tower::{LockError, Refusals};
+use serde_json::json;
+
+use crate::database::DatabaseError;
+
+/// Why a request was refused, with a code for programs and a sentence for people.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into() }
+    }
+
+    pub(crate) fn no_such_seat() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "seat-unknown", "There is no such seat.")
+    }
+
+    pub(crate) fn bad_order(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "order-invalid", detail)
+    }
+}
+
+impl From<DatabaseError> for Problem {
+    fn from(error: DatabaseError) -> Self {
+        eprintln!("ticket-office: the database: {error}");
+        let detail = "The database cannot be used now. Try again.";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-unavailable", detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason(),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "code": self.code,
+        });
+        let mut response = (self.status, body.to_string()).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        response
+    }
+}
+
+/// An error of the locks, as the lock layer itself answers it.
+pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
+    Refusals::new().respond(&error.into()).map(Body::from)
+}

@@ -1,0 +1,34 @@
+//! Which request is answered by what.
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use lock_axum::{LockScopeLayer, OnLost};
+
+use crate::flags::Flags;
+use crate::office::Office;
+use crate::{buying, events, metrics, page, status};
+
+pub(crate) fn routes(office: Office, flags: &Flags) -> Router {
+    let scope = LockScopeLayer::new(office.locks.clone())
+        .wait(flags.max_wait)
+        .lease(flags.lease)
+        .queue_limit(flags.queue_limit)
+        // Somebody has paid: who may still write is then up to the database, by the token.
+        .on_lost(OnLost::Continue);
+    let buying = Router::new()
+        .route("/seats/{id}/buy", post(buying::buy))
+        .route_layer(scope)
+        .route_layer(from_fn_with_state(office.clone(), buying::stir));
+    Router::new()
+        .route("/", get(page::html))
+        .route("/page.css", get(page::css))
+        .route("/page.js", get(page::js))
+        .route("/events", get(events::events))
+        .route("/seats", get(status::seats))
+        .route("/locks/{id}", get(status::lock))
+        .route("/healthz", get(status::health))
+        .route("/metrics", get(metrics::metrics))
+        .merge(buying)
+        .with_state(office)
+}

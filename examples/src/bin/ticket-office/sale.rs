@@ -1,0 +1,57 @@
+//! One sale: read, wait for the payment, write. It runs under the seat's lock, but what it may write is decided by the
+//! database, by the fencing token.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use lockcore::FencingToken;
+use serde::Serialize;
+use tokio::time::sleep;
+
+use crate::office::Office;
+use crate::order::Order;
+use crate::problem::Problem;
+use crate::seats::Begun;
+
+/// What the buyer gets.
+#[derive(Debug, Serialize)]
+pub(crate) struct Ticket {
+    seat: u32,
+    buyer: String,
+    token: u64,
+    waited_ms: u64,
+}
+
+/// Sells `seat` under the hold that `token` stands for.
+pub(crate) async fn sell(
+    office: Office,
+    seat: u32,
+    token: FencingToken,
+    order: Order,
+    waited: Duration,
+) -> Result<Ticket, Problem> {
+    match office.seats.begin(seat, token).await? {
+        Begun::Free => {}
+        Begun::Sold { buyer } => {
+            let detail = format!("Seat {seat} was sold to {buyer}.");
+            return Err(Problem::new(StatusCode::CONFLICT, "seat-sold", detail));
+        }
+        Begun::Overtaken => return Err(overtaken(&office, seat)),
+    }
+    sleep(order.pay).await;
+    // Whether the hold was lost meanwhile is not asked: the answer could be old by the time of the write.
+    if !office.seats.sell(seat, token, order.buyer.clone()).await? {
+        return Err(overtaken(&office, seat));
+    }
+    office.metrics.sold();
+    let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+    Ok(Ticket { seat, buyer: order.buyer, token: token.into(), waited_ms })
+}
+
+fn overtaken(office: &Office, seat: u32) -> Problem {
+    office.metrics.fenced();
+    let detail = format!(
+        "The payment for seat {seat} took too long: the next in line was served. Nothing was bought."
+    );
+    Problem::new(StatusCode::CONFLICT, "seat-overtaken", detail)
+}

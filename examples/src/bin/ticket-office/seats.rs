@@ -1,0 +1,156 @@
+//! The seats, and the two writes of a sale, each guarded by the fencing token.
+
+use deadpool_sqlite::rusqlite::{OptionalExtension as _, TransactionBehavior};
+use lockcore::FencingToken;
+use serde::Serialize;
+
+use crate::database::{Database, DatabaseError};
+
+/// Raising the token when a purchase *begins* is what makes the write safe: were it raised by the write alone, a
+/// holder that lost its lock could still write between the new holder's read and the new holder's write.
+const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NULL AND token < ?2";
+
+const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
+
+/// Only while nobody with a newer token has begun.
+const SELL: &str = "UPDATE seats SET buyer = ?3 WHERE seat = ?1 AND token = ?2";
+
+const ALL: &str = "SELECT seat, buyer, token FROM seats WHERE seat <= ?1 ORDER BY seat";
+
+/// One seat as anybody may see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Seat {
+    pub(crate) seat: u32,
+    pub(crate) buyer: Option<String>,
+    /// Of the sale.
+    pub(crate) token: Option<i64>,
+}
+
+/// What a purchase finds when it begins.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Free,
+    Sold {
+        buyer: String,
+    },
+    /// A newer holder has begun: this one has lost its lock.
+    Overtaken,
+}
+
+/// The seats 1 to `count`.
+#[derive(Clone)]
+pub(crate) struct Seats {
+    database: Database,
+    count: u32,
+}
+
+impl Seats {
+    pub(crate) fn new(database: Database, count: u32) -> Self {
+        Self { database, count }
+    }
+
+    pub(crate) fn contains(&self, seat: u32) -> bool {
+        (1..=self.count).contains(&seat)
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) async fn all(&self) -> Result<Vec<Seat>, DatabaseError> {
+        let count = self.count;
+        self.database
+            .run(move |connection| {
+                let mut statement = connection.prepare_cached(ALL)?;
+                let seats = statement.query_map([count], |row| {
+                    let buyer: Option<String> = row.get(1)?;
+                    let token: i64 = row.get(2)?;
+                    Ok(Seat { seat: row.get(0)?, token: buyer.is_some().then_some(token), buyer })
+                })?;
+                seats.collect()
+            })
+            .await
+    }
+
+    /// Reads whether the seat is free; if so, no older holder can sell it any more.
+    pub(crate) async fn begin(
+        &self,
+        seat: u32,
+        token: FencingToken,
+    ) -> Result<Begun, DatabaseError> {
+        self.database
+            .run(move |connection| {
+                // Immediate: a read that becomes a write would not wait for its turn.
+                let write = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                let begun = match write.execute(BEGIN, (seat, i64::from(token)))? {
+                    0 => match write.query_row(BUYER, [seat], |row| row.get(0)).optional()? {
+                        Some(Some(buyer)) => Begun::Sold { buyer },
+                        _ => Begun::Overtaken,
+                    },
+                    _ => Begun::Free,
+                };
+                write.commit()?;
+                Ok(begun)
+            })
+            .await
+    }
+
+    /// Sells it; `false`, and nothing written, if a newer holder has begun since.
+    pub(crate) async fn sell(
+        &self,
+        seat: u32,
+        token: FencingToken,
+        buyer: String,
+    ) -> Result<bool, DatabaseError> {
+        let values = (seat, i64::from(token), buyer);
+        Ok(self.database.run(move |connection| connection.execute(SELL, values)).await? == 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn seats() -> Seats {
+        Seats::new(Database::open(None, 3).await.unwrap(), 3)
+    }
+
+    fn token(token: u64) -> FencingToken {
+        FencingToken::try_from(token).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_free_seat_is_sold_once() {
+        let seats = seats().await;
+        assert_eq!(seats.begin(2, token(7)).await.unwrap(), Begun::Free);
+        assert!(seats.sell(2, token(7), "Ann".into()).await.unwrap());
+        let sold = Begun::Sold { buyer: "Ann".into() };
+        assert_eq!(seats.begin(2, token(8)).await.unwrap(), sold);
+        assert!(!seats.sell(2, token(8), "Bob".into()).await.unwrap());
+        let all = seats.all().await.unwrap();
+        let free = |seat| Seat { seat, buyer: None, token: None };
+        assert_eq!(
+            all,
+            [free(1), Seat { seat: 2, buyer: Some("Ann".into()), token: Some(7) }, free(3)]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_stale_holder_cannot_sell_once_the_newer_one_has_read() {
+        let seats = seats().await;
+        assert_eq!(seats.begin(1, token(10)).await.unwrap(), Begun::Free);
+        assert_eq!(seats.begin(1, token(20)).await.unwrap(), Begun::Free);
+        assert!(!seats.sell(1, token(10), "stale".into()).await.unwrap());
+        assert!(seats.sell(1, token(20), "fresh".into()).await.unwrap());
+        assert!(!seats.sell(1, token(10), "stale".into()).await.unwrap());
+        assert_eq!(seats.all().await.unwrap()[0].buyer.as_deref(), Some("fresh"));
+    }
+
+    #[tokio::test]
+    async fn a_stale_holder_cannot_even_begin() {
+        let seats = seats().await;
+        assert_eq!(seats.begin(1, token(20)).await.unwrap(), Begun::Free);
+        assert_eq!(seats.begin(1, token(10)).await.unwrap(), Begun::Overtaken);
+        assert_eq!(seats.begin(1, token(20)).await.unwrap(), Begun::Overtaken);
+    }
+}

@@ -1,0 +1,66 @@
+//! The end: no new buyers, those in line are sent away, those who pay are served; then it is over.
+
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::flags::MAX_PAY;
+use crate::office::Office;
+
+/// For what a purchase does besides paying, and for answers that are still on their way.
+const LAST: Duration = Duration::from_secs(5);
+
+/// SIGTERM and Ctrl-C; one that comes while nobody asks is not forgotten.
+pub(crate) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// The number of the next one.
+    async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
+        }
+    }
+}
+
+/// Serves until a signal comes, and then only what has begun. A second signal ends the process at once.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    office: Office,
+    mut signals: Signals,
+) {
+    let (close, closed) = oneshot::channel::<()>();
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async {
+        let _ = closed.await;
+    });
+    let server = tokio::spawn(server.into_future());
+    signals.next().await;
+    println!("ticket-office: closing; a second signal ends it at once");
+    let finish = async {
+        drop(close);
+        office.board.close();
+        office.locks.shutdown(MAX_PAY + LAST).await;
+        // A client that does not take its answer, or sends half a request, is not waited for.
+        let _ = timeout(LAST, server).await;
+    };
+    tokio::select! {
+        () = finish => {}
+        number = signals.next() => std::process::exit(128 + number),
+    }
+}

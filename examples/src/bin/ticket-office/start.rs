@@ -1,0 +1,93 @@
+//! From the flags to an open office.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use lockcore::{LockErrorKind, Locks};
+use tokio::net::TcpListener;
+
+use crate::board::Board;
+use crate::database::Database;
+use crate::flags::Flags;
+use crate::metrics::Metrics;
+use crate::office::Office;
+use crate::routes::routes;
+use crate::seats::Seats;
+use crate::shutdown::{self, Signals};
+
+/// What clap ends with where a value is bad.
+const USAGE: u8 = 2;
+
+/// Why there is no office.
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { code: 1, message: message.into() }
+    }
+
+    pub(crate) fn report(&self) -> ExitCode {
+        eprintln!("ticket-office: {}", self.message);
+        ExitCode::from(self.code)
+    }
+}
+
+/// Opens the office, and closes it when it is told to.
+pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
+    let signals = Signals::listen().map_err(|error| Failure::new(format!("signals: {error}")))?;
+    let metrics = Metrics::install().map_err(|error| Failure::new(format!("metrics: {error}")))?;
+    let path = flags.database();
+    let database = Database::open(path.clone(), flags.seats)
+        .await
+        .map_err(|error| Failure::new(error.about(path.as_deref())))?;
+    let locks = locks(&flags).await?;
+    let listener = TcpListener::bind(flags.listen)
+        .await
+        .map_err(|error| Failure::new(format!("--listen {}: {error}", flags.listen)))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Failure::new(format!("--listen {}: {error}", flags.listen)))?;
+
+    let seats = Seats::new(database, flags.seats);
+    let board = Board::start(locks.clone(), seats.clone());
+    let office = Office { locks, seats, board, metrics, pay: flags.pay() };
+    println!("ticket-office: {}", description(&flags));
+    println!("ticket-office: open http://{}/", reachable(address));
+    shutdown::serve(listener, routes(office.clone(), &flags), office, signals).await;
+    Ok(())
+}
+
+/// On Redis if one is named, else in memory.
+async fn locks(flags: &Flags) -> Result<Locks, Failure> {
+    // Names come from requests: none of them reaches a key outside.
+    let builder = Locks::builder().namespace("ticket-office");
+    let Some(url) = flags.redis() else { return Ok(builder.in_memory()) };
+    builder.connect(url).await.map_err(|error| Failure {
+        code: if error.kind() == LockErrorKind::InvalidOption { USAGE } else { 1 },
+        // The URL is not shown: it may hold a password.
+        message: format!("--redis (or REDIS_URL): {error}"),
+    })
+}
+
+fn description(flags: &Flags) -> String {
+    let locks = match flags.redis() {
+        Some(_) => "locks on Redis",
+        None => "locks in memory, for this process alone",
+    };
+    let database = match flags.database() {
+        Some(path) => format!("the database {}", path.display()),
+        None => "a fresh database in memory".to_owned(),
+    };
+    format!("{} seats, {locks}, {database}", flags.seats)
+}
+
+/// An address that a browser on this machine can open.
+fn reachable(address: SocketAddr) -> String {
+    match address.ip().is_unspecified() {
+        true => format!("localhost:{}", address.port()),
+        false => address.to_string(),
+    }
+}

@@ -1,0 +1,75 @@
+//! What can be asked without buying: the seats, one seat's line, and whether the office can sell at all.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use lockcore::{LockInspection, Participant};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::office::{self, Office};
+use crate::problem::{self, Problem};
+use crate::seat::SeatId;
+use crate::seats::Seat;
+
+/// Who holds a seat's lock and who waits for it, next first, by their labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Line {
+    holder: Option<String>,
+    waiters: Vec<String>,
+}
+
+impl Line {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holder.is_none() && self.waiters.is_empty()
+    }
+}
+
+impl From<LockInspection> for Line {
+    fn from(inspection: LockInspection) -> Self {
+        Self {
+            holder: inspection.holder.as_ref().map(name),
+            waiters: inspection.waiters.iter().map(name).collect(),
+        }
+    }
+}
+
+/// The label is the buyer's name, in which only percent signs are escaped: it has no control characters.
+fn name(participant: &Participant) -> String {
+    let label = participant.label.as_deref().unwrap_or(&participant.member);
+    label.replace("%25", "%")
+}
+
+#[derive(Serialize)]
+struct LockStatus {
+    token: Option<u64>,
+    #[serde(flatten)]
+    line: Line,
+}
+
+/// `GET /seats`
+pub(crate) async fn seats(State(office): State<Office>) -> Result<Json<Vec<Seat>>, Problem> {
+    Ok(Json(office.seats.all().await?))
+}
+
+/// `GET /locks/{id}`
+pub(crate) async fn lock(seat: SeatId, State(office): State<Office>) -> Response {
+    match office::line(&office.locks, seat.0).await {
+        Ok(inspection) => {
+            let token = inspection.token.map(u64::from);
+            Json(LockStatus { token, line: Line::from(inspection) }).into_response()
+        }
+        Err(error) => problem::of_locks(error),
+    }
+}
+
+/// `GET /healthz`
+pub(crate) async fn health(State(office): State<Office>) -> Response {
+    if let Err(error) = office.locks.ping().await {
+        return problem::of_locks(error);
+    }
+    match office.seats.all().await {
+        Ok(_) => Json(json!({ "status": "ok" })).into_response(),
+        Err(error) => Problem::from(error).into_response(),
+    }
+}

@@ -1,0 +1,185 @@
+//! Each small example does what its first lines say, started as the program that its command builds.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use lock_tests::{Leash, RedisServer};
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::timeout;
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+/// For anything that happens at once on an idle machine.
+const SOON: Duration = Duration::from_secs(30);
+
+struct Example {
+    lines: Lines<BufReader<ChildStdout>>,
+    _leash: Leash,
+    child: Child,
+}
+
+impl Example {
+    fn start(program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let leash = Leash::new(child.id().unwrap(), None);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { lines, _leash: leash, child }
+    }
+
+    /// On a port of its own; with the address it prints.
+    async fn serve(program: &str) -> (Self, String) {
+        let mut example = Self::start(program, &["127.0.0.1:0"]);
+        let line = example.line().await.expect("it says where it listens");
+        let address = line.strip_prefix("listening on http://").expect("it says so").to_owned();
+        (example, address)
+    }
+
+    async fn line(&mut self) -> Option<String> {
+        timeout(SOON, self.lines.next_line()).await.expect("a line in time").unwrap()
+    }
+
+    /// All it prints, once it has ended well.
+    async fn output(mut self) -> Vec<String> {
+        let mut output = Vec::new();
+        while let Some(line) = self.line().await {
+            output.push(line);
+        }
+        assert!(timeout(SOON, self.child.wait()).await.unwrap().unwrap().success(), "{output:?}");
+        output
+    }
+}
+
+/// The token at the end of a line.
+fn token(line: &str) -> u64 {
+    line.trim_end().rsplit(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+#[test]
+fn every_small_example_is_short_and_begins_with_its_command() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bin");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if !entry.is_file() {
+            continue;
+        }
+        let (name, text) = (entry.file_stem().unwrap(), std::fs::read_to_string(&entry).unwrap());
+        let command = format!("//! `cargo run -p lock-examples --bin {}", name.display());
+        assert!(text.starts_with(&command), "{name:?} begins with its command");
+        assert!(text.lines().count() < 120, "{name:?} is short");
+        seen += 1;
+    }
+    assert_eq!(seen, 8);
+}
+
+#[tokio::test]
+async fn the_axum_layer_serves_one_order_at_a_time_and_others_beside_it() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_axum_layer")).await;
+    let client = reqwest::Client::new();
+    let pay = |order: u32| client.post(format!("http://{address}/orders/{order}/pay")).send();
+    let began = Instant::now();
+    let (one, two, other) = tokio::join!(pay(1), pay(1), pay(2));
+    assert!(began.elapsed() >= Duration::from_secs(4), "two payments of 2 s, one after the other");
+    let (one, two) = (one.unwrap().text().await.unwrap(), two.unwrap().text().await.unwrap());
+    assert_ne!(token(&one), token(&two));
+    assert!(other.unwrap().text().await.unwrap().starts_with("paid under token"));
+}
+
+#[tokio::test]
+async fn the_axum_extractor_loses_no_money_in_transfers_that_cross() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_axum_extractor")).await;
+    let client = reqwest::Client::new();
+    let transfer = |from: u32, to: u32| {
+        let order = json!({ "from": from, "to": to, "cents": 100 });
+        client.post(format!("http://{address}/transfers")).json(&order).send()
+    };
+    let answers = tokio::join!(transfer(1, 2), transfer(2, 1), transfer(1, 2), transfer(1, 2));
+    for answer in [answers.0, answers.1, answers.2, answers.3] {
+        let answer = answer.unwrap();
+        assert_eq!(answer.status(), 200, "{}", answer.text().await.unwrap());
+    }
+    for (account, cents) in [(1, "9800"), (2, "10200")] {
+        let answer = reqwest::get(format!("http://{address}/accounts/{account}")).await.unwrap();
+        let text = answer.text().await.unwrap();
+        assert!(text.starts_with(&format!("{cents} cents")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn the_streaming_example_holds_to_the_last_line() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_axum_streaming")).await;
+    let export = async || {
+        let answer = reqwest::get(format!("http://{address}/exports/march")).await.unwrap();
+        let begun = Instant::now();
+        let text = answer.text().await.unwrap();
+        assert_eq!(text.lines().count(), 5, "{text}");
+        (begun, Instant::now())
+    };
+    let (mut one, mut two) = tokio::join!(export(), export());
+    if two.0 < one.0 {
+        std::mem::swap(&mut one, &mut two);
+    }
+    // The head of the second comes when it has the lock, which is when the first has its last line.
+    assert!(two.0 + Duration::from_millis(500) > one.1, "they follow each other");
+    assert!(two.1 - one.0 >= Duration::from_secs(4), "five lines each, half a second a line");
+}
+
+#[tokio::test]
+async fn a_document_has_one_editor_while_the_socket_is_open() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_axum_websocket")).await;
+    let url = format!("ws://{address}/documents/7");
+    let (mut first, _) = connect_async(&url).await.unwrap();
+    let hello = first.next().await.unwrap().unwrap().into_text().unwrap();
+    assert!(hello.starts_with("document 7 is yours"), "{hello}");
+    first.send(Message::text("words")).await.unwrap();
+    assert_eq!(first.next().await.unwrap().unwrap().into_text().unwrap(), "saved 5 bytes");
+
+    // One may wait; the other is told at once, by an ordinary response.
+    let mut one = Box::pin(connect_async(&url));
+    let mut other = Box::pin(connect_async(&url));
+    let (refused, waiting) = tokio::select! {
+        refused = &mut one => (refused, other),
+        refused = &mut other => (refused, one),
+    };
+    match refused {
+        Err(Error::Http(response)) => assert_eq!(response.status(), 429),
+        other => panic!("connected beside the first: {other:?}"),
+    }
+    drop(first); // without a word
+    let (mut second, _) = timeout(SOON, waiting).await.unwrap().unwrap();
+    let hello = second.next().await.unwrap().unwrap().into_text().unwrap();
+    assert!(hello.starts_with("document 7 is yours"), "{hello}");
+}
+
+#[tokio::test]
+async fn two_nodes_stand_in_one_queue() {
+    let server = RedisServer::start();
+    let program = env!("CARGO_BIN_EXE_two_nodes");
+    let (one, two) = tokio::join!(
+        Example::start(program, &[&server.url()]).output(),
+        Example::start(program, &[&server.url()]).output(),
+    );
+    let mut tokens: Vec<_> = one.iter().chain(&two).map(|line| token(line)).collect();
+    assert_eq!(tokens.len(), 20, "four nodes, five turns each");
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 20, "each hold has a token of its own");
+}
+
+#[tokio::test]
+async fn the_tower_service_works_without_http() {
+    let output = Example::start(env!("CARGO_BIN_EXE_tower_service"), &[]).output().await;
+    assert_eq!(output.len(), 4, "{output:?}");
+}
+
+#[cfg(feature = "tonic")]
+#[tokio::test]
+async fn the_grpc_server_refuses_and_then_serves() {
+    let output = Example::start(env!("CARGO_BIN_EXE_tonic_health"), &[]).output().await;
+    assert!(output[0].starts_with("while it is held: Unavailable"), "{output:?}");
+    assert!(output[1].starts_with("after that: status Serving"), "{output:?}");
+}
