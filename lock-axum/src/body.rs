@@ -115,6 +115,6 @@ where
             |error| LockedBodyRejection::Lock(LockRejection::new(error, locks.refusals()));
         let keys = source.lock_key(&body).map_err(|error| refused(error.into()))?;
         let handles = locks.lock(keys).await.map_err(refused)?;
-        Ok(Self { lock: Locked::new(source, handles), body })
+        Ok(Self { lock: Locked::new(source, handles, locks), body })
     }
 }

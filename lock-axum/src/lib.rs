@@ -93,7 +93,8 @@
 //! Two `Locked` arguments take their locks in the order of the arguments; another handler that takes them the other
 //! way round can meet it in a deadlock, until one's wait ends. Take them as one: `Locked<(A, B)>` sorts them.
 //!
-//! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is one hold.
+//! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is one hold. (Not
+//! after an `OwnedLock`: nobody but its owner sees its end.)
 //!
 //! # In the handler
 //!
@@ -145,6 +146,6 @@ pub use rejection::{LockRejection, LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
     Cause, DetachLayer, HttpLockLayer, KeyError, Keys, LockError, LockHandle, LockScopeLayer,
-    OnLost, Refusals,
+    OnLost, Refusals, RequestLocks,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks};

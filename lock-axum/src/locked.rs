@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::request::Parts;
-use lock_tower::{Cause, KeyError, Keys, LockError, LockHandle};
+use lock_tower::{Cause, KeyError, Keys, LockError, LockHandle, RequestLocks};
 use lockcore::{FencingToken, LockGuard};
 
 use crate::key::LockKeySource;
@@ -35,11 +35,13 @@ pub struct Locked<K> {
     source: K,
     /// In the order in which they were taken; never empty.
     handles: Vec<LockHandle>,
+    /// All of the request.
+    locks: RequestLocks,
 }
 
 impl<K> Locked<K> {
-    pub(crate) fn new(source: K, handles: Vec<LockHandle>) -> Self {
-        Self { source, handles }
+    pub(crate) fn new(source: K, handles: Vec<LockHandle>, locks: RequestLocks) -> Self {
+        Self { source, handles, locks }
     }
 
     /// What the key was read from.
@@ -118,10 +120,11 @@ impl<K> Locked<K> {
         self.handles.iter().map(LockHandle::reenter).collect()
     }
 
-    /// Finishes `future` even if the client goes away: see [`LockHandle::detach`].
+    /// Finishes `future` even if the client goes away, with all locks that the request has, also those of other
+    /// arguments: see [`RequestLocks::detach`].
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold ended before or meanwhile.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost, before or meanwhile, or if this one has been given back.
     ///
     /// # Panics
     /// With the panic of `future`.
@@ -133,7 +136,8 @@ impl<K> Locked<K> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.handle().detach(future).await
+        drop(self.reenter()?); // these ones, whatever else the request has
+        self.locks.detach(future).await
     }
 }
 
@@ -155,8 +159,8 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let source = K::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
         let keys = source.lock_key();
-        let handles = lock(parts, keys).await.map_err(LockedRejection::Lock)?;
-        Ok(Self::new(source, handles))
+        let (handles, locks) = lock(parts, keys).await.map_err(LockedRejection::Lock)?;
+        Ok(Self::new(source, handles, locks))
     }
 }
 
@@ -186,7 +190,7 @@ where
 async fn lock(
     parts: &mut Parts,
     keys: Result<Keys, KeyError>,
-) -> Result<Vec<LockHandle>, LockRejection> {
+) -> Result<(Vec<LockHandle>, RequestLocks), LockRejection> {
     let locks = request_locks(&parts.extensions)?;
     let refused = |error| LockRejection::new(error, locks.refusals());
     let handles = match keys {
@@ -195,7 +199,7 @@ async fn lock(
     };
     // What asks for the same key further on shares the hold.
     parts.extensions.insert(handles.last().expect("there is at least one").clone());
-    Ok(handles)
+    Ok((handles, locks))
 }
 
 impl<K: fmt::Debug> fmt::Debug for Locked<K> {

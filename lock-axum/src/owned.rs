@@ -16,6 +16,9 @@ use crate::rejection::{LockRejection, LockedRejection, request_locks};
 /// that its body does not use *before* that runs. For a lock that lasts as long as the handler take
 /// [`Locked`](crate::Locked).
 ///
+/// It shares a lock that the request has already from a layer or a [`Locked`](crate::Locked); a lock that is asked for
+/// after it shares nothing with it, and waits for its end.
+///
 /// Nobody watches for its loss but you: [`guards`](Self::guards) tell.
 ///
 /// ```

@@ -27,6 +27,8 @@ pub(crate) struct Claim {
     began: Option<Instant>,
     /// What the request holds from outer layers.
     outer: Option<LockHandle>,
+    /// What else it holds.
+    beside: Vec<LockHandle>,
     hold: Option<Hold>,
     current: Option<LockKey>,
     #[pin]
@@ -37,8 +39,23 @@ impl Claim {
     /// What the request asks for, and where that is silent, what `defaults` say.
     pub(crate) fn new(asked: Resolved, defaults: Options, outer: Option<LockHandle>) -> Self {
         let Resolved { keys, options, label } = asked;
-        let options = options.or(defaults);
-        Self { keys, options, label, began: None, outer, hold: None, current: None, acquire: None }
+        Self {
+            keys,
+            options: options.or(defaults),
+            label,
+            began: None,
+            outer,
+            beside: Vec::new(),
+            hold: None,
+            current: None,
+            acquire: None,
+        }
+    }
+
+    /// Shares these, too.
+    #[cfg(feature = "http")]
+    pub(crate) fn beside(self, beside: Vec<LockHandle>) -> Self {
+        Self { beside, ..self }
     }
 
     /// The hold of all keys, once it is had.
@@ -62,7 +79,8 @@ impl Claim {
                 return Poll::Ready(Ok(this.hold.take().expect("there is at least one key")));
             };
             let have = this.hold.as_ref().map(Hold::handle).or(this.outer.as_ref());
-            if let Some(held) = have.and_then(|have| have.find(&config.locks, &key)) {
+            let mut have = have.into_iter().chain(this.beside.iter());
+            if let Some(held) = have.find_map(|have| have.find(&config.locks, &key)) {
                 let guard = held.reenter()?;
                 push(this.hold, this.outer, config, key, guard);
                 continue;

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use http::Request;
-use lockcore::LockGuard;
 use pin_project::pin_project;
 use tokio::task::{JoinError, JoinHandle};
 use tower::{Layer, Service};
@@ -14,7 +13,9 @@ use tower::{Layer, Service};
 use crate::config::OnLost;
 use crate::error::LockError;
 use crate::handle::LockHandle;
+use crate::keep::Keep;
 use crate::loss::Loss;
+use crate::scope::RequestLocks;
 
 /// Finishes a handler that runs under a lock even if the client goes away; put it *inside* an
 /// [`HttpLockLayer`](crate::HttpLockLayer).
@@ -24,6 +25,9 @@ use crate::loss::Loss;
 /// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for it. One that still waits for its lock is dropped as
 /// ever, and one without a lock runs as if this layer were not there. When the hold is lost, the task stops
 /// too, unless the layer says [`Continue`](crate::OnLost::Continue).
+///
+/// The handler may still give the lock back early, and its [`LockHandle`] goes on seeing it after the client has gone.
+/// Locks that are taken further inside are not had yet where this layer stands: there it is [`RequestLocks::detach`].
 ///
 /// A panic of the handler is passed on to the server. A response that the client no longer takes is dropped.
 ///
@@ -87,13 +91,12 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let hold = request.extensions().get::<LockHandle>().and_then(|handle| {
-            // Lost already: the layer outside is about to say so.
-            Some((handle.reenter_all().ok()?, handle.on_lost() == OnLost::Stop))
-        });
+        // If it is lost already, the layer outside is about to say so.
+        let handle = request.extensions().get::<LockHandle>();
+        let keeps = handle.and_then(|handle| handle.keep_all().ok());
         let future = self.inner.call(request);
-        match hold {
-            Some((guards, stops)) => DetachFuture::Begun(Some((future, guards, stops))),
+        match keeps {
+            Some(keeps) => DetachFuture::Begun(Some(Kept { future, keeps })),
             None => DetachFuture::Unlocked(future),
         }
     }
@@ -112,9 +115,18 @@ pub enum DetachFuture<F, T, E> {
     #[doc(hidden)]
     Unlocked(#[pin] F),
     #[doc(hidden)]
-    Begun(Option<(F, Vec<LockGuard>, bool)>),
+    Begun(Option<Kept<F>>),
     #[doc(hidden)]
-    Detached(JoinHandle<Option<Result<T, E>>>),
+    Detached(Option<JoinHandle<Option<Result<T, E>>>>),
+}
+
+/// What is detached, with what it keeps.
+#[doc(hidden)]
+#[allow(missing_debug_implementations, reason = "nobody gets it")]
+pub struct Kept<F> {
+    /// Goes first, and the locks before the response does.
+    future: F,
+    keeps: Vec<Keep>,
 }
 
 impl<F, T, E> Future for DetachFuture<F, T, E>
@@ -130,25 +142,26 @@ where
             match self.as_mut().project() {
                 DetachProjection::Unlocked(future) => return future.poll(cx),
                 DetachProjection::Begun(begun) => {
-                    let (future, guards, stops) = begun.take().expect("taken when the state ends");
-                    let task = tokio::spawn(finish(future, guards, stops));
-                    self.set(Self::Detached(task));
+                    let kept = begun.take().expect("taken when the state ends");
+                    let task = tokio::spawn(kept.finish());
+                    self.set(Self::Detached(Some(task)));
                 }
-                DetachProjection::Detached(task) => {
-                    return match ended(ready!(Pin::new(task).poll(cx))) {
-                        Some(Some(result)) => Poll::Ready(result),
-                        // Stopped, for the hold is lost: the layer outside answers. Or the runtime is ending.
-                        Some(None) | None => Poll::Pending,
-                    };
+                DetachProjection::Detached(Some(task)) => {
+                    match ended(ready!(Pin::new(task).poll(cx))) {
+                        Some(Some(result)) => return Poll::Ready(result),
+                        Some(None) | None => self.set(Self::Detached(None)),
+                    }
                 }
+                // Stopped, for the hold is lost: the layer outside answers. Or the runtime is ending.
+                DetachProjection::Detached(None) => return Poll::Pending,
             }
         }
     }
 }
 
 impl LockHandle {
-    /// Finishes `future` even if the client goes away: runs it in a task of its own, with all locks that the request
-    /// has until its end.
+    /// Finishes `future` even if the client goes away: runs it in a task of its own, with this lock and those that the
+    /// request had before it, until its end.
     ///
     /// [`DetachLayer`] does so for whole handlers; this is for the part of one that must not be done by halves. Before
     /// it, the handler can still be dropped. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for it.
@@ -180,10 +193,51 @@ impl LockHandle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let (guards, stops) = (self.reenter_all()?, self.on_lost() == OnLost::Stop);
-        match ended(tokio::spawn(finish(future, guards, stops)).await) {
-            Some(output) => output.ok_or_else(LockError::lost),
-            None => std::future::pending().await, // the runtime is ending, and this future with it
+        detach(Kept { future, keeps: self.keep_all()? }).await
+    }
+}
+
+impl RequestLocks {
+    /// As [`LockHandle::detach`], with all locks that have been taken here, and those that the request had before.
+    ///
+    /// # Errors
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost: before, then `future` was not begun; or meanwhile,
+    /// then it was dropped where it stood, unless the layer says [`Continue`](OnLost::Continue).
+    ///
+    /// # Panics
+    /// With the panic of `future`; outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Once polled, `future` runs to its end even if this is dropped.
+    pub async fn detach<F>(&self, future: F) -> Result<F::Output, LockError>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        detach(Kept { future, keeps: self.keep_all()? }).await
+    }
+}
+
+async fn detach<F>(kept: Kept<F>) -> Result<F::Output, LockError>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    match ended(tokio::spawn(kept.finish()).await) {
+        Some(output) => output.ok_or_else(LockError::lost),
+        None => std::future::pending().await, // the runtime is ending, and this future with it
+    }
+}
+
+impl<F: Future> Kept<F> {
+    /// None if it was stopped, for a hold is lost whose layer says so.
+    async fn finish(self) -> Option<F::Output> {
+        let Self { future, keeps } = self;
+        let stopping = keeps.iter().map(Keep::handle).filter(|lock| lock.on_lost() == OnLost::Stop);
+        tokio::select! {
+            biased;
+            () = Loss::new(stopping) => None,
+            output = future => Some(output),
         }
     }
 }
@@ -196,22 +250,6 @@ fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => None,
         },
-    }
-}
-
-async fn finish<F: Future>(future: F, guards: Vec<LockGuard>, stops: bool) -> Option<F::Output> {
-    // In this order: the guards go after the future, and before the response does.
-    let guards = guards;
-    let lost = async {
-        match stops {
-            true => Loss::new(guards.iter().map(LockGuard::cancellation_token)).await,
-            false => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        () = lost => None,
-        output = future => Some(output),
     }
 }
 

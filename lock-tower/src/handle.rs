@@ -9,6 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::OnLost;
 use crate::error::LockError;
+#[cfg(feature = "http")]
+use crate::keep::Keep;
 
 /// The hold under which a request is served; in HTTP it is in the request's extensions.
 ///
@@ -33,14 +35,20 @@ struct Slot {
     key: LockKey,
     token: FencingToken,
     on_lost: OnLost,
-    guard: Mutex<Occupant>,
+    occupant: Mutex<Occupant>,
     /// The hold that the same request had before.
     outer: Option<LockHandle>,
 }
 
 enum Occupant {
-    Held(LockGuard),
-    GivenBack { deadline: Instant },
+    /// The layer keeps it, and what was detached.
+    Held {
+        guard: LockGuard,
+        keepers: usize,
+    },
+    GivenBack {
+        deadline: Instant,
+    },
 }
 
 impl LockHandle {
@@ -52,8 +60,8 @@ impl LockHandle {
         outer: Option<LockHandle>,
     ) -> Self {
         let token = guard.fencing_token();
-        let guard = Mutex::new(Occupant::Held(guard));
-        Self { slot: Arc::new(Slot { locks: locks.clone(), key, token, on_lost, guard, outer }) }
+        let occupant = Mutex::new(Occupant::Held { guard, keepers: 1 });
+        Self { slot: Arc::new(Slot { locks: locks.clone(), key, token, on_lost, occupant, outer }) }
     }
 
     /// The key, as it stands in the store without its namespace.
@@ -70,7 +78,7 @@ impl LockHandle {
     /// back before, that is no error.
     ///
     /// Other guards on the same hold keep it: of an outer layer with the same key, or from
-    /// [`reenter`](Self::reenter). The layer no longer watches for a loss.
+    /// [`reenter`](Self::reenter). What is detached does not. The layer no longer watches for a loss.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold had ended before: what was done under it may have
@@ -80,7 +88,8 @@ impl LockHandle {
     /// # Cancel safety
     /// The release goes on if this is dropped once it was polled.
     pub async fn release(&self) -> Result<(), LockError> {
-        match self.take() {
+        let guard = self.slot.lock().empty();
+        match guard {
             Some(guard) => Ok(guard.release().await?),
             None => Ok(()),
         }
@@ -89,7 +98,7 @@ impl LockHandle {
     /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it forward.
     pub fn deadline(&self) -> Instant {
         match &*self.slot.lock() {
-            Occupant::Held(guard) => guard.deadline(),
+            Occupant::Held { guard, .. } => guard.deadline(),
             Occupant::GivenBack { deadline } => *deadline,
         }
     }
@@ -97,7 +106,7 @@ impl LockHandle {
     /// Whether the hold can no longer be relied on: it was lost, or it was given back.
     pub fn is_lost(&self) -> bool {
         match &*self.slot.lock() {
-            Occupant::Held(guard) => guard.is_lost(),
+            Occupant::Held { guard, .. } => guard.is_lost(),
             Occupant::GivenBack { .. } => true,
         }
     }
@@ -116,7 +125,7 @@ impl LockHandle {
     /// Cancelled when the hold is lost, and already cancelled if it has ended: pass it to what must stop then.
     pub fn cancellation_token(&self) -> CancellationToken {
         match &*self.slot.lock() {
-            Occupant::Held(guard) => guard.cancellation_token(),
+            Occupant::Held { guard, .. } => guard.cancellation_token(),
             Occupant::GivenBack { .. } => {
                 let token = CancellationToken::new();
                 token.cancel();
@@ -132,17 +141,37 @@ impl LockHandle {
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or has been given back.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
         match &*self.slot.lock() {
-            Occupant::Held(guard) => Ok(guard.reenter()?),
+            Occupant::Held { guard, .. } => Ok(guard.reenter()?),
             Occupant::GivenBack { .. } => Err(LockError::lost()),
         }
     }
 
-    /// A guard on each hold that the request has: this one and the outer ones.
+    /// One more keeper.
     #[cfg(feature = "http")]
-    pub(crate) fn reenter_all(&self) -> Result<Vec<LockGuard>, LockError> {
+    pub(crate) fn keep(&self) -> Result<Keep, LockError> {
+        match &mut *self.slot.lock() {
+            Occupant::Held { guard, keepers } if !guard.is_lost() => {
+                *keepers += 1;
+                Ok(Keep::new(self.clone()))
+            }
+            Occupant::Held { .. } | Occupant::GivenBack { .. } => Err(LockError::lost()),
+        }
+    }
+
+    /// One more keeper of this hold and of the outer ones that still count.
+    #[cfg(feature = "http")]
+    pub(crate) fn keep_all(&self) -> Result<Vec<Keep>, LockError> {
         let outer = std::iter::successors(self.outer(), |handle| handle.outer());
-        let outer = outer.filter(|handle| !handle.is_given_back());
-        std::iter::once(self).chain(outer).map(LockHandle::reenter).collect()
+        std::iter::once(self)
+            .chain(outer.filter(|handle| handle.counts()))
+            .map(Self::keep)
+            .collect()
+    }
+
+    /// Not if it was given back early, nor if it was lost and work was to go on.
+    #[cfg(feature = "http")]
+    pub(crate) fn counts(&self) -> bool {
+        !(self.is_given_back() || self.on_lost() == OnLost::Continue && self.is_lost())
     }
 
     /// The hold under which this request came to the layer of this one: of an outer layer, or of the key before
@@ -173,7 +202,7 @@ impl LockHandle {
     /// What is cancelled at the loss; none if it was given back.
     pub(crate) fn loss(&self) -> Option<CancellationToken> {
         match &*self.slot.lock() {
-            Occupant::Held(guard) => Some(guard.cancellation_token()),
+            Occupant::Held { guard, .. } => Some(guard.cancellation_token()),
             Occupant::GivenBack { .. } => None,
         }
     }
@@ -182,24 +211,37 @@ impl LockHandle {
         self.slot.on_lost
     }
 
-    /// The guard, which ends what handles see; none the second time.
-    pub(crate) fn take(&self) -> Option<LockGuard> {
+    /// One keeper fewer. The guard, if that was the last: it ends what handles see.
+    pub(crate) fn let_go(&self) -> Option<LockGuard> {
         let mut occupant = self.slot.lock();
-        let deadline = match &*occupant {
-            Occupant::Held(guard) => guard.deadline(),
-            Occupant::GivenBack { .. } => return None,
-        };
-        match std::mem::replace(&mut *occupant, Occupant::GivenBack { deadline }) {
-            Occupant::Held(guard) => Some(guard),
-            Occupant::GivenBack { .. } => None,
+        if let Occupant::Held { keepers, .. } = &mut *occupant {
+            *keepers -= 1;
+            if *keepers > 0 {
+                return None;
+            }
         }
+        occupant.empty()
     }
 }
 
 impl Slot {
     /// Nothing in here panics half way.
     fn lock(&self) -> MutexGuard<'_, Occupant> {
-        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.occupant.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Occupant {
+    /// To be dropped where the slot is not locked.
+    fn empty(&mut self) -> Option<LockGuard> {
+        let deadline = match self {
+            Self::Held { guard, .. } => guard.deadline(),
+            Self::GivenBack { .. } => return None,
+        };
+        match std::mem::replace(self, Self::GivenBack { deadline }) {
+            Self::Held { guard, .. } => Some(guard),
+            Self::GivenBack { .. } => None,
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The layer's side of a hold: who gives it back.
 
 use lockcore::LockGuard;
-use tokio_util::sync::CancellationToken;
 
 use crate::handle::LockHandle;
 use crate::loss::Loss;
@@ -16,11 +15,13 @@ pub(crate) struct Hold {
     own: usize,
     /// What was taken later and not on top of these: the same two of each.
     more: Vec<(LockHandle, usize)>,
+    /// Each is let go once.
+    is_let_go: bool,
 }
 
 impl Hold {
     pub(crate) fn new(first: LockHandle) -> Self {
-        Self { top: first, own: 1, more: Vec::new() }
+        Self { top: first, own: 1, more: Vec::new(), is_let_go: false }
     }
 
     /// One more lock, taken after the others: its handle's outer one is the top.
@@ -31,6 +32,8 @@ impl Hold {
 
     /// Holds of their own, to be given back together with these.
     pub(crate) fn join(&mut self, mut other: Self) {
+        // A handler that takes and gives back one lock after the other leaves nothing behind.
+        self.more.retain(|(top, own)| stack(top, *own).any(|handle| !handle.is_given_back()));
         self.more.push((other.top.clone(), std::mem::take(&mut other.own)));
         self.more.append(&mut other.more);
     }
@@ -51,20 +54,24 @@ impl Hold {
 
     /// What completes when any of the locks is lost.
     pub(crate) fn loss(&self) -> Loss {
-        Loss::new(self.losses())
+        Loss::new(self.own())
     }
 
-    fn losses(&self) -> impl Iterator<Item = CancellationToken> {
-        self.own().filter_map(LockHandle::loss)
+    /// All are in reach of these.
+    #[cfg(feature = "http")]
+    pub(crate) fn tops(&self) -> impl Iterator<Item = &LockHandle> {
+        std::iter::once(&self.top).chain(self.more.iter().map(|(top, _)| top))
     }
 
     /// Begins to give all of them back.
-    pub(crate) fn release(self) -> Releasing {
+    pub(crate) fn release(mut self) -> Releasing {
         Releasing::new(self.guards())
     }
 
-    pub(crate) fn guards(&self) -> impl Iterator<Item = LockGuard> {
-        self.own().filter_map(LockHandle::take)
+    /// What nobody else keeps; none the second time.
+    pub(crate) fn guards(&mut self) -> impl Iterator<Item = LockGuard> {
+        let is_first = !std::mem::replace(&mut self.is_let_go, true);
+        self.own().filter(move |_| is_first).filter_map(LockHandle::let_go)
     }
 }
 

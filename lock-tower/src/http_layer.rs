@@ -12,7 +12,7 @@ use crate::http_service::HttpLock;
 
 /// Serves HTTP requests of one key one at a time, in order of arrival among all processes.
 ///
-/// The error of the service stays as it is: refusals are responses, as [`Refusals`] has them. The handler finds
+/// The error of the service stays as it is: refusals are responses, as [`Refusals`](crate::Refusals) has them. The handler finds
 /// a [`LockHandle`](crate::LockHandle) in the request's extensions. A second layer on the same key within one
 /// request shares the hold.
 ///

@@ -14,24 +14,32 @@ const UNLOCKED: &str = "unlocked";
 #[derive(Debug)]
 pub(crate) struct Journal {
     asked: Instant,
+    /// Known when the wait is over.
+    waited: Option<Duration>,
     granted: Option<(Instant, u64)>,
     outcome: &'static str,
 }
 
 impl Journal {
     pub(crate) fn begin() -> Self {
-        Self { asked: Instant::now(), granted: None, outcome: "cancelled" }
+        Self { asked: Instant::now(), waited: None, granted: None, outcome: "cancelled" }
     }
 
     /// Of several grants, the first counts.
     pub(crate) fn granted(&mut self, token: u64) {
-        self.granted.get_or_insert_with(|| (Instant::now(), token));
+        let (granted, _) = *self.granted.get_or_insert_with(|| (Instant::now(), token));
+        self.waited.get_or_insert(granted - self.asked);
     }
 
-    /// The time from the request to the grant.
+    /// One of the waits of a request that may have several is over, whatever came of it.
+    #[cfg(feature = "http")]
+    pub(crate) fn add_wait(&mut self, wait: Duration) {
+        self.waited = Some(self.waited.unwrap_or_default() + wait);
+    }
+
+    /// The time in which the request has waited.
     pub(crate) fn waited(&self) -> Duration {
-        let until = self.granted.map_or_else(Instant::now, |(granted, _)| granted);
-        until.saturating_duration_since(self.asked)
+        self.waited.unwrap_or_else(|| self.asked.elapsed())
     }
 
     /// It stays told if that was without the lock.

@@ -35,13 +35,18 @@
 //!
 //! # Which layer
 //!
-//! | | [`HttpLockLayer`] | [`LockLayer`] |
-//! |---|---|---|
-//! | for | HTTP: axum, tonic, hyper | any request |
-//! | a refusal is | a response ([`Refusals`]: 423, 429, 503, 400) | an error: `S::Error: From<LockError>` |
-//! | it holds until | the response, or [the end of its body](HttpLockLayer::hold_until_body_end) | the response |
-//! | the response's type | `Response<LockBody<B>>` | unchanged |
-//! | the [`LockHandle`] | in the request's extensions | where [`carry`](LockLayer::carry) puts it |
+//! | | [`HttpLockLayer`] | [`LockScopeLayer`] | [`LockLayer`] |
+//! |---|---|---|---|
+//! | for | HTTP: axum, tonic, hyper | the same | any request |
+//! | the key is read | by the layer, from the request | further inside, by whoever takes the lock with [`RequestLocks`] | by the layer |
+//! | a refusal is | a response ([`Refusals`]: 423, 429, 503, 400) | an error for who asked; [`Refusals`] turn it into a response | an error: `S::Error: From<LockError>` |
+//! | it holds until | the response, or [the end of its body](HttpLockLayer::hold_until_body_end) | the same | the response |
+//! | the response's type | `Response<LockBody<B>>` | the same | unchanged |
+//! | the [`LockHandle`] | in the request's extensions | what [`RequestLocks::lock`] gives | where [`carry`](LockLayer::carry) puts it |
+//!
+//! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session, the body. The
+//! extractors of `lock-axum` stand on it. What follows is said of the layers that read the key; in a scope it begins
+//! when somebody asks for a lock.
 //!
 //! # When
 //!
@@ -60,7 +65,7 @@
 //! 2. a timeout for everything: it ends the wait, too
 //! 3. authentication, authorization, rate limits: nobody may hold a lock who may not do the work
 //! 4. **the lock**
-//! 5. [`DetachLayer`], if critical sections must finish when their client goes
+//! 5. [`DetachLayer`], if critical sections must finish when their client goes (in a scope: [`RequestLocks::detach`])
 //! 6. a timeout for the critical section
 //! 7. `ConcurrencyLimit`: those who wait for a lock occupy none of its places
 //! 8. the handler
@@ -93,7 +98,8 @@
 //! - **Who chooses the key chooses whom to block**: see [`ExtractKey`]. A path has many spellings: use [`ByPath`] or
 //!   [`canonical_path`].
 //! - **Nested locks on different keys can deadlock**, until somebody's wait ends. Take several keys at once
-//!   with a tuple: they are sorted. The same key twice in one request shares one hold.
+//!   with a tuple: they are sorted. The same key twice in one request shares one hold, unless the first was taken away
+//!   as a guard ([`RequestLocks::guards`]).
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection.
 //! - **An upgrade** (a WebSocket) ends the hold with its 101. Take a guard along with [`LockHandle::reenter`].
 //! - **Held until the body ends** means: until the server has taken the last frame. Set
@@ -108,7 +114,7 @@
 //!
 //! # What can be seen
 //!
-//! One `tracing` event for each request with a key, at `debug`: `wait_ms`, `hold_ms`, `token` and `outcome`
+//! One `tracing` event for each request that asks for a lock, at `debug`: `wait_ms`, `hold_ms`, `token` and `outcome`
 //! (`served`, a cause's code, `unlocked` or `cancelled`). lockcore's own events have the key, unless told to
 //! redact it. For clients there is [`server_timing`](HttpLockLayer::server_timing).
 //!
@@ -116,7 +122,7 @@
 //!
 //! | feature | what | default |
 //! |---|---|---|
-//! | `http` | [`HttpLockLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
+//! | `http` | [`HttpLockLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // Bodies that hold and refusals that are responses are HTTP's.
@@ -145,6 +151,8 @@ mod http_layer;
 #[cfg(feature = "http")]
 mod http_service;
 mod journal;
+#[cfg(feature = "http")]
+mod keep;
 mod key;
 mod layer;
 mod loss;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::Extensions;
 use lockcore::LockGuard;
+use tokio::time::Instant;
 
 use crate::answers::Answers;
 use crate::claim::Claim;
@@ -17,6 +18,7 @@ use crate::error::LockError;
 use crate::handle::LockHandle;
 use crate::hold::Hold;
 use crate::journal::Journal;
+use crate::keep::Keep;
 use crate::key::Keys;
 use crate::loss::Loss;
 use crate::reject::Refusals;
@@ -53,6 +55,8 @@ pub(crate) struct Scope {
 #[derive(Default)]
 struct State {
     hold: Option<Hold>,
+    /// How often locks were taken.
+    taken: usize,
     /// From the first lock that was asked for.
     journal: Option<Journal>,
     /// The layer's future, which has to watch over a hold that another task takes.
@@ -83,7 +87,7 @@ impl RequestLocks {
     /// Waits for the locks and leaves them with the layer. A lock that the request has already is shared.
     ///
     /// The handles are in the order in which the locks were taken, which is that of their names; there is at least
-    /// one. Put the last one into the request's extensions, if anything further inside may ask for the same key.
+    /// one. Put the last one into the request's extensions, so that layers further inside share it, too.
     ///
     /// Two locks that are taken one after the other can deadlock with a request that takes them the other way
     /// round, until somebody's wait ends: ask for both at once.
@@ -101,8 +105,8 @@ impl RequestLocks {
         Ok(handles)
     }
 
-    /// Waits for the locks and gives them to the caller, for work that outlives the response. A lock that the request
-    /// has already is shared.
+    /// Waits for the locks and gives them to the caller, for work that outlives the response. A lock that the layer has
+    /// already is shared; what the caller has is not, since nobody here sees its end.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -110,7 +114,7 @@ impl RequestLocks {
     /// # Cancel safety
     /// Dropping it leaves the queue.
     pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
-        let hold = self.claim(keys).await?;
+        let mut hold = self.claim(keys).await?;
         let mut guards: Vec<_> = hold.guards().collect();
         guards.reverse();
         Ok(guards)
@@ -121,14 +125,28 @@ impl RequestLocks {
         &self.scope.answers.refusals
     }
 
+    /// What was taken here and what the request had before, each with one more keeper.
+    pub(crate) fn keep_all(&self) -> Result<Vec<Keep>, LockError> {
+        let taken = self.scope.tops();
+        let all = taken.iter().chain(&self.outer);
+        let all = all.flat_map(|top| std::iter::successors(Some(top), |handle| handle.outer()));
+        all.filter(|handle| handle.counts()).map(LockHandle::keep).collect()
+    }
+
     async fn claim(&self, keys: Keys) -> Result<Hold, LockError> {
         let (asked, config) = (keys.resolve()?, &self.scope.config);
-        self.scope.lock().journal.get_or_insert_with(Journal::begin);
-        let mut claim = pin!(Claim::new(asked, config.options, self.outer.clone()));
-        let hold = poll_fn(|cx| claim.as_mut().poll(config, cx)).await?;
-        let token = hold.handle().fencing_token().get();
-        self.scope.lock().journal.iter_mut().for_each(|journal| journal.granted(token));
-        Ok(hold)
+        self.scope.ask()?;
+        let claim = Claim::new(asked, config.options, self.outer.clone());
+        let mut claim = pin!(claim.beside(self.scope.tops()));
+        let began = Instant::now();
+        let hold = poll_fn(|cx| claim.as_mut().poll(config, cx)).await;
+        if let Some(journal) = &mut self.scope.lock().journal {
+            journal.add_wait(began.elapsed());
+            if let Ok(hold) = &hold {
+                journal.granted(hold.handle().fencing_token().get());
+            }
+        }
+        hold
     }
 }
 
@@ -138,37 +156,59 @@ impl Scope {
         Arc::new(Self { config, answers, state: Mutex::default() })
     }
 
+    /// Somebody wants a lock.
+    fn ask(&self) -> Result<(), LockError> {
+        let mut state = self.lock();
+        if state.is_over {
+            return Err(too_late());
+        }
+        state.journal.get_or_insert_with(Journal::begin);
+        Ok(())
+    }
+
     fn keep(&self, hold: Hold) -> Result<(), LockError> {
         let mut state = self.lock();
         if state.is_over {
             drop(state);
-            return Err(LockError::misuse("A lock was asked for after the response."));
+            return Err(too_late());
         }
         match &mut state.hold {
             Some(first) => first.join(hold),
             None => state.hold = Some(hold),
         }
-        if let Some(layer) = state.layer.take() {
-            layer.wake();
-        }
+        state.taken += 1;
+        let layer = state.layer.take();
+        drop(state); // whatever a waker does, it may ask here
+        layer.into_iter().for_each(Waker::wake);
         Ok(())
     }
 
-    /// The loss of any of the locks, if more are held than `seen`; wakes the caller when there are.
+    /// The loss of any of the locks, if more were taken than `seen`; wakes the caller when there are.
     pub(crate) fn watch(&self, seen: &mut usize, cx: &Context<'_>) -> Option<Loss> {
+        let waker = cx.waker().clone();
         let mut state = self.lock();
-        state.layer = Some(cx.waker().clone());
-        let hold = state.hold.as_ref()?;
-        let held = hold.own().count();
-        (std::mem::replace(seen, held) < held).then(|| hold.loss())
+        let before = state.layer.replace(waker);
+        let is_more = std::mem::replace(seen, state.taken) < state.taken;
+        let loss = state.hold.as_ref().filter(|_| is_more).map(Hold::loss);
+        drop(state);
+        drop(before);
+        loss
     }
 
     /// What is held, to be given back: nothing can be taken from now on.
     pub(crate) fn close(&self) -> (Option<Hold>, Option<Journal>) {
         let mut state = self.lock();
         state.is_over = true;
-        state.layer = None;
-        (state.hold.take(), state.journal.take())
+        let layer = state.layer.take();
+        let taken = (state.hold.take(), state.journal.take());
+        drop(state);
+        drop(layer);
+        taken
+    }
+
+    /// What is held: all handles are in reach of these.
+    fn tops(&self) -> Vec<LockHandle> {
+        self.lock().hold.iter().flat_map(Hold::tops).cloned().collect()
     }
 
     /// How long the request has waited for its locks; `None` if it took none.
@@ -182,10 +222,13 @@ impl Scope {
     }
 }
 
+fn too_late() -> LockError {
+    LockError::misuse("A lock was asked for after the response.")
+}
+
 impl fmt::Debug for RequestLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.scope.lock();
-        let held = state.hold.as_ref().map_or(0, |hold| hold.own().count());
+        let held = self.scope.lock().hold.as_ref().map_or(0, |hold| hold.own().count());
         f.debug_struct("RequestLocks").field("held", &held).finish_non_exhaustive()
     }
 }

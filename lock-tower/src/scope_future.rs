@@ -41,6 +41,7 @@ pub struct LockScopeFuture<F, T, E> {
 }
 
 #[pin_project(project = StateProjection)]
+#[allow(clippy::large_enum_variant, reason = "a box would cost an allocation on every request")]
 enum State<F, T, E> {
     Running(#[pin] F),
     Releasing {
@@ -84,24 +85,30 @@ where
         loop {
             match this.state.as_mut().project() {
                 StateProjection::Running(future) => {
-                    if this.loss.as_mut().as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready())
-                    {
-                        this.state.set(State::Done);
-                        let (waited, journal) = (scope.waited(), scope.close().1);
-                        return Poll::Ready(Ok(refused(&scope, waited, journal)));
-                    }
-                    let Poll::Ready(result) = future.poll(cx) else {
-                        // Whatever was taken in there is watched from now on.
-                        if let Some(loss) = scope.watch(this.seen, cx).filter(|_| stops) {
-                            this.loss.set(Some(loss));
-                            continue;
-                        }
-                        return Poll::Pending;
+                    let result = match is_lost(this.loss.as_mut(), cx) {
+                        true => None,
+                        false => match future.poll(cx) {
+                            Poll::Ready(result) => Some(result),
+                            Poll::Pending if !stops => return Poll::Pending,
+                            Poll::Pending => {
+                                // Whatever was taken in there is watched from now on.
+                                if let Some(loss) = scope.watch(this.seen, cx) {
+                                    this.loss.set(Some(loss));
+                                }
+                                match is_lost(this.loss.as_mut(), cx) {
+                                    true => None,
+                                    false => return Poll::Pending,
+                                }
+                            }
+                        },
                     };
                     this.state.set(State::Done);
                     this.loss.set(None);
                     let waited = scope.waited();
                     let (hold, journal) = scope.close();
+                    let Some(result) = result else {
+                        return Poll::Ready(Ok(refused(&scope, waited, journal)));
+                    };
                     let Some(hold) = hold else {
                         return Poll::Ready(served(&scope, result, waited, journal));
                     };
@@ -111,7 +118,8 @@ where
                     match (result, journal) {
                         (Ok(response), Some(journal))
                             if scope.answers.hold_until_body_end
-                                && !response.body().is_end_stream() =>
+                                && !response.body().is_end_stream()
+                                && refusal(&response).is_none() =>
                         {
                             let body = |body| LockBody::held(body, hold, journal, &scope.config);
                             return Poll::Ready(Ok(timed(&scope, response.map(body), waited)));
@@ -142,6 +150,16 @@ where
     }
 }
 
+/// Whether a loss that is watched for has come.
+fn is_lost(loss: Pin<&mut Option<Loss>>, cx: &mut Context<'_>) -> bool {
+    loss.as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready())
+}
+
+/// What an inner service refuses a request for, if it does.
+fn refusal<R>(response: &Response<R>) -> Option<&LockError> {
+    response.extensions().get()
+}
+
 /// The inner service's answer; it may itself be the refusal of a lock.
 fn served<R: Body, E>(
     scope: &Scope,
@@ -150,7 +168,7 @@ fn served<R: Body, E>(
     journal: Option<Journal>,
 ) -> Result<Response<LockBody<R>>, E> {
     if let Some(mut journal) = journal {
-        match result.as_ref().ok().and_then(|response| response.extensions().get::<LockError>()) {
+        match result.as_ref().ok().and_then(refusal) {
             Some(error) => journal.refused(error),
             None => journal.served(),
         }

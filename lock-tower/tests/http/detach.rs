@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use lock_tower::{ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, OnLost};
+use lock_tower::{ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{ServiceBuilder, service_fn};
@@ -133,6 +133,106 @@ async fn the_graceful_shutdown_waits_for_a_detached_section() {
     keeper.let_one_on();
     assert_eq!(shutdown.await.unwrap().taken, 0, "nothing was taken away from anybody");
     assert!(keeper.has_finished());
+}
+
+/// Under two locks, with a handler that does with its handle what it is told.
+async fn start_two<F, R>(locks: &Locks, outer: OnLost, handler: F) -> SocketAddr
+where
+    F: Fn(LockHandle) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let two = (|_: &Request<Incoming>| "b", |_: &Request<Incoming>| "c");
+    let service = ServiceBuilder::new()
+        .layer(HttpLockLayer::new(locks.clone(), |_: &Request<Incoming>| "a").on_lost(outer))
+        .layer(HttpLockLayer::new(locks.clone(), two))
+        .layer(DetachLayer::new())
+        .service(service_fn(move |request: Request<Incoming>| {
+            let handled = handler(request.extensions().get::<LockHandle>().unwrap().clone());
+            async move {
+                handled.await;
+                Ok::<_, Infallible>(Response::new(text("served")))
+            }
+        }));
+    serve(service).await
+}
+
+async fn is_held(locks: &Locks, key: &str) -> bool {
+    locks.inspect(key).await.unwrap().holder.is_some()
+}
+
+#[tokio::test]
+async fn a_detached_section_has_all_its_locks_to_the_end_and_sees_them() {
+    let locks = Locks::in_memory();
+    let (gate, mut keeper) = gate();
+    let address = start_two(&locks, OnLost::Stop, move |lock| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            assert!(!lock.is_lost() && lock.reenter().is_ok());
+            assert!(lock.deadline() > tokio::time::Instant::now());
+            lock.detach(async move { gate.pass().await }).await.unwrap();
+        }
+    });
+    let gone = Client::send(address.await, "GET /", "").await;
+    keeper.entered().await;
+    drop(gone);
+    tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
+    for _ in 0..2 {
+        for key in ["a", "b", "c"] {
+            assert!(is_held(&locks, key).await, "{key}");
+        }
+        keeper.let_one_on();
+        keeper.finished().await;
+    }
+    for key in ["a", "b", "c"] {
+        free(&locks, key).await;
+    }
+}
+
+#[tokio::test]
+async fn a_detached_section_can_give_a_lock_back_early() {
+    let locks = Locks::in_memory();
+    let (gate, mut keeper) = gate();
+    let address = start_two(&locks, OnLost::Stop, move |lock| {
+        let gate = gate.clone();
+        async move {
+            lock.release().await.unwrap();
+            lock.outer().unwrap().outer().unwrap().release().await.unwrap();
+            gate.pass().await;
+        }
+    });
+    let client = Client::send(address.await, "GET /", "").await;
+    keeper.entered().await;
+    assert!(!is_held(&locks, "a").await && is_held(&locks, "b").await);
+    assert!(!is_held(&locks, "c").await);
+    let others = [locks.lock("a").await.unwrap(), locks.lock("c").await.unwrap()];
+    locks.force_release("a").await.unwrap(); // somebody else's by now
+    others[0].lost().await;
+    keeper.let_one_on();
+    assert_eq!(client.answer().await.status, 200);
+    free(&locks, "b").await;
+}
+
+#[tokio::test]
+async fn a_detached_section_goes_on_if_only_that_lock_is_lost_whose_layer_says_so() {
+    for (lost, status) in [("a", 200), ("b", 503), ("c", 503)] {
+        let locks = Locks::in_memory();
+        let (gate, mut keeper) = gate();
+        let handler = move |_| {
+            let gate = gate.clone();
+            async move { gate.pass().await }
+        };
+        let address = start_two(&locks, OnLost::Continue, handler).await;
+        let client = Client::send(address, "GET /", "").await;
+        keeper.entered().await;
+        locks.force_release(lost).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await; // in which the loss is told
+        keeper.let_one_on();
+        assert_eq!(client.answer().await.status, status, "{lost}");
+        for key in ["a", "b", "c"] {
+            free(&locks, key).await;
+        }
+    }
 }
 
 /// Answers with a body that streams what is sent, once the keeper lets it.

@@ -2,21 +2,35 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use lockcore::{LockErrorKind, Locks, MemoryStore};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::support::{Job, job, layer, locked, next, queued, send, settle};
 
-type Fields = HashMap<&'static str, String>;
+pub(crate) type Fields = HashMap<&'static str, String>;
 
 /// Keeps the fields of every event of the layer.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Fields>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<Fields>>>);
+
+/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event, which may have none.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
+
+impl Log {
+    /// Of this thread, while the guard lives.
+    pub(crate) fn here() -> (Self, DefaultGuard) {
+        LazyLock::force(&ANOTHER);
+        let log = Self::default();
+        let here = tracing::subscriber::set_default(log.clone());
+        (log, here)
+    }
+}
 
 struct Reader<'a>(&'a mut Fields);
 
@@ -56,13 +70,13 @@ impl Subscriber for Log {
 
 impl Log {
     /// What has come since the last time, of requests that have ended.
-    fn ended(&self) -> Vec<Fields> {
+    pub(crate) fn ended(&self) -> Vec<Fields> {
         let mut events = std::mem::take(&mut *self.0.lock().unwrap());
         events.retain(|fields| fields.contains_key("outcome"));
         events
     }
 
-    fn one(&self, outcome: &str) -> Fields {
+    pub(crate) fn one(&self, outcome: &str) -> Fields {
         let mut events = self.ended();
         assert_eq!(events.len(), 1, "{events:?}");
         let fields = events.remove(0);
@@ -71,15 +85,14 @@ impl Log {
     }
 }
 
-fn millis(fields: &Fields, name: &str) -> f64 {
+pub(crate) fn millis(fields: &Fields, name: &str) -> f64 {
     fields[name].parse().unwrap()
 }
 
 // On one thread, so that the thread's subscriber sees everything.
 #[tokio::test(start_paused = true)]
 async fn wait_hold_and_token_are_told_when_the_request_ends() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let locks = Locks::in_memory();
     let (service, mut handle) = locked(layer(&locks));
     let guard = locks.lock("a").await.unwrap();
@@ -101,8 +114,7 @@ async fn wait_hold_and_token_are_told_when_the_request_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn every_way_out_has_its_outcome() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::here();
     let store = MemoryStore::new();
     let locks = Locks::builder().on_memory(&store).unwrap();
     let (service, mut handle) = locked(layer(&locks).wait(Duration::from_secs(1)).fail_open());

@@ -6,7 +6,9 @@ use lock_tower::{Cause, LockError, OnLost};
 use lockcore::{Locks, MemoryStore};
 use tower::BoxError;
 
-use crate::support::{LIMIT, free, job, layer, locked, next, nothing_reaches, queued, send};
+use crate::support::{
+    LIMIT, free, job, layer, locked, next, nothing_reaches, queued, send, settle,
+};
 
 fn cause(error: &BoxError) -> Cause {
     error.downcast_ref::<LockError>().expect("an error of the lock").cause()
@@ -121,4 +123,21 @@ async fn the_longest_hold_stops_the_handler_and_the_next_has_the_lock_at_once() 
     assert!(start.elapsed() < Duration::from_millis(3_100), "{:?}", start.elapsed());
     second.await.unwrap().unwrap();
     free(&locks, "a").await;
+}
+
+#[tokio::test]
+async fn what_is_lost_after_an_early_release_is_not_the_requests() {
+    let locks = Locks::in_memory();
+    let (service, mut handle) = locked(layer(&locks));
+    let answer = send(&service, job("a", 1));
+    let (request, respond) = next(&mut handle).await;
+    settle().await; // the layer watches by now
+    let lock = request.lock.unwrap();
+    let kept = lock.reenter().unwrap();
+    lock.release().await.unwrap();
+    locks.force_release("a").await.unwrap();
+    tokio::time::timeout(LIMIT, kept.lost()).await.unwrap();
+    settle().await; // in which it may not be stopped
+    respond.send_response(7);
+    assert_eq!(answer.await.unwrap().unwrap(), 7);
 }

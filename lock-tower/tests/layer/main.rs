@@ -1,4 +1,4 @@
-//! `LockLayer` around a service that the test answers by hand, on a store in memory.
+//! `LockLayer` around a service that the test answers by hand, and `LockScopeLayer`, on a store in memory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body;
@@ -10,5 +10,6 @@ mod lost;
 mod options;
 mod order;
 mod ready;
+mod scope;
 mod share;
 mod support;

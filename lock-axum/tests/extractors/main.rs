@@ -1,0 +1,17 @@
+//! The extractors in routers: called directly and behind real sockets, on a store in memory and on Redis.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod body;
+mod disconnect;
+mod key;
+mod lifetime;
+mod lost;
+mod nodes;
+mod rejection;
+mod rejection_log;
+
+mod release;
+mod share;
+mod streaming;
+mod support;
+mod websocket;

@@ -1,0 +1,106 @@
+//! Routers on nodes of their own, on one Redis.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::routing::any;
+use lock_axum::{LockScopeLayer, Locked, Locks};
+use lock_tests::{Raw, RedisServer};
+
+use crate::support::{ByOrder, Gate, Keeper, free, gate, get, queued, send};
+
+/// Sees handlers overlap, and tokens that do not rise.
+#[derive(Default)]
+struct Witness {
+    inside: AtomicUsize,
+    served: AtomicUsize,
+    highest: AtomicU64,
+}
+
+async fn witnessed(order: Locked<ByOrder>, State(witness): State<Arc<Witness>>) {
+    assert_eq!(witness.inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+    let token = order.fencing_token().get();
+    assert!(witness.highest.swap(token, Ordering::SeqCst) < token, "tokens rise");
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    witness.inside.fetch_sub(1, Ordering::SeqCst);
+    witness.served.fetch_add(1, Ordering::SeqCst);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_routers_on_two_nodes_serve_one_at_a_time() {
+    let server = RedisServer::start();
+    let witness = Arc::new(Witness::default());
+    let mut answers = Vec::new();
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        let locks = Locks::connect(server.url()).await.unwrap();
+        let app = Router::new()
+            .route("/{id}", any(witnessed))
+            .layer(LockScopeLayer::new(locks.clone()).wait_forever())
+            .with_state(Arc::clone(&witness));
+        answers.extend((0..40).map(|_| send(&app, get("/7"))));
+        nodes.push(locks);
+    }
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    assert_eq!(witness.served.load(Ordering::SeqCst), 80);
+    free(&nodes[0], "order:7").await;
+}
+
+async fn gated(_: Locked<ByOrder>, State(gate): State<Gate>) {
+    gate.pass().await;
+}
+
+async fn node(server: &RedisServer, lease: Duration) -> (Router, Keeper, Locks) {
+    let (gate, keeper) = gate();
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let app = Router::new()
+        .route("/{id}", any(gated))
+        .layer(LockScopeLayer::new(locks.clone()).lease(lease))
+        .with_state(gate);
+    (app, keeper, locks)
+}
+
+#[tokio::test]
+async fn the_watchdog_renews_a_handler_that_takes_longer_than_its_lease() {
+    let server = RedisServer::start();
+    let lease = Duration::from_secs(2);
+    let (one, mut keeper, locks) = node(&server, lease).await;
+    let (other, mut other_keeper, _other_locks) = node(&server, lease).await;
+    let first = send(&one, get("/7"));
+    keeper.entered().await;
+    let second = send(&other, get("/7"));
+    queued(&locks, "order:7", 1).await;
+    tokio::time::sleep(3 * lease).await; // what the test is about
+    assert!(other_keeper.is_alone());
+    keeper.let_one_on();
+    assert_eq!(first.await.unwrap().status, 200);
+    other_keeper.entered().await;
+    other_keeper.let_one_on();
+    assert_eq!(second.await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_hold_that_redis_has_forgotten_stops_its_handler() {
+    for flush in [true, false] {
+        let server = RedisServer::start();
+        let (app, mut keeper, _locks) = node(&server, Duration::from_secs(2)).await;
+        let answer = send(&app, get("/7"));
+        keeper.entered().await;
+        let mut redis = Raw::connect(&server.url()).await;
+        match flush {
+            true => redis.flush_all().await,
+            false => {
+                let deleted: i64 = redis.ask(redis::cmd("DEL").arg("order:7")).await;
+                assert_eq!(deleted, 1);
+            }
+        }
+        let answer = answer.await.unwrap();
+        assert!(answer.status == 503 && answer.body.contains("lock-lost"), "{answer:?}");
+        assert!(!keeper.has_finished());
+    }
+}

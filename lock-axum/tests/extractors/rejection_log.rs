@@ -1,0 +1,82 @@
+//! What a log says of a rejection.
+
+use std::fmt::Debug;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::any;
+use lock_axum::{LockRejection, LockScopeLayer, Locked, Locks};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Event, Metadata, Subscriber};
+
+use crate::support::{ByOrder, ask, get};
+
+/// Keeps the text of the events of one target.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event, which may have none.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
+
+impl Log {
+    /// Of this thread, while the guard lives.
+    fn here() -> (Self, DefaultGuard) {
+        LazyLock::force(&ANOTHER);
+        let log = Self::default();
+        let here = tracing::subscriber::set_default(log.clone());
+        (log, here)
+    }
+}
+
+struct Text<'a>(&'a mut String);
+
+impl Visit for Text<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.push_str(&format!("{field}={value:?};"));
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "axum::rejection"
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = format!("{};", event.metadata().level());
+        event.record(&mut Text(&mut text));
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+// On one thread, so that the thread's subscriber sees everything.
+#[tokio::test]
+async fn a_rejection_is_logged_as_axum_logs_its_own() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("order:7").await.unwrap();
+    let app = Router::new()
+        .route("/{id}", any(async |_: Locked<ByOrder>| ()))
+        .layer(LockScopeLayer::new(locks.clone()).wait(Duration::ZERO));
+    ask(&app, get("/7")).await;
+    let events = std::mem::take(&mut *log.0.lock().unwrap());
+    assert_eq!(events.len(), 1, "{events:?}");
+    let kind = std::any::type_name::<LockRejection>();
+    for part in ["TRACE;", "status=423;", "lock-busy", &format!("rejection_type=\"{kind}\"")] {
+        assert!(events[0].contains(part), "{part}: {events:?}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Several locks in one request: shared, in order, and together.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, Path};
+use axum::routing::any;
+use axum::{Json, Router};
+use http::request::Parts;
+use lock_axum::{
+    HttpLockLayer, KeyError, Keys, LockKeySource, LockScopeLayer, Locked, LockedBody, Locks,
+    OwnedLock, by_path,
+};
+
+use crate::support::{ask, free, gate, get, is_held, post, queued, send};
+
+/// The route's first and second name, as a lock.
+struct First(String);
+struct Second(String);
+
+async fn names<S: Send + Sync>(parts: &mut Parts, state: &S) -> (String, String) {
+    let Path(names) = Path::from_request_parts(parts, state).await.unwrap();
+    names
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for First {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(names(parts, state).await.0))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Second {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(names(parts, state).await.1))
+    }
+}
+
+impl LockKeySource for First {
+    fn lock_key(&self) -> Result<Keys, KeyError> {
+        Ok(Keys::one(&self.0))
+    }
+}
+
+impl LockKeySource for Second {
+    fn lock_key(&self) -> Result<Keys, KeyError> {
+        Ok(Keys::one(&self.0))
+    }
+}
+
+/// Nobody waits here for more than itself: a request that meets its own lock is refused.
+fn layer(locks: &Locks) -> LockScopeLayer {
+    LockScopeLayer::new(locks.clone()).wait(Duration::ZERO)
+}
+
+fn token<K>(lock: &Locked<K>) -> u64 {
+    lock.fencing_token().get()
+}
+
+#[tokio::test]
+async fn the_same_key_twice_in_one_request_is_one_hold() {
+    let locks = Locks::in_memory();
+    let two = async |one: Locked<First>, two: Locked<Second>| {
+        assert_eq!(token(&one), token(&two));
+    };
+    let then_body = async |one: Locked<First>, two: LockedBody<Second, Json<u64>>| {
+        assert_eq!(token(&one), token(&two.lock));
+    };
+    let then_owned = async |one: Locked<First>, two: OwnedLock<Second>| {
+        assert_eq!(one.fencing_token(), two.fencing_token());
+    };
+    let within = async |both: LockedBody<First, LockedBody<Second, Json<u64>>>| {
+        assert_eq!(token(&both.lock), token(&both.body.lock));
+    };
+    let app = Router::new()
+        .route("/two/{a}/{b}", any(two))
+        .route("/body/{a}/{b}", any(then_body))
+        .route("/owned/{a}/{b}", any(then_owned))
+        .route("/within/{a}/{b}", any(within))
+        .route(
+            "/tuple/{a}/{b}",
+            any(async |both: Locked<(First, Second)>| assert_eq!(both.handles().len(), 1)),
+        )
+        .layer(layer(&locks));
+    for kind in ["two", "body", "owned", "within", "tuple"] {
+        assert_eq!(ask(&app, post(&format!("/{kind}/x/x"), "1")).await.status, 200, "{kind}");
+        free(&locks, "x").await;
+    }
+}
+
+#[tokio::test]
+async fn a_layer_and_an_extractor_share_a_hold() {
+    let locks = Locks::in_memory();
+    let (gate, mut keeper) = gate();
+    let handler = async move |lock: Locked<axum::extract::OriginalUri>| {
+        let outer_token = lock.handle().outer().map(|outer| outer.fencing_token());
+        assert_eq!(outer_token, Some(lock.fencing_token()));
+        gate.pass().await;
+    };
+    let app = Router::new()
+        .route("/orders/{id}", any(handler))
+        .layer(HttpLockLayer::new(locks.clone(), by_path()))
+        .layer(layer(&locks));
+    let first = send(&app, get("/orders/7"));
+    keeper.entered().await;
+    let next = tokio::spawn(locks.lock("/orders/7"));
+    queued(&locks, "/orders/7", 1).await;
+    keeper.let_one_on();
+    assert_eq!(first.await.unwrap().status, 200);
+    drop(next.await.unwrap());
+    free(&locks, "/orders/7").await;
+}
+
+#[tokio::test]
+async fn arguments_are_locked_in_their_order_and_a_tuple_in_the_order_of_the_names() {
+    let locks = Locks::in_memory();
+    let (gate, mut keeper) = gate();
+    let [one, other] = [(); 2].map(|()| gate.clone());
+    let app = Router::new()
+        .route(
+            "/arguments/{a}/{b}",
+            any(async move |_: Locked<First>, _: Locked<Second>| one.pass().await),
+        )
+        .route("/tuple/{a}/{b}", any(async move |_: Locked<(First, Second)>| other.pass().await))
+        .layer(LockScopeLayer::new(locks.clone()));
+    for (kind, first_asked, second_asked) in [("arguments", "z", "a"), ("tuple", "a", "z")] {
+        let guard = locks.lock(second_asked).await.unwrap();
+        let answer = send(&app, get(&format!("/{kind}/z/a")));
+        queued(&locks, second_asked, 1).await;
+        assert!(is_held(&locks, first_asked).await, "{kind}");
+        drop(guard);
+        keeper.entered().await;
+        assert!(is_held(&locks, "a").await && is_held(&locks, "z").await);
+        keeper.let_one_on();
+        assert_eq!(answer.await.unwrap().status, 200);
+        assert!(!is_held(&locks, "a").await && !is_held(&locks, "z").await, "both are given back");
+    }
+}
+
+#[tokio::test]
+async fn two_handlers_that_take_a_tuple_the_other_way_round_never_deadlock() {
+    let locks = Locks::in_memory();
+    let app = Router::new()
+        .route(
+            "/one/{a}/{b}",
+            any(async |_: Locked<(First, Second)>| tokio::task::yield_now().await),
+        )
+        .route(
+            "/other/{a}/{b}",
+            any(async |_: Locked<(Second, First)>| tokio::task::yield_now().await),
+        )
+        .layer(LockScopeLayer::new(locks.clone()).wait_forever());
+    let requests = (0..200).map(|number| match number % 4 {
+        0 => "/one/a/b",
+        1 => "/other/a/b",
+        2 => "/one/b/a",
+        _ => "/other/b/a",
+    });
+    let answers: Vec<_> = requests.map(|path| send(&app, get(path))).collect();
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().status, 200); // within the limit of `ask`
+    }
+    free(&locks, "a").await;
+    free(&locks, "b").await;
+}
+
+#[tokio::test]
+async fn a_tuple_of_sources_gives_each_of_them_and_a_token_for_each_lock() {
+    let both = async |both: Locked<(First, Second)>| {
+        let (First(first), Second(second)) = both.source();
+        let tokens: Vec<_> = both.handles().iter().map(|handle| handle.fencing_token()).collect();
+        assert!(tokens.len() == 2 && tokens[0] != tokens[1]);
+        let names: Vec<_> = both.handles().iter().map(|handle| handle.key()).collect();
+        format!("{first}{second}:{}", names.concat())
+    };
+    let app = Router::new().route("/{a}/{b}", any(both)).layer(layer(&Locks::in_memory()));
+    assert_eq!(ask(&app, get("/z/a")).await.body, "za:az");
+}
+
+#[tokio::test]
+async fn what_was_given_back_early_is_not_shared_but_taken_again() {
+    let locks = Locks::in_memory();
+    let handler = async |one: Locked<First>, request: axum::extract::Request| {
+        one.release().await.unwrap();
+        let again = lock_tower::RequestLocks::of(request.extensions()).unwrap();
+        let again = again.lock(Keys::one("x")).await.unwrap();
+        assert!(again[0].fencing_token() > one.fencing_token());
+        assert!(one.is_lost() && !again[0].is_lost());
+    };
+    let app = Router::new().route("/{a}/{b}", any(handler)).layer(layer(&locks));
+    assert_eq!(ask(&app, get("/x/x")).await.status, 200);
+    free(&locks, "x").await;
+}

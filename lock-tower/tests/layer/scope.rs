@@ -1,0 +1,286 @@
+//! `LockScopeLayer`: locks that are taken further inside.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use lock_tower::{Cause, Keys, LockError, LockHandle, LockScopeLayer, OnLost, RequestLocks};
+use lockcore::Locks;
+use tokio::sync::oneshot;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+use crate::events::{Log, millis};
+use crate::support::{LIMIT, free, queued, settle};
+
+type Answer = Response<Full<Bytes>>;
+
+fn ok() -> Answer {
+    Response::new(Full::from("served"))
+}
+
+/// Serves one request by `handler`, which gets its locks; gives what the layer's future gives.
+async fn serve<F, R>(layer: LockScopeLayer, handler: F) -> Result<Response<String>, Infallible>
+where
+    F: FnOnce(RequestLocks) -> R + Clone,
+    R: Future<Output = Answer>,
+{
+    let service = layer.layer(service_fn(move |request: Request<()>| {
+        let answer = handler.clone()(RequestLocks::of(request.extensions()).unwrap());
+        async move { Ok::<_, Infallible>(answer.await) }
+    }));
+    let (parts, body) = service.oneshot(Request::new(())).await?.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Ok(Response::from_parts(parts, String::from_utf8(body.to_vec()).unwrap()))
+}
+
+async fn is_held(locks: &Locks, key: &str) -> bool {
+    locks.inspect(key).await.unwrap().holder.is_some()
+}
+
+#[tokio::test]
+async fn a_key_that_the_request_has_already_is_shared_through_the_same_door() {
+    let locks = Locks::in_memory();
+    let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
+    let answer = serve(layer, async |taken: RequestLocks| {
+        let first = taken.lock(Keys::one("a")).await.unwrap();
+        let both = taken.lock(Keys::one("b").and("a")).await.unwrap();
+        assert_eq!(both[0].fencing_token(), first[0].fencing_token());
+        let guards = taken.guards(Keys::one("b")).await.unwrap();
+        assert_eq!(guards[0].fencing_token(), both[1].fencing_token());
+        ok()
+    });
+    assert_eq!(answer.await.unwrap().status(), 200);
+    free(&locks, "a").await;
+    free(&locks, "b").await;
+}
+
+#[tokio::test]
+async fn one_lock_after_the_other_leaves_nothing_behind() {
+    let layer = LockScopeLayer::new(Locks::in_memory());
+    let answer = serve(layer, async |taken: RequestLocks| {
+        for number in 0..100 {
+            let lock = taken.lock(Keys::one(format!("a{number}"))).await.unwrap();
+            lock[0].release().await.unwrap();
+        }
+        assert_eq!(format!("{taken:?}"), "RequestLocks { held: 2, .. }", "the first and the last");
+        ok()
+    });
+    assert_eq!(answer.await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_lock_asked_for_after_the_response_is_refused_at_once() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("a").await.unwrap(); // who asks would have to wait
+    let (sender, late) = oneshot::channel();
+    let sender = std::sync::Arc::new(std::sync::Mutex::new(Some(sender)));
+    let answer = serve(LockScopeLayer::new(locks.clone()), async move |taken: RequestLocks| {
+        let sender = sender.lock().unwrap().take().unwrap();
+        sender.send(taken).unwrap();
+        ok()
+    });
+    answer.await.unwrap();
+    let late = late.await.unwrap();
+    let refused = late.lock(Keys::one("a")).now_or_never().expect("without a wait").unwrap_err();
+    assert_eq!(refused.cause(), Cause::Internal);
+    let refused = late.guards(Keys::one("a")).now_or_never().expect("without a wait").unwrap_err();
+    assert_eq!(refused.cause(), Cause::Internal);
+    assert!(late.detach(async {}).await.is_ok(), "there is nothing to keep");
+    drop(late);
+    assert!(log.ended().is_empty(), "a request without a lock is not told of");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_granted_after_the_response_is_given_back() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("a").await.unwrap();
+    let (sender, mut tasks) = tokio::sync::mpsc::unbounded_channel();
+    let inner = locks.clone();
+    let answer = serve(LockScopeLayer::new(locks.clone()), async move |taken: RequestLocks| {
+        sender.send(tokio::spawn(async move { taken.lock(Keys::one("a")).await })).unwrap();
+        queued(&inner, "a", 1).await;
+        ok()
+    });
+    assert_eq!(answer.await.unwrap().status(), 200);
+    let late = tasks.recv().await.unwrap();
+    queued(&locks, "a", 1).await;
+    drop(guard);
+    assert_eq!(late.await.unwrap().unwrap_err().cause(), Cause::Internal);
+    free(&locks, "a").await;
+}
+
+#[tokio::test]
+async fn the_loss_of_a_lock_that_another_task_took_stops_the_handler() {
+    let locks = Locks::in_memory();
+    let inner = locks.clone();
+    let answer = serve(LockScopeLayer::new(locks.clone()), async move |taken: RequestLocks| {
+        tokio::spawn(async move {
+            settle().await; // the layer's future sleeps by then
+            taken.lock(Keys::one("a")).await.unwrap();
+            settle().await; // and is not woken by anything else
+            inner.force_release("a").await.unwrap();
+        });
+        std::future::pending().await
+    });
+    let begun = tokio::time::Instant::now();
+    let answer = tokio::time::timeout(LIMIT, answer).await.expect("the layer is woken").unwrap();
+    assert!(begun.elapsed() < LIMIT / 2, "the end of the time is no waking");
+    assert_eq!(answer.extensions().get().map(LockError::cause), Some(Cause::Lost));
+}
+
+#[tokio::test]
+async fn whenever_a_request_is_dropped_nothing_is_left() {
+    let locks = Locks::in_memory();
+    for step in 0..60 {
+        for layer in [
+            LockScopeLayer::new(locks.clone()),
+            LockScopeLayer::new(locks.clone()).hold_until_body_end(),
+            LockScopeLayer::new(locks.clone()).release_in_background(),
+        ] {
+            let answer = serve(layer, async |taken: RequestLocks| {
+                let lock = taken.lock(Keys::one("a").and("b")).await.unwrap();
+                tokio::task::yield_now().await;
+                lock[0].release().await.unwrap();
+                tokio::task::yield_now().await;
+                taken.lock(Keys::one("c")).await.unwrap();
+                tokio::task::yield_now().await;
+                ok()
+            });
+            {
+                let mut answer = pin!(answer);
+                for _ in 0..step {
+                    if answer.as_mut().now_or_never().is_some() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+            for key in ["a", "b", "c"] {
+                free(&locks, key).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_handler_is_gone_before_the_next_has_the_lock() {
+    /// Says whether the lock was still held when the handler was dropped.
+    struct Dropped(LockHandle, std::sync::Arc<std::sync::Mutex<Vec<bool>>>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().push(self.0.is_lost());
+        }
+    }
+
+    let locks = Locks::in_memory();
+    let seen = std::sync::Arc::<std::sync::Mutex<Vec<bool>>>::default();
+    let told = std::sync::Arc::clone(&seen);
+    let answer = serve(LockScopeLayer::new(locks.clone()), async move |taken: RequestLocks| {
+        let lock = taken.lock(Keys::one("a")).await.unwrap().remove(0);
+        let _dropped = Dropped(lock, told);
+        std::future::pending().await
+    });
+    let held = async {
+        lock_tests::eventually("it is held", LIMIT, async || is_held(&locks, "a").await).await;
+    };
+    tokio::select! {
+        _ = answer => unreachable!("it never answers"),
+        () = held => {}
+    }
+    assert_eq!(*seen.lock().unwrap(), [false]);
+    free(&locks, "a").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_event_tells_of_all_waits_of_a_request() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let layer = LockScopeLayer::new(locks.clone()).wait(Duration::from_secs(1));
+
+    serve(layer.clone(), async |_| ok()).await.unwrap();
+    assert!(log.ended().is_empty(), "a request without a lock is not told of");
+
+    let _guard = locks.lock("b").await.unwrap();
+    let answer = serve(layer.clone().server_timing(), async |taken: RequestLocks| {
+        assert_eq!(taken.lock(Keys::one("b")).await.unwrap_err().cause(), Cause::Busy);
+        tokio::time::sleep(Duration::from_secs(5)).await; // no wait
+        taken.lock(Keys::one("a")).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(taken.lock(Keys::one("b")).await.unwrap_err().cause(), Cause::Busy);
+        ok()
+    });
+    let answer = answer.await.unwrap();
+    let timing = answer.headers()["server-timing"].to_str().unwrap();
+    assert!(timing.starts_with("lock;dur=20"), "{timing}");
+    let fields = log.one("served");
+    assert!((2_000.0..2_100.0).contains(&millis(&fields, "wait_ms")), "{fields:?}");
+    assert!((4_000.0..4_100.0).contains(&millis(&fields, "hold_ms")), "{fields:?}");
+    assert!(fields.contains_key("token"));
+}
+
+#[tokio::test]
+async fn every_way_out_has_its_outcome() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let guard = locks.lock("b").await.unwrap();
+    for until_body_end in [false, true] {
+        let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
+        let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
+        let answer = serve(layer.clone(), async |taken: RequestLocks| {
+            taken.lock(Keys::one("a")).await.unwrap();
+            let error = taken.lock(Keys::one("b")).await.unwrap_err();
+            taken.refusals().respond(&error).map(Full::from)
+        });
+        assert_eq!(answer.await.unwrap().status(), 423);
+        assert!(log.one("lock-busy").contains_key("hold_ms"));
+
+        let answer = serve(layer.clone(), async |taken: RequestLocks| {
+            taken.lock(Keys::one("a")).await.unwrap();
+            ok()
+        });
+        assert_eq!(answer.await.unwrap().body(), "served");
+        log.one("served");
+
+        let inner = locks.clone();
+        let answer = serve(layer.clone(), async move |taken: RequestLocks| {
+            taken.lock(Keys::one("a")).await.unwrap();
+            inner.force_release("a").await.unwrap();
+            ok()
+        });
+        assert_eq!(answer.await.unwrap().status(), 503);
+        log.one("lock-lost");
+
+        let waits = serve(layer.wait_forever(), async |taken: RequestLocks| {
+            taken.lock(Keys::one("b")).await.unwrap();
+            ok()
+        });
+        tokio::select! {
+            _ = waits => unreachable!("somebody else has it"),
+            () = queued(&locks, "b", 1) => {}
+        }
+        log.one("cancelled");
+        queued(&locks, "b", 0).await; // before the next one is looked for
+    }
+    drop(guard);
+}
+
+#[tokio::test]
+async fn an_answer_under_a_lost_hold_goes_out_where_work_may_continue() {
+    let locks = Locks::in_memory();
+    let inner = locks.clone();
+    let layer = LockScopeLayer::new(locks.clone()).on_lost(OnLost::Continue);
+    let answer = serve(layer, async move |taken: RequestLocks| {
+        let lock = taken.lock(Keys::one("a")).await.unwrap();
+        inner.force_release("a").await.unwrap();
+        lock[0].lost().await;
+        tokio::task::yield_now().await;
+        ok()
+    });
+    assert_eq!(answer.await.unwrap().body(), "served");
+}
