@@ -9,6 +9,7 @@ use deadpool_sqlite::{BuildError, Timeouts};
 use deadpool_sqlite::{
     Config, Hook, HookError, InteractError, Pool, PoolConfig, PoolError, Runtime,
 };
+use tokio::task::JoinError;
 
 /// How long a write waits for those of other connections, and a query for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,14 +64,19 @@ impl Database {
         Ok(database)
     }
 
-    /// Runs `work` on a connection. Once begun it runs to its end, also if this future is dropped.
+    /// Runs `work` on a connection; once polled, to its end, also if this future is dropped. A pool gives up a
+    /// connection whose check is cut short, and with that one a database in memory would be gone.
     pub(crate) async fn run<T, F>(&self, work: F) -> Result<T, DatabaseError>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let connection = self.pool.get().await?;
-        Ok(connection.interact(work).await??)
+        let pool = self.pool.clone();
+        let run = tokio::spawn(async move {
+            let connection = pool.get().await?;
+            Ok(connection.interact(work).await??)
+        });
+        run.await?
     }
 }
 
@@ -117,11 +123,33 @@ macro_rules! from {
     )*};
 }
 
-from!(rusqlite::Error, PoolError, InteractError, BuildError);
+from!(rusqlite::Error, PoolError, InteractError, BuildError, JoinError);
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_database_in_memory_outlives_clients_that_hang_up() {
+        let database = Database::open(None, 3).await.unwrap();
+        let count = |connection: &mut Connection| {
+            connection.query_one("SELECT count(*) FROM seats", [], |row| row.get::<_, u32>(0))
+        };
+        // Each is dropped at another point of its way.
+        for polls in 0..200 {
+            let mut query = Box::pin(database.run(count));
+            for _ in 0..polls % 20 {
+                let poll = std::future::poll_fn(|cx| Poll::Ready(query.as_mut().poll(cx)));
+                if poll.await.is_ready() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_micros(20)).await;
+            }
+        }
+        assert_eq!(database.run(count).await.unwrap(), 3);
+    }
 
     #[tokio::test]
     async fn opened_again_it_has_what_was_written() {

@@ -13,6 +13,9 @@ pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
 /// The longest wait that a browser may be asked for, in seconds.
 const MAX_WAIT: f64 = 3_600.0;
 
+/// SQLite's name for a database that is in no file.
+const IN_MEMORY: &str = ":memory:";
+
 /// Sells numbered seats, one buyer at a time and in the order of arrival
 #[derive(Debug, Clone, Parser)]
 #[command(name = "ticket-office", version)]
@@ -27,8 +30,8 @@ pub(crate) struct Flags {
     pub(crate) listen: SocketAddr,
 
     #[arg(
-        help = "The SQLite file with the seats; several processes may share it [default: \
-                ticket-office.sqlite with Redis; without, a fresh one in memory]",
+        help = "The SQLite file with the seats, which several processes may share; or :memory: \
+                [default: ticket-office.sqlite with Redis; without, a fresh one in memory]",
         long,
         value_name = "PATH",
         env = "TICKET_OFFICE_DATABASE"
@@ -110,8 +113,11 @@ impl Flags {
 
     /// The database's file; none for one in memory.
     pub(crate) fn database(&self) -> Option<PathBuf> {
-        let shared = || self.redis().map(|_| PathBuf::from("ticket-office.sqlite"));
-        self.database.clone().or_else(shared)
+        match &self.database {
+            Some(path) if path == IN_MEMORY => None,
+            Some(path) => Some(path.clone()),
+            None => self.redis().map(|_| PathBuf::from("ticket-office.sqlite")),
+        }
     }
 
     /// How long a payment takes unless the order says otherwise.
@@ -155,5 +161,7 @@ mod tests {
         assert_eq!(shared, Some("ticket-office.sqlite".into()));
         let chosen = flags(&["--redis", "redis://127.0.0.1/", "--database", "x"]).database();
         assert_eq!(chosen, Some("x".into()));
+        let fresh = flags(&["--redis", "redis://127.0.0.1/", "--database", ":memory:"]).database();
+        assert_eq!(fresh, None);
     }
 }

@@ -2,7 +2,6 @@
 //! came; one process on its own, or several that share a Redis and a database.
 //!
 //! Run with `cargo run -p lock-examples --bin ticket-office` and open the page that it names. `--help` is its manual.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod board;
 mod buying;
@@ -16,6 +15,7 @@ mod page;
 mod problem;
 mod routes;
 mod sale;
+mod say;
 mod seat;
 mod seats;
 mod shutdown;

@@ -46,7 +46,7 @@ impl FromRequest<Office> for Order {
                 return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "order-late", detail));
             }
         };
-        let pay = body.pay_ms.map_or(office.pay, Duration::from_millis).min(MAX_PAY);
+        let pay = pay(body.pay_ms, office.pay);
         Ok(Self { buyer: name(&body.buyer)?, pay, asked: Instant::now() })
     }
 }
@@ -57,6 +57,11 @@ fn unreadable(rejection: &JsonRejection) -> Problem {
         StatusCode::BAD_REQUEST => Problem::bad_order(rejection.body_text()),
         status => Problem::new(status, "order-invalid", rejection.body_text()),
     }
+}
+
+/// What is too long is cut: others wait.
+fn pay(asked_ms: Option<u64>, usual: Duration) -> Duration {
+    asked_ms.map_or(usual, Duration::from_millis).min(MAX_PAY)
 }
 
 fn name(text: &str) -> Result<String, Problem> {
@@ -77,6 +82,14 @@ fn name(text: &str) -> Result<String, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_payment_is_as_long_as_usual_or_as_asked_but_not_longer_than_the_limit() {
+        let usual = Duration::from_secs(3);
+        assert_eq!(pay(None, usual), usual);
+        assert_eq!(pay(Some(0), usual), Duration::ZERO);
+        assert_eq!(pay(Some(u64::MAX), usual), MAX_PAY);
+    }
 
     #[test]
     fn a_name_is_trimmed_and_has_1_to_40_characters() {

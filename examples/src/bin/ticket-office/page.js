@@ -7,9 +7,11 @@ const $ = (id) => document.getElementById(id);
 const MOST_AT_ONCE = 4;
 const MOST_NEWS = 6;
 const LINE_SHOWN = 5;
+const TOAST_MS = 6_000;
 
 const seats = new Map(); // number -> { view, card, buying }
 let underway = 0;
+let fading = 0;
 
 // --- What the server tells -----------------------------------------------------------------------
 
@@ -83,8 +85,10 @@ function draw({ number, card, view, buying }) {
   const line = card.querySelector(".line");
   line.hidden = view.waiters.length === 0;
   line.querySelector(".count").textContent = `${view.waiters.length} in line`;
-  const shown = view.waiters.slice(0, LINE_SHOWN).map(item);
-  if (view.waiters.length > LINE_SHOWN) shown.push(item(`and ${view.waiters.length - LINE_SHOWN} more`));
+  const shown = view.waiters.slice(0, LINE_SHOWN).map(waiter);
+  if (view.waiters.length > LINE_SHOWN) {
+    shown.push(item(`and ${view.waiters.length - LINE_SHOWN} more`, "more"));
+  }
   line.querySelector("ol").replaceChildren(...shown);
 
   const button = card.querySelector("button");
@@ -95,16 +99,26 @@ function draw({ number, card, view, buying }) {
   button.setAttribute("aria-label", `${text}: seat ${number}`);
 }
 
-function item(text) {
+function item(text, kind) {
   const entry = document.createElement("li");
+  entry.className = kind;
   entry.textContent = text;
+  return entry;
+}
+
+// In one line, which cuts long names; the whole name is the title.
+function waiter(name) {
+  const entry = item("", "");
+  const text = document.createElement("span");
+  text.textContent = text.title = name;
+  entry.append(text);
   return entry;
 }
 
 function label(view, now, buying) {
   if (buying !== null) {
     // Who pays is served to the end, whether they stay or not.
-    return view.holder === buying.buyer ? ["Paying…", ""] : ["Leave the line", "leave"];
+    return view.holder === buying.buyer ? ["Paying…", ""] : ["Leave line", "leave"];
   }
   if (now === "sold") return ["Sold", ""];
   return now === "free" ? ["Buy", "buy"] : ["Get in line", "queue"];
@@ -173,11 +187,15 @@ function words(number, response, problem) {
 }
 
 function tell(kind, text) {
-  const entry = item(text);
-  entry.className = kind;
+  const entry = item(text, kind);
   $("news").querySelector(".none")?.remove();
   $("news").prepend(entry);
   while ($("news").children.length > MOST_NEWS) $("news").lastElementChild.remove();
+  // Whoever has scrolled down to a seat does not see the list.
+  $("toast").textContent = text;
+  $("toast").className = `shown ${kind}`;
+  clearTimeout(fading);
+  fading = setTimeout(() => { $("toast").className = ""; }, TOAST_MS);
 }
 
 // --- Start ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ use lock_tower::{LockError, Refusals};
 use serde_json::json;
 
 use crate::database::DatabaseError;
+use crate::say;
 
 /// Why a request was refused, with a code for programs and a sentence for people.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl Problem {
 
 impl From<DatabaseError> for Problem {
     fn from(error: DatabaseError) -> Self {
-        eprintln!("ticket-office: the database: {error}");
+        say::trouble(format_args!("the database: {error}"));
         let detail = "The database cannot be used now. Try again.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-unavailable", detail)
     }

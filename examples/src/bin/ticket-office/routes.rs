@@ -1,6 +1,7 @@
 //! Which request is answered by what.
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use lock_axum::{LockScopeLayer, OnLost};
@@ -18,6 +19,7 @@ pub(crate) fn routes(office: Office, flags: &Flags) -> Router {
         .on_lost(OnLost::Continue);
     let buying = Router::new()
         .route("/seats/{id}/buy", post(buying::buy))
+        .layer(DefaultBodyLimit::max(16 << 10))
         .route_layer(scope)
         .route_layer(from_fn_with_state(office.clone(), buying::stir));
     Router::new()

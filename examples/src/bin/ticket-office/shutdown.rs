@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::flags::MAX_PAY;
 use crate::office::Office;
+use crate::say;
 
 /// For what a purchase does besides paying, and for answers that are still on their way.
 const LAST: Duration = Duration::from_secs(5);
@@ -51,7 +52,7 @@ pub(crate) async fn serve(
     });
     let server = tokio::spawn(server.into_future());
     signals.next().await;
-    println!("ticket-office: closing; a second signal ends it at once");
+    say::news("closing; a second signal ends it at once");
     let finish = async {
         drop(close);
         office.board.close();

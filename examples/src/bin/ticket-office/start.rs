@@ -12,6 +12,7 @@ use crate::flags::Flags;
 use crate::metrics::Metrics;
 use crate::office::Office;
 use crate::routes::routes;
+use crate::say;
 use crate::seats::Seats;
 use crate::shutdown::{self, Signals};
 
@@ -30,7 +31,7 @@ impl Failure {
     }
 
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("ticket-office: {}", self.message);
+        say::trouble(&self.message);
         ExitCode::from(self.code)
     }
 }
@@ -54,8 +55,8 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     let seats = Seats::new(database, flags.seats);
     let board = Board::start(locks.clone(), seats.clone());
     let office = Office { locks, seats, board, metrics, pay: flags.pay() };
-    println!("ticket-office: {}", description(&flags));
-    println!("ticket-office: open http://{}/", reachable(address));
+    say::news(description(&flags));
+    say::news(format_args!("open http://{}/", reachable(address)));
     shutdown::serve(listener, routes(office.clone(), &flags), office, signals).await;
     Ok(())
 }

@@ -1,0 +1,14 @@
+//! Lines for whoever runs the office. Nobody has to listen: a closed pipe is no reason to end.
+
+use std::fmt;
+use std::io::{self, Write as _};
+
+/// What is going on, on stdout.
+pub(crate) fn news(text: impl fmt::Display) {
+    let _ = writeln!(io::stdout(), "ticket-office: {text}");
+}
+
+/// What is wrong, on stderr.
+pub(crate) fn trouble(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "ticket-office: {text}");
+}

@@ -1,0 +1,188 @@
+//! The ticket office's page in a real Chromium: what a person sees and clicks.
+//!
+//! It needs Debian's `chromium` and `chromium-driver`, or the like of other systems; `scripts/test --browser` sees to it.
+//! Screenshots are left in the target directory, `ticket-office-*.png`.
+
+mod browser {
+    pub(crate) mod driver;
+    pub(crate) mod tab;
+}
+#[path = "ticket_office/office.rs"]
+#[allow(dead_code, reason = "the other tests use the rest of it")]
+mod office;
+
+use browser::driver::Driver;
+use office::Office;
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn a_seat_is_bought_by_clicking() {
+    let office = Office::open(&["--pay-ms", "300"]).await;
+    let driver = Driver::start().await;
+    let tab = driver.open(&office.url("/"), 1280, 900).await;
+    tab.until_text("#link", "Live").await;
+    tab.until_text("#free", "20").await;
+
+    // Without a name nothing is bought.
+    tab.click("#seat-7 button").await;
+    tab.until_text("#missing", "Enter your name first.").await;
+    tab.type_into("#buyer", "Ann").await;
+    tab.click("#seat-7 button").await;
+    tab.until_text("#seat-7 .state", "sold").await;
+    tab.until_text("#seat-7 .who", "to Ann").await;
+    tab.until_text("#seat-7 button", "Sold").await;
+    tab.until_text("#sold", "1").await;
+    tab.until_text_has("#news li:first-child", "Seat 7 is yours, Ann.").await;
+    assert_eq!(office.buyer(7).await, "Ann");
+    tab.reload().await;
+    tab.until_text("#seat-7 .who", "to Ann").await;
+    tab.assert_no_errors().await;
+    driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
+    let office = Office::open(&["--pay-ms", "2500"]).await;
+    let driver = Driver::start().await;
+    let ann = driver.open(&office.url("/"), 1280, 900).await;
+    ann.until_text("#link", "Live").await;
+    ann.type_into("#buyer", "Ann").await;
+    let bob = driver.open(&office.url("/"), 390, 844).await;
+    bob.until_text("#link", "Live").await;
+    bob.type_into("#buyer", "<img src=x onerror=alert(1)>").await;
+
+    ann.click("#seat-3 button").await;
+    ann.until_text("#seat-3 .who", "Ann").await;
+    ann.until_text("#seat-3 button", "Paying…").await;
+    bob.until_text("#seat-3 button", "Get in line").await;
+    bob.click("#seat-3 button").await;
+    bob.until_text("#seat-3 button", "Leave line").await;
+    ann.until_text("#seat-3 .line .count", "1 in line").await;
+    // A name is text, whatever it looks like.
+    ann.until_text("#seat-3 .line li", "<img src=x onerror=alert(1)>").await;
+    ann.until_text("#waiting", "1").await;
+
+    ann.until_text("#seat-3 .who", "to Ann").await;
+    ann.until_hidden("#seat-3 .line").await;
+    ann.until_text_has("#news li:first-child", "Seat 3 is yours, Ann.").await;
+    bob.until_text_has("#news li:first-child", "Seat 3 was not bought: Seat 3 was sold to Ann.")
+        .await;
+    bob.until_text("#seat-3 .who", "to Ann").await;
+
+    // Who leaves the line is not in it any more.
+    ann.click("#seat-4 button").await;
+    bob.until_text("#seat-4 button", "Get in line").await;
+    bob.click("#seat-4 button").await;
+    ann.until_text("#seat-4 .line .count", "1 in line").await;
+    bob.click("#seat-4 button").await;
+    bob.until_text("#news li:first-child", "You left the line for seat 4.").await;
+    ann.until_hidden("#seat-4 .line").await;
+    ann.until_text("#seat-4 .who", "to Ann").await;
+
+    ann.assert_no_errors().await;
+    // The browser itself notes the refusal.
+    bob.assert_errors_only_about("status of 409").await;
+    driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn a_full_line_and_a_wait_that_was_too_long_are_told_in_words() {
+    let office = Office::open(&["--max-wait", "2", "--queue-limit", "1"]).await;
+    let driver = Driver::start().await;
+    let tab = driver.open(&office.url("/"), 1280, 900).await;
+    tab.until_text("#link", "Live").await;
+    tab.type_into("#buyer", "Zoë").await;
+    let paying = tokio::spawn(office.buy(1, "Ann", 20_000));
+    office.until_line(1, Some("Ann"), &[]).await;
+    let waiting = tokio::spawn(office.buy(1, "Bob", 0));
+    tab.until_text("#seat-1 .line .count", "1 in line").await;
+    tab.click("#seat-1 button").await;
+    tab.until_text_has("#news li:first-child", "The line for seat 1 is full. Try again in ").await;
+    waiting.await.expect("it does not panic").refuses(423, "lock-busy");
+    tab.until_hidden("#seat-1 .line").await;
+    tab.click("#seat-1 button").await;
+    tab.until_text_has("#news li:first-child", "Your turn for seat 1 did not come in time.").await;
+    paying.abort();
+    driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn the_page_finds_the_office_again() {
+    let port = lock_tests::Port::free();
+    let listen = port.address().to_string();
+    let office = Office::open(&["--listen", &listen]).await;
+    let driver = Driver::start().await;
+    let tab = driver.open(&office.url("/"), 1280, 900).await;
+    tab.until_text("#link", "Live").await;
+    lock_tests::signal::terminate(office.pid());
+    office.end().await;
+    tab.until_text("#link", "Reconnecting…").await;
+    let office = Office::open(&["--listen", &listen, "--seats", "20"]).await;
+    tab.until_text("#link", "Live").await;
+    assert_eq!(office.buy(2, "Bob", 0).await.status, 200);
+    tab.until_text("#seat-2 .who", "to Bob").await;
+    driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
+    let office = Office::open(&["--pay-ms", "20000"]).await;
+    for (seat, buyer) in [(2, "Cleo"), (5, "Maximiliane-Friederike von und zu Hohens"), (9, "Dan")]
+    {
+        assert_eq!(office.buy(seat, buyer, 0).await.status, 200);
+    }
+    let mut buyers = Vec::new();
+    let long = "W".repeat(40);
+    for name in ["Ann", "Bob", "Eve", "Fay", "Gus", &long, "Hal", "Ida"] {
+        buyers.push(tokio::spawn(office.buy(7, name, 20_000)));
+        let waiting = buyers.len() - 1;
+        lock_tests::eventually("all are in line", office::SOON, async || {
+            let line = office.get("/locks/7").await.body;
+            line["holder"] == "Ann" && line["waiters"].as_array().map(Vec::len) == Some(waiting)
+        })
+        .await;
+    }
+    buyers.push(tokio::spawn(office.buy(12, "Grace Hopper", 20_000)));
+    let driver = Driver::start().await;
+    for (name, width, height) in
+        [("phone", 360, 1_700), ("small-phone", 320, 640), ("desktop", 1280, 900)]
+    {
+        let tab = driver.open(&office.url("/"), width, height).await;
+        tab.until_text("#sold", "3").await;
+        tab.until_text("#seat-12 .who", "Grace Hopper").await;
+        tab.until_text("#seat-7 .line .count", "7 in line").await;
+        tab.type_into("#buyer", "Ada Lovelace").await;
+        tab.click("#seat-12 button").await;
+        tab.until_text("#seat-12 .line .count", "1 in line").await;
+        assert_eq!(tab.number("document.documentElement.clientWidth").await, width, "{name}");
+        let wide = tab.number("document.documentElement.scrollWidth").await;
+        assert!(wide <= width, "{name} scrolls sideways: {wide} of {width}");
+        assert_eq!(tab.strings(UNNAMED).await, Vec::<String>::new(), "{name}");
+        assert_eq!(tab.strings(SMALL).await, Vec::<String>::new(), "{name}");
+        tab.screenshot(&format!("ticket-office-{name}.png")).await;
+        tab.assert_no_errors().await;
+        tab.click("#seat-12 button").await;
+        tab.until_text_has("#news li:first-child", "You left the line").await;
+        tab.until_text_has("#toast", "You left the line").await;
+    }
+    buyers.iter().for_each(tokio::task::JoinHandle::abort);
+    driver.end().await;
+}
+
+/// What one can use but not name, or cannot reach with the keyboard.
+const UNNAMED: &str = r#"[...document.querySelectorAll("button, input, [role=alert], section")].filter((part) => {
+    const label = part.labels?.[0]?.textContent ?? part.getAttribute("aria-label")
+        ?? document.getElementById(part.getAttribute("aria-labelledby"))?.textContent;
+    const named = part.getAttribute("role") === "alert" || (label ?? "").trim() !== "";
+    return !named || part.tabIndex > 0;
+}).map((part) => part.outerHTML)"#;
+
+/// Buttons that a finger misses.
+const SMALL: &str = r#"[...document.querySelectorAll("button")].filter((button) => {
+    const { width, height } = button.getBoundingClientRect();
+    return width < 44 || height < 44;
+}).map((button) => button.outerHTML)"#;

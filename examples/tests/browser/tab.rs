@@ -1,0 +1,111 @@
+//! One browser with the page, and what a person does with it.
+
+use std::path::Path;
+
+use fantoccini::{Client, Locator};
+use lock_tests::eventually;
+use serde_json::{Value, json};
+
+use crate::office::SOON;
+
+pub(crate) struct Tab {
+    client: Client,
+    /// WebDriver proper cannot ask for the console.
+    log: String,
+}
+
+impl Tab {
+    pub(crate) async fn new(client: Client, driver: &str) -> Self {
+        let session = client.session_id().await.expect("it can be asked").expect("it has begun");
+        Self { client, log: format!("{driver}/session/{session}/se/log") }
+    }
+
+    pub(crate) async fn click(&self, selector: &str) {
+        let element = self.client.wait().at_most(SOON).for_element(Locator::Css(selector)).await;
+        element.expect("it is there").click().await.expect("it can be clicked");
+    }
+
+    pub(crate) async fn type_into(&self, selector: &str, text: &str) {
+        let element = self.client.find(Locator::Css(selector)).await.expect("it is there");
+        element.clear().await.expect("it can be cleared");
+        element.send_keys(text).await.expect("it can be written to");
+    }
+
+    pub(crate) async fn reload(&self) {
+        self.client.refresh().await.expect("it loads again");
+    }
+
+    /// What a person reads there; none if it is not there or not shown.
+    async fn text(&self, selector: &str) -> Option<String> {
+        let element = self.client.find(Locator::Css(selector)).await.ok()?;
+        element.text().await.ok()
+    }
+
+    pub(crate) async fn until_text(&self, selector: &str, text: &str) {
+        eventually(&format!("{selector} reads {text:?}"), SOON, async || {
+            self.text(selector).await.as_deref() == Some(text)
+        })
+        .await;
+    }
+
+    pub(crate) async fn until_text_has(&self, selector: &str, part: &str) {
+        eventually(&format!("{selector} has {part:?}"), SOON, async || {
+            self.text(selector).await.is_some_and(|text| text.contains(part))
+        })
+        .await;
+    }
+
+    pub(crate) async fn until_hidden(&self, selector: &str) {
+        eventually(&format!("{selector} is hidden"), SOON, async || {
+            let element = self.client.find(Locator::Css(selector)).await.expect("it is there");
+            !element.is_displayed().await.expect("it can be asked")
+        })
+        .await;
+    }
+
+    async fn evaluate(&self, expression: &str) -> Value {
+        let script = format!("return {expression};");
+        self.client.execute(&script, Vec::new()).await.expect("it can be evaluated")
+    }
+
+    pub(crate) async fn number(&self, expression: &str) -> u32 {
+        let number = self.evaluate(expression).await;
+        number.as_u64().and_then(|number| number.try_into().ok()).expect("a number")
+    }
+
+    pub(crate) async fn strings(&self, expression: &str) -> Vec<String> {
+        serde_json::from_value(self.evaluate(expression).await).expect("an array of strings")
+    }
+
+    /// The whole page, in the target directory.
+    pub(crate) async fn screenshot(&self, name: &str) {
+        self.client.execute("scrollTo(0, 0)", Vec::new()).await.expect("it can be scrolled");
+        let image = self.client.screenshot().await.expect("it can be taken");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target");
+        std::fs::write(target.join(name), image).expect("the target directory can be written");
+    }
+
+    /// What the console has of errors and warnings, and with it what the browser did not load or allow.
+    async fn errors(&self) -> Vec<String> {
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let log = client.post(&self.log).json(&json!({ "type": "browser" })).send().await;
+        let log: Value = log.expect("it answers").json().await.expect("it is JSON");
+        let log = log["value"].as_array().expect("it has a log");
+        let bad =
+            log.iter().filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");
+        bad.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    pub(crate) async fn assert_no_errors(&self) {
+        assert_eq!(self.errors().await, Vec::<String>::new());
+    }
+
+    /// That there are some, all of them about this.
+    pub(crate) async fn assert_errors_only_about(&self, part: &str) {
+        let errors = self.errors().await;
+        assert!(
+            !errors.is_empty() && errors.iter().all(|error| error.contains(part)),
+            "{errors:?}"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! The whole of it at once: a crowd, two processes, clients that hang up, and one process killed in the midst.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use deadpool_sqlite::rusqlite::Connection;
+use lock_tests::{Raw, RedisServer, eventually, eventually_some, signal};
+use lockcore::{LockInspection, Locks};
+
+use crate::office::{Answer, Office, SOON, try_answer};
+use crate::scratch::Scratch;
+
+const SEATS: u32 = 20;
+const BUYERS: u32 = 300;
+const LEASE: Duration = Duration::from_secs(3);
+const PAY_MS: u64 = 1_500;
+
+/// Sees every single sale, whatever the seat says in the end.
+const LEDGER: &str = "\
+CREATE TABLE ledger (seat INTEGER, buyer TEXT, token INTEGER);
+CREATE TRIGGER sale AFTER UPDATE OF buyer ON seats
+BEGIN INSERT INTO ledger VALUES (new.seat, new.buyer, new.token); END;";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Sale {
+    seat: u32,
+    buyer: String,
+    token: u64,
+}
+
+fn sales(database: &Connection, table: &str) -> Vec<Sale> {
+    let query =
+        format!("SELECT seat, buyer, token FROM {table} WHERE buyer IS NOT NULL ORDER BY seat");
+    let mut statement = database.prepare(&query).expect("it is SQL");
+    let rows = statement.query_map([], |row| {
+        let token: i64 = row.get(2)?;
+        Ok(Sale { seat: row.get(0)?, buyer: row.get(1)?, token: token.cast_unsigned() })
+    });
+    rows.expect("it can be read").map(|row| row.expect("it is a sale")).collect()
+}
+
+async fn line(locks: &Locks, seat: u32) -> LockInspection {
+    locks.inspect(format!("seat:{seat}")).await.expect("the server is up")
+}
+
+/// The seats that are held by buyers who came to the process that is going to be killed, with their tokens.
+async fn held_by_doomed(locks: &Locks) -> Vec<(u32, u64)> {
+    let mut held = Vec::new();
+    for seat in 1..=SEATS {
+        let line = line(locks, seat).await;
+        let label = line.holder.and_then(|holder| holder.label).unwrap_or_default();
+        if label.starts_with("doomed") {
+            held.push((seat, line.token.expect("it is held").get()));
+        }
+    }
+    held
+}
+
+#[tokio::test]
+async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_dies() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let (url, database, lease) = (server.url(), scratch.database(), LEASE.as_secs().to_string());
+    let arguments = [
+        ["--redis", &url],
+        ["--database", &database],
+        ["--lease", &lease],
+        ["--max-wait", "60"],
+        ["--queue-limit", "100"],
+    ];
+    let arguments = arguments.concat();
+    let (safe, doomed) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
+    let seats = scratch.connect();
+    seats.execute_batch(LEDGER).expect("it can be made");
+    let locks = Locks::builder().namespace("ticket-office");
+    let locks = locks.connect(&url).await.expect("the server is up");
+    let mut redis = Raw::connect(&url).await;
+
+    let mut buyers = Vec::new();
+    for number in 0..BUYERS {
+        // Each seat is asked for by both processes in turns, and the first is now this one, now that one.
+        let seat = number % SEATS + 1;
+        let (office, name) = match (number + number / SEATS) % 2 {
+            0 => (&safe, "safe"),
+            _ => (&doomed, "doomed"),
+        };
+        let hangs_up = (number + 2 * (number / SEATS)) % 10 == 7; // 30 of them, at ten seats
+        let name = format!("{name} {number}{}", if hangs_up { " hangs up" } else { "" });
+        let order = office.order(seat, &name, PAY_MS);
+        let stays = Duration::from_millis(u64::from(number) * 37 % (2 * PAY_MS));
+        let buyer = tokio::spawn(async move {
+            match hangs_up {
+                true => tokio::time::timeout(stays, try_answer(order)).await.ok()?.ok(),
+                false => try_answer(order).await.ok(),
+            }
+        });
+        buyers.push((seat, name, buyer));
+    }
+
+    eventually("the process to be killed serves some", SOON, async || {
+        held_by_doomed(&locks).await.len() >= 3
+    })
+    .await;
+    signal::kill(doomed.pid());
+    let killed_us = redis.time_us().await;
+    let sold_before = sales(&seats, "seats");
+    let orphans: Vec<_> = held_by_doomed(&locks)
+        .await
+        .into_iter()
+        .filter(|(seat, _)| sold_before.iter().all(|sale| sale.seat != *seat))
+        .collect();
+    assert!(!orphans.is_empty(), "it died while it served");
+
+    let mut answers: Vec<(u32, String, Answer)> = Vec::new();
+    for (seat, name, buyer) in buyers {
+        let answer =
+            tokio::time::timeout(3 * SOON, buyer).await.expect("it ends").expect("no panic");
+        if name.starts_with("safe") && !name.ends_with("hangs up") {
+            assert!(answer.is_some(), "{name} is answered");
+        }
+        answers.extend(answer.map(|answer| (seat, name, answer)));
+    }
+    let all_sold =
+        async || Some(sales(&seats, "seats")).filter(|sold| sold.len() == SEATS as usize);
+    let sold = eventually_some("every seat is sold", SOON, all_sold).await;
+
+    // Every seat once, and never a second time over the first.
+    assert_eq!(sales(&seats, "ledger"), sold);
+    // Who was told so has bought, with this token; nobody else was told so.
+    let mut told = HashMap::new();
+    for (seat, name, answer) in &answers {
+        match answer.status {
+            200 => {
+                let token = answer.body["token"].as_u64().expect("no purchase without its token");
+                let sale = Sale { seat: *seat, buyer: name.clone(), token };
+                assert_eq!(sold[*seat as usize - 1], sale, "{answer:?}");
+                assert_eq!(told.insert(*seat, name), None, "seat {seat} was sold twice");
+            }
+            _ => answer.refuses(409, "seat-sold"),
+        }
+    }
+    // A sale that nobody was told of is one of a client that hung up, or of the process that was killed.
+    for sale in &sold {
+        let is_untold = sale.buyer.starts_with("doomed") || sale.buyer.ends_with("hangs up");
+        assert!(told.contains_key(&sale.seat) || is_untold, "{sale:?}");
+    }
+
+    // What the dead process held went on within its lease, by the server's own time, which is in the tokens.
+    let mut latest = Duration::ZERO;
+    for (seat, token) in &orphans {
+        let sale = &sold[*seat as usize - 1];
+        assert!(sale.token > *token && sale.buyer.starts_with("safe"), "{sale:?} after {token}");
+        latest = latest.max(Duration::from_micros(sale.token.saturating_sub(killed_us)));
+    }
+    assert!(latest <= LEASE + Duration::from_secs(1), "taken over {latest:?} after the kill");
+
+    // Nothing is held any more, and what the dead left in the lines ends by itself.
+    eventually("nothing is held", LEASE + SOON, async || {
+        redis.keys("ticket-office:*").await.is_empty()
+    })
+    .await;
+    for key in redis.keys("*").await {
+        assert!(redis.pttl(&key).await != -1, "{key} never ends");
+    }
+    for seat in 1..=SEATS {
+        for waiter in line(&locks, seat).await.waiters {
+            assert!(waiter.label.is_some_and(|label| label.starts_with("doomed")), "seat {seat}");
+        }
+    }
+}

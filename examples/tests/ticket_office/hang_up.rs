@@ -1,0 +1,89 @@
+//! Buyers that hang up: in line they are gone, and who pays is served.
+
+use std::time::Duration;
+
+use lock_tests::{RedisServer, eventually};
+use lockcore::Locks;
+
+use crate::office::{Office, SOON};
+
+#[tokio::test]
+async fn who_hangs_up_in_line_is_gone_and_never_served() {
+    let server = RedisServer::start();
+    let office = Office::open(&["--redis", &server.url(), "--database", ":memory:"]).await;
+    // Somebody who keeps the seat locked without buying it.
+    let locks = Locks::builder().namespace("ticket-office").label("the test");
+    let locks = locks.connect(server.url()).await.expect("the server is up");
+    let hold = locks.lock("seat:1").await.expect("it is free");
+
+    let gone = tokio::spawn(office.buy(1, "Bob", 0));
+    office.until_line(1, Some("the test"), &["Bob"]).await;
+    let stays = tokio::spawn(office.buy(1, "Cleo", 0));
+    office.until_line(1, Some("the test"), &["Bob", "Cleo"]).await;
+    gone.abort();
+    office.until_line(1, Some("the test"), &["Cleo"]).await;
+    hold.release().await.expect("it was held");
+
+    assert_eq!(stays.await.expect("it does not panic").status, 200);
+    assert_eq!(office.buyer(1).await, "Cleo");
+    office.until_line(1, None, &[]).await;
+    let metrics = office.get("/metrics").await;
+    assert!(metrics.text.contains("ticket_office_sold_total 1\n"), "{}", metrics.text);
+}
+
+#[tokio::test]
+async fn who_hangs_up_while_paying_has_bought() {
+    let office = Office::open(&[]).await;
+    let paying = tokio::spawn(office.buy(1, "Ann", 1_000));
+    office.until_line(1, Some("Ann"), &[]).await;
+    paying.abort();
+    // The sale goes on under its lock: the next in line waits for it.
+    let next = tokio::spawn(office.buy(1, "Bob", 0));
+    office.until_line(1, Some("Ann"), &["Bob"]).await;
+    next.await.expect("it does not panic").refuses(409, "seat-sold");
+    assert_eq!(office.buyer(1).await, "Ann");
+}
+
+#[tokio::test]
+async fn a_client_that_sends_half_an_order_holds_nothing() {
+    let office = Office::open(&[]).await;
+    let (half, rest) = tokio::sync::mpsc::channel::<Result<&str, std::io::Error>>(1);
+    half.send(Ok(r#"{"buyer":"Slow""#)).await.expect("there is room");
+    let body =
+        futures_util::stream::unfold(rest, async |mut rest| Some((rest.recv().await?, rest)));
+    let slow =
+        office.post("/seats/1/buy", "application/json", "").body(reqwest::Body::wrap_stream(body));
+    let slow = tokio::spawn(slow.send());
+    // It has begun: more fits into the channel only once the first part was taken.
+    half.send(Ok(",")).await.expect("it is sent");
+    half.send(Ok(r#""pay_ms":"#)).await.expect("it is sent");
+    assert_eq!(office.buy(1, "Ann", 0).await.status, 200);
+    half.send(Ok("0}")).await.expect("it is sent");
+    drop(half);
+    let late = slow.await.expect("it does not panic").expect("it answers");
+    assert_eq!(late.status(), 409);
+}
+
+#[tokio::test]
+async fn many_that_hang_up_leave_nothing_in_redis() {
+    let server = RedisServer::start();
+    let office =
+        Office::open(&["--redis", &server.url(), "--database", ":memory:", "--queue-limit", "100"])
+            .await;
+    let buyers: Vec<_> = (0..40)
+        .map(|number| tokio::spawn(office.buy(number % 4 + 1, &format!("buyer {number}"), 200)))
+        .collect();
+    for (number, buyer) in buyers.iter().enumerate() {
+        // In all stages: before the request is sent, in line, paying, and after.
+        tokio::time::sleep(Duration::from_millis(number as u64 % 20)).await;
+        buyer.abort();
+    }
+    let mut redis = lock_tests::Raw::connect(&server.url()).await;
+    eventually("no hold and no place is left", SOON, async || {
+        let keys = redis.keys("*").await;
+        keys.iter().all(|key| {
+            key.starts_with("redisson_lock_token:") || key.starts_with("redisson_lock_gone:")
+        })
+    })
+    .await;
+}

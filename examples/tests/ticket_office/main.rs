@@ -1,0 +1,13 @@
+//! The ticket office as its users meet it: the built program, over HTTP, with a real Redis where there is one.
+
+mod closing;
+mod crowd;
+mod events;
+mod flags;
+mod hang_up;
+mod line;
+mod office;
+mod redis;
+mod scratch;
+mod selling;
+mod stale;

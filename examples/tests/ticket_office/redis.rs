@@ -1,0 +1,75 @@
+//! Redis away, and back; and several processes on one database.
+
+use lock_tests::{Port, RedisServer, eventually};
+
+use crate::office::{Office, SOON, command};
+use crate::scratch::Scratch;
+
+#[tokio::test]
+async fn while_redis_is_away_nothing_is_sold_and_then_it_goes_on() {
+    let mut server = RedisServer::start();
+    let office = Office::open(&["--redis", &server.url(), "--database", ":memory:"]).await;
+    assert_eq!(office.get("/healthz").await.status, 200);
+    assert_eq!(office.buy(1, "Ann", 0).await.status, 200);
+
+    server.kill();
+    let away = office.get("/healthz").await;
+    away.refuses(503, "lock-unavailable");
+    let refused = office.buy(2, "Ann", 0).await;
+    refused.refuses(503, "lock-unavailable");
+    assert!(refused.retry_after.is_some(), "{refused:?}");
+    office.get("/locks/2").await.refuses(503, "lock-unavailable");
+    // What needs no lock goes on.
+    assert_eq!(office.buyer(1).await, "Ann");
+    assert_eq!(office.buyer(2).await, serde_json::Value::Null);
+
+    server.restart();
+    eventually("it is healthy again", SOON, async || office.get("/healthz").await.status == 200)
+        .await;
+    let bought = office.buy(2, "Ann", 0).await;
+    assert_eq!(bought.status, 200, "{bought:?}");
+}
+
+#[tokio::test]
+async fn without_its_redis_it_does_not_open_and_says_why() {
+    let port = Port::free();
+    let url = format!("redis://:secret@{}/", port.address());
+    let ended = command(&["--listen", "127.0.0.1:0", "--database", ":memory:"])
+        .env("REDIS_URL", &url)
+        .output()
+        .await
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("ticket-office: --redis (or REDIS_URL): "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[tokio::test]
+async fn processes_that_start_at_once_share_a_fresh_database() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let (url, database) = (server.url(), scratch.database());
+    let arguments = ["--redis", &url, "--database", &database];
+    let open = || Office::open(&arguments);
+    let (a, b, c, d) = tokio::join!(open(), open(), open(), open());
+    assert_eq!(a.buy(1, "Ann", 0).await.status, 200);
+    for other in [&b, &c, &d] {
+        assert_eq!(other.buyer(1).await, "Ann");
+        other.buy(1, "Bob", 0).await.refuses(409, "seat-sold");
+    }
+}
+
+#[tokio::test]
+async fn two_processes_have_one_line() {
+    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let (url, database) = (server.url(), scratch.database());
+    let arguments = ["--redis", &url, "--database", &database];
+    let (here, there) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
+    let first = tokio::spawn(here.buy(1, "Ann", 1_500));
+    there.until_line(1, Some("Ann"), &[]).await;
+    let second = tokio::spawn(there.buy(1, "Bob", 0));
+    here.until_line(1, Some("Ann"), &["Bob"]).await;
+    assert_eq!(first.await.expect("it does not panic").status, 200);
+    second.await.expect("it does not panic").refuses(409, "seat-sold");
+}
