@@ -71,6 +71,7 @@ impl Engine {
                 phase: Phase::Asking,
                 anchor: now,
                 ambiguous: false,
+                poked: false,
                 last_error: None,
                 started: now,
                 future: Some(future),
@@ -189,7 +190,8 @@ impl Engine {
             return;
         }
         let lock = waiter.lock.clone();
-        if waiters.line_up(number, sent, lease_end(left_ms)) {
+        let due = if waiter.poked { Instant::now() } else { lease_end(left_ms) };
+        if waiters.line_up(number, sent, due) {
             self.heartbeat_wake.notify_one();
         }
         drop(waiters);
@@ -245,6 +247,7 @@ impl Engine {
             waiter.phase = Phase::Asking;
             waiter.anchor = Instant::now();
             waiter.ambiguous = false;
+            waiter.poked = false;
             self.waiters().insert(new, waiter);
             renumbered.push(new);
         }

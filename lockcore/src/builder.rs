@@ -12,7 +12,7 @@ use crate::locks::Locks;
 use crate::member::{Label, NodeId};
 use crate::memory::MemoryStore;
 use crate::options::{ConfigError, LockOptions};
-use crate::redis::{Connector, RedisSettings, RedisStore};
+use crate::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::Store;
 
 /// Makes a [`Locks`] with other settings than the defaults.
@@ -41,6 +41,8 @@ pub struct LocksBuilder {
     confirm_grants: bool,
     redact_names: bool,
     request_timeout: Duration,
+    redisson_peers: bool,
+    certificates: Certificates,
 }
 
 impl LocksBuilder {
@@ -53,6 +55,8 @@ impl LocksBuilder {
             confirm_grants: false,
             redact_names: false,
             request_timeout: Duration::from_secs(2),
+            redisson_peers: false,
+            certificates: Certificates::default(),
         }
     }
 
@@ -103,6 +107,38 @@ impl LocksBuilder {
         self
     }
 
+    /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off by default.
+    ///
+    /// Without it, a JVM and this process exclude each other, but a JVM's bookkeeping throws our waiters
+    /// out of the queue and its unlock does not wake them; the first encounter is a warning. With it, all
+    /// take turns in the order in which they came. It costs one pattern subscription per `Locks`, a longer
+    /// way for hand-overs, and two exceptions from "every key expires": the keys of a queue live as long
+    /// as somebody stands in it, and each lock's fencing token stays for good, since an `RFencedLock`
+    /// counts on from it.
+    ///
+    /// Set it alike in every process that shares a lock. A Redis user needs `+psubscribe`, the right to
+    /// all channels, and the keys `redisson_lock_*`. What a JVM can still break stands in the project's
+    /// `docs/redisson.md`.
+    pub fn redisson_peers(mut self, peers: bool) -> Self {
+        self.redisson_peers = peers;
+        self
+    }
+
+    /// Trusts servers whose certificate this authority (PEM, one certificate or several) signed, in
+    /// place of the operating system's roots. The name in the URL has to be in the certificate.
+    #[cfg(feature = "tls")]
+    pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.certificates.trust(pem.as_ref());
+        self
+    }
+
+    /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks for.
+    #[cfg(feature = "tls")]
+    pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        self.certificates.identify(certificate.as_ref(), key.as_ref());
+        self
+    }
+
     /// See [`Locks::connect`].
     ///
     /// # Errors
@@ -111,7 +147,8 @@ impl LocksBuilder {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
-        let connector = Connector::from_url(url.as_ref(), self.request_timeout)?;
+        let connector =
+            Connector::from_url(url.as_ref(), &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
@@ -123,7 +160,7 @@ impl LocksBuilder {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn from_config(self, config: deadpool_redis::Config) -> Result<Locks, LockError> {
-        let connector = Connector::from_config(config, self.request_timeout)?;
+        let connector = Connector::from_config(config, &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
@@ -139,7 +176,8 @@ impl LocksBuilder {
         pool: deadpool_redis::Pool,
         url: impl AsRef<str>,
     ) -> Result<Locks, LockError> {
-        let connector = Connector::from_pool(pool, url.as_ref(), self.request_timeout)?;
+        let connector =
+            Connector::from_pool(pool, url.as_ref(), &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
@@ -163,7 +201,7 @@ impl LocksBuilder {
         self.check()?;
         let node = NodeId::random();
         let inbox = Inbox::default();
-        let store = store.connect(node.clone(), Arc::new(inbox.clone()));
+        let store = store.connect_as(node.clone(), Arc::new(inbox.clone()), self.redisson_peers);
         Ok(self.build(store, node, &inbox))
     }
 
@@ -178,6 +216,7 @@ impl LocksBuilder {
             probe: LockKey::new(format!("lockcore-preflight-{node}"))?
                 .resolve(self.namespace.as_deref()),
             request_timeout: self.request_timeout,
+            peers: self.redisson_peers,
         };
         let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
         Ok(self.build(Arc::new(store), node, &inbox))
@@ -191,6 +230,7 @@ impl LocksBuilder {
             confirm_grants: self.confirm_grants,
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
+            redisson_peers: self.redisson_peers,
         };
         Locks { engine: Engine::start(store, node, settings, Handle::current(), inbox) }
     }

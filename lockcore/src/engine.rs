@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     pub(crate) confirm_grants: bool,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
+    pub(crate) redisson_peers: bool,
 }
 
 /// Everything of one node. Lives as long as a handle, a future or a guard of it.
@@ -171,6 +172,7 @@ impl Listener for Inbox {
         match event {
             Event::Granted { member, token, left_ms } => engine.pushed(&member, token, left_ms),
             Event::Revoked { member } => engine.revoked(&member),
+            Event::Poked { member } => engine.poked(member),
             Event::Resubscribed => engine.check_all(),
         }
     }

@@ -24,7 +24,7 @@ impl Engine {
     /// Takes in what every reply tells besides its outcome.
     pub(crate) fn absorb<T>(self: &Arc<Self>, lock: &LockName, sent: Instant, reply: &Reply<T>) {
         self.succeeded();
-        if reply.foreign {
+        if reply.foreign && !self.settings.redisson_peers {
             observe::foreign(self, lock);
         }
         if reply.passed_over > 0 {

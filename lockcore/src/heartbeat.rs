@@ -13,6 +13,7 @@ use crate::key::LockName;
 use crate::member::Member;
 use crate::observe;
 use crate::store::{Link, MAX_BATCH, Presence, Reply, Touched};
+use crate::waiters::Phase;
 
 /// Attempts that were set aside although both connections stand are asked for again after this time,
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -26,6 +27,23 @@ impl Engine {
     pub(crate) fn check_all(self: &Arc<Self>) {
         self.waiters().touch_all_by(Instant::now());
         self.heartbeat_wake.notify_one();
+    }
+
+    /// A JVM tells a member of ours to come. Asks for that one alone: it is next, and the line may be long.
+    pub(crate) fn poked(self: &Arc<Self>, member: Member) {
+        let ours = member.ours().filter(|ours| ours.node == self.node.as_str());
+        let Some(number) = ours.map(|ours| ours.number) else { return };
+        let lock = {
+            let mut waiters = self.waiters();
+            let Some(waiter) = waiters.get_mut(number) else { return };
+            if waiter.phase != Phase::Waiting {
+                // The answer of its acquire is older than this and may say that the lock is held.
+                waiter.poked = true;
+                return;
+            }
+            waiter.lock.clone()
+        };
+        self.touch(lock, vec![member]);
     }
 
     fn touch_what_is_due(self: &Arc<Self>) {

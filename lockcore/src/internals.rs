@@ -17,11 +17,21 @@ use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::member::NodeId;
 use crate::memory::MemoryStore;
-use crate::redis::{Connector, RedisSettings, RedisStore};
+use crate::redis::{Certificates, Connector, RedisSettings, RedisStore};
 
 /// The protocol as a pure function.
 pub mod protocol {
     pub use crate::protocol::*;
+}
+
+/// What is written to a server and read from it.
+pub mod wire {
+    pub use crate::redis::door::*;
+}
+
+/// The full name of a lock in `namespace`.
+pub fn lock_name(key: &LockKey, namespace: Option<&str>) -> LockName {
+    key.resolve(namespace)
 }
 
 /// A new node's identity.
@@ -38,13 +48,27 @@ pub async fn redis_store(
     node: NodeId,
     listener: Arc<dyn Listener>,
 ) -> Result<Arc<dyn Store>, LockError> {
+    redis_store_as(url, node, listener, false).await
+}
+
+/// The same, for queues that are shared with JVMs if `peers` is set.
+///
+/// # Errors
+/// As [`Locks::connect`](crate::Locks::connect).
+pub async fn redis_store_as(
+    url: &str,
+    node: NodeId,
+    listener: Arc<dyn Listener>,
+    peers: bool,
+) -> Result<Arc<dyn Store>, LockError> {
     let request_timeout = Duration::from_secs(2);
     let settings = RedisSettings {
-        connector: Connector::from_url(url, request_timeout)?,
+        connector: Connector::from_url(url, &Certificates::default(), request_timeout)?,
         probe: LockKey::new(format!("lockcore-preflight-{node}"))?.resolve(None),
         node,
         prefix: Arc::from("lockcore"),
         request_timeout,
+        peers,
     };
     Ok(Arc::new(RedisStore::connect(settings, listener).await?))
 }
@@ -64,4 +88,13 @@ pub fn memory_store(
     listener: Arc<dyn Listener>,
 ) -> Arc<dyn Store> {
     store.connect(node, listener)
+}
+
+/// The same, by the rules of a queue that is shared with JVMs.
+pub fn memory_store_with_peers(
+    store: &MemoryStore,
+    node: NodeId,
+    listener: Arc<dyn Listener>,
+) -> Arc<dyn Store> {
+    store.connect_as(node, listener, true)
 }

@@ -42,6 +42,7 @@
 //!
 //! | feature | what |
 //! |---|---|
+//! | `tls` | `rediss://` by rustls; see [`guide::redis`] |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
 

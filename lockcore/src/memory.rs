@@ -46,9 +46,20 @@ impl MemoryStore {
     }
 
     /// One more node.
+    #[cfg(any(test, feature = "unstable-internals"))]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
+        self.connect_as(node, listener, false)
+    }
+
+    /// One more node, by the rules of a queue that is shared with JVMs if `peers` is set. None comes here.
+    pub(crate) fn connect_as(
+        &self,
+        node: NodeId,
+        listener: Arc<dyn Listener>,
+        peers: bool,
+    ) -> Arc<dyn Store> {
         self.shared.lock().nodes.insert(node.as_str().into(), listener);
-        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node))
+        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers))
     }
 
     /// Whether messages to `node` are not received, as if its subscription were with another server.

@@ -132,7 +132,7 @@ pub(crate) fn foreign(engine: &Engine, lock: &LockName) {
     if !engine.warned_of_foreign.swap(true, Ordering::Relaxed) {
         warn!(
             lock = %name(engine, lock),
-            "another client, such as Redisson, uses this lock: exclusion holds, but hand-over waits for it to act"
+            "another client, such as Redisson, uses this lock: exclusion holds, but hand-over waits for it to act; LocksBuilder::redisson_peers(true) shares one queue with it"
         );
     }
 }

@@ -9,14 +9,16 @@ use crate::token::FencingToken;
 mod advance;
 mod commands;
 mod deadlines;
+mod peers;
 #[cfg(any(test, feature = "unstable-internals"))]
 mod step;
 #[cfg(test)]
 mod tests;
 
 pub use deadlines::Deadlines;
+pub use peers::{ALIVE_MS, GRACE_MS, HEAD_SCORE_MS, JVM_STEP_MS, Peers, SUSPECT_MS, Suspect};
 #[cfg(any(test, feature = "unstable-internals"))]
-pub use step::{Answer, Command, step};
+pub use step::{Answer, Command, step, step_with_peers};
 
 /// A waiter's deadline after its enqueue or touch.
 pub const PATIENCE_MS: u64 = 15_000;
@@ -53,6 +55,12 @@ pub struct LockState {
     pub token: Option<LastToken>,
     /// Tombstones, and when they expire.
     pub gone: BTreeMap<Member, u64>,
+    /// Up to when waiting members of ours are believed alive, if JVMs judge by `deadlines`.
+    pub alive: Deadlines,
+    /// When `alive` expires.
+    pub alive_expires_ms: Option<u64>,
+    /// The foreign member that did not hear when it was told to come.
+    pub suspect: Option<Suspect>,
 }
 
 /// A hold.
@@ -109,6 +117,8 @@ pub struct Call<'a> {
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
+    /// Set if the queue is shared with JVMs.
+    pub peers: Option<Peers<'a>>,
     /// What was published, in order.
     pub messages: Vec<Message>,
     /// Members that were passed over.
@@ -118,7 +128,7 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A call of `node` at `now_us`.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
-        Self { node, connected, now_us, messages: Vec::new(), passed_over: 0 }
+        Self { node, connected, now_us, peers: None, messages: Vec::new(), passed_over: 0 }
     }
 
     /// The server's time, ms since the epoch.
@@ -145,6 +155,8 @@ impl LockState {
             && self.queue.is_empty()
             && self.deadlines.is_empty()
             && self.gone.is_empty()
+            && self.alive.is_empty()
+            && self.suspect.is_none()
     }
 
     /// Forgets what has expired, as Redis does before a command looks at a key.
@@ -157,6 +169,10 @@ impl LockState {
             self.queue.clear();
             self.deadlines.clear();
         }
+        if has_ended(self.alive_expires_ms) {
+            self.alive.clear();
+        }
+        self.suspect.take_if(|suspect| has_ended(Some(suspect.expires_ms)));
         self.settle();
     }
 
@@ -164,6 +180,9 @@ impl LockState {
     fn settle(&mut self) {
         if self.queue.is_empty() && self.deadlines.is_empty() {
             self.queue_expires_ms = None;
+        }
+        if self.alive.is_empty() {
+            self.alive_expires_ms = None;
         }
     }
 }

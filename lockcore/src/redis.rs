@@ -1,6 +1,8 @@
 //! The store on Redis: scripts over one shared connection, grants over one subscription.
 
 mod connector;
+#[cfg(feature = "unstable-internals")]
+pub(crate) mod door;
 mod failure;
 mod keys;
 mod link;
@@ -8,6 +10,7 @@ mod preflight;
 mod reply;
 mod scripts;
 mod subscription;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +21,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use connector::Connector;
+pub(crate) use tls::Certificates;
 
 use crate::error::{LockError, StoreError};
 use crate::key::LockName;
@@ -28,8 +32,8 @@ use crate::store::{
 };
 use keys::{Key, Tombstone};
 use link::CommandLink;
-use scripts::Script;
-use subscription::Subscription;
+use scripts::{Script, Scripts};
+use subscription::{Channels, Subscription};
 
 /// What a store on Redis needs to know.
 pub(crate) struct RedisSettings {
@@ -40,12 +44,16 @@ pub(crate) struct RedisSettings {
     /// A name in the namespace of this node that nobody else uses, for checking rights.
     pub(crate) probe: LockName,
     pub(crate) request_timeout: Duration,
+    /// Whether queues are shared with JVMs.
+    pub(crate) peers: bool,
 }
 
 /// One node's view of a Redis server.
 pub(crate) struct RedisStore {
     node: NodeId,
     prefix: Arc<str>,
+    peers: bool,
+    scripts: &'static Scripts,
     link: CommandLink,
     subscription: Subscription,
     closed: CancellationToken,
@@ -57,18 +65,20 @@ impl RedisStore {
         settings: RedisSettings,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, LockError> {
-        let RedisSettings { connector, node, prefix, probe, request_timeout } = settings;
+        let RedisSettings { connector, node, prefix, probe, request_timeout, peers } = settings;
+        let scripts = scripts::of(peers);
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
         let connector = Arc::new(connector);
         let link =
-            CommandLink::connect(Arc::clone(&connector), request_timeout, closed.clone()).await?;
-        let channel = keys::grants_channel(&prefix, &node);
-        preflight::check(&link, &prefix, &node, &probe).await?;
+            CommandLink::connect(Arc::clone(&connector), request_timeout, scripts, closed.clone())
+                .await?;
+        let channels = Channels::new(&prefix, &node, peers);
+        preflight::check(&link, scripts, &prefix, &node, &probe, peers).await?;
         let subscription = Subscription::connect(
             connector,
-            channel,
+            channels,
             request_timeout,
             listener,
             link.suspicion(),
@@ -76,7 +86,7 @@ impl RedisStore {
         )
         .await?;
         guard.disarm();
-        Ok(Self { node, prefix, link, subscription, closed })
+        Ok(Self { node, prefix, peers, scripts, link, subscription, closed })
     }
 
     /// `script` with the keys of `lock`, then what every script knows of the caller.
@@ -85,11 +95,14 @@ impl RedisStore {
     }
 
     fn command_with(&self, script: &Script, lock: &LockName, tombstones: &[&Member]) -> Cmd {
-        let mut command = script.command(4 + tombstones.len());
+        let mut command = script.command(4 + tombstones.len() + 2 * usize::from(self.peers));
         command.arg(lock.as_str());
         command.arg(Key::queue(lock)).arg(Key::deadlines(lock)).arg(Key::token(lock));
         for member in tombstones {
             command.arg(Tombstone { lock, member });
+        }
+        if self.peers {
+            command.arg(Key::alive(lock)).arg(Key::suspect(lock));
         }
         command.arg(self.node.as_str()).arg(&*self.prefix);
         command
@@ -115,7 +128,7 @@ impl Store for RedisStore {
         mode: Mode,
         queue_limit: u32,
     ) -> StoreFuture<Reply<Acquired>> {
-        let script = scripts::acquire();
+        let script = &self.scripts.acquire;
         let mut command = self.command_with(script, lock, &[member]);
         let lease_ms = member.ours().map_or(0, |ours| ours.lease_ms);
         let mode = match mode {
@@ -128,21 +141,21 @@ impl Store for RedisStore {
     }
 
     fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {
-        let script = scripts::release();
+        let script = &self.scripts.release;
         let mut command = self.command(script, lock);
         command.arg(member.as_str());
         self.run(script, command, reply::released)
     }
 
     fn renew(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Renewed>> {
-        let script = scripts::renew();
+        let script = &self.scripts.renew;
         let mut command = self.command(script, lock);
         command.arg(member.as_str()).arg(member.ours().map_or(0, |ours| ours.lease_ms));
         self.run(script, command, reply::renewed)
     }
 
     fn touch(&self, lock: &LockName, members: Vec<Member>) -> StoreFuture<Reply<Touched>> {
-        let script = scripts::touch();
+        let script = &self.scripts.touch;
         let mut command = self.command(script, lock);
         for member in &members {
             command.arg(member.as_str());
@@ -151,7 +164,7 @@ impl Store for RedisStore {
     }
 
     fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
-        let script = scripts::leave();
+        let script = &self.scripts.leave;
         let tombstones: Vec<_> = leaving
             .iter()
             .filter(|leaving| leaving.ambiguous)
@@ -165,12 +178,12 @@ impl Store for RedisStore {
     }
 
     fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>> {
-        let script = scripts::force_release();
+        let script = &self.scripts.force_release;
         self.run(script, self.command(script, lock), reply::released)
     }
 
     fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
-        let script = scripts::inspect();
+        let script = &self.scripts.inspect;
         self.run(script, self.command(script, lock), reply::inspection)
     }
 

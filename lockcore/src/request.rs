@@ -1,5 +1,6 @@
 //! One acquisition with its own options, between the key and the wait.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use crate::store::Mode;
 /// # }
 /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "call lock() or try_lock()"]
 pub struct LockRequest {
     engine: Arc<Engine>,
@@ -115,5 +116,20 @@ impl LockRequest {
     fn build(self, mode: Mode) -> Result<Request, LockError> {
         self.options.check()?;
         Ok(Request { lock: self.lock?, options: self.options, mode, label: self.label })
+    }
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lock = match &self.lock {
+            Ok(_) if self.engine.settings.redact_names => "(redacted)",
+            Ok(lock) => lock.as_str(),
+            Err(_) => "(invalid)",
+        };
+        f.debug_struct("LockRequest")
+            .field("lock", &lock)
+            .field("options", &self.options)
+            .field("label", &self.label)
+            .finish_non_exhaustive()
     }
 }

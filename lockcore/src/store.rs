@@ -209,6 +209,11 @@ pub enum Event {
         /// Who.
         member: Member,
     },
+    /// A JVM tells a waiting member to come: the lock may be free.
+    Poked {
+        /// Who.
+        member: Member,
+    },
     /// The subscription is new: messages may have been missed.
     Resubscribed,
 }

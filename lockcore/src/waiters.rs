@@ -38,6 +38,8 @@ pub(crate) struct Waiter {
     pub(crate) anchor: Instant,
     /// A copy of the acquire was not answered and may still run.
     pub(crate) ambiguous: bool,
+    /// Told to come before it was known to wait.
+    pub(crate) poked: bool,
     /// Why the store could not answer the last time.
     pub(crate) last_error: Option<StoreError>,
     pub(crate) started: Instant,

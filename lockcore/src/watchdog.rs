@@ -51,6 +51,10 @@ impl Holds {
         self.ending.insert(number);
     }
 
+    fn is_ending(&self, number: u64) -> bool {
+        self.ending.contains(&number)
+    }
+
     /// The release was answered.
     pub(crate) fn finish_end(&mut self, number: u64) {
         self.ending.remove(&number);
@@ -136,6 +140,8 @@ impl Engine {
                     Renewed::Held => {
                         self.extended(hold, sent, Duration::from_millis(reply.left_ms))
                     }
+                    // Its own release has overtaken it, and tells how the hold ended.
+                    Renewed::NotHeld if self.holds().is_ending(hold.number) => {}
                     Renewed::NotHeld => self.lost(hold, "the server no longer knows the hold"),
                 }
             }

@@ -33,8 +33,21 @@ impl LockChild {
     ///
     /// If it does not start or connect.
     pub async fn start(program: &str, url: &str) -> Self {
+        Self::start_with(program, &[url]).await
+    }
+
+    /// The same, sharing queues with JVMs.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start or connect.
+    pub async fn start_with_peers(program: &str, url: &str) -> Self {
+        Self::start_with(program, &[url, "peers"]).await
+    }
+
+    async fn start_with(program: &str, arguments: &[&str]) -> Self {
         let mut child = Command::new(program)
-            .arg(url)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+pub mod chaos;
 pub mod signal;
 
 mod child;

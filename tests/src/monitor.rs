@@ -31,6 +31,30 @@ impl Monitor {
     /// If there is no server, or it wants a password.
     #[must_use]
     pub fn start(address: SocketAddr) -> Self {
+        Self::read_by(address, |stream, end_mark| {
+            let mut lines = Vec::new();
+            read_lines(stream, end_mark, |line| lines.push(line));
+            lines
+        })
+    }
+
+    /// Starts, and gives each command to `each` instead of keeping it: for runs that are long.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn each(address: SocketAddr, each: impl FnMut(MonitorLine) + Send + 'static) -> Self {
+        Self::read_by(address, |stream, end_mark| {
+            read_lines(stream, end_mark, each);
+            Vec::new()
+        })
+    }
+
+    fn read_by(
+        address: SocketAddr,
+        read: impl FnOnce(BufReader<TcpStream>, &str) -> Vec<MonitorLine> + Send + 'static,
+    ) -> Self {
         static STARTED: AtomicU64 = AtomicU64::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let end_mark = format!("end of monitor {number} of {}", std::process::id());
@@ -42,7 +66,7 @@ impl Monitor {
         let connection = stream.get_ref().try_clone().expect("a socket can be shared");
         let reader = thread::spawn({
             let end_mark = end_mark.clone();
-            move || read_lines(stream, &end_mark)
+            move || read(stream, &end_mark)
         });
         Self { address, connection, end_mark, reader: Some(reader) }
     }
@@ -73,8 +97,7 @@ impl Drop for Monitor {
     }
 }
 
-fn read_lines(mut stream: BufReader<TcpStream>, end_mark: &str) -> Vec<MonitorLine> {
-    let mut lines = Vec::new();
+fn read_lines(mut stream: BufReader<TcpStream>, end_mark: &str, mut each: impl FnMut(MonitorLine)) {
     let mut bytes = Vec::new();
     // Line ends inside arguments are escaped: a line is a command.
     while stream.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
@@ -88,8 +111,7 @@ fn read_lines(mut stream: BufReader<TcpStream>, end_mark: &str) -> Vec<MonitorLi
         if line.is("ECHO") && line.args.get(1).is_some_and(|arg| arg == end_mark.as_bytes()) {
             break;
         }
-        lines.push(line);
+        each(line);
         bytes.clear();
     }
-    lines
 }

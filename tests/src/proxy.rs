@@ -63,7 +63,8 @@ pub enum Flow {
 /// A proxy on a loopback port of its own. What it does is in effect when the method returns.
 ///
 /// It runs on a thread of its own, so it works on while the test's runtime is blocked, paused or
-/// gone. Requests and replies are passed on whole: a fault never falls into the middle of one.
+/// gone. Requests and replies are passed on whole: only [`cut_request`](Self::cut_request) and
+/// [`cut_reply`](Self::cut_reply) fall into the middle of one.
 pub struct Proxy {
     port: Port,
     shared: Arc<Shared>,
@@ -228,6 +229,42 @@ impl Proxy {
     /// Replies are told apart only on connections that never subscribed.
     pub fn hold_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::HoldReply, matching)
+    }
+
+    /// Cuts the connection within the next such request, after `at` bytes of it (counted round, so
+    /// that it is never whole): the server cannot have run it.
+    pub fn cut_request(
+        &self,
+        at: usize,
+        matching: impl Fn(&Request) -> bool + Send + 'static,
+    ) -> Fault {
+        self.shared.arm(Action::CutRequest(at), matching)
+    }
+
+    /// Cuts the connection within the reply to the next such request, after `at` bytes of it
+    /// (counted round): the server has executed it.
+    ///
+    /// Replies are told apart only on connections that never subscribed.
+    pub fn cut_reply(
+        &self,
+        at: usize,
+        matching: impl Fn(&Request) -> bool + Send + 'static,
+    ) -> Fault {
+        self.shared.arm(Action::CutReply(at), matching)
+    }
+
+    /// Runs the next such request twice, the second time on another connection, before its reply
+    /// is passed on. For servers without a password.
+    ///
+    /// Replies are told apart only on connections that never subscribed.
+    pub fn repeat(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::CopyAtOnce, matching)
+    }
+
+    /// Keeps a copy of the next such request, which runs on another connection when it is
+    /// released, whatever has happened since. For servers without a password.
+    pub fn repeat_later(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::CopyLater, matching)
     }
 
     /// Refuses new connections, as a server that is down; open ones are not touched.

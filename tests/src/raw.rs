@@ -30,6 +30,11 @@ impl Raw {
         Self { connection }
     }
 
+    /// For what runs scripts.
+    pub(crate) fn connection(&mut self) -> &mut MultiplexedConnection {
+        &mut self.connection
+    }
+
     /// Runs any command.
     ///
     /// # Panics

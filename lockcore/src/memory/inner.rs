@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::LockErrorKind;
 use crate::key::LockName;
 use crate::member::NodeId;
-use crate::protocol::{Call, LockState, Message, TOKEN_MEMORY_MS};
+use crate::protocol::{Call, LockState, Message, Peers, TOKEN_MEMORY_MS};
 use crate::store::{Event, Listener};
 
 /// With fewer locks than this, looking for ones to forget because of their number is not worth it.
@@ -38,12 +38,14 @@ impl Inner {
         &mut self,
         lock: &LockName,
         node: &NodeId,
+        peers: bool,
         now_us: u64,
         command: impl FnOnce(&mut LockState, &mut Call<'_>) -> T,
     ) -> T {
         self.sweep(now_us / 1_000);
         let connected = |node: &str| self.nodes.contains_key(node) && !self.deaf.has(node);
         let mut call = Call::new(node, &connected, now_us);
+        call.peers = peers.then_some(Peers { listens: &|_| false });
         let mut new = None;
         let state = match self.locks.get_mut(lock) {
             Some(state) => state,

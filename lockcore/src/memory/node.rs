@@ -20,12 +20,13 @@ use crate::store::{
 pub(super) struct MemoryNode {
     shared: Arc<Shared>,
     node: NodeId,
+    peers: bool,
     link: watch::Sender<Link>,
 }
 
 impl MemoryNode {
-    pub(super) fn new(shared: Arc<Shared>, node: NodeId) -> Self {
-        Self { shared, node, link: watch::Sender::new(Link::Up) }
+    pub(super) fn new(shared: Arc<Shared>, node: NodeId, peers: bool) -> Self {
+        Self { shared, node, peers, link: watch::Sender::new(Link::Up) }
     }
 
     /// Runs one command, then delivers what it and others have posted.
@@ -48,7 +49,7 @@ impl MemoryNode {
         }
         // Read under the mutex: commands see the time in the order in which they run.
         let now_us = self.shared.clock.now_us();
-        let outcome = inner.run(lock, &self.node, now_us, command);
+        let outcome = inner.run(lock, &self.node, self.peers, now_us, command);
         let has_mail = !inner.outbox.is_empty();
         drop(inner);
         if has_mail {

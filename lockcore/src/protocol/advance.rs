@@ -24,7 +24,7 @@ impl LockState {
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let mut passed_over = Vec::new();
         let advanced = self.walk(call, &mut passed_over);
-        self.lower(&passed_over, call.now_ms());
+        self.lower(call, &passed_over);
         call.passed_over += passed_over.len() as u64;
         if advanced == Advanced::Nobody {
             self.drop_apart();
@@ -34,19 +34,31 @@ impl LockState {
 
     fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Member>) -> Advanced {
         let mut not_connected: Vec<String> = Vec::new();
+        let mut gone_jvm = None;
         // Those who were passed over stay in front.
         while let Some(member) = self.queue.get(passed_over.len()).cloned() {
-            if self.deadlines.get(&member).is_none_or(|ms| ms <= call.now_ms()) {
+            if self.life(&member).is_none_or(|ms| ms <= call.now_ms()) {
                 self.drop_waiting_at(passed_over.len());
                 continue;
             }
             let Some(ours) = member.ours() else {
-                call.messages.push(Message::Poke { member });
+                // Told to come while others stand before it, a JVM would ask without a pause.
+                if call.peers.is_some() && !passed_over.is_empty() {
+                    return Advanced::Stopped;
+                }
+                call.messages.push(Message::Poke { member: member.clone() });
+                if call
+                    .peers
+                    .is_some_and(|peers| self.has_gone(call, peers, &member, &mut gone_jvm))
+                {
+                    self.drop_waiting_at(passed_over.len());
+                    continue;
+                }
                 return Advanced::Stopped;
             };
             if ours.node == call.node.as_str() {
                 self.drop_waiting_at(passed_over.len());
-                self.grant(&member, claim_ms(ours.lease_ms), call.now_us);
+                self.grant(call, &member, claim_ms(ours.lease_ms));
                 return Advanced::Granted(member);
             }
             if not_connected.iter().any(|node| node == ours.node) {
@@ -57,7 +69,7 @@ impl LockState {
             } else {
                 let (node, left_ms) = (NodeId::from(ours.node), claim_ms(ours.lease_ms));
                 self.drop_waiting_at(passed_over.len());
-                let token = self.grant(&member, left_ms, call.now_us);
+                let token = self.grant(call, &member, left_ms);
                 let granted = member.clone();
                 call.messages.push(Message::Grant { node, member, token, left_ms });
                 return Advanced::Granted(granted);
@@ -72,27 +84,28 @@ impl LockState {
     }
 
     /// Gives the lock to `member` for `ms`, with a new token.
-    pub(super) fn grant(&mut self, member: &Member, ms: u64, now_us: u64) -> FencingToken {
-        let expires_ms = now_us / 1_000 + ms;
+    pub(super) fn grant(&mut self, call: &Call<'_>, member: &Member, ms: u64) -> FencingToken {
+        let expires_ms = call.now_ms() + ms;
         self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
-        self.issue_token(expires_ms, now_us)
+        self.issue_token(call, expires_ms)
     }
 
     /// A token above all before it, remembered at least until `hold_ends_ms`.
-    fn issue_token(&mut self, hold_ends_ms: u64, now_us: u64) -> FencingToken {
+    fn issue_token(&mut self, call: &Call<'_>, hold_ends_ms: u64) -> FencingToken {
         let previous = self.token.as_ref().map_or(0, |token| token.value.get());
         // The last number below 2^53 is 250 years away; one that cannot be followed counts as none.
-        let value = FencingToken::try_from(now_us.max(previous + 1))
-            .or_else(|_| FencingToken::try_from(now_us))
+        let value = FencingToken::try_from(call.now_us.max(previous + 1))
+            .or_else(|_| FencingToken::try_from(call.now_us))
             .expect("the time in microseconds is below 2^53");
-        let expires_ms = Some(token_expiry(value, hold_ends_ms));
+        // An RFencedLock counts on from it, whenever that may be.
+        let expires_ms = call.peers.is_none().then(|| token_expiry(value, hold_ends_ms));
         self.token = Some(LastToken { value, expires_ms });
         value
     }
 
     /// Makes the token key outlast a hold that was extended.
-    pub(super) fn keep_token(&mut self, hold_ends_ms: u64) {
-        if let Some(token) = &mut self.token {
+    pub(super) fn keep_token(&mut self, call: &Call<'_>, hold_ends_ms: u64) {
+        if let (Some(token), None) = (&mut self.token, call.peers) {
             token.expires_ms = Some(token_expiry(token.value, hold_ends_ms));
         }
     }
@@ -124,7 +137,7 @@ impl LockState {
         let ends_ms = hold.expires_ms.unwrap_or(0);
         let token = match &self.token {
             Some(token) => token.value,
-            None => self.issue_token(ends_ms, call.now_us),
+            None => self.issue_token(call, ends_ms),
         };
         Some(Grant { member, token })
     }
@@ -138,39 +151,54 @@ impl LockState {
 
     /// Removes a waiting member; tells whether it was there.
     pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
-        match self.position(member) {
-            Some(at) => self.drop_waiting_at(at),
-            None if !self.deadlines.remove(member) => return false,
-            None => {}
+        let found = self.deadlines.remove(member) | self.alive.remove(member);
+        if found && let Some(at) = self.queue.iter().position(|waiting| waiting == member) {
+            self.queue.remove(at);
         }
         self.settle();
-        true
+        found
     }
 
     fn drop_waiting_at(&mut self, at: usize) {
         if let Some(member) = self.queue.remove(at) {
             self.deadlines.remove(&member);
+            self.alive.remove(&member);
         }
         self.settle();
     }
 
     /// Adds a member at the end.
-    pub(super) fn enqueue(&mut self, member: &Member, now_ms: u64) {
+    pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Member) {
+        if call.peers.is_some() {
+            return self.enqueue_beside_jvms(call, member);
+        }
         self.queue.push_back(member.clone());
-        self.write_deadline(member, now_ms + PATIENCE_MS);
+        self.write_deadline(member, call.now_ms() + PATIENCE_MS);
     }
 
     /// Renews a waiting member's patience.
-    pub(super) fn raise(&mut self, member: &Member, now_ms: u64) {
+    pub(super) fn raise(&mut self, call: &Call<'_>, member: &Member) {
+        if call.peers.is_some() {
+            return self.raise_beside_jvms(call, member);
+        }
         let old_ms = self.deadlines.get(member).unwrap_or(0);
-        self.write_deadline(member, old_ms.max(now_ms + PATIENCE_MS));
+        self.write_deadline(member, old_ms.max(call.now_ms() + PATIENCE_MS));
     }
 
     /// Leaves members whose node is away in their places, but not for long.
-    fn lower(&mut self, passed_over: &[Member], now_ms: u64) {
+    fn lower(&mut self, call: &Call<'_>, passed_over: &[Member]) {
+        let at_most_ms = call.now_ms() + PASSED_OVER_MS;
         for member in passed_over {
-            let old_ms = self.deadlines.get(member).unwrap_or(u64::MAX);
-            self.write_deadline(member, old_ms.min(now_ms + PASSED_OVER_MS));
+            if call.peers.is_some() {
+                self.believe_alive(
+                    call,
+                    member,
+                    self.alive.get(member).map_or(at_most_ms, |ms| ms.min(at_most_ms)),
+                );
+            } else {
+                let old_ms = self.deadlines.get(member).unwrap_or(u64::MAX);
+                self.write_deadline(member, old_ms.min(at_most_ms));
+            }
         }
     }
 
@@ -187,8 +215,9 @@ impl LockState {
     }
 
     /// Drops members whose deadline has passed wherever they stand, but never a foreign one.
-    pub(super) fn sweep(&mut self, now_ms: u64) {
-        let passed = self.deadlines.passed(now_ms).take(SWEEP);
+    pub(super) fn sweep(&mut self, call: &Call<'_>) {
+        let judged_by = if call.peers.is_some() { &self.alive } else { &self.deadlines };
+        let passed = judged_by.passed(call.now_ms()).take(SWEEP);
         let ghosts: Vec<Member> = passed.filter(|m| m.ours().is_some()).cloned().collect();
         for ghost in &ghosts {
             self.drop_waiting(ghost);

@@ -27,7 +27,7 @@ impl LockState {
             match self.advance(call) {
                 // The caller stands behind everybody: nobody ahead could take it.
                 Advanced::Nobody => {
-                    self.grant(member, lease_ms(member), call.now_us);
+                    self.grant(call, member, lease_ms(member));
                 }
                 Advanced::Stopped => stopped = true,
                 Advanced::Granted(_) => {}
@@ -36,7 +36,7 @@ impl LockState {
         let outcome = if self.is_held_by(member) {
             Acquired::Granted
         } else {
-            self.wait(call.now_ms(), member, mode, queue_limit)
+            self.wait(call, member, mode, queue_limit)
         };
         self.reply(call, outcome, stopped)
     }
@@ -48,19 +48,19 @@ impl LockState {
     }
 
     /// The part of an acquire that did not get the lock.
-    fn wait(&mut self, now_ms: u64, member: &Member, mode: Mode, queue_limit: u32) -> Acquired {
+    fn wait(&mut self, call: &Call<'_>, member: &Member, mode: Mode, queue_limit: u32) -> Acquired {
         if let Some(position) = self.position(member) {
-            self.raise(member, now_ms);
+            self.raise(call, member);
             return Acquired::Queued { position: position as u64 };
         }
         if mode == Mode::Try {
             return Acquired::Busy;
         }
-        if self.deadlines.live(now_ms) >= queue_limit as usize {
+        if self.live(call) >= queue_limit as usize {
             return Acquired::Full;
         }
-        self.sweep(now_ms);
-        self.enqueue(member, now_ms);
+        self.sweep(call);
+        self.enqueue(call, member);
         Acquired::Queued { position: self.queue.len() as u64 - 1 }
     }
 
@@ -79,7 +79,7 @@ impl LockState {
         let outcome = match &mut self.hold {
             Some(hold) if hold.member == *member => {
                 hold.expires_ms = Some(ends_ms);
-                self.keep_token(ends_ms);
+                self.keep_token(call, ends_ms);
                 Renewed::Held
             }
             _ => Renewed::NotHeld,
@@ -95,17 +95,20 @@ impl LockState {
             self.end_endless_hold(first, now_ms);
         }
         self.drop_apart();
-        let members = members.iter().map(|member| self.touch_one(member, now_ms)).collect();
-        self.sweep(now_ms);
+        if call.peers.is_some() {
+            self.take_back(call, members);
+        }
+        let members = members.iter().map(|member| self.touch_one(call, member)).collect();
+        self.sweep(call);
         let stopped = self.advance_if_free(call);
         let listeners = u64::from((call.connected)(call.node.as_str()));
         self.reply(call, Touched { members, listeners }, stopped)
     }
 
-    fn touch_one(&mut self, member: &Member, now_ms: u64) -> Presence {
+    fn touch_one(&mut self, call: &Call<'_>, member: &Member) -> Presence {
         // Raised only if it is there: a touch that runs after a leave revives nothing.
         if self.deadlines.get(member).is_some() {
-            self.raise(member, now_ms);
+            self.raise(call, member);
             Presence::Waiting
         } else if self.is_held_by(member) {
             Presence::Holding
@@ -161,13 +164,13 @@ impl LockState {
             left_ms: self.hold.as_ref().map_or(0, |hold| left_ms(hold, now_us / 1_000)),
             // A list entry without a score has no time left.
             waiters: waiters
-                .map(|member| (member.clone(), self.deadlines.get(member).unwrap_or(0)))
+                .map(|member| (member.clone(), self.life(member).unwrap_or(0)))
                 .collect(),
             now_us,
         }
     }
 
-    fn is_held_by(&self, member: &Member) -> bool {
+    pub(super) fn is_held_by(&self, member: &Member) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.member == *member)
     }
 

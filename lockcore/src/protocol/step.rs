@@ -1,6 +1,6 @@
 //! All commands behind one function, for those who treat them alike: model checkers and comparisons.
 
-use super::{Call, LockState, Message};
+use super::{Call, LockState, Message, Peers};
 use crate::member::{Member, NodeId};
 use crate::store::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
 
@@ -67,7 +67,25 @@ pub fn step(
     command: &Command,
     now_us: u64,
 ) -> (Answer, Vec<Message>) {
+    run(state, Call::new(node, connected, now_us), command)
+}
+
+/// As [`step`], in a queue that is shared with JVMs; `listens` tells whether a foreign member would
+/// hear that it is to come.
+pub fn step_with_peers(
+    state: &mut LockState,
+    connected: &dyn Fn(&str) -> bool,
+    listens: &dyn Fn(&str) -> bool,
+    node: &NodeId,
+    command: &Command,
+    now_us: u64,
+) -> (Answer, Vec<Message>) {
     let mut call = Call::new(node, connected, now_us);
+    call.peers = Some(Peers { listens });
+    run(state, call, command)
+}
+
+fn run(state: &mut LockState, mut call: Call<'_>, command: &Command) -> (Answer, Vec<Message>) {
     let answer = match command {
         Command::Acquire { member, mode, queue_limit } => {
             Answer::Acquired(state.acquire(&mut call, member, *mode, *queue_limit))
@@ -77,7 +95,7 @@ pub fn step(
         Command::Touch { members } => Answer::Touched(state.touch(&mut call, members)),
         Command::Leave { leaving } => Answer::Left(state.leave(&mut call, leaving)),
         Command::ForceRelease => Answer::Released(state.force_release(&mut call)),
-        Command::Inspect => Answer::Inspected(state.inspect(now_us)),
+        Command::Inspect => Answer::Inspected(state.inspect(call.now_us)),
     };
     (answer, call.messages)
 }

@@ -10,6 +10,7 @@ use redis::io::tcp::{TcpSettings, socket2};
 use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError};
 
 use super::failure;
+use super::tls::{self, Certificates};
 use crate::error::{LockError, LockErrorKind, StoreError};
 
 /// How long opening a connection may take.
@@ -33,12 +34,17 @@ enum Commands {
 }
 
 impl Connector {
-    pub(crate) fn from_url(url: &str, request_timeout: Duration) -> Result<Self, LockError> {
-        Self::from_info(read_url(url)?, request_timeout)
+    pub(crate) fn from_url(
+        url: &str,
+        certificates: &Certificates,
+        request_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        Self::from_info(certificates.apply(read_url(url)?)?, request_timeout)
     }
 
     pub(crate) fn from_config(
         config: deadpool_redis::Config,
+        certificates: &Certificates,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         let info = match (config.url, config.connection) {
@@ -54,15 +60,16 @@ impl Connector {
                 return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
             }
         };
-        Self::from_info(info, request_timeout)
+        Self::from_info(certificates.apply(info)?, request_timeout)
     }
 
     pub(crate) fn from_pool(
         pool: Pool,
         url: &str,
+        certificates: &Certificates,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let info = tuned(read_url(url)?);
+        let info = tuned(certificates.apply(read_url(url)?)?);
         let subscription = Client::open(info).map_err(|error| invalid(&error))?;
         Ok(Self { commands: Commands::Pool(pool), subscription, request_timeout })
     }
@@ -102,9 +109,17 @@ async fn bounded<T>(
     request_timeout: Duration,
 ) -> Result<T, StoreError> {
     match tokio::time::timeout(CONNECT_TIMEOUT + request_timeout, opening).await {
-        Ok(opened) => opened.map_err(|error| failure::of_connecting(&error)),
+        Ok(opened) => opened.map_err(|error| refused(&error)),
         Err(_) => Err(StoreError::refused(LockErrorKind::Unavailable, "no connection in time")),
     }
+}
+
+fn refused(error: &RedisError) -> StoreError {
+    let mut refused = failure::of_connecting(error);
+    if let Some(advice) = tls::advice(error) {
+        refused.detail = format!("{}: {advice}", refused.detail).into();
+    }
+    refused
 }
 
 fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
@@ -113,6 +128,9 @@ fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
 
 /// Says what is wrong with a URL without repeating it: it may hold a password.
 fn invalid(error: &RedisError) -> LockError {
+    if let Some(advice) = tls::advice(error) {
+        return LockError::with_detail(LockErrorKind::InvalidOption, advice);
+    }
     let detail = format!(
         "the Redis URL is not one ({}): write redis://[user[:password]@]host[:port][/db]",
         error.category()

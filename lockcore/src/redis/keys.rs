@@ -3,7 +3,7 @@
 use redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 use crate::key::LockName;
-use crate::member::{Member, NodeId};
+use crate::member::{MARKER, Member, NodeId};
 
 /// One key of a lock. Redisson puts braces around a name only if it has none itself.
 pub(crate) struct Key<'a> {
@@ -22,6 +22,16 @@ impl<'a> Key<'a> {
 
     pub(crate) fn token(lock: &'a LockName) -> Self {
         Self { prefix: "redisson_lock_token", lock }
+    }
+
+    /// Up to when waiting members of ours are believed alive, in a queue shared with JVMs.
+    pub(crate) fn alive(lock: &'a LockName) -> Self {
+        Self { prefix: "redisson_lock_alive", lock }
+    }
+
+    /// The foreign member in such a queue that did not hear.
+    pub(crate) fn suspect(lock: &'a LockName) -> Self {
+        Self { prefix: "redisson_lock_suspect", lock }
     }
 
     fn text(&self) -> String {
@@ -61,6 +71,17 @@ pub(crate) fn grants_channel(prefix: &str, node: &NodeId) -> String {
     format!("{prefix}:grants:{node}")
 }
 
+/// On which a JVM's unlock tells a node's waiting members to come, whatever the lock.
+pub(crate) fn pokes_pattern(node: &NodeId) -> String {
+    format!("redisson_lock__channel:*:{MARKER}{node}:*")
+}
+
+/// Which of a node's members is told to come, by the channel.
+pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
+    let at = channel.find(&format!(":{MARKER}{node}:"))?;
+    Some(Member::from(&channel[at + 1..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +94,16 @@ mod tests {
         assert_eq!(Key::token(&plain).text(), "redisson_lock_token:{order:42}");
         let tagged = LockName::from("{tenant}:x");
         assert_eq!(Key::queue(&tagged).text(), "redisson_lock_queue:{tenant}:x");
+    }
+
+    #[test]
+    fn a_poked_member_is_read_off_the_channel_whatever_lock_and_label_hold() {
+        let node = NodeId::random();
+        let member = format!("~1{node}:7:30000:a:{node} b");
+        for lock in ["{x}", "{~1:y}", "tenant:{a}:b"] {
+            let channel = format!("redisson_lock__channel:{lock}:{member}");
+            assert_eq!(poked_member(&channel, &node), Some(Member::from(&*member)));
+            assert_eq!(poked_member(&channel, &NodeId::random()), None);
+        }
     }
 }

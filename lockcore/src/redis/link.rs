@@ -12,7 +12,7 @@ use tracing::{debug, warn};
 
 use super::connector::Connector;
 use super::failure;
-use super::scripts::{self, Script};
+use super::scripts::{Script, Scripts};
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::store::Link;
 
@@ -28,6 +28,7 @@ pub(crate) struct CommandLink(Arc<Shared>);
 
 struct Shared {
     connector: Arc<Connector>,
+    scripts: &'static Scripts,
     request_timeout: Duration,
     current: Mutex<Current>,
     state: watch::Sender<Link>,
@@ -58,13 +59,15 @@ impl CommandLink {
     pub(crate) async fn connect(
         connector: Arc<Connector>,
         request_timeout: Duration,
+        scripts: &'static Scripts,
         closed: CancellationToken,
     ) -> Result<Self, LockError> {
         let connection = connector.commands().await?;
-        let identity = greet(&connection, None).await?;
+        let identity = greet(&connection, scripts, None).await?;
         let current = Current::new(connection, 0, identity);
         let shared = Arc::new(Shared {
             connector,
+            scripts,
             request_timeout,
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
@@ -217,7 +220,7 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
     loop {
         let open = async {
             let connection = shared.connector.commands().await?;
-            let identity = greet(&connection, old.as_ref()).await?;
+            let identity = greet(&connection, shared.scripts, old.as_ref()).await?;
             Ok::<_, StoreError>((connection, identity))
         };
         match open.await {
@@ -242,6 +245,7 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
 /// connection runs after this. Returns who the connection is, where the user may know it.
 async fn greet(
     connection: &MultiplexedConnection,
+    scripts: &Scripts,
     old: Option<&Identity>,
 ) -> Result<Option<Identity>, StoreError> {
     let send = |command: Cmd| {
@@ -254,7 +258,7 @@ async fn greet(
         // Refused to many users; tombstones then do without it.
         let _ = send(kill).await;
     }
-    let loading = scripts::all().map(|script| send(script.load()));
+    let loading = scripts.all().map(|script| send(script.load()));
     for loaded in futures_util::future::join_all(loading).await {
         if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
             // Without that right, each script goes by its source the first time.

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 use super::failure::INSIDE_A_SCRIPT;
 use super::keys::{Key, Tombstone, grants_channel};
 use super::link::CommandLink;
-use super::scripts;
+use super::scripts::Scripts;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
@@ -19,9 +19,11 @@ const OLDEST: (u32, u32) = (6, 2);
 /// Refuses a server that cannot carry locks, and warns of one that may lose them.
 pub(crate) async fn check(
     link: &CommandLink,
+    scripts: &'static Scripts,
     prefix: &str,
     node: &NodeId,
     probe: &LockName,
+    peers: bool,
 ) -> Result<(), LockError> {
     match link.run(redis::cmd("INFO")).await {
         Ok(answer) => check_server(&answer)?,
@@ -30,7 +32,7 @@ pub(crate) async fn check(
         }
         Err(error) => return Err(error.into()),
     }
-    check_rights(link, prefix, node, probe).await
+    check_rights(link, scripts, prefix, node, probe, peers).await
 }
 
 fn check_server(answer: &Value) -> Result<(), LockError> {
@@ -68,18 +70,23 @@ fn read_version(version: &str) -> Option<(u32, u32)> {
 
 async fn check_rights(
     link: &CommandLink,
+    scripts: &'static Scripts,
     prefix: &str,
     node: &NodeId,
     probe: &LockName,
+    peers: bool,
 ) -> Result<(), LockError> {
-    let script = scripts::preflight();
-    let mut command = script.command(5);
+    let script = &scripts.preflight;
+    let mut command = script.command(5 + 2 * usize::from(peers));
     command
         .arg(probe.as_str())
         .arg(Key::queue(probe))
         .arg(Key::deadlines(probe))
         .arg(Key::token(probe));
     command.arg(Tombstone { lock: probe, member: &Member::from("preflight") });
+    if peers {
+        command.arg(Key::alive(probe)).arg(Key::suspect(probe));
+    }
     command.arg(node.as_str()).arg(prefix);
     let answer = match link.run_script(script, command).await {
         Err(error)

@@ -12,8 +12,9 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(source: &str) -> Self {
+    fn new(source: &str, peers: bool) -> Self {
         let source = source.replace("--#include common\n", include_str!("lua/common.lua"));
+        let source = choose(&source, peers);
         let digest = redis::Script::new(&source).get_hash().to_owned();
         Self { source, digest }
     }
@@ -44,22 +45,58 @@ impl Script {
     }
 }
 
+/// The lines that are for one kind of queue stand between `--#if peers`, `--#else` and `--#end`.
+fn choose(source: &str, peers: bool) -> String {
+    let mut chosen = String::with_capacity(source.len());
+    let mut is_in = true;
+    for line in source.lines() {
+        match line {
+            "--#if peers" => is_in = peers,
+            "--#else" => is_in = !peers,
+            "--#end" => is_in = true,
+            line if is_in => {
+                chosen.push_str(line);
+                chosen.push('\n');
+            }
+            _ => {}
+        }
+    }
+    chosen
+}
+
 macro_rules! scripts {
     ($($name:ident)*) => {
-        $(pub(crate) fn $name() -> &'static Script {
-            static SCRIPT: LazyLock<Script> =
-                LazyLock::new(|| Script::new(include_str!(concat!("lua/", stringify!($name), ".lua"))));
-            &SCRIPT
-        })*
-
         /// All that are called by digest.
-        pub(crate) fn all() -> impl Iterator<Item = &'static Script> {
-            [$($name()),*].into_iter()
+        #[derive(Debug)]
+        pub(crate) struct Scripts {
+            $(pub(crate) $name: Script,)*
+        }
+
+        impl Scripts {
+            fn new(peers: bool) -> Self {
+                Self {
+                    $($name: Script::new(
+                        include_str!(concat!("lua/", stringify!($name), ".lua")),
+                        peers,
+                    ),)*
+                }
+            }
+
+            pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
+                [$(&self.$name),*].into_iter()
+            }
         }
     };
 }
 
 scripts!(acquire release renew touch leave force_release inspect preflight);
+
+/// Those for queues of our own, or for ones that are shared with JVMs.
+pub(crate) fn of(peers: bool) -> &'static Scripts {
+    static OWN: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(false));
+    static SHARED: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(true));
+    if peers { &SHARED } else { &OWN }
+}
 
 #[cfg(test)]
 mod tests {
@@ -67,12 +104,22 @@ mod tests {
 
     #[test]
     fn nothing_is_left_to_include() {
-        assert!(all().all(|script| !script.source.contains("#include")));
+        for peers in [false, true] {
+            let mut scripts = of(peers).all();
+            assert!(scripts.all(|script| !script.source.contains("--#")));
+        }
+    }
+
+    #[test]
+    fn each_kind_of_queue_has_its_own_lines() {
+        let source = "a\n--#if peers\nb\n--#else\nc\n--#end\nd\n";
+        assert_eq!(choose(source, true), "a\nb\nd\n");
+        assert_eq!(choose(source, false), "a\nc\nd\n");
     }
 
     #[test]
     fn a_call_by_source_has_the_same_keys_and_arguments() {
-        let mut command = acquire().command(1);
+        let mut command = of(false).acquire.command(1);
         command.arg("key").arg("argument with spaces");
         let arguments = |command: &Cmd| -> Vec<Vec<u8>> {
             command
@@ -84,6 +131,6 @@ mod tests {
                 })
                 .collect()
         };
-        assert_eq!(arguments(&acquire().by_source(&command)), arguments(&command));
+        assert_eq!(arguments(&of(false).acquire.by_source(&command)), arguments(&command));
     }
 }

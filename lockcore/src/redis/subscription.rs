@@ -13,16 +13,54 @@ use tracing::{debug, warn};
 
 use super::connector::Connector;
 use super::failure;
+use super::keys;
 use super::link::{Backoff, LASTED};
 use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::member::Member;
+use crate::member::{Member, NodeId};
 use crate::store::{Event, Link, Listener};
 use crate::token::FencingToken;
 
 /// A PING this often shows that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// A subscription of one channel.
+/// What a node listens to.
+pub(crate) struct Channels {
+    grants: String,
+    /// With JVMs about: the channels of this node's members, and whose they are.
+    pokes: Option<(String, NodeId)>,
+}
+
+impl Channels {
+    pub(crate) fn new(prefix: &str, node: &NodeId, peers: bool) -> Self {
+        Self {
+            grants: keys::grants_channel(prefix, node),
+            pokes: peers.then(|| (keys::pokes_pattern(node), node.clone())),
+        }
+    }
+
+    async fn subscribe(&self, open: &mut PubSub) -> Result<(), StoreError> {
+        let subscribed = open.subscribe(&self.grants).await;
+        subscribed.map_err(|error| denied(&error, "+subscribe", &self.grants))?;
+        if let Some((pattern, _)) = &self.pokes {
+            let subscribed = open.psubscribe(pattern).await;
+            // A pattern has to be among the user's channels as it stands, and this one is never twice the same.
+            subscribed.map_err(|error| denied(&error, "+psubscribe", "&* (allchannels)"))?;
+        }
+        Ok(())
+    }
+}
+
+/// What is missing, if it is a right.
+fn denied(error: &redis::RedisError, command: &str, channel: &str) -> StoreError {
+    let mut error = failure::of_connecting(error);
+    if error.kind == LockErrorKind::Denied {
+        error.detail =
+            format!("{}: allow {command} and the channel {channel}", error.detail).into();
+    }
+    error
+}
+
+/// A subscription of one node.
 pub(crate) struct Subscription {
     state: watch::Receiver<Link>,
     reopen: Arc<Notify>,
@@ -30,7 +68,7 @@ pub(crate) struct Subscription {
 
 struct Task {
     connector: Arc<Connector>,
-    channel: String,
+    channels: Channels,
     request_timeout: Duration,
     listener: Arc<dyn Listener>,
     state: watch::Sender<Link>,
@@ -43,7 +81,7 @@ impl Subscription {
     /// Subscribed when this returns, and kept so until `closed`.
     pub(crate) async fn connect(
         connector: Arc<Connector>,
-        channel: String,
+        channels: Channels,
         request_timeout: Duration,
         listener: Arc<dyn Listener>,
         suspicion: Arc<Notify>,
@@ -53,7 +91,7 @@ impl Subscription {
         let reopen = Arc::new(Notify::new());
         let task = Task {
             connector,
-            channel,
+            channels,
             request_timeout,
             listener,
             state: sender,
@@ -105,19 +143,10 @@ impl Task {
 
     async fn open(&self) -> Result<PubSub, StoreError> {
         let mut open = self.connector.subscription().await?;
-        match tokio::time::timeout(self.request_timeout, open.subscribe(&self.channel)).await {
+        let subscribing = self.channels.subscribe(&mut open);
+        match tokio::time::timeout(self.request_timeout, subscribing).await {
             Ok(Ok(())) => Ok(open),
-            Ok(Err(error)) => {
-                let mut error = failure::of_connecting(&error);
-                if error.kind == LockErrorKind::Denied {
-                    error.detail = format!(
-                        "{}: allow +subscribe and the channel {}",
-                        error.detail, self.channel
-                    )
-                    .into();
-                }
-                Err(error)
-            }
+            Ok(Err(error)) => Err(error),
             Err(_) => {
                 Err(StoreError::refused(LockErrorKind::Unavailable, "no subscription in time"))
             }
@@ -156,6 +185,12 @@ impl Task {
     }
 
     fn pass_on(&self, message: &Msg) {
+        if let (true, Some((_, node))) = (message.from_pattern(), &self.channels.pokes) {
+            if let Some(member) = keys::poked_member(message.get_channel_name(), node) {
+                self.listener.hear(Event::Poked { member });
+            }
+            return;
+        }
         match read(message.get_payload_bytes()) {
             Some(event) => self.listener.hear(event),
             None => debug!("a message on our channel makes no sense"),
@@ -175,7 +210,7 @@ async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
 }
 
 /// `g <member> <token> <ms left>` or `r <member>`; a member may hold spaces.
-fn read(payload: &[u8]) -> Option<Event> {
+pub(super) fn read(payload: &[u8]) -> Option<Event> {
     let payload = std::str::from_utf8(payload).ok()?;
     if let Some(member) = payload.strip_prefix("r ") {
         return Some(Event::Revoked { member: Member::from(member) });

@@ -1,4 +1,4 @@
-//! `lock-child URL`: one process with one node, for tests that kill it or stop it. Obeys lines on
+//! `lock-child URL [peers]`: one process with one node, for tests that kill it or stop it. Obeys lines on
 //! standard input and answers with lines on standard output:
 //!
 //! | line | answers |
@@ -31,7 +31,8 @@ fn say(line: &str) {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    let url = std::env::args().nth(1).expect("usage: lock-child URL");
+    let url = std::env::args().nth(1).expect("usage: lock-child URL [peers]");
+    let peers = std::env::args().nth(2).as_deref() == Some("peers");
     let (lines, mut input) = mpsc::unbounded_channel();
     // A thread of its own: a blocking read on the runtime's pool would keep it from ending.
     std::thread::spawn(move || {
@@ -39,7 +40,7 @@ async fn main() {
             let _ = lines.send(line);
         }
     });
-    let locks = match Locks::connect(url).await {
+    let locks = match Locks::builder().redisson_peers(peers).connect(url).await {
         Ok(locks) => locks,
         Err(error) => return say(&format!("failed {:?}", error.kind())),
     };

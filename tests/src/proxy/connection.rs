@@ -1,6 +1,7 @@
 //! `Connection`: one client's connection through the proxy.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -20,8 +21,16 @@ pub(super) struct Connection {
     subscribed: AtomicBool,
     cut: CancellationToken,
     closed: CancellationToken,
-    /// For each request that is unanswered, in order, the fault of its reply.
-    unanswered: Mutex<VecDeque<Option<Fault>>>,
+    /// For each request that is unanswered, in order, what is to happen to its reply.
+    unanswered: Mutex<VecDeque<Unanswered>>,
+}
+
+/// A reply that is still to come.
+#[derive(Default)]
+struct Unanswered {
+    fault: Option<Fault>,
+    /// The request, if a copy of it is to run.
+    copy: Option<Vec<u8>>,
 }
 
 /// Why a connection ends.
@@ -106,11 +115,33 @@ impl Connection {
                         fault.hold().await;
                     }
                 }
-                Some(Action::LoseReply | Action::HoldReply) | None => {}
+                Some(Action::CutRequest(at)) => {
+                    let _pass = shared.gates.pass(self.subscribed(), Flow::Requests).await;
+                    let _ = server.write_all(&frame[..at % frame.len()]).await; // cut either way
+                    return fault.map_or(End::Closed, End::Struck);
+                }
+                Some(Action::CopyLater) => {
+                    if let Some(fault) = fault.take() {
+                        let (server, frame) = (shared.server, frame.clone());
+                        tokio::spawn(async move {
+                            fault.hold().await;
+                            run_copy(server, &frame).await;
+                        });
+                    }
+                }
+                Some(
+                    Action::LoseReply
+                    | Action::HoldReply
+                    | Action::CutReply(_)
+                    | Action::CopyAtOnce,
+                )
+                | None => {}
             }
+            let copy = matches!(fault.as_ref().map(Fault::action), Some(Action::CopyAtOnce));
+            let unanswered = Unanswered { fault, copy: copy.then(|| frame.clone()) };
             let _pass = shared.gates.pass(self.subscribed(), Flow::Requests).await;
             // Counted before it is sent: a client that has its reply finds both counted.
-            lock(&self.unanswered).push_back(fault);
+            lock(&self.unanswered).push_back(unanswered);
             shared.requests.fetch_add(1, Ordering::SeqCst);
             if server.write_all(&frame).await.is_err() {
                 return End::Closed;
@@ -128,7 +159,8 @@ impl Connection {
         let mut frames = Frames::new(server);
         while let Some(frame) = frames.next().await {
             if !self.subscribed() && !resp::is_push(&frame) {
-                let fault = lock(&self.unanswered).pop_front().flatten();
+                let next = lock(&self.unanswered).pop_front().unwrap_or_default();
+                let Unanswered { fault, copy } = next;
                 match fault.as_ref().map(Fault::action) {
                     Some(Action::LoseReply) => return fault.map_or(End::Closed, End::Struck),
                     Some(Action::HoldReply) => {
@@ -136,7 +168,25 @@ impl Connection {
                             fault.hold().await;
                         }
                     }
-                    Some(Action::LoseRequest | Action::HoldRequest) | None => {}
+                    Some(Action::CutReply(at)) => {
+                        let _pass = shared.gates.pass(self.subscribed(), Flow::Replies).await;
+                        let _ = client.write_all(&frame[..at % frame.len()]).await; // cut either way
+                        return fault.map_or(End::Closed, End::Struck);
+                    }
+                    Some(Action::CopyAtOnce) => {
+                        if let (Some(fault), Some(copy)) = (fault, copy) {
+                            run_copy(shared.server, &copy).await;
+                            fault.strike();
+                        }
+                    }
+                    // Those were over before the request was sent.
+                    Some(
+                        Action::LoseRequest
+                        | Action::HoldRequest
+                        | Action::CutRequest(_)
+                        | Action::CopyLater,
+                    )
+                    | None => {}
                 }
             }
             let _pass = shared.gates.pass(self.subscribed(), Flow::Replies).await;
@@ -146,5 +196,15 @@ impl Connection {
             }
         }
         End::Closed
+    }
+}
+
+/// Runs a request on a connection of its own, and returns when it has run.
+async fn run_copy(server: SocketAddr, request: &[u8]) {
+    // A server that is gone runs no copies.
+    let Ok(mut connection) = TcpStream::connect(server).await else { return };
+    if connection.write_all(request).await.is_ok() {
+        let (replies, _requests) = connection.into_split();
+        Frames::new(replies).next().await;
     }
 }

@@ -40,6 +40,19 @@ pub(super) enum Action {
     HoldRequest,
     LoseReply,
     HoldReply,
+    /// After so many bytes of it, counted round.
+    CutRequest(usize),
+    CutReply(usize),
+    /// A copy runs as well: before the reply is passed on, or when it is released.
+    CopyAtOnce,
+    CopyLater,
+}
+
+impl Action {
+    /// Whether it needs to know which reply is whose.
+    pub(super) fn is_on_reply(self) -> bool {
+        matches!(self, Self::LoseReply | Self::HoldReply | Self::CutReply(_) | Self::CopyAtOnce)
+    }
 }
 
 /// A fault that was ordered: it strikes at most once. Dropping this neither revokes nor releases it.
@@ -71,9 +84,14 @@ impl Fault {
         self.struck.is_cancelled()
     }
 
-    /// Lets what is held flow on; if it has not struck yet, it will hold nothing.
+    /// Lets what is held flow on; if it has not struck yet, it never will.
     pub fn release(&self) {
         self.released.cancel();
+    }
+
+    /// Whether it is still to strike.
+    pub(super) fn waits(&self) -> bool {
+        !self.released.is_cancelled()
     }
 
     pub(super) fn strike(&self) {

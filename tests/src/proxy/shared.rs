@@ -23,7 +23,7 @@ pub(super) struct Shared {
     armed: Mutex<Vec<Armed>>,
 }
 
-/// A fault that waits for its request.
+/// A fault that waits for its request; released before that, it does nothing.
 type Armed = (Fault, Box<dyn Fn(&Request) -> bool + Send>);
 
 impl Shared {
@@ -72,10 +72,10 @@ impl Shared {
     /// The first fault ordered for such a request; it is not armed any more.
     pub(super) fn take_fault(&self, request: &Request, subscribed: bool) -> Option<Fault> {
         let mut armed = lock(&self.armed);
+        armed.retain(|(fault, _)| fault.waits());
         let index = armed.iter().position(|(fault, matching)| {
-            let on_reply = matches!(fault.action(), Action::LoseReply | Action::HoldReply);
             // Messages of a RESP2 subscription look like replies: those cannot be counted off.
-            !(on_reply && subscribed) && matching(request)
+            !(fault.action().is_on_reply() && subscribed) && matching(request)
         })?;
         Some(armed.remove(index).0)
     }

@@ -1,27 +1,36 @@
-//! A small deterministic generator: the same seed makes the same sequence on every machine.
+//! Choices that were made in advance: so a sequence can be run again, and shortened when it fails.
 
-/// Xorshift64*.
-pub(crate) struct Random(u64);
+use proptest::prelude::*;
+use proptest::{collection, option};
+
+/// More than any step needs; what is missing counts as 0.
+const DRAWS: usize = 16;
+
+/// The choices of a sequence, a row for each of its steps, so that leaving out a step changes no other.
+pub(crate) type Choices = Vec<Option<Vec<u16>>>;
+
+/// Sequences of nearly always so many steps; shortened, of fewer.
+pub(crate) fn choices(steps: usize) -> impl Strategy<Value = Choices> {
+    collection::vec(option::weighted(0.99, collection::vec(any::<u16>(), DRAWS)), steps)
+}
+
+/// The choices of one step, one after the other.
+pub(crate) struct Random {
+    draws: std::vec::IntoIter<u16>,
+}
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    pub(crate) fn new(draws: Vec<u16>) -> Self {
+        Self { draws: draws.into_iter() }
     }
 
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    /// A number below `limit`.
+    /// A number below `limit`; the smaller, the simpler.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        ((self.next() >> 33) % limit as u64) as usize
+        usize::from(self.draws.next().unwrap_or(0)) % limit
     }
 
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
+        self.below(100) + percent >= 100
     }
 
     pub(crate) fn one_of<'a, T>(&mut self, of: &'a [T]) -> &'a T {

@@ -20,6 +20,7 @@ end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), call('HKEYS', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
   call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), call('GET', KEYS[4]), ends, gone,
+  call('DBSIZE') - call('EXISTS', unpack(KEYS)) - #gone / 2,
 }";
 
 /// A lock as it stands on the server.
@@ -29,6 +30,8 @@ pub(crate) struct Snapshot {
     pub(crate) state: LockState,
     /// Expiries of list and sorted set; the state has one for both.
     pub(crate) queue_expiries: [i64; 2],
+    /// How many keys there are besides.
+    pub(crate) others: i64,
 }
 
 type Parts = (
@@ -39,6 +42,7 @@ type Parts = (
     Option<String>,
     Vec<i64>,
     Vec<(String, i64)>,
+    i64,
 );
 
 pub(crate) fn keys(lock: &str) -> [String; 4] {
@@ -55,7 +59,8 @@ impl Snapshot {
         let prefix = format!("redisson_lock_gone:{{{lock}}}:");
         let mut eval = cmd("EVAL");
         eval.arg(SCRIPT).arg(4).arg(&keys(lock)).arg(format!("{prefix}*"));
-        let (at_us, holders, queue, scores, token, ends, gone): Parts = redis.ask(&eval).await;
+        let (at_us, holders, queue, scores, token, ends, gone, others): Parts =
+            redis.ask(&eval).await;
         assert!(holders.len() <= 1, "more than one holder: {holders:?}");
         let expiry = |ends: i64| u64::try_from(ends).ok();
         let mut state = LockState {
@@ -78,7 +83,7 @@ impl Snapshot {
             state.gone.insert(Member::from(member), expiry(ends).expect("a tombstone has an end"));
         }
         let at_us = at_us.parse().expect("a time");
-        Self { at_us, state, queue_expiries: [ends[1], ends[2]] }
+        Self { at_us, state, queue_expiries: [ends[1], ends[2]], others }
     }
 
     pub(crate) fn at_ms(&self) -> u64 {

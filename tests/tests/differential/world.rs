@@ -58,6 +58,8 @@ impl World {
 
     pub(crate) async fn begin(&mut self, lock: &LockName) {
         self.redis.flush_all().await;
+        // Of a sequence that ended with a difference, something may not have been heard yet.
+        self.heard().await;
         for node in &mut self.nodes {
             node.lock = lock.clone();
         }

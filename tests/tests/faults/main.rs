@@ -1,10 +1,13 @@
 //! Faults: processes that die or freeze, connections that break, servers that go, refuse or lie.
 
 mod access;
+mod clocks;
 mod common;
 mod cut;
 mod deaf;
+mod every_byte;
 mod fake;
+mod flooded;
 mod flushed;
 mod forged;
 mod half_open;
@@ -13,7 +16,9 @@ mod leaked;
 mod lost_reply;
 mod memory_full;
 mod on_its_way;
+mod overtaken;
 mod passed_over;
+mod persisted;
 mod pool;
 mod refused;
 mod restarted;

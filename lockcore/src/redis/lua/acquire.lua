@@ -1,4 +1,4 @@
--- KEYS: hold, queue, deadlines, token, tombstone. ARGV: node, prefix, member, lease, 'try' or 'wait', queue limit.
+-- KEYS: hold, queue, deadlines, token, tombstone, and for peers alive and suspect. ARGV: node, prefix, member, lease, 'try' or 'wait', queue limit.
 local call = redis.call
 local member, lease = ARGV[3], ARGV[4]
 
@@ -8,8 +8,12 @@ local member, lease = ARGV[3], ARGV[4]
 if call('EXISTS', KEYS[1], KEYS[2], KEYS[5]) == 0 then
   local time = call('TIME')
   local clock = time[1] .. string.sub('00000' .. time[2], -6)
+--#if peers
+  local previous = call('SET', KEYS[4], clock, 'GET')
+--#else
   local memory = tonumber(lease) > 60000 and lease or '60000'
   local previous = call('SET', KEYS[4], clock, 'PX', memory, 'GET')
+--#end
   if not previous or (tonumber(previous) or 0) < tonumber(clock) then
     call('HSET', KEYS[1], member, '1')
     call('PEXPIRE', KEYS[1], lease)
@@ -52,18 +56,32 @@ end
 
 local patience = string.format('%.0f', now + 15000)
 if position then
+--#if peers
+  raise({ member }, call('ZMSCORE', KEYS[3], member), call('ZMSCORE', alive, member))
+--#else
   call('ZADD', KEYS[3], 'XX', 'GT', patience, member)
   keep_queue()
+--#end
   return tell('queued', position)
 end
 if ARGV[5] == 'try' then
   return tell('busy', 0)
 end
 drop_leftovers()
+--#if peers
+if call('LLEN', KEYS[2]) - call('ZCOUNT', alive, '-inf', now) >= limit then
+  return tell('full', 0)
+end
+sweep()
+call('ZADD', KEYS[3], chained_score(), member)
+call('ZADD', alive, patience, member)
+local length = call('RPUSH', KEYS[2], member)
+--#else
 if call('ZCOUNT', KEYS[3], '(' .. now, '+inf') >= limit then
   return tell('full', 0)
 end
 call('ZADD', KEYS[3], patience, member)
 local length = call('RPUSH', KEYS[2], member) - sweep()
+--#end
 keep_queue()
 return tell('queued', length - 1)

@@ -2,6 +2,12 @@
 -- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, and what each script adds.
 
 local node, prefix = ARGV[1], ARGV[2]
+--#if peers
+-- Redisson's sorted set holds what JVMs judge by. Up to when ours are believed alive stands apart, and
+-- so does the foreign member that did not hear when it was told to come.
+local alive, suspect = KEYS[#KEYS - 1], KEYS[#KEYS]
+local suspicion
+--#end
 -- Text is cheaper to hand to Redis than a number.
 local time = call('TIME')
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
@@ -48,6 +54,26 @@ local function look_at_queue()
   head_deadline = head and call('ZSCORE', KEYS[3], head)
   leftovers = head and 0 or call('ZCARD', KEYS[3])
   previous = call('GET', KEYS[4])
+--#if peers
+  suspicion = call('GET', suspect)
+  call('ZCARD', alive) -- for its type
+--#end
+end
+
+--#if peers
+-- Up to when a waiting member with this score is believed alive.
+local function life(member, score)
+  return tonumber(score and ours(member) and call('ZSCORE', alive, member) or score or 0)
+end
+
+--#end
+-- Takes a waiting member out.
+local function drop(member)
+  call('LREM', KEYS[2], 1, member)
+  call('ZREM', KEYS[3], member)
+--#if peers
+  call('ZREM', alive, member)
+--#end
 end
 
 local function drop_leftovers()
@@ -77,11 +103,16 @@ end
 
 local function remember_token(text, lease)
   token = text
+--#if peers
+  -- An RFencedLock counts on from it, whenever that may be.
+  call('SET', KEYS[4], text)
+--#else
   if text == clock then
     call('SET', KEYS[4], text, 'PX', math.max(60000, lease))
   else
     call('SET', KEYS[4], text, 'PXAT', token_ends(text, lease))
   end
+--#end
 end
 
 local function grant(member, text, lease)
@@ -91,6 +122,80 @@ local function grant(member, text, lease)
   holder, left = member, lease
 end
 
+--#if peers
+-- A JVM expects its queue not to expire.
+local function keep_queue()
+  call('PERSIST', KEYS[2])
+  call('PERSIST', KEYS[3])
+  call('PEXPIRE', alive, 75000)
+end
+
+-- The score of a newcomer: not below that of the last, on which JVMs behind it build theirs, and high
+-- enough that it stays in the future when everyone ahead has subtracted its five minutes.
+local function chained_score()
+  local last = call('LINDEX', KEYS[2], -1)
+  local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0
+  local ahead = math.max(call('LLEN', KEYS[2]) - call('ZCARD', alive), 0)
+  return math.max(score, now + left + 300000 * (ahead + 1))
+end
+
+-- Renews the patience of waiting members, each with its score and up to when it was believed alive.
+-- A score rises with the time that has passed. The head's is short if somebody stands behind it:
+-- nobody subtracts from it any more, and a JVM is to get past it soon if we die.
+local function raise(members, scores, lives)
+  local first, is_alone = call('LINDEX', KEYS[2], 0), call('LLEN', KEYS[2]) == 1
+  local patience, short = now + 15000, now + 60000
+  local raised, living = {}, {}
+  for i, member in ipairs(members) do
+    if scores[i] then
+      local passed = patience - (lives[i] or patience)
+      local score = math.max(scores[i] + math.max(passed, 0), short)
+      if member == first and not is_alone then
+        score = short
+      end
+      raised[#raised + 1] = score
+      raised[#raised + 1] = member
+      living[#living + 1] = patience
+      living[#living + 1] = member
+    end
+  end
+  if raised[1] then
+    call('ZADD', KEYS[3], unpack(raised))
+    call('ZADD', alive, 'GT', unpack(living))
+    keep_queue()
+  end
+end
+
+-- Drops a few of ours whose deadline has passed.
+local function sweep()
+  for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', 0, 16)) do
+    drop(member)
+  end
+end
+
+-- Whether a foreign member that did not hear has had its time to subscribe; with it, the others of
+-- its JVM. Known by its score too: the same thread may queue again.
+local gone_jvm
+local function has_gone(member)
+  local jvm = string.match(member, '^(.*):') or member
+  if jvm == gone_jvm then
+    return true
+  end
+  local known = (call('ZSCORE', KEYS[3], member) or '') .. ' ' .. member
+  local since, who = string.match(suspicion or '', '^(%d+) (.*)$')
+  if who ~= known then
+    suspicion = string.format('%.0f', now) .. ' ' .. known
+    call('SET', suspect, suspicion, 'PX', 60000)
+    return false
+  end
+  if since + 8000 > now then
+    return false
+  end
+  gone_jvm, suspicion = jvm, false
+  call('DEL', suspect)
+  return true
+end
+--#else
 -- List and sorted set live as long as the greatest deadline, and a minute more; a JVM expects no end.
 local function keep_queue()
   local last = call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
@@ -112,20 +217,49 @@ local function sweep()
   local dropped = 0
   for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 16)) do
     if ours(member) then
-      call('LREM', KEYS[2], 1, member)
-      call('ZREM', KEYS[3], member)
+      drop(member)
       dropped = dropped + 1
     end
   end
   return dropped
 end
+--#end
 
--- Offers the free lock to a live member. Returns 'granted', 'stopped', or nothing if it was passed over.
+-- Offers the free lock to a live member. Returns 'granted', 'stopped', 'dropped' if it is out of the
+-- queue, or nothing if it was passed over.
+--#if peers
+-- A JVM is not told to come while others stand before it: it would ask without a pause.
+local function offer(member, deaf, is_behind)
+--#else
 local function offer(member, deaf)
+--#end
   local of, lease = ours(member)
   if not of then
     local base = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
-    call('PUBLISH', 'redisson_lock__channel:' .. base .. ':' .. member, '0')
+    local channel = 'redisson_lock__channel:' .. base .. ':' .. member
+--#if peers
+    if is_behind then
+      foreign = 1
+      return 'stopped'
+    end
+    if call('PUBLISH', channel, '0') == 0 then
+      if has_gone(member) then
+        drop(member)
+        return 'dropped'
+      end
+    else
+      if suspicion then
+        call('DEL', suspect)
+        suspicion = false
+      end
+      -- Hand-overs among ours subtract nothing. Not the last one's: newcomers build on it.
+      if call('LLEN', KEYS[2]) > 1 then
+        call('ZADD', KEYS[3], 'XX', 'LT', now + 300000, member)
+      end
+    end
+--#else
+    call('PUBLISH', channel, '0')
+--#end
     foreign = 1
     return 'stopped'
   end
@@ -141,33 +275,56 @@ local function offer(member, deaf)
       return
     end
   end
-  call('LREM', KEYS[2], 1, member)
-  call('ZREM', KEYS[3], member)
+  drop(member)
   grant(member, text, claim)
   return 'granted'
 end
 
+--#if peers
+-- Walks along the queue, at first no further than the head.
+--#else
 -- Walks on behind a head that was passed over.
+--#end
 local function walk(deaf)
-  local passed, start, outcome = { head }, 1, nil
+--#if peers
+  local passed, start, further, outcome = {}, 0, 0, nil
+--#else
+  local passed, start, further, outcome = { head }, 1, 31, nil
+--#end
   repeat
-    local members = call('LRANGE', KEYS[2], start, start + 31)
+    local members = call('LRANGE', KEYS[2], start, start + further)
     local deadlines = members[1] and call('ZMSCORE', KEYS[3], unpack(members)) or {}
     for i, member in ipairs(members) do
+--#if peers
+      local deadline = life(member, deadlines[i])
+--#else
       local deadline = tonumber(deadlines[i] or 0)
+--#end
       if deadline <= now then
-        call('LREM', KEYS[2], 1, member)
-        call('ZREM', KEYS[3], member)
+        drop(member)
       else
+--#if peers
+        outcome = offer(member, deaf, passed[1])
+--#else
         outcome = offer(member, deaf)
-        if outcome then
+--#end
+        if outcome == 'dropped' then
+          outcome = nil
+        elseif outcome then
           break
+        else
+          passed[#passed + 1] = member
+          start = start + 1
         end
-        passed[#passed + 1] = member
-        start = start + 1
       end
     end
+    further = 31
   until outcome or not members[1]
+--#if peers
+  if not passed[1] then
+    return outcome or 'nobody'
+  end
+--#end
   -- Their next touch restores it; if none comes, they are soon out of the way.
   for first = 1, #passed, 100 do
     local lowered = {}
@@ -175,7 +332,11 @@ local function walk(deaf)
       lowered[#lowered + 1] = now + 5000
       lowered[#lowered + 1] = passed[i]
     end
+--#if peers
+    call('ZADD', alive, 'LT', unpack(lowered))
+--#else
     call('ZADD', KEYS[3], 'XX', 'LT', unpack(lowered))
+--#end
   end
   keep_queue()
   passed_over = #passed
@@ -185,6 +346,13 @@ end
 -- Hands the free lock to the first who can take it. Returns 'granted', 'stopped' or 'nobody'.
 local function advance()
   assert_writable()
+--#if peers
+  if not head then
+    drop_leftovers()
+    return 'nobody'
+  end
+  return walk({})
+--#else
   while head and (not head_deadline or tonumber(head_deadline) <= now) do
     call('LPOP', KEYS[2])
     call('ZREM', KEYS[3], head)
@@ -197,6 +365,7 @@ local function advance()
   end
   local deaf = {}
   return offer(head, deaf) or walk(deaf)
+--#end
 end
 
 -- The reply: what the command did, and the state of the lock after it.

@@ -4,7 +4,13 @@ local time = call('TIME')
 local members, deadlines = call('LRANGE', KEYS[2], 0, -1), {}
 for first = 1, #members, 1000 do
   local last = math.min(first + 999, #members)
-  for _, deadline in ipairs(call('ZMSCORE', KEYS[3], unpack(members, first, last))) do
+--#if peers
+  local lives = call('ZMSCORE', KEYS[5], unpack(members, first, last))
+--#end
+  for i, deadline in ipairs(call('ZMSCORE', KEYS[3], unpack(members, first, last))) do
+--#if peers
+    deadline = deadline and lives[i] or deadline
+--#end
     deadlines[#deadlines + 1] = deadline or '0'
   end
 end

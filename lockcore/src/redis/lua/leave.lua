@@ -1,4 +1,4 @@
--- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member.
+-- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, and for peers alive and suspect.
 -- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous.
 -- The outcome is one letter a member: l(eft), a(bsent).
 local call = redis.call
@@ -11,7 +11,11 @@ assert_writable()
 local letters, tombstone = {}, 5
 for i = 3, #ARGV, 2 do
   local member, letter = ARGV[i], 'a'
-  if call('ZREM', KEYS[3], member) == 1 then
+  local found = call('ZREM', KEYS[3], member)
+--#if peers
+  found = math.max(found, call('ZREM', alive, member))
+--#end
+  if found == 1 then
     call('LREM', KEYS[2], 1, member)
     letter = 'l'
   elseif member == holder then

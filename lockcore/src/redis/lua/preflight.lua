@@ -36,6 +36,14 @@ try('LPOP', KEYS[2])
 try('PERSIST', KEYS[2])
 try('TIME')
 try('PUBLISH', ARGV[2] .. ':grants:' .. ARGV[1], '')
+--#if peers
+try('LPUSH', KEYS[2], 'preflight')
+try('LLEN', KEYS[2])
+for i = #KEYS - 1, #KEYS do
+  try('DEL', KEYS[i])
+end
+try('PUBLISH', 'redisson_lock__channel:preflight', '0')
+--#end
 try('PUBSUB', 'NUMSUB', ARGV[2] .. ':grants:' .. ARGV[1])
 try('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
 return refused

@@ -12,6 +12,9 @@ if not head then
     return clock
   end
 else
+--#if peers
+  released = call('HDEL', KEYS[1], ARGV[3])
+--#else
   -- The first who waits is one of ours, alive and connected: it gets the lock. All reads come before the
   -- first write, and a write that Redis refuses on a replica before the message.
   local deadline, previous = call('ZSCORE', KEYS[3], head), call('GET', KEYS[4])
@@ -33,6 +36,7 @@ else
       return { clock, claim, is_mine and head }
     end
   end
+--#end
 end
 
 --#include common

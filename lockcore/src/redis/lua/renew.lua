@@ -10,8 +10,11 @@ end
 previous = call('GET', KEYS[4])
 call('PEXPIRE', KEYS[1], ARGV[4])
 left = tonumber(ARGV[4])
+--#if peers
+--#else
 local last = last_token()
 if last then
   call('PEXPIREAT', KEYS[4], token_ends(last, left))
 end
+--#end
 return tell('held', 0)

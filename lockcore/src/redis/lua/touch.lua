@@ -8,11 +8,31 @@ local members = { unpack(ARGV, 3) }
 look_at_holder()
 look_at_queue()
 local deadlines = call('ZMSCORE', KEYS[3], unpack(members))
+--#if peers
+local lives = call('ZMSCORE', alive, unpack(members))
+--#end
 assert_writable()
 if not head then
   drop_leftovers()
   deadlines = {}
 end
+--#if peers
+-- Whom a JVM's clock or arithmetic has thrown out gets its place at the head back.
+for i = #members, 1, -1 do
+  if not deadlines[i] and members[i] ~= holder and tonumber(lives[i] or 0) > now then
+    if not call('LPOS', KEYS[2], members[i]) then
+      call('LPUSH', KEYS[2], members[i])
+    end
+    deadlines[i] = now
+  end
+end
+local letters = {}
+for i, member in ipairs(members) do
+  letters[i] = deadlines[i] and 'w' or member == holder and 'h' or 'g'
+end
+raise(members, deadlines, lives)
+sweep()
+--#else
 local letters, raised = {}, {}
 for i, member in ipairs(members) do
   if deadlines[i] then
@@ -30,6 +50,7 @@ if raised[1] then
 elseif head then
   sweep()
 end
+--#end
 if holder then
   local _, lease = ours(members[1])
   end_hold_after(lease)

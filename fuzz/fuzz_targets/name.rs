@@ -1,0 +1,4 @@
+//! Names of locks.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| lock_fuzz::check("name", bytes));

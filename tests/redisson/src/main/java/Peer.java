@@ -1,0 +1,153 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RAtomicLong;
+import org.redisson.api.RFencedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+
+/**
+ * One JVM with one Redisson, for tests that share locks with it. Obeys lines on standard input, each
+ * in the thread that it names, and answers with lines on standard output; see tests/redisson/README.md.
+ */
+public final class Peer {
+    /** A thread of its own for each name: Redisson knows holders by their thread. */
+    private static final class Worker {
+        final ExecutorService queue = Executors.newSingleThreadExecutor(task -> {
+            Thread thread = new Thread(task);
+            thread.setDaemon(true);
+            return thread;
+        });
+    }
+
+    private final RedissonClient redisson;
+    private final Map<String, Worker> workers = new HashMap<>();
+
+    private Peer(RedissonClient redisson) {
+        this.redisson = redisson;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Config config = new Config();
+        config.useSingleServer()
+            .setAddress(arguments[0])
+            .setConnectionMinimumIdleSize(2)
+            .setConnectionPoolSize(32)
+            .setSubscriptionConnectionMinimumIdleSize(1);
+        config.setFairLockWaitTimeout(Long.parseLong(arguments[1]));
+        config.setLockWatchdogTimeout(Long.parseLong(arguments[2]));
+        Peer peer = new Peer(Redisson.create(config));
+        say("ready " + peer.redisson.getId());
+        BufferedReader input =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] words = line.split(" ");
+            peer.hand(words);
+        }
+        // Nobody is there any more: no goodbye to the server either, as after a kill.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static synchronized void say(String line) {
+        System.out.println(line);
+        System.out.flush();
+    }
+
+    /** `<what> <thread> <lock> [arguments]` to its thread. */
+    private void hand(String[] words) {
+        String what = words[0];
+        String name = words[1];
+        Worker worker = workers.computeIfAbsent(name, unused -> new Worker());
+        worker.queue.execute(() -> {
+            try {
+                String answer = obey(what, words[2], Arrays.copyOfRange(words, 3, words.length));
+                say(what + " " + name + " " + answer);
+            } catch (Throwable problem) {
+                say(what + " " + name + " failed " + problem.getClass().getSimpleName());
+            }
+        });
+    }
+
+    private String obey(String what, String key, String[] more) throws Exception {
+        RLock fair = redisson.getFairLock(key);
+        long thread = Thread.currentThread().getId();
+        switch (what) {
+            case "member":
+                return redisson.getId() + ":" + thread;
+            case "lock":
+                fair.lock(number(more, 0, -1), TimeUnit.MILLISECONDS);
+                return "ok";
+            case "try":
+                return String.valueOf(fair.tryLock());
+            case "wait":
+                return String.valueOf(
+                    fair.tryLock(number(more, 0, 0), number(more, 1, -1), TimeUnit.MILLISECONDS));
+            case "async":
+                return String.valueOf(
+                    fair.tryLockAsync(number(more, 0, 0), -1, TimeUnit.MILLISECONDS, thread).get());
+            case "unlock":
+                fair.unlock();
+                return "ok";
+            case "force":
+                return String.valueOf(fair.forceUnlock());
+            case "count":
+                return String.valueOf(fair.getHoldCount());
+            case "locked":
+                return String.valueOf(fair.isLocked());
+            case "plain-lock":
+                redisson.getLock(key).lock(number(more, 0, -1), TimeUnit.MILLISECONDS);
+                return "ok";
+            case "plain-try":
+                return String.valueOf(redisson.getLock(key).tryLock());
+            case "plain-unlock":
+                redisson.getLock(key).unlock();
+                return "ok";
+            case "fenced-lock":
+                return String.valueOf(redisson.getFencedLock(key).lockAndGetToken());
+            case "fenced-unlock":
+                redisson.getFencedLock(key).unlock();
+                return "ok";
+            case "token":
+                return String.valueOf(fenced(key));
+            case "turns":
+                return turns(fair, number(more, 0, 1), more[1]);
+            default:
+                return "failed not understood";
+        }
+    }
+
+    private Long fenced(String key) {
+        RFencedLock lock = redisson.getFencedLock(key);
+        return lock.getToken();
+    }
+
+    /** As many turns, one after the other; counts how often somebody else was inside. */
+    private String turns(RLock lock, long rounds, String inside) {
+        RAtomicLong counter = redisson.getAtomicLong(inside);
+        long met = 0;
+        for (long round = 0; round < rounds; round++) {
+            lock.lock();
+            try {
+                if (counter.incrementAndGet() != 1) {
+                    met++;
+                }
+                counter.decrementAndGet();
+            } finally {
+                lock.unlock();
+            }
+        }
+        return "met " + met;
+    }
+
+    private static long number(String[] words, int index, long otherwise) {
+        return index < words.length ? Long.parseLong(words[index]) : otherwise;
+    }
+}

@@ -1,0 +1,40 @@
+//! Chaos: child processes lock on a real server while a seeded schedule breaks things around them;
+//! what each saw and what the server did is checked afterwards.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `kind` | the kinds of faults, and how the clients behave under each |
+//! | `client` | a child process: locks, works, and writes down what it sees |
+//! | `record`, `history` | one line of that, and all of it read back |
+//! | `nemesis` | the faults of a seed, in order, and doing them |
+//! | `trace` | every command of the server, followed as it runs |
+//! | `register` | what the locks protect: fenced, and unfenced as a control |
+//! | `checker` | what must hold of all this |
+//! | `run` | one run from the first process to the verdict |
+//! | `takeover`, `dead` | how long the next waits behind a killed holder, and behind the dead |
+
+mod checker;
+mod client;
+mod clock;
+mod dead;
+mod dice;
+mod history;
+mod kind;
+mod leftovers;
+mod nemesis;
+mod outcome;
+mod record;
+mod register;
+mod run;
+mod takeover;
+mod trace;
+mod violation;
+mod worker;
+
+pub use client::live;
+pub use dead::{crowd, hand_over_past_the_dead};
+pub use kind::Kind;
+pub use outcome::{Outcome, Plan};
+pub use run::run;
+pub use takeover::{Takeover, hold, takeovers};
+pub use violation::{Violation, What};

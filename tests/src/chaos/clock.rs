@@ -1,0 +1,45 @@
+//! The clocks: one that all processes of a machine share, and the server's.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::time::Instant;
+
+/// Readings further apart than this were interrupted, and are repeated.
+const CLOSE_US: i64 = 50;
+
+/// Microseconds of the machine's monotonic clock: the same in all of its processes.
+pub(super) fn now_us() -> i64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
+}
+
+/// An instant on that clock, never later than it really is.
+pub(super) fn at_us(instant: Instant) -> i64 {
+    let (before, now) = read_with(Instant::now);
+    match instant.checked_duration_since(now) {
+        Some(ahead) => before + micros(ahead),
+        None => before - micros(now - instant),
+    }
+}
+
+/// How far the wall clock is ahead of the monotonic one. On one machine the server's clock is that.
+pub(super) fn wall_ahead_us() -> i64 {
+    let (before, wall) = read_with(SystemTime::now);
+    micros(wall.duration_since(UNIX_EPOCH).expect("a clock after 1970")) - before
+}
+
+/// Another clock's reading, with ours just before it.
+fn read_with<T>(other: impl Fn() -> T) -> (i64, T) {
+    loop {
+        let before = now_us();
+        let reading = other();
+        if now_us() - before <= CLOSE_US {
+            return (before, reading);
+        }
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).expect("less than an age")
+}

@@ -1,0 +1,77 @@
+//! The dead: how long a hand-over takes that has to pass over many waiters of a killed process.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use lockcore::Locks;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::takeover::say;
+use crate::{Leash, Monitor, Raw, RedisServer, eventually};
+
+const KEY: &str = "dead";
+const QUEUE: &str = "redisson_lock_queue:{dead}";
+const SOON: Duration = Duration::from_secs(30);
+
+/// From the release to the grant of the one live waiter behind `dead` dead ones, by the server's
+/// clock.
+///
+/// # Panics
+///
+/// If it does not get the lock.
+pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
+    let guard = locks.lock(KEY).await.expect("the lock is free");
+    let mut crowd = Command::new(program)
+        .args(["crowd", &server.url(), KEY, &dead.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a crowd starts");
+    let leash = Leash::new(crowd.id().expect("it has just started"), None);
+    let mut said = BufReader::new(crowd.stdout.take().expect("it is piped")).lines();
+    let node = timeout(SOON, said.next_line()).await.expect("the crowd speaks in time");
+    let node = node.expect("it writes text").expect("it says its node");
+    eventually("all wait", SOON, async || redis.list_length(QUEUE).await == dead).await;
+    let waiting = tokio::spawn(locks.lock(KEY));
+    eventually("one more waits", SOON, async || redis.list_length(QUEUE).await == dead + 1).await;
+    drop(leash);
+    crowd.kill().await.expect("a child of ours");
+    let channel = format!("lockcore:grants:{node}");
+    eventually("it is gone", SOON, async || redis.subscribers(&channel).await == 0).await;
+
+    let monitor = Monitor::start(server.address());
+    guard.release().await.expect("held until now");
+    let granted = timeout(SOON, waiting).await.expect("it is handed over");
+    let next = granted.expect("no panic").expect("a grant");
+    next.release().await.expect("held until now");
+    let lines = monitor.stop();
+    let released = lines.iter().position(|line| line.is("HDEL") && line.text(1) == KEY);
+    let released = released.expect("the release is seen");
+    let began = lines[..released].iter().rev().find(|line| line.is("EVALSHA") || line.is("EVAL"));
+    let granted = lines[released..].iter().find(|line| line.is("HSET") && line.text(1) == KEY);
+    let granted = granted.expect("the grant is seen").time_us;
+    Duration::from_micros(granted - began.expect("a script did it").time_us)
+}
+
+/// Waits for `key` `count` times, until it is killed.
+///
+/// # Panics
+///
+/// If there is no server.
+pub async fn crowd(url: &str, key: &str, count: usize) {
+    let locks = Locks::connect(url).await.expect("the server accepts a node");
+    let mut waiting = JoinSet::new();
+    for _ in 0..count {
+        waiting.spawn(locks.key(key).queue_limit(100_000).lock());
+    }
+    say(locks.node().as_str());
+    while waiting.join_next().await.is_some() {}
+}

@@ -1,0 +1,77 @@
+//! What all clients of a run saw, read back from their files.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::record::{End, Record};
+
+/// One attempt, as far as it got.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attempt {
+    pub(super) child: u32,
+    pub(super) number: u32,
+    pub(super) lock: u32,
+    pub(super) invoked: i64,
+    pub(super) bound: i64,
+    /// When the acquisition was answered, given up or granted.
+    pub(super) answered: Option<i64>,
+    pub(super) grant: Option<Grant>,
+    pub(super) ending: Option<Ending>,
+    pub(super) released: Option<(i64, End)>,
+    /// Whether the fenced register has accepted its write, if there was one.
+    pub(super) wrote: Option<bool>,
+}
+
+/// A hold, as it was told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub(super) at: i64,
+    pub(super) token: u64,
+    pub(super) until: i64,
+}
+
+/// Its end, as its holder meant it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ending {
+    pub(super) at: i64,
+    pub(super) until: i64,
+    pub(super) bound: i64,
+}
+
+/// Everything that one child has written.
+pub(super) fn read(file: &Path, child: u32) -> Result<Vec<Attempt>, String> {
+    let text = match std::fs::read_to_string(file) {
+        Ok(text) => text,
+        // Killed before it began.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(format!("{}: {error}", file.display())),
+    };
+    // What a killed child has not finished writing is no line.
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let mut attempts: HashMap<u32, Attempt> = HashMap::new();
+    for line in whole.lines() {
+        add(&mut attempts, child, line.parse()?);
+    }
+    Ok(attempts.into_values().collect())
+}
+
+fn add(attempts: &mut HashMap<u32, Attempt>, child: u32, record: Record) {
+    let number = record.attempt();
+    let attempt =
+        attempts.entry(number).or_insert_with(|| Attempt { child, number, ..Attempt::default() });
+    match record {
+        Record::Invoked { at, lock, bound, .. } => {
+            (attempt.invoked, attempt.lock, attempt.bound) = (at, lock, bound);
+        }
+        Record::Granted { at, token, until, .. } => {
+            attempt.answered = Some(at);
+            attempt.grant = Some(Grant { at, token, until });
+        }
+        Record::Failed { at, .. } | Record::Dropped { at, .. } => attempt.answered = Some(at),
+        Record::Ending { at, until, bound, .. } => {
+            attempt.ending = Some(Ending { at, until, bound });
+        }
+        Record::Released { at, end, .. } => attempt.released = Some((at, end)),
+        Record::Wrote { accepted, .. } => attempt.wrote = Some(accepted),
+    }
+}

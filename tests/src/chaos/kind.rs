@@ -1,0 +1,176 @@
+//! `Kind`: one kind of fault, and how the clients behave while it happens.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A kind of fault; a run has one, or all of them in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Nothing happens.
+    Calm,
+    /// A process is killed (SIGKILL), and another one starts.
+    Kill,
+    /// A process is stopped (SIGSTOP), often past its leases, and continued.
+    Stop,
+    /// A connection is cut within a request.
+    CutRequest,
+    /// A connection is cut within a reply.
+    CutReply,
+    /// A reply is lost after its script has run, or a request before.
+    Lost,
+    /// A request or a reply is late, perhaps later than a lease.
+    Delay,
+    /// Connections stay open and carry nothing, one way or both.
+    Freeze,
+    /// A request runs a second time, at once or late.
+    Replay,
+    /// The server closes a connection (CLIENT KILL).
+    ClientKill,
+    /// The server forgets all scripts (SCRIPT FLUSH).
+    ScriptFlush,
+    /// The server's memory is full for a moment.
+    MemoryFull,
+    /// The connection for messages is cut, or silent.
+    Subscription,
+    /// Half of all attempts are given up, at any moment.
+    Cancel,
+    /// Leases that nothing renews, and holders who stay to the end of them.
+    ShortLease,
+    /// The server is stopped (SIGSTOP) for a while.
+    ServerStop,
+    /// All of these.
+    Mixed,
+}
+
+/// How clients behave.
+#[derive(Clone, Debug)]
+pub(super) struct Habits {
+    /// Lease in ms.
+    pub(super) lease_ms: RangeInclusive<u64>,
+    /// How many of 100 attempts have a lease that nothing renews.
+    pub(super) fixed: u64,
+    /// How many of 100 holders stay until such a lease has ended, or until another one was renewed.
+    pub(super) overstay: u64,
+    /// How many of 100 attempts are given up.
+    pub(super) cancel: u64,
+    /// One attempt in so many works on the registers, and how many of 100 take their time.
+    pub(super) works: usize,
+    pub(super) slow: u64,
+    /// Clients of a child, and how many of the locks they use.
+    pub(super) clients: u64,
+    pub(super) locks: usize,
+    /// How long a request may take.
+    pub(super) request_timeout: Duration,
+}
+
+impl Kind {
+    /// Every kind, in the order of the table.
+    pub const ALL: [Self; 17] = [
+        Self::Calm,
+        Self::Kill,
+        Self::Stop,
+        Self::CutRequest,
+        Self::CutReply,
+        Self::Lost,
+        Self::Delay,
+        Self::Freeze,
+        Self::Replay,
+        Self::ClientKill,
+        Self::ScriptFlush,
+        Self::MemoryFull,
+        Self::Subscription,
+        Self::Cancel,
+        Self::ShortLease,
+        Self::ServerStop,
+        Self::Mixed,
+    ];
+
+    /// Whether a node may be found not connected, or silent for as long as a request may take.
+    pub(super) fn disturbs_connections(self) -> bool {
+        let quiet =
+            [Self::Calm, Self::ScriptFlush, Self::MemoryFull, Self::Cancel, Self::ShortLease];
+        !quiet.contains(&self)
+    }
+
+    /// Whether everybody stays alive and is soon connected again, so that no grant runs out unknown.
+    pub(super) fn claims_everything(self) -> bool {
+        let brief =
+            [Self::CutRequest, Self::CutReply, Self::Lost, Self::ClientKill, Self::Subscription];
+        brief.contains(&self) || !self.disturbs_connections() && self != Self::ShortLease
+    }
+
+    /// Whether processes are stopped, so that the unfenced register must lose something.
+    pub(super) fn needs_losses(self) -> bool {
+        self == Self::Stop
+    }
+
+    pub(super) fn habits(self) -> Habits {
+        let (lease_ms, fixed) = match self {
+            // What a dead or stopped process costs the others.
+            Self::Kill | Self::Stop => (100..=300, 30),
+            Self::ShortLease => (100..=200, 100),
+            Self::Delay | Self::Freeze | Self::Mixed => (150..=500, 40),
+            kind if kind.claims_everything() => (5_000..=10_000, 10),
+            _ => (300..=900, 20),
+        };
+        let request_timeout = match self {
+            kind if !kind.disturbs_connections() => 2_000,
+            kind if kind.claims_everything() => 500,
+            _ => 200,
+        };
+        // One client a node: else a reply to another one tells of a grant whose message was lost.
+        let (clients, locks) = if self == Self::Subscription { (1, 1) } else { (8, 8) };
+        // When a process is stopped, some of its clients are to be between their read and their write.
+        let (works, slow) = if self.needs_losses() { (1, 70) } else { (4, 20) };
+        Habits {
+            works,
+            slow,
+            clients,
+            locks,
+            lease_ms,
+            fixed,
+            overstay: if self.claims_everything() { 0 } else { 4 },
+            cancel: if self == Self::Cancel { 50 } else { 5 },
+            request_timeout: Duration::from_millis(request_timeout),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::Kill => "kill",
+            Self::Stop => "stop",
+            Self::CutRequest => "cut-request",
+            Self::CutReply => "cut-reply",
+            Self::Lost => "lost",
+            Self::Delay => "delay",
+            Self::Freeze => "freeze",
+            Self::Replay => "replay",
+            Self::ClientKill => "client-kill",
+            Self::ScriptFlush => "script-flush",
+            Self::MemoryFull => "memory-full",
+            Self::Subscription => "subscription",
+            Self::Cancel => "cancel",
+            Self::ShortLease => "short-lease",
+            Self::ServerStop => "server-stop",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("no kind of fault is called {text}"))
+    }
+}

@@ -1,0 +1,65 @@
+//! What to run, how it went, and one line of the table about it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::kind::Kind;
+use super::violation::Violation;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The kind of fault.
+    pub kind: Kind,
+    /// Of the schedule, and of what each client does.
+    pub seed: u64,
+    /// How many grants at least.
+    pub cycles: u64,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Grants that a client was told of.
+    pub cycles: u64,
+    /// Attempts of all clients.
+    pub attempts: u64,
+    /// Faults that struck, by name.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Waiters passed over because their node was not connected.
+    pub passed_over: u64,
+    /// Holds that their clients were told to have lost.
+    pub lost_holds: u64,
+    /// Fenced writes that were accepted, and that were refused as stale.
+    pub fenced: (u64, u64),
+    /// Writes to the unfenced register, and how many of them were lost.
+    pub unfenced: (u64, u64),
+    /// Everything that must not have happened.
+    pub violations: Vec<Violation>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// The table's head; its rows are made by [`row`](Self::row).
+    pub const HEAD: &str = "fault          cycles  attempts  faults  passed over  lost holds  fenced ok/stale  unfenced/lost  violations   s";
+
+    /// One line of the table.
+    #[must_use]
+    pub fn row(&self, kind: Kind) -> String {
+        let faults: u64 = self.faults.values().sum();
+        format!(
+            "{kind:<13} {:>7} {:>9} {faults:>7} {:>12} {:>11} {:>10}/{:<5} {:>8}/{:<5} {:>10} {:>5.1}",
+            self.cycles,
+            self.attempts,
+            self.passed_over,
+            self.lost_holds,
+            self.fenced.0,
+            self.fenced.1,
+            self.unfenced.0,
+            self.unfenced.1,
+            self.violations.len(),
+            self.took.as_secs_f64(),
+        )
+    }
+}

@@ -1,0 +1,139 @@
+//! `Record`: one line of what a client saw. All times are of the machine's monotonic clock, in µs.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How an attempt ended without a hold, or how a hold ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// As it should.
+    Ok,
+    /// Refused: taken, full, or not had in time.
+    Refused,
+    /// The hold had ended before.
+    Lost,
+    /// Nobody knows: an error of the connection or of the server.
+    Unknown,
+}
+
+/// What happened to attempt `attempt` of a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// It asks for a lock, and is to have an answer within `bound`.
+    Invoked { at: i64, attempt: u32, lock: u32, bound: i64 },
+    /// It holds the lock, for certain until `until`.
+    Granted { at: i64, attempt: u32, token: u64, until: i64 },
+    /// It does not hold it.
+    Failed { at: i64, attempt: u32, end: End },
+    /// Its future was dropped.
+    Dropped { at: i64, attempt: u32 },
+    /// It is about to give the lock back; it was certain until `until`.
+    Ending { at: i64, attempt: u32, until: i64, bound: i64 },
+    /// The release was answered.
+    Released { at: i64, attempt: u32, end: End },
+    /// Its fenced write was answered.
+    Wrote { attempt: u32, accepted: bool },
+}
+
+impl Record {
+    /// The attempt that it is about.
+    pub(super) fn attempt(&self) -> u32 {
+        match self {
+            Self::Invoked { attempt, .. }
+            | Self::Granted { attempt, .. }
+            | Self::Failed { attempt, .. }
+            | Self::Dropped { attempt, .. }
+            | Self::Ending { attempt, .. }
+            | Self::Released { attempt, .. }
+            | Self::Wrote { attempt, .. } => *attempt,
+        }
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invoked { at, attempt, lock, bound } => {
+                write!(f, "i {at} {attempt} {lock} {bound}")
+            }
+            Self::Granted { at, attempt, token, until } => {
+                write!(f, "g {at} {attempt} {token} {until}")
+            }
+            Self::Failed { at, attempt, end } => write!(f, "f {at} {attempt} {}", *end as u8),
+            Self::Dropped { at, attempt } => write!(f, "d {at} {attempt}"),
+            Self::Ending { at, attempt, until, bound } => {
+                write!(f, "e {at} {attempt} {until} {bound}")
+            }
+            Self::Released { at, attempt, end } => write!(f, "r {at} {attempt} {}", *end as u8),
+            Self::Wrote { attempt, accepted } => {
+                write!(f, "w {attempt} {}", u8::from(*accepted))
+            }
+        }
+    }
+}
+
+impl FromStr for Record {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, String> {
+        parse(line).ok_or_else(|| format!("not a record: {line:?}"))
+    }
+}
+
+fn parse(line: &str) -> Option<Record> {
+    let (kind, numbers) = line.split_once(' ')?;
+    let numbers: Vec<i64> =
+        numbers.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let small = |number: i64| u32::try_from(number).ok();
+    let end = |number: i64| {
+        [End::Ok, End::Refused, End::Lost, End::Unknown]
+            .into_iter()
+            .find(|end| i64::from(*end as u8) == number)
+    };
+    Some(match (kind, numbers.as_slice()) {
+        ("i", &[at, attempt, lock, bound]) => {
+            Record::Invoked { at, attempt: small(attempt)?, lock: small(lock)?, bound }
+        }
+        ("g", &[at, attempt, token, until]) => {
+            let token = u64::try_from(token).ok()?;
+            Record::Granted { at, attempt: small(attempt)?, token, until }
+        }
+        ("f", &[at, attempt, how]) => {
+            Record::Failed { at, attempt: small(attempt)?, end: end(how)? }
+        }
+        ("d", &[at, attempt]) => Record::Dropped { at, attempt: small(attempt)? },
+        ("e", &[at, attempt, until, bound]) => {
+            Record::Ending { at, attempt: small(attempt)?, until, bound }
+        }
+        ("r", &[at, attempt, how]) => {
+            Record::Released { at, attempt: small(attempt)?, end: end(how)? }
+        }
+        ("w", &[attempt, accepted]) => {
+            Record::Wrote { attempt: small(attempt)?, accepted: accepted == 1 }
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_what_it_was() {
+        let (at, attempt) = (123_456, 7);
+        let records = [
+            Record::Invoked { at, attempt, lock: 3, bound: 2_000_000 },
+            Record::Granted { at, attempt, token: (1 << 53) - 1, until: at + 5 },
+            Record::Failed { at, attempt, end: End::Refused },
+            Record::Dropped { at, attempt },
+            Record::Ending { at, attempt, until: at - 1, bound: 4 },
+            Record::Released { at, attempt, end: End::Lost },
+            Record::Wrote { attempt, accepted: true },
+        ];
+        for record in records {
+            assert_eq!(record.to_string().parse(), Ok(record));
+        }
+        assert!("i 1 2".parse::<Record>().is_err());
+    }
+}

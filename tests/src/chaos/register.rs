@@ -1,0 +1,119 @@
+//! The resource that the locks protect: per lock a register that checks tokens, and one that does
+//! not. Both are read and written back with one added; who reads an old value loses an update.
+
+use redis::Script;
+
+use crate::Raw;
+
+/// Reads both, showing a token. The fenced one refuses a token below the highest it was shown.
+const READ: &str = r"
+local plain = redis.call('HGET', KEYS[2], 'value') or '0'
+local highest = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
+if tonumber(ARGV[1]) < highest then return { '', plain } end
+redis.call('HSET', KEYS[1], 'token', ARGV[1])
+return { redis.call('HGET', KEYS[1], 'value') or '0', plain }";
+
+/// Writes both, counting what is accepted.
+const WRITE: &str = r"
+redis.call('HSET', KEYS[2], 'value', ARGV[3])
+redis.call('HINCRBY', KEYS[2], 'accepted', 1)
+if ARGV[2] == '' or tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'token')) then return 0 end
+redis.call('HSET', KEYS[1], 'value', ARGV[2])
+redis.call('HINCRBY', KEYS[1], 'accepted', 1)
+return 1";
+
+/// The registers of all locks, on a server that no fault concerns.
+#[derive(Clone, Debug)]
+pub(super) struct Registers {
+    redis: Raw,
+    read: Script,
+    write: Script,
+}
+
+/// What was read, and is to be written back with one added.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Values {
+    /// `None`: refused.
+    fenced: Option<u64>,
+    plain: u64,
+}
+
+/// How many writes were accepted, and how many of them are in the value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) accepted: u64,
+    pub(super) value: u64,
+}
+
+impl Count {
+    pub(super) fn lost(self) -> u64 {
+        self.accepted - self.value
+    }
+}
+
+impl Registers {
+    pub(super) async fn connect(url: &str) -> Self {
+        Self { redis: Raw::connect(url).await, read: Script::new(READ), write: Script::new(WRITE) }
+    }
+
+    pub(super) async fn read(&mut self, lock: u32, token: u64) -> Values {
+        let [fenced, plain] = names(lock);
+        let mut call = self.read.prepare_invoke();
+        call.key(fenced).key(plain).arg(token);
+        let (fenced, plain): (String, u64) =
+            call.invoke_async(self.redis.connection()).await.expect("the resource answers");
+        Values { fenced: fenced.parse().ok(), plain }
+    }
+
+    /// Returns whether the fenced register has accepted it.
+    pub(super) async fn write(&mut self, lock: u32, token: u64, read: Values) -> bool {
+        let [fenced, plain] = names(lock);
+        let next = read.fenced.map_or(String::new(), |value| (value + 1).to_string());
+        let mut call = self.write.prepare_invoke();
+        call.key(fenced).key(plain).arg(token).arg(next).arg(read.plain + 1);
+        call.invoke_async(self.redis.connection()).await.expect("the resource answers")
+    }
+
+    /// Of the fenced and of the unfenced register of a lock.
+    pub(super) async fn counts(&mut self, lock: u32) -> [Count; 2] {
+        let mut counts = [Count::default(); 2];
+        for (name, count) in names(lock).into_iter().zip(&mut counts) {
+            for (field, number) in self.redis.hash(&name).await {
+                match field.as_str() {
+                    "accepted" => count.accepted = number.parse().expect("a count"),
+                    "value" => count.value = number.parse().expect("a value"),
+                    _ => {}
+                }
+            }
+        }
+        counts
+    }
+}
+
+fn names(lock: u32) -> [String; 2] {
+    [format!("fenced:{lock}"), format!("plain:{lock}")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RedisServer;
+
+    /// Two that read before either writes: what a lock is there to prevent.
+    #[tokio::test]
+    async fn a_stale_token_is_refused_where_it_is_checked_and_loses_an_update_where_it_is_not() {
+        let server = RedisServer::start();
+        let mut registers = Registers::connect(&server.url()).await;
+        let stale = registers.read(1, 10).await;
+        let fresh = registers.read(1, 11).await;
+        assert!(!registers.write(1, 10, stale).await);
+        assert!(registers.write(1, 11, fresh).await);
+        let [fenced, plain] = registers.counts(1).await;
+        assert_eq!(fenced, Count { accepted: 1, value: 1 });
+        assert_eq!(plain, Count { accepted: 2, value: 1 });
+        assert_eq!((fenced.lost(), plain.lost()), (0, 1));
+        let late = registers.read(1, 10).await;
+        assert!(!registers.write(1, 10, late).await, "also if it reads after the other's write");
+        assert_eq!(registers.counts(1).await[0].lost(), 0);
+    }
+}

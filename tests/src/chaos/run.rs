@@ -1,0 +1,263 @@
+//! One run: a server, its children, one kind of fault for as many cycles as asked for, the verdict.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::checker::{self, Evidence};
+use super::client::LOCKS;
+use super::clock::{now_us, wall_ahead_us};
+use super::history::{self, Attempt};
+use super::leftovers;
+use super::nemesis::{Action, Nemesis, Schedule};
+use super::outcome::{Outcome, Plan};
+use super::register::{Count, Registers};
+use super::trace::Trace;
+use super::violation::{Violation, What};
+use super::worker::Worker;
+use crate::{Monitor, Proxy, Raw, RedisServer};
+
+const CHILDREN: usize = 4;
+/// Without any grant for so long, the run is stuck.
+const STUCK: Duration = Duration::from_secs(30);
+/// For a child to finish what it has begun.
+const ENDING: Duration = Duration::from_secs(30);
+/// Between two looks at how far the run is.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs a plan. `program` is the binary that has the children's role.
+///
+/// # Panics
+///
+/// If the harness itself fails: no server, no process, no file.
+pub async fn run(program: &Path, plan: &Plan) -> Outcome {
+    let started = Instant::now();
+    let mut stage = Stage::set(program, plan).await;
+    let stuck = stage.play(plan).await;
+    stage.end().await;
+    let mut outcome = stage.judge(plan).await;
+    outcome.violations.extend(stuck);
+    outcome.took = started.elapsed();
+    outcome
+}
+
+struct Stage<'a> {
+    program: &'a Path,
+    args: Vec<Vec<String>>,
+    directory: PathBuf,
+    server: RedisServer,
+    resource: RedisServer,
+    proxies: Vec<Proxy>,
+    workers: Vec<Worker>,
+    /// Those that were killed or have ended.
+    gone: Vec<Worker>,
+    trace: Arc<Mutex<Trace>>,
+    monitor: Option<Monitor>,
+    nemesis: Nemesis,
+    clocks: i64,
+    next_child: u32,
+    broken: Vec<Violation>,
+}
+
+fn lock(trace: &Mutex<Trace>) -> MutexGuard<'_, Trace> {
+    trace.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Stage<'a> {
+    async fn set(program: &'a Path, plan: &Plan) -> Self {
+        let (server, resource) = (RedisServer::start(), RedisServer::start());
+        let trace = Arc::new(Mutex::new(Trace::new(plan.kind.disturbs_connections())));
+        let monitor = Monitor::each(server.address(), {
+            let trace = Arc::clone(&trace);
+            move |line| lock(&trace).feed(&line)
+        });
+        let port = server.port();
+        let directory =
+            std::env::temp_dir().join(format!("lock-torture-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for records can be made");
+        let proxies: Vec<_> = (0..CHILDREN).map(|_| Proxy::start(server.address())).collect();
+        let (seed, kind) = (plan.seed.to_string(), plan.kind.to_string());
+        let args = proxies
+            .iter()
+            .map(|proxy| vec![proxy.url(), resource.url(), seed.clone(), kind.clone()])
+            .collect();
+        let redis = Raw::connect(&server.url()).await;
+        let mut stage = Self {
+            program,
+            args,
+            directory,
+            server,
+            resource,
+            proxies,
+            workers: Vec::new(),
+            gone: Vec::new(),
+            trace,
+            monitor: Some(monitor),
+            nemesis: Nemesis { redis, counts: BTreeMap::new() },
+            clocks: wall_ahead_us(),
+            next_child: 0,
+            broken: Vec::new(),
+        };
+        stage.workers = (0..CHILDREN).map(|slot| stage.start(slot)).collect();
+        stage
+    }
+
+    fn start(&mut self, slot: usize) -> Worker {
+        let number = self.next_child;
+        self.next_child += 1;
+        Worker::start(self.program, number, &self.directory, &self.args[slot])
+    }
+
+    /// Until there were enough grants, or none for too long.
+    async fn play(&mut self, plan: &Plan) -> Option<Violation> {
+        let mut schedule = Schedule::new(plan.kind, plan.seed, CHILDREN);
+        let (mut last, mut progress) = (0, Instant::now());
+        loop {
+            let (grants, violations) = {
+                let trace = lock(&self.trace);
+                (trace.grants.len() as u64, trace.violations.len())
+            };
+            if grants >= plan.cycles || violations > 100 {
+                return None;
+            }
+            if grants > last {
+                (last, progress) = (grants, Instant::now());
+            } else if progress.elapsed() > STUCK {
+                let detail = format!("after {grants} grants none for {STUCK:?}");
+                return Some(Violation::new(What::Stuck, detail));
+            }
+            let mut workers = self.workers.iter_mut();
+            if let Some(worker) = workers.find_map(|worker| worker.is_gone().then_some(worker)) {
+                let detail = format!("child {} ended by itself", worker.number);
+                return Some(Violation::new(What::Broken, detail));
+            }
+            match schedule.next() {
+                Some(step) => {
+                    sleep(Duration::from_millis(step.pause)).await;
+                    self.strike(&step.action, step.victim).await;
+                }
+                None => sleep(LOOK).await,
+            }
+        }
+    }
+
+    async fn strike(&mut self, action: &Action, victim: usize) {
+        match *action {
+            Action::Kill => {
+                let next = self.start(victim);
+                let mut worker = std::mem::replace(&mut self.workers[victim], next);
+                worker.kill().await;
+                self.gone.push(worker);
+                self.nemesis.count("killed");
+            }
+            Action::Stop(ms) => {
+                self.workers[victim].stop_for(Duration::from_millis(ms)).await;
+                self.nemesis.count("stopped");
+            }
+            ref action => {
+                self.nemesis.strike(action, &self.proxies[victim], &self.server).await;
+            }
+        }
+    }
+
+    /// No more faults, and no more clients.
+    async fn end(&mut self) {
+        self.workers.iter_mut().for_each(Worker::tell_to_stop);
+        for mut worker in self.workers.drain(..) {
+            if let Err(error) = worker.ended(ENDING).await {
+                self.broken.push(Violation::new(What::Broken, error));
+            }
+            self.gone.push(worker);
+        }
+        if let Some(monitor) = self.monitor.take() {
+            let _ = monitor.stop();
+        }
+        lock(&self.trace).finish();
+    }
+
+    async fn judge(mut self, plan: &Plan) -> Outcome {
+        let mut violations = std::mem::take(&mut self.broken);
+        let ahead = wall_ahead_us();
+        if (ahead - self.clocks).abs() > 1_000 {
+            let detail = format!("the clock was set by {} us: run again", ahead - self.clocks);
+            violations.push(Violation::new(What::Broken, detail));
+        }
+        let mut attempts: Vec<Attempt> = Vec::new();
+        for worker in &self.gone {
+            match history::read(&worker.file, worker.number) {
+                Ok(read) => attempts.extend(read),
+                Err(error) => violations.push(Violation::new(What::Broken, error)),
+            }
+        }
+        let (grants, passed_over) = {
+            let mut trace = lock(&self.trace);
+            violations.append(&mut trace.violations);
+            (std::mem::take(&mut trace.grants), trace.passed_over)
+        };
+        let evidence = Evidence {
+            attempts,
+            grants,
+            fates: self.gone.iter().map(|gone| (gone.number, gone.fate.clone())).collect(),
+            server_ahead: ahead.min(self.clocks),
+            all_claimed: plan.kind.claims_everything(),
+            end: now_us(),
+        };
+        violations.extend(checker::check(&evidence));
+
+        let killed: HashSet<u32> = self
+            .gone
+            .iter()
+            .filter(|gone| gone.fate.killed.is_some())
+            .map(|gone| gone.number)
+            .collect();
+        violations.extend(leftovers::of_the_living(&mut self.nemesis.redis, &killed).await);
+        violations.extend(leftovers::of_the_dead(&self.server, &mut self.nemesis.redis).await);
+
+        let written = |accepted| {
+            let written = |attempt: &&Attempt| attempt.wrote == Some(accepted);
+            evidence.attempts.iter().filter(written).count() as u64
+        };
+        let [fenced, plain] = self.registers().await;
+        if fenced.lost() > 0 || written(true) > fenced.accepted {
+            let detail = format!("{fenced:?}, {} acknowledged", written(true));
+            violations.push(Violation::new(What::LostUpdate, detail));
+        }
+        if plan.kind.needs_losses() && plain.lost() == 0 {
+            let detail = format!("{plain:?} of the unfenced register");
+            violations.push(Violation::new(What::ToothlessControl, detail));
+        }
+        if violations.is_empty() {
+            let _ = std::fs::remove_dir_all(&self.directory); // at worst it stays in /tmp
+        }
+        let lost = |attempt: &&Attempt| {
+            attempt.released.is_some_and(|(_, end)| end == super::record::End::Lost)
+        };
+        Outcome {
+            cycles: evidence.attempts.iter().filter(|attempt| attempt.grant.is_some()).count()
+                as u64,
+            attempts: evidence.attempts.len() as u64,
+            faults: self.nemesis.counts,
+            passed_over,
+            lost_holds: evidence.attempts.iter().filter(lost).count() as u64,
+            fenced: (fenced.accepted, written(false)),
+            unfenced: (plain.accepted, plain.lost()),
+            violations,
+            took: Duration::ZERO,
+        }
+    }
+
+    async fn registers(&self) -> [Count; 2] {
+        let mut registers = Registers::connect(&self.resource.url()).await;
+        let mut sums = [Count::default(); 2];
+        for lock in 0..LOCKS {
+            for (sum, count) in sums.iter_mut().zip(registers.counts(lock).await) {
+                sum.accepted += count.accepted;
+                sum.value += count.value;
+            }
+        }
+        sums
+    }
+}

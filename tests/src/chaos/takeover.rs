@@ -1,0 +1,147 @@
+//! Takeovers: how long after the kill of a holder the next has the lock, by the server's clock.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use lockcore::Locks;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::{Leash, Raw, RedisServer, eventually};
+
+const LEASE: Duration = Duration::from_millis(600);
+/// How many are killed at a time.
+const AT_ONCE: usize = 4;
+/// For what takes no time on an idle machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Takeover {
+    /// From the kill to the next grant, µs, of holders that did not renew after the next had come.
+    pub known: Vec<u64>,
+    /// The same of those that did, so that the next had to learn of the new end.
+    pub renewed: Vec<u64>,
+}
+
+/// Kills `kills` holders, each a process of its own, while somebody waits.
+///
+/// # Panics
+///
+/// If somebody does not get the lock at all.
+pub async fn takeovers(program: &Path, kills: usize) -> Takeover {
+    let server = RedisServer::start();
+    let mut running = JoinSet::new();
+    for first in 0..AT_ONCE {
+        let (program, url) = (program.to_owned(), server.url());
+        // Blocks a thread: what waits for a condition cannot move between threads.
+        let runtime = Handle::current();
+        running.spawn_blocking(move || runtime.block_on(lane(&program, &url, first, kills)));
+    }
+    let mut all = Takeover::default();
+    while let Some(measured) = running.join_next().await {
+        let measured = measured.expect("every lock is taken over");
+        all.known.extend(measured.known);
+        all.renewed.extend(measured.renewed);
+    }
+    all
+}
+
+/// Every fourth kill, one after the other.
+async fn lane(program: &Path, url: &str, first: usize, kills: usize) -> Takeover {
+    let locks = Locks::connect(url).await.expect("the server accepts a node");
+    let mut redis = Raw::connect(url).await;
+    let mut measured = Takeover::default();
+    for kill in (first..kills).step_by(AT_ONCE) {
+        let renews = kill % (2 * AT_ONCE) >= AT_ONCE; // as many of either sort in every lane
+        let took = takeover(program, url, &locks, &mut redis, kill, renews).await;
+        let of_its_sort = if renews { &mut measured.renewed } else { &mut measured.known };
+        of_its_sort.push(took);
+    }
+    measured
+}
+
+async fn takeover(
+    program: &Path,
+    url: &str,
+    locks: &Locks,
+    redis: &mut Raw,
+    kill: usize,
+    renews: bool,
+) -> u64 {
+    let key = format!("takeover-{kill}");
+    let sort = if renews { "renewed" } else { "fixed" };
+    let mut holder = Command::new(program)
+        .args(["hold", url, &key, &LEASE.as_millis().to_string(), sort])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("a holder starts");
+    let leash = Leash::new(holder.id().expect("it has just started"), None);
+    let mut said = BufReader::new(holder.stdout.take().expect("it is piped")).lines();
+    let line = timeout(SOON, said.next_line()).await.expect("the holder speaks in time");
+    assert_eq!(line.expect("it writes text").as_deref(), Some("held"));
+
+    let waiting = tokio::spawn(locks.key(&key).lock());
+    let queue = format!("redisson_lock_queue:{{{key}}}");
+    eventually("the next waits", SOON, async || redis.list_length(&queue).await == 1).await;
+    if renews {
+        let mut last = redis.pttl(&key).await;
+        eventually("the holder has renewed", SOON, async || {
+            let left = redis.pttl(&key).await;
+            std::mem::replace(&mut last, left) < left
+        })
+        .await;
+    }
+    let killed = redis.time_us().await;
+    drop(leash);
+    holder.kill().await.expect("a child of ours");
+    let granted = timeout(SOON, waiting).await.expect("it is taken over in the end");
+    let guard = granted.expect("no panic").expect("a grant");
+    // A token is the server's clock at the grant.
+    let took = guard.fencing_token().get().saturating_sub(killed);
+    guard.release().await.expect("held until now");
+    took
+}
+
+/// Holds `key` until its input ends, or it is killed.
+///
+/// # Panics
+///
+/// If it does not get the lock.
+pub async fn hold(url: &str, key: &str, lease: Duration, renews: bool) {
+    let locks = Locks::connect(url).await.expect("the server accepts a node");
+    let request = locks.key(key);
+    let request = if renews { request.lease(lease) } else { request.fixed_lease(lease) };
+    let _guard = request.lock().await.expect("the lock is free");
+    say("held");
+    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let _ = input.next_line().await;
+}
+
+/// To whoever has started this process; who has gone needs no answer.
+pub(super) fn say(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+impl Takeover {
+    /// The longest takeover without a renewal in between: the lease, and 250 ms.
+    pub const BOUND: Duration = LEASE.saturating_add(Duration::from_millis(250));
+    /// With one: a touch period more.
+    pub const BOUND_RENEWED: Duration = LEASE.saturating_add(Duration::from_millis(4_250));
+
+    /// How many took longer than their bound.
+    #[must_use]
+    pub fn violations(&self) -> usize {
+        let over = |took: &[u64], bound: Duration| {
+            took.iter().filter(|took| Duration::from_micros(**took) > bound).count()
+        };
+        over(&self.known, Self::BOUND) + over(&self.renewed, Self::BOUND_RENEWED)
+    }
+}

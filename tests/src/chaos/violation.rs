@@ -1,0 +1,69 @@
+//! `Violation`: something that must never happen, and did.
+
+use std::fmt;
+
+/// What kind of promise was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum What {
+    /// Two clients believed at one instant to hold a lock.
+    Overlap,
+    /// The server granted a lock whose lease had not ended.
+    TwoHolds,
+    /// A token was given out twice, or was not above all before it.
+    TokenNotRising,
+    /// Somebody was granted before a live waiter ahead of it.
+    OutOfOrder,
+    /// A waiter was passed over although nothing had happened to its connection.
+    PassedOver,
+    /// A live waiter was dropped from the queue, or moved to its end.
+    PlaceLost,
+    /// One attempt stood in the queue twice.
+    QueuedTwice,
+    /// A member was granted again after its hold, or after it had been given up.
+    GrantedAgain,
+    /// A hold was ended by somebody else's request.
+    WrongRelease,
+    /// A hold without an end, or with a later one than was asked for.
+    Endless,
+    /// A guard believed in its hold beyond the lease on the server.
+    LateDeadline,
+    /// A grant ran out though the client it was meant for was alive and connected, and never heard of it.
+    Unclaimed,
+    /// A client was told of a grant that the server never gave.
+    UnknownGrant,
+    /// A hold was lost before its deadline.
+    LostEarly,
+    /// A call did not end within its bound.
+    Late,
+    /// Nobody got any lock for a long time.
+    Stuck,
+    /// Something stayed behind in Redis.
+    LeftBehind,
+    /// A fenced write was overwritten unread.
+    LostUpdate,
+    /// The unfenced register lost nothing, so the run has shown nothing.
+    ToothlessControl,
+    /// A child process ended by itself, or the machine's clock was set.
+    Broken,
+}
+
+/// One of these, with what was seen.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which promise.
+    pub what: What,
+    /// For people.
+    pub detail: String,
+}
+
+impl Violation {
+    pub(super) fn new(what: What, detail: impl Into<String>) -> Self {
+        Self { what, detail: detail.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.what, self.detail)
+    }
+}

@@ -1,0 +1,85 @@
+//! `Worker`: a child process of a run, behind a proxy of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::timeout;
+
+use super::checker::Fate;
+use super::clock::now_us;
+use crate::{Leash, signal};
+
+/// A running child; killed when this is dropped.
+pub(super) struct Worker {
+    pub(super) number: u32,
+    pub(super) fate: Fate,
+    pub(super) file: PathBuf,
+    process: Child,
+    pid: u32,
+    /// Closed to end it.
+    input: Option<ChildStdin>,
+    leash: Option<Leash>,
+}
+
+impl Worker {
+    /// Starts `program` in the role of a child: it connects, and goes on until told to stop.
+    pub(super) fn start(program: &Path, number: u32, directory: &Path, args: &[String]) -> Self {
+        let file = directory.join(format!("child-{number}"));
+        let mut process = Command::new(program)
+            .arg("child")
+            .arg(number.to_string())
+            .arg(&file)
+            .args(args)
+            .stdin(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} does not start: {error}", program.display()));
+        let pid = process.id().expect("it has just started");
+        let leash = Some(Leash::new(pid, None));
+        let input = process.stdin.take();
+        Self { number, fate: Fate::default(), file, process, pid, input, leash }
+    }
+
+    /// SIGKILL; gone when this returns.
+    pub(super) async fn kill(&mut self) {
+        self.fate.killed = Some(now_us());
+        self.leash = None;
+        let _ = self.process.kill().await; // waits for it as well
+    }
+
+    /// Stopped for `pause`.
+    pub(super) async fn stop_for(&mut self, pause: Duration) {
+        let from = now_us();
+        signal::stop(self.pid);
+        tokio::time::sleep(pause).await;
+        signal::resume(self.pid);
+        self.fate.stopped.push((from, now_us()));
+    }
+
+    /// Asks it to stop.
+    pub(super) fn tell_to_stop(&mut self) {
+        self.input = None;
+    }
+
+    /// Waits for its end; says why if it is not a good one.
+    pub(super) async fn ended(&mut self, limit: Duration) -> Result<(), String> {
+        let ended = timeout(limit, self.process.wait()).await;
+        let result = match ended {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(status) => Err(format!("child {} ended with {status:?}", self.number)),
+            Err(_) => Err(format!("child {} does not end", self.number)),
+        };
+        if result.is_err() {
+            let _ = self.process.start_kill();
+        }
+        self.leash = None;
+        result
+    }
+
+    /// Whether it has ended though nobody told it to.
+    pub(super) fn is_gone(&mut self) -> bool {
+        !matches!(self.process.try_wait(), Ok(None))
+    }
+}

@@ -1,0 +1,42 @@
+//! Chaos, as much of it as fits into every run of the tests: thousands of lock cycles under each kind
+//! of fault. `scripts/torture` does the same for longer.
+//!
+//! A failure prints the seed and the command that repeats its schedule.
+
+use lock_tests::chaos::{Kind, Outcome, Plan, run};
+
+/// Seventeen kinds of faults: more than 20 000 in all.
+const CYCLES: u64 = 1_300;
+
+/// `$LOCK_CHAOS_SEED` repeats a schedule; without it, every run has another.
+fn seed() -> u64 {
+    match std::env::var("LOCK_CHAOS_SEED") {
+        Ok(seed) => seed.parse().expect("a seed is a number"),
+        Err(_) => std::process::id().into(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
+    let seed = seed();
+    let mut cycles = 0;
+    let mut report = format!("seed {seed}\n{}\n", Outcome::HEAD);
+    let mut violations = Vec::new();
+    for kind in Kind::ALL {
+        let plan = Plan { kind, seed, cycles: CYCLES };
+        let outcome = run(env!("CARGO_BIN_EXE_lock-torture").as_ref(), &plan).await;
+        report += &format!("{}\n", outcome.row(kind));
+        cycles += outcome.cycles;
+        violations.extend(outcome.violations.iter().map(|found| format!("{kind}: {found}")));
+        let strikes = outcome.faults.values().sum::<u64>();
+        let has_faults = ![Kind::Calm, Kind::Cancel, Kind::ShortLease].contains(&kind);
+        assert!(strikes > 0 || !has_faults, "no fault struck in {kind}\n{report}");
+    }
+    violations.truncate(50);
+    assert!(
+        violations.is_empty(),
+        "{}\n{report}again: LOCK_CHAOS_SEED={seed} cargo test -p lock-tests --test chaos",
+        violations.join("\n")
+    );
+    assert!(cycles >= 20_000, "{cycles} cycles\n{report}");
+}

@@ -1,0 +1,135 @@
+//! Connections cut after every single byte of a request and of a reply: the same outcome, or an error
+//! that says that nobody knows, and never a second hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use lock_tests::{Fault, Proxy, Raw, RedisServer, Request, eventually};
+use lockcore::{LockErrorKind, Locks};
+
+use crate::common::{LONG, SOON, connect, holder, queue, release, soon};
+use crate::script::runs;
+
+/// More than any frame here is long. The proxy counts round, so each of a frame's bytes is a place to cut.
+const PLACES: usize = 512;
+/// Most replies are short.
+const REPLY_PLACES: usize = 64;
+/// How many cut at once.
+const LANES: usize = 32;
+
+/// Length of a request on the wire.
+fn length(request: &Request) -> usize {
+    let header = |count: usize| count.to_string().len() + 3;
+    let arg = |arg: &Vec<u8>| header(arg.len()) + arg.len() + 2;
+    header(request.args().len()) + request.args().iter().map(arg).sum::<usize>()
+}
+
+/// Requests of a script, of which the longest is remembered.
+fn measured(
+    script: &str,
+    longest: &Arc<AtomicUsize>,
+) -> impl Fn(&Request) -> bool + Send + 'static {
+    let (runs, longest) = (runs(script), Arc::clone(longest));
+    move |request| {
+        let matches = runs(request);
+        if matches {
+            longest.fetch_max(length(request), Ordering::SeqCst);
+        }
+        matches
+    }
+}
+
+/// A node with a proxy of its own: each cut costs it a moment, so many take turns at once.
+struct Lane {
+    proxy: Proxy,
+    locks: Locks,
+    redis: Raw,
+}
+
+impl Lane {
+    /// Takes and gives back a lock while a cut strikes its acquire.
+    async fn acquire_cut(&mut self, place: usize, arm: impl FnOnce(&Proxy) -> Fault) {
+        let (locks, redis) = (&self.locks, &mut self.redis);
+        let key = format!("k{place}");
+        let cut = arm(&self.proxy);
+        let lock = soon("the lock", locks.key(&key).lease(LONG).lock()).await;
+        let guard = lock.unwrap_or_else(|error| panic!("cut at {place}: {error}"));
+        assert!(cut.has_struck(), "place {place}");
+        let member = holder(redis, &key).await.expect("it is held");
+        assert!(member.contains(locks.node().as_str()), "{member}");
+        assert_eq!(queue(redis, &key).await, Vec::<String>::new(), "place {place}");
+        soon("the release", guard.release()).await.expect("held until now");
+        assert_eq!(holder(redis, &key).await, None, "place {place}");
+    }
+
+    /// The same while it strikes its release.
+    async fn release_cut(&mut self, place: usize, arm: impl FnOnce(&Proxy) -> Fault) {
+        let (locks, redis) = (&self.locks, &mut self.redis);
+        let key = format!("k{place}");
+        let lock = locks.key(&key).lease(LONG);
+        let guard = soon("the lock", lock.clone().lock()).await.expect("a free lock");
+        let cut = arm(&self.proxy);
+        if let Err(error) = soon("the release", guard.release()).await {
+            assert_eq!(error.kind(), LockErrorKind::Unavailable, "cut at {place}");
+        }
+        soon("the cut", cut.struck()).await;
+        eventually("it is free", SOON, async || holder(redis, &key).await.is_none()).await;
+        release(soon("the lock again", lock.lock()).await.expect("a free lock")).await;
+    }
+}
+
+/// Cuts at every place, each in one of the lanes.
+async fn at_every_place(places: usize, cut: impl AsyncFn(&mut Lane, usize)) {
+    let server = RedisServer::start();
+    let lanes = (0..LANES).map(|first| {
+        let (server, cut) = (&server, &cut);
+        async move {
+            let proxy = Proxy::start(server.address());
+            let locks = connect(&proxy.url()).await;
+            let mut lane = Lane { proxy, locks, redis: Raw::connect(&server.url()).await };
+            for place in (first..places).step_by(LANES) {
+                cut(&mut lane, place).await;
+            }
+        }
+    });
+    join_all(lanes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_cut_at_any_byte_of_its_request_is_granted_once() {
+    let longest = Arc::new(AtomicUsize::new(0));
+    at_every_place(PLACES, async |lane, place| {
+        lane.acquire_cut(place, |proxy| proxy.cut_request(place, measured("acquire", &longest)))
+            .await;
+    })
+    .await;
+    assert!((1..=PLACES).contains(&longest.load(Ordering::SeqCst)), "{longest:?} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_cut_at_any_byte_of_its_reply_is_granted_once() {
+    at_every_place(REPLY_PLACES, async |lane, place| {
+        lane.acquire_cut(place, |proxy| proxy.cut_reply(place, runs("acquire"))).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_cut_at_any_byte_of_its_request_frees_the_lock() {
+    let longest = Arc::new(AtomicUsize::new(0));
+    at_every_place(PLACES, async |lane, place| {
+        lane.release_cut(place, |proxy| proxy.cut_request(place, measured("release", &longest)))
+            .await;
+    })
+    .await;
+    assert!((1..=PLACES).contains(&longest.load(Ordering::SeqCst)), "{longest:?} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_cut_at_any_byte_of_its_reply_frees_the_lock_once() {
+    at_every_place(REPLY_PLACES, async |lane, place| {
+        lane.release_cut(place, |proxy| proxy.cut_reply(place, runs("release"))).await;
+    })
+    .await;
+}

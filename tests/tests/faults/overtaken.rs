@@ -1,0 +1,120 @@
+//! A renewal that its own release overtakes, as happens when the server forgets the scripts while both
+//! are on their way: each is then sent a second time, and not always in the same order.
+
+use std::sync::Arc;
+
+use lockcore::MemoryStore;
+use lockcore::internals::{
+    Acquired, Event, Inspection, Leaving, Left, Link, Listener, LockName, Member, Mode, Released,
+    Renewed, Reply, Store, StoreFuture, Touched, locks_on, memory_store, new_node,
+};
+use tokio::sync::{Notify, watch};
+
+use crate::common::{SHORT, soon};
+
+/// Runs the first renewal after the release, and answers it before the release is answered.
+#[derive(Debug)]
+struct Overtaking {
+    store: Arc<dyn Store>,
+    asked: Arc<Notify>,
+    released: Arc<Notify>,
+    renewed: Arc<Notify>,
+}
+
+/// Nobody tells it anything.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn hear(&self, _event: Event) {}
+}
+
+impl Store for Overtaking {
+    fn acquire(
+        &self,
+        lock: &LockName,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> StoreFuture<Reply<Acquired>> {
+        self.store.acquire(lock, member, mode, queue_limit)
+    }
+
+    fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {
+        let answer = self.store.release(lock, member);
+        let (released, renewed) = (Arc::clone(&self.released), Arc::clone(&self.renewed));
+        StoreFuture::pending(async move {
+            released.notify_one();
+            renewed.notified().await;
+            // On one thread: whoever was answered gets to run before this goes on.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            answer.await
+        })
+    }
+
+    fn renew(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Renewed>> {
+        let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
+        let (renewed, store) = (Arc::clone(&self.renewed), Arc::clone(&self.store));
+        let (lock, member) = (lock.clone(), member.clone());
+        StoreFuture::pending(async move {
+            asked.notify_one();
+            released.notified().await;
+            let answer = store.renew(&lock, &member).await;
+            renewed.notify_one();
+            answer
+        })
+    }
+
+    fn touch(&self, lock: &LockName, members: Vec<Member>) -> StoreFuture<Reply<Touched>> {
+        self.store.touch(lock, members)
+    }
+
+    fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
+        self.store.leave(lock, leaving)
+    }
+
+    fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>> {
+        self.store.force_release(lock)
+    }
+
+    fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
+        self.store.inspect(lock)
+    }
+
+    fn ping(&self) -> StoreFuture<()> {
+        self.store.ping()
+    }
+
+    fn commands(&self) -> watch::Receiver<Link> {
+        self.store.commands()
+    }
+
+    fn subscription(&self) -> watch::Receiver<Link> {
+        self.store.subscription()
+    }
+
+    fn reopen_subscription(&self) {
+        self.store.reopen_subscription();
+    }
+
+    fn close(&self) {
+        self.store.close();
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_overtaken_by_its_release_does_not_call_the_hold_lost() {
+    let node = new_node();
+    let asked = Arc::new(Notify::new());
+    let store = Overtaking {
+        store: memory_store(&MemoryStore::new(), node.clone(), Arc::new(Deaf)),
+        asked: Arc::clone(&asked),
+        released: Arc::default(),
+        renewed: Arc::default(),
+    };
+    let locks = locks_on(Arc::new(store), node);
+    let guard = locks.key("k").lease(SHORT).lock().await.expect("the lock is free");
+    soon("a renewal", asked.notified()).await;
+    soon("the release", guard.release()).await.expect("it was held until it was given back");
+}

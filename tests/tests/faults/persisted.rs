@@ -1,0 +1,55 @@
+//! A server that keeps its data (AOF), shut down and started again.
+
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::HoldState;
+use redis::cmd;
+
+use crate::common::{LONG, SOON, connect, granted, holder, queue, queued, release, soon, token};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_last_token() {
+    let directory = std::env::temp_dir().join(format!("lock-persisted-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory can be made");
+    let mut server = RedisServer::options()
+        .arg("dir", directory.to_str().expect("a path is text"))
+        .arg("appendonly", "yes")
+        .arg("appendfsync", "always")
+        .start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = soon("the lock", locks.key("k").lease(LONG).lock()).await.expect("a free lock");
+    let first = queued(&other, "k", LONG, &mut redis).await;
+    let second = queued(&locks, "k", LONG, &mut redis).await;
+    let (held_by, places) = (holder(&mut redis, "k").await, queue(&mut redis, "k").await);
+    let last = token(&mut redis, "k").await;
+    let left = redis.pttl("k").await;
+
+    let gone: redis::RedisResult<()> = redis.try_ask(&cmd("SHUTDOWN")).await;
+    assert!(gone.is_err(), "it is gone");
+    server.restart();
+    let mut redis = Raw::connect(&server.url()).await;
+    assert_eq!(holder(&mut redis, "k").await, held_by);
+    assert_eq!(queue(&mut redis, "k").await, places);
+    assert_eq!(token(&mut redis, "k").await, last);
+    // It did not stand still while the server was down.
+    assert!(redis.pttl("k").await <= left);
+
+    eventually("connected again", SOON, async || {
+        locks.status().is_connected() && other.status().is_connected()
+    })
+    .await;
+    assert_eq!(guard.state(), HoldState::Held);
+    assert_eq!(guard.fencing_token().get(), last.expect("a token"));
+    release(guard).await;
+    let one = granted(first).await;
+    assert!(one.fencing_token().get() > last.expect("a token"));
+    assert!(!second.is_finished());
+    let before = one.fencing_token();
+    release(one).await;
+    let two = granted(second).await;
+    assert!(two.fencing_token() > before);
+    release(two).await;
+    assert_eq!(locks.status().places_lost + other.status().places_lost, 0);
+    drop(server);
+    std::fs::remove_dir_all(&directory).expect("nobody writes there any more");
+}

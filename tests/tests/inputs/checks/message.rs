@@ -1,0 +1,72 @@
+//! Messages on a node's channel, where anyone with the right to publish may say anything.
+
+use lockcore::FencingToken;
+use lockcore::internals::{Event, Label, Member, new_node, wire};
+
+use super::source::Source;
+
+pub(crate) fn check(bytes: &[u8]) {
+    any(bytes);
+    let mut source = Source::new(bytes);
+    round_trip(&mut source);
+    almost(&mut source);
+    any(&source.bytes(8));
+}
+
+/// A grant with one part replaced: what is no number, no member or no lease makes it none.
+fn almost(source: &mut Source<'_>) {
+    let lease = ["30000", "0", "", "-1", "1x"][source.below(5)];
+    let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:{lease}:web");
+    assert_eq!(Member::from(member.as_str()).ours().is_some(), lease == "30000", "{member}");
+    let mut parts = ["g".to_owned(), member, "1795242275666200".to_owned(), "10000".to_owned()];
+    parts[source.below(4)] = source.text(2);
+    any(parts.join(" ").as_bytes());
+}
+
+/// A grant is read only where a grant was written: what is read can be written back.
+fn any(payload: &[u8]) {
+    let Some(event) = wire::message(payload) else { return };
+    let text = std::str::from_utf8(payload).expect("what is no text is nothing");
+    match event {
+        Event::Granted { member, token, left_ms } => {
+            let rest = text.strip_prefix("g ").expect("a grant begins with a g");
+            let rest = rest.strip_prefix(member.as_str()).expect("then the member");
+            let numbers: Vec<_> = rest.split(' ').collect();
+            let [between, written_token, written_left] = numbers[..] else {
+                panic!("{text:?} is no grant")
+            };
+            assert_eq!(between, "");
+            assert_eq!(number(written_token), Some(token.get()));
+            assert_eq!(number(written_left), Some(left_ms));
+            assert!(token.get() < 1 << 53);
+            if let Some(ours) = member.ours() {
+                let back = format!("~1{}:", ours.node);
+                assert!(member.as_str().starts_with(&back) && ours.lease_ms > 0);
+            }
+        }
+        Event::Revoked { member } => assert_eq!(text, format!("r {member}")),
+        Event::Poked { .. } | Event::Resubscribed => panic!("no payload says that"),
+    }
+}
+
+/// Digits, as the scripts write them; with a plus before them they are still that number.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// What the scripts write is read as what it says, whatever the label is.
+fn round_trip(source: &mut Source<'_>) {
+    let label = Label::new(&source.text(4));
+    assert!(label.as_str().len() <= 64 && !label.as_str().contains(char::is_control), "{label:?}");
+    let (number, lease_ms) = (source.integer() as u64, 1 + u64::from(source.byte()));
+    let member = Member::new(&new_node(), number, lease_ms, &label);
+    let ours = member.ours().expect("it is ours");
+    assert_eq!((ours.number, ours.lease_ms, ours.label), (number, lease_ms, label.as_str()));
+    let (token, left_ms) = (source.integer() as u64 % (1 << 53), source.integer() as u64);
+    let event = wire::message(format!("g {member} {token} {left_ms}").as_bytes());
+    let token = FencingToken::try_from(token).expect("it is in the range");
+    assert_eq!(event, Some(Event::Granted { member: member.clone(), token, left_ms }));
+    let event = wire::message(format!("r {member}").as_bytes());
+    assert_eq!(event, Some(Event::Revoked { member }));
+}

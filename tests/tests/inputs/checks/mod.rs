@@ -1,0 +1,20 @@
+//! One check a kind of input: any bytes may come, and what is always true is asserted.
+//!
+//! The property tests, the long run and the fuzz targets all call these.
+
+pub(crate) mod message;
+pub(crate) mod name;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod source;
+
+/// A check of what the bytes stand for; panics if something is wrong.
+pub(crate) type Check = fn(&[u8]);
+
+/// All checks, with the names of their fuzz targets.
+pub(crate) const ALL: [(&str, Check); 4] = [
+    ("name", name::check),
+    ("reply", reply::check),
+    ("message", message::check),
+    ("request", request::check),
+];

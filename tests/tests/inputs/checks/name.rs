@@ -1,0 +1,130 @@
+//! Names of locks: no two share a key, none leaves its namespace or its slot, bad ones are refused.
+
+use lockcore::internals::{Label, LockName, Member, lock_name, new_node, wire};
+use lockcore::{KeyError, LockKey, MAX_KEY_BYTES};
+
+use super::source::Source;
+
+const NAMESPACES: [Option<&str>; 4] = [None, Some("shop"), Some("sho"), Some("shop2")];
+
+pub(crate) fn check(bytes: &[u8]) {
+    let mut source = Source::new(bytes);
+    let spaces = [NAMESPACES[source.below(4)], NAMESPACES[source.below(4)]];
+    let label = Label::new(&source.text(4));
+    let member = Member::new(&new_node(), u64::from(source.byte()), 30_000, &label);
+    let one = source.text(6);
+    let other = relative(&one, &mut source);
+    let locks = [(spaces[0], &one), (spaces[1], &other)].map(|(space, name)| {
+        let key = accepted(name)?;
+        let lock = lock_name(&key, space);
+        stays_inside(&lock, space);
+        all_different(&wire::keys(&lock, &member));
+        one_slot(&lock, &member);
+        Some(((space, name.clone()), lock))
+    });
+    if let [Some((this, here)), Some((that, there))] = locks {
+        let [these, those] = [here, there].map(|lock| wire::keys(&lock, &member));
+        let shared = these.iter().any(|key| those.contains(key));
+        // Without a namespace, a name may spell one out: that is the only way in.
+        let spelled = |(space, name): &(Option<&str>, String)| match space {
+            Some(space) => format!("{space}:{name}"),
+            None => name.clone(),
+        };
+        let same = this == that || this.0 != that.0 && spelled(&this) == spelled(&that);
+        assert_eq!(shared, same, "{this:?} and {that:?}");
+        assert!(this.0.is_none() || that.0.is_none() || (this == that) == same);
+    }
+    if let Ok(key) = LockKey::foreign(&one) {
+        let lock = lock_name(&key, Some("shop"));
+        assert_eq!(lock.as_str(), one, "a foreign name is taken as it is");
+        wire::keys(&lock, &member);
+    }
+}
+
+/// A name that is likely to be confused with `name`: encoded, decoded, tagged, cut, or the same.
+fn relative(name: &str, source: &mut Source<'_>) -> String {
+    match source.below(8) {
+        0 => name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"),
+        1 => name.replace("%7B", "{").replace("%7D", "}").replace("%25", "%"),
+        2 => format!("{{{name}}}"),
+        3 => format!("redisson_lock_queue:{{{name}}}"),
+        4 => name.chars().skip(1).collect(),
+        5 => format!("shop:{name}"),
+        6 => name.to_owned(),
+        _ => source.text(6),
+    }
+}
+
+/// The key, if the name is a good one; the refusal is what a reading of the rules says.
+fn accepted(name: &str) -> Option<LockKey> {
+    let control =
+        name.char_indices().find(|(_, c)| (*c as u32) < 32 || (0x7f..0xa0).contains(&(*c as u32)));
+    let expected = match (name.len(), control) {
+        (0, _) => Err(KeyError::Empty),
+        (bytes, _) if bytes > MAX_KEY_BYTES => Err(KeyError::TooLong { bytes }),
+        (_, Some((at, _))) => Err(KeyError::ControlCharacter { at }),
+        (_, None) => Ok(()),
+    };
+    let found = LockKey::new(name);
+    assert_eq!(found.as_ref().map(drop), expected.as_ref().map(drop), "{name:?}");
+    found.ok()
+}
+
+fn stays_inside(lock: &LockName, space: Option<&str>) {
+    let name = lock.as_str();
+    let prefix = space.map_or(String::new(), |space| format!("{space}:"));
+    assert!(name.starts_with(&prefix) && name.len() > prefix.len(), "{name:?} in {space:?}");
+    assert!(!name.contains(['{', '}']), "{name:?}");
+}
+
+fn all_different(keys: &[Vec<u8>]) {
+    for (at, key) in keys.iter().enumerate() {
+        assert!(!keys[..at].contains(key), "{} twice", key.escape_ascii());
+    }
+}
+
+fn one_slot(lock: &LockName, member: &Member) {
+    let expected = slot(lock.as_str().as_bytes());
+    for key in wire::keys(lock, member) {
+        assert_eq!(slot(&key), expected, "{} and {lock:?}", key.escape_ascii());
+    }
+}
+
+/// The slot of a key, as Redis Cluster's specification says it.
+fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let inner = &key[open + 1..];
+        let close = inner.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &inner[..close])
+    });
+    crc16(tag.unwrap_or(key)) % 16_384
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+const TABLE: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// The check's own ruler is right.
+pub(crate) fn check_slots() {
+    // The examples of the specification.
+    assert_eq!(crc16(b"123456789"), 0x31c3);
+    assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+    assert_eq!(slot(b"foo{{bar}}zap"), crc16(b"{bar") % 16_384);
+    assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
+}

@@ -1,0 +1,6 @@
+//! Bad inputs: names, answers, messages and requests that nobody should send. Nothing panics, and
+//! nothing becomes what it is not.
+
+mod checks;
+mod long_run;
+mod properties;

@@ -1,0 +1,110 @@
+//! The laws are not blind: each thing that is wrong breaks the law that it should.
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use crate::NOTHING;
+use crate::laws;
+use crate::model::{Locking, Scope};
+use crate::state::Budget;
+use crate::variant::Variant;
+
+/// Looks for the shortest way to a broken law; returns which it was.
+fn broken(variant: Variant, budget: Budget, homes: &'static [u8]) -> Vec<&'static str> {
+    let scope = Scope { homes, operations: 1, tries: true, drops: true, budget };
+    let checker = Locking::new(scope, variant)
+        .checker()
+        .threads(2)
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    let always = checker.model().properties().into_iter();
+    let names = always.filter(|property| property.expectation.discovery_is_failure());
+    names.map(|property| property.name).filter(|name| checker.discovery(name).is_some()).collect()
+}
+
+/// That one of these laws is the first to be broken.
+#[track_caller]
+fn breaks(variant: Variant, budget: Budget, laws: &[&str]) {
+    let broken = broken(variant, budget, &[0, 1]);
+    assert!(laws.iter().any(|law| broken.contains(law)), "{variant:?} breaks {broken:?}");
+}
+
+const CALM: Budget = NOTHING;
+const SLOW: Budget = Budget { passes: 2, ..NOTHING };
+
+#[test]
+fn a_client_that_counts_from_the_reply_believes_too_long() {
+    breaks(Variant::CountsFromTheReply, SLOW, &[laws::GUARDED]);
+}
+
+#[test]
+fn a_client_that_counts_from_the_arrival_of_a_message_believes_too_long() {
+    let slow = Budget { passes: 3, ..NOTHING };
+    breaks(Variant::CountsFromTheMessage, slow, &[laws::GUARDED]);
+}
+
+#[test]
+fn a_member_that_is_enqueued_again_takes_an_old_message_for_a_new_one() {
+    let slow = Budget { passes: 3, ..NOTHING };
+    breaks(Variant::KeepsItsMember, slow, &[laws::GUARDED]);
+}
+
+#[test]
+fn without_tombstones_a_late_acquire_is_granted_to_nobody() {
+    let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
+    breaks(Variant::NoTombstone, budget, &[laws::ZOMBIE, laws::CLEAN]);
+}
+
+#[test]
+fn who_forgets_to_leave_stays_behind() {
+    let budget = Budget { cancels: 1, ..NOTHING };
+    breaks(Variant::ForgetsToLeave, budget, &[laws::CLEAN, laws::UNSTUCK]);
+}
+
+#[test]
+fn a_server_that_does_not_compare_releases_anybody() {
+    let late = Budget { passes: 1, ..NOTHING };
+    breaks(Variant::ReleasesAnybody, late, &[laws::STALE, laws::EXCLUSIVE]);
+}
+
+#[test]
+fn a_server_that_revives_holds_is_seen() {
+    breaks(Variant::RevivesHolds, SLOW, &[laws::STALE]);
+}
+
+#[test]
+fn a_server_that_forgets_tokens_repeats_them() {
+    breaks(Variant::ForgetsTokens, CALM, &[laws::RISING]);
+}
+
+#[test]
+fn a_server_that_lets_newcomers_barge_is_unfair() {
+    let budget = Budget { passes: 1, ..NOTHING };
+    let broken = broken(Variant::LetsBarge, budget, &[0, 1, 2]);
+    assert_eq!(broken, [laws::ORDER]);
+}
+
+#[test]
+fn a_server_that_passes_over_the_living_is_seen() {
+    breaks(Variant::PassesOverTheLiving, CALM, &[laws::ORDER, laws::ON, laws::PLACE]);
+}
+
+#[test]
+fn a_server_that_ignores_touches_loses_places() {
+    breaks(Variant::IgnoresTouches, Budget { passes: 4, ..NOTHING }, &[laws::PLACE]);
+}
+
+#[test]
+fn a_server_that_keeps_a_released_lock_free_makes_others_wait() {
+    breaks(Variant::KeepsItFree, CALM, &[laws::ON]);
+}
+
+#[test]
+fn a_server_that_exaggerates_is_seen() {
+    breaks(Variant::Exaggerates, CALM, &[laws::WORDS]);
+}
+
+#[test]
+fn a_server_that_keeps_a_hold_for_ever_is_seen() {
+    breaks(Variant::KeepsForEver, CALM, &[laws::ENDS]);
+}

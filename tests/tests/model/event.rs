@@ -1,0 +1,61 @@
+//! What must have happened somewhere in a model, or it shows little.
+
+use std::sync::atomic::Ordering;
+
+use crate::model::Locking;
+
+/// What a run must have come across, or it shows little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    HandedOver,
+    PassedOver,
+    LateCopyRefused,
+    LateCopyFoundItsGrant,
+    LeaseRanOut,
+    PlaceLost,
+    Confirmed,
+    ForcedOff,
+}
+
+impl Event {
+    pub(crate) const ALL: [Self; 8] = [
+        Self::HandedOver,
+        Self::PassedOver,
+        Self::LateCopyRefused,
+        Self::LateCopyFoundItsGrant,
+        Self::LeaseRanOut,
+        Self::PlaceLost,
+        Self::Confirmed,
+        Self::ForcedOff,
+    ];
+}
+
+impl Locking {
+    pub(crate) fn meet(&self, event: Event) {
+        let bit = 1 << event as u32;
+        if self.met.load(Ordering::Relaxed) & bit == 0 {
+            self.met.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn met(&self) -> Vec<Event> {
+        let met = self.met.load(Ordering::Relaxed);
+        Event::ALL.into_iter().filter(|event| met & (1 << *event as u32) != 0).collect()
+    }
+
+    /// What a run of this size must come across.
+    pub(crate) fn must_meet(&self) -> Vec<Event> {
+        let budget = self.scope.budget;
+        let is_possible = |event: &Event| match event {
+            Event::HandedOver => true,
+            Event::PassedOver => budget.crashes + budget.cuts > 0,
+            Event::LateCopyRefused => budget.losses > 0 && budget.cancels > 0,
+            Event::LateCopyFoundItsGrant => budget.losses > 0,
+            Event::LeaseRanOut => budget.passes > 0,
+            Event::PlaceLost => budget.passes > 1 || budget.losses > 0 && budget.passes > 0,
+            Event::Confirmed => budget.passes > 1,
+            Event::ForcedOff => budget.forced > 0,
+        };
+        Event::ALL.into_iter().filter(is_possible).collect()
+    }
+}

@@ -1,0 +1,115 @@
+//! The protocol in every order of events: all states that a few clients, a network that loses and
+//! delays, and a clock that jumps can bring a lock into, each checked against the laws.
+//!
+//! The server is lockcore's own function, the one behind its store in memory. The clients are a sketch
+//! of its engine, and this is what the sketch leaves out:
+//!
+//! - Timers. A client may touch, renew, release or ask again at any instant, and may let any instant
+//!   pass; so a client that sleeps, is slow or frozen is one of all clients. What an engine does in time,
+//!   here only may be done.
+//! - Repetition is the engine's. A request runs twice if it was given up for lost and asked again; the
+//!   first copy may run at any later time. No request is doubled by the network itself, as TCP does not.
+//! - One clock. Clients and server count the same milliseconds, so the margin for clocks that tick at
+//!   different rates is subtracted but not needed. The server's clock does not step.
+//! - One lock, one touch and one renewal on its way at a time, one copy of the same leave at a time.
+//! - No foreign members, no damaged keys, no full queues: those are the differential test's.
+//!
+//! Time goes on by 700 ms or to the next end on the server, a few times; the whole of it is shorter than
+//! a tombstone's minute, as the life of an unanswered connection is.
+
+mod act;
+mod blind;
+mod client;
+mod event;
+mod laws;
+mod model;
+mod packet;
+mod server;
+mod state;
+mod step;
+mod variant;
+
+use std::time::Instant;
+
+use stateright::{Checker, HasDiscoveries, Model};
+
+use model::{Locking, Scope};
+use state::Budget;
+use variant::Variant;
+
+const NOTHING: Budget = Budget { losses: 0, cancels: 0, crashes: 0, cuts: 0, forced: 0, passes: 0 };
+
+/// Exhausts a model; returns how many states it has.
+fn exhaust(what: &str, scope: Scope) -> usize {
+    let begun = Instant::now();
+    let model = Locking::new(scope, Variant::Right);
+    let must_meet = model.must_meet();
+    let checker = model
+        .checker()
+        .threads(std::thread::available_parallelism().map_or(1, usize::from))
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_dfs()
+        .join();
+    let (states, depth, took) =
+        (checker.unique_state_count(), checker.max_depth(), begun.elapsed());
+    report(&format!("{what}: {states} states, depth {depth}, {took:.1?}"));
+    checker.assert_properties();
+    let met = checker.model().met();
+    for event in must_meet {
+        assert!(met.contains(&event), "{what} never met {event:?}");
+    }
+    states
+}
+
+fn report(line: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[test]
+fn two_clients_who_acquire_twice_and_give_up_keep_every_law() {
+    let budget = Budget { cancels: 1, ..NOTHING };
+    exhaust(
+        "two clients, two operations, cancelled",
+        Scope { operations: 2, drops: false, ..two(budget) },
+    );
+}
+
+#[test]
+fn two_clients_who_crash_or_lose_their_subscription_keep_every_law() {
+    let budget = Budget { crashes: 1, cuts: 1, passes: 2, ..NOTHING };
+    let states = exhaust("two clients, crashed and cut off", two(budget));
+    assert!(states >= 1_000_000, "only {states}: something does not happen any more");
+}
+
+#[test]
+fn two_clients_whose_requests_are_lost_or_late_and_who_give_up_keep_every_law() {
+    let budget = Budget { losses: 1, cancels: 1, passes: 1, ..NOTHING };
+    exhaust("two clients, lost and late requests, cancelled", two(budget));
+}
+
+#[test]
+fn two_clients_who_are_forced_off_keep_every_law() {
+    let budget = Budget { forced: 1, passes: 1, ..NOTHING };
+    exhaust("two clients, forced off", Scope { tries: true, ..two(budget) });
+}
+
+#[test]
+fn two_clients_of_one_node_keep_every_law() {
+    let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
+    exhaust("two clients of one node", Scope { homes: &[0, 0], ..two(budget) });
+}
+
+fn two(budget: Budget) -> Scope {
+    Scope { homes: &[0, 1], operations: 1, tries: false, drops: true, budget }
+}
+
+/// Minutes in a release build: `cargo test --release -p lock-tests --test model -- --ignored --nocapture`.
+#[test]
+#[ignore = "minutes in a release build; scripts/torture runs it"]
+fn three_clients_who_crash_and_give_up_keep_every_law() {
+    let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
+    let scope = Scope { homes: &[0, 1, 2], drops: false, ..two(budget) };
+    let states = exhaust("three clients, crashed and cancelled", scope);
+    assert!(states >= 20_000_000, "only {states}: something does not happen any more");
+}

@@ -1,0 +1,320 @@
+//! The model: which steps there are from a state, and where each leads.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use lockcore::NodeId;
+use lockcore::internals::protocol::LockState;
+use lockcore::internals::{Label, Member};
+use stateright::{Model, Property};
+
+use crate::laws;
+use crate::packet::{Ask, Packet};
+use crate::state::{Budget, Client, Id, NUMBERS, Node, Phase, Record, State};
+use crate::variant::Variant;
+
+/// The server's time at which the model begins.
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
+/// The lease of every member,
+pub(crate) const LEASE_MS: u32 = 6_000;
+/// and what that makes of it when it is handed over.
+pub(crate) const CLAIM_MS: u32 = 2_000;
+/// A step of time that is shorter than a claim, but longer than the half of it when taken twice.
+const SHORT_MS: u32 = 700;
+
+/// How large the model is.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    /// The node of each client.
+    pub(crate) homes: &'static [u8],
+    /// How often each acquires.
+    pub(crate) operations: u8,
+    /// Whether they also acquire without waiting.
+    pub(crate) tries: bool,
+    /// Whether guards are also dropped, not only released.
+    pub(crate) drops: bool,
+    pub(crate) budget: Budget,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Begin {
+        client: usize,
+        waits: bool,
+    },
+    AskAgain {
+        client: usize,
+    },
+    Touch {
+        node: u8,
+    },
+    Renew {
+        client: usize,
+    },
+    Release {
+        client: usize,
+    },
+    Drop {
+        client: usize,
+    },
+    Cancel {
+        client: usize,
+    },
+    /// The server runs a request.
+    Run {
+        packet: usize,
+    },
+    /// A reply or a message arrives.
+    Deliver {
+        packet: usize,
+    },
+    /// A request or its reply is given up for lost; the request itself may still run.
+    Fail {
+        packet: usize,
+        stays: bool,
+    },
+    /// A message, or a request of a process that is gone, does not arrive.
+    Lose {
+        packet: usize,
+    },
+    Crash {
+        node: u8,
+    },
+    /// The server notices that a subscription is gone.
+    Unsubscribe {
+        node: u8,
+    },
+    Resubscribe {
+        node: u8,
+    },
+    Force,
+    Pass {
+        ms: u32,
+    },
+}
+
+pub(crate) struct Locking {
+    pub(crate) scope: Scope,
+    pub(crate) variant: Variant,
+    pub(crate) ids: Vec<NodeId>,
+    members: Vec<Member>,
+    pub(crate) met: AtomicU32,
+}
+
+impl Locking {
+    pub(crate) fn new(scope: Scope, variant: Variant) -> Self {
+        let nodes = scope.homes.iter().max().map_or(0, |last| last + 1);
+        let id = |node: u8| NodeId::from(&*char::from(b'a' + node).to_string().repeat(22));
+        let ids: Vec<_> = (0..=nodes).map(id).collect();
+        let label = Label::new("");
+        let member = |id: Id| {
+            Member::new(
+                &ids[usize::from(id / NUMBERS)],
+                u64::from(id % NUMBERS),
+                u64::from(LEASE_MS),
+                &label,
+            )
+        };
+        let members = (0..nodes * NUMBERS).map(member).collect();
+        Self { scope, variant, ids, members, met: AtomicU32::new(0) }
+    }
+
+    pub(crate) fn member(&self, id: Id) -> &Member {
+        &self.members[usize::from(id)]
+    }
+
+    /// The reverse of [`member`](Self::member).
+    pub(crate) fn id(&self, member: &Member) -> Id {
+        let ours = member.ours().expect("all members are ours");
+        (ours.node.as_bytes()[0] - b'a') * NUMBERS + ours.number as u8
+    }
+
+    /// How far time goes at once: a little, or to the next end on the server.
+    fn spans(&self, state: &State) -> impl Iterator<Item = u32> {
+        let hold = state.server.hold.as_ref().and_then(|hold| hold.expires_ms);
+        let deadlines = state.server.deadlines.iter().map(|(at_ms, _)| at_ms);
+        let now = START_MS + u64::from(state.now);
+        let next = hold.into_iter().chain(deadlines).filter(|at_ms| *at_ms > now).min();
+        let to_next = next.map(|at_ms| (at_ms - now) as u32).filter(|ms| *ms != SHORT_MS);
+        [SHORT_MS].into_iter().chain(to_next)
+    }
+
+    fn client_actions(&self, state: &State, client: usize, actions: &mut Vec<Action>) {
+        let Client { phase, left, .. } = state.clients[client];
+        let node = self.scope.homes[client];
+        if state.nodes[usize::from(node)].is_dead {
+            return;
+        }
+        match phase {
+            Phase::Idle if left > 0 => {
+                if state.nodes[usize::from(node)].is_connected {
+                    actions.push(Action::Begin { client, waits: true });
+                }
+                if self.scope.tries {
+                    actions.push(Action::Begin { client, waits: false });
+                }
+            }
+            Phase::Parked if state.nodes[usize::from(node)].is_connected => {
+                actions.push(Action::AskAgain { client });
+            }
+            Phase::Holding { .. } => {
+                actions.push(Action::Release { client });
+                if self.scope.drops {
+                    actions.push(Action::Drop { client });
+                }
+                let renews = |packet: &Packet| {
+                    matches!(packet,
+                    Packet::Request { ask: Ask::Renew { member, .. }, is_late: false, .. }
+                    | Packet::Reply { ask: Ask::Renew { member, .. }, .. } if *member == state.clients[client].member)
+                };
+                if self.could_extend(state, client) && !state.network.iter().any(renews) {
+                    actions.push(Action::Renew { client });
+                }
+            }
+            _ => {}
+        }
+        if phase.is_open() && !state.clients[client].is_cancelled && state.budget.cancels > 0 {
+            actions.push(Action::Cancel { client });
+        }
+    }
+
+    fn node_actions(&self, state: &State, node: u8, actions: &mut Vec<Action>) {
+        let Node { is_connected, is_dead, .. } = state.nodes[usize::from(node)];
+        if is_dead {
+            if is_connected {
+                actions.push(Action::Unsubscribe { node });
+            }
+            return;
+        }
+        let touches = |packet: &Packet| {
+            matches!(packet,
+            Packet::Request { ask: Ask::Touch { .. }, node: of, is_late: false, .. }
+            | Packet::Reply { ask: Ask::Touch { .. }, node: of, .. } if *of == node)
+        };
+        if self.has_news(state, node) && !state.network.iter().any(touches) {
+            actions.push(Action::Touch { node });
+        }
+        if state.budget.crashes > 0 {
+            actions.push(Action::Crash { node });
+        }
+        if !is_connected {
+            actions.push(Action::Resubscribe { node });
+        } else if state.budget.cuts > 0 {
+            actions.push(Action::Unsubscribe { node });
+        }
+    }
+
+    fn packet_actions(state: &State, packet: usize, actions: &mut Vec<Action>) {
+        let has_losses = state.budget.losses > 0;
+        match &state.network[packet] {
+            Packet::Request { is_late: true, node, .. } => {
+                actions.push(Action::Run { packet });
+                if state.nodes[usize::from(*node)].is_dead {
+                    actions.push(Action::Lose { packet });
+                }
+            }
+            Packet::Request { .. } => {
+                actions.push(Action::Run { packet });
+                if has_losses {
+                    actions.push(Action::Fail { packet, stays: true });
+                    actions.push(Action::Fail { packet, stays: false });
+                }
+            }
+            Packet::Reply { .. } => {
+                actions.push(Action::Deliver { packet });
+                if has_losses {
+                    actions.push(Action::Fail { packet, stays: false });
+                }
+            }
+            Packet::Grant { .. } | Packet::Revoked { .. } => {
+                actions.push(Action::Deliver { packet });
+                if has_losses {
+                    actions.push(Action::Lose { packet });
+                }
+            }
+        }
+    }
+
+    /// Whether a renewal would move the end of the hold.
+    fn could_extend(&self, state: &State, client: usize) -> bool {
+        match state.clients[client].phase {
+            Phase::Holding { deadline, is_lost: false } => {
+                state.now < deadline && deadline < state.now + LEASE_MS - LEASE_MS / 100
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a touch would change anything, now or for those whose last one was at this very instant.
+    fn has_news(&self, state: &State, node: u8) -> bool {
+        let line = self.line(state, node);
+        let waits =
+            |client: &Client| state.server.deadlines.get(self.member(client.member)).is_some();
+        let mut waiting = state.clients.iter().filter(|client| line & (1 << client.member) != 0);
+        waiting.any(|client| {
+            client.phase != Phase::Idle && (client.anchor < state.now || !waits(client))
+        })
+    }
+
+    /// The members that a node would touch, a bit for each.
+    pub(crate) fn line(&self, state: &State, node: u8) -> u32 {
+        let waits = |client: &&Client| matches!(client.phase, Phase::Waiting | Phase::Confirming);
+        let of_node = |client: &&Client| client.member / NUMBERS == node;
+        let waiting = state.clients.iter().filter(waits).filter(of_node);
+        waiting.fold(0, |bits, client| bits | 1 << client.member)
+    }
+}
+
+impl Model for Locking {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let node = Node { is_connected: true, is_dead: false, next_number: 0 };
+        let client = |home: &u8| Client {
+            member: home * NUMBERS,
+            left: self.scope.operations,
+            ..Client::IDLE
+        };
+        vec![State {
+            now: 0,
+            server: Arc::new(LockState::default()),
+            nodes: vec![node; self.ids.len() - 1],
+            clients: self.scope.homes.iter().map(client).collect(),
+            network: Vec::new(),
+            budget: self.scope.budget,
+            record: Record::default(),
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        for client in 0..state.clients.len() {
+            self.client_actions(state, client, actions);
+        }
+        for node in 0..state.nodes.len() as u8 {
+            self.node_actions(state, node, actions);
+        }
+        for packet in 0..state.network.len() {
+            // Of two that are the same, one is enough.
+            if packet == 0 || state.network[packet] != state.network[packet - 1] {
+                Self::packet_actions(state, packet, actions);
+            }
+        }
+        if state.budget.forced > 0 && state.server.hold.is_some() {
+            actions.push(Action::Force);
+        }
+        if state.budget.passes > 0 {
+            actions.extend(self.spans(state).map(|ms| Action::Pass { ms }));
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        self.act(&mut state, action);
+        Some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        laws::all(self)
+    }
+}

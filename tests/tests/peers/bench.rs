@@ -1,0 +1,70 @@
+//! One lock on a server, with two nodes that share its queue with JVMs.
+
+use lockcore::internals::{Acquired, LockName, Member, Mode, Presence, Reply};
+use redis::cmd;
+
+use crate::snapshot::{Snapshot, keys};
+use crate::world::{Node, World};
+
+pub(crate) struct Bench {
+    pub(crate) world: World,
+    pub(crate) lock: LockName,
+}
+
+impl Bench {
+    pub(crate) async fn start() -> Self {
+        Self { world: World::start().await, lock: LockName::from("order: 42") }
+    }
+
+    pub(crate) fn node(&self, number: usize) -> &Node {
+        &self.world.nodes[number]
+    }
+
+    pub(crate) async fn acquire(&self, node: usize) -> (Member, Reply<Acquired>) {
+        let member = self.node(node).member(30_000);
+        let acquired = self.node(node).store.acquire(&self.lock, &member, Mode::Wait, 100).await;
+        (member, acquired.expect("answered"))
+    }
+
+    pub(crate) async fn queued(&self, node: usize) -> Member {
+        let (member, reply) = self.acquire(node).await;
+        assert!(matches!(reply.outcome, Acquired::Queued { .. }), "{reply:?}");
+        member
+    }
+
+    pub(crate) async fn touch(&self, node: usize, member: &Member) -> Presence {
+        let touched = self.node(node).store.touch(&self.lock, vec![member.clone()]).await;
+        touched.expect("answered").outcome.members[0]
+    }
+
+    pub(crate) async fn release(&self, node: usize, member: &Member) {
+        self.node(node).store.release(&self.lock, member).await.expect("answered");
+    }
+
+    pub(crate) async fn look(&mut self) -> Snapshot {
+        Snapshot::take(&mut self.world.redis, self.lock.as_str()).await
+    }
+
+    /// A thread of a JVM comes: its score is the last one's and its own step.
+    pub(crate) async fn jvm_queues(&mut self, thread: &str, step_ms: u64) {
+        let [_, queue, scores, ..] = keys(self.lock.as_str());
+        let seen = self.look().await;
+        let last = seen.state.queue.back().and_then(|last| seen.state.deadlines.get(last));
+        let score = last.unwrap_or(seen.at_ms) + step_ms;
+        let () = self.world.redis.ask(cmd("RPUSH").arg(&queue).arg(thread)).await;
+        let () = self.world.redis.ask(cmd("ZADD").arg(&scores).arg(score).arg(thread)).await;
+    }
+
+    /// The head, a thread of a JVM, leaves or takes the lock: it subtracts its step from all others.
+    pub(crate) async fn jvm_head_goes(&mut self, step_ms: i64) {
+        let [_, queue, scores, ..] = keys(self.lock.as_str());
+        let head: String = self.world.redis.ask(cmd("LPOP").arg(&queue)).await;
+        let () = self.world.redis.ask(cmd("ZREM").arg(&scores).arg(head)).await;
+        let rest = self.world.redis.list(&queue).await;
+        for member in rest {
+            let mut subtract = cmd("ZINCRBY");
+            subtract.arg(&scores).arg(-step_ms).arg(member);
+            let () = self.world.redis.ask(&subtract).await;
+        }
+    }
+}

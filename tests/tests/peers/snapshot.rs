@@ -1,0 +1,143 @@
+//! All keys of a shared queue, read in one step, and compared with what the function leaves.
+
+use lock_tests::Raw;
+use lockcore::FencingToken;
+use lockcore::internals::Member;
+use lockcore::internals::protocol::{Hold, LastToken, LockState, Suspect};
+use redis::cmd;
+
+const SCRIPT: &str = "
+local call, time, ends = redis.call, redis.call('TIME'), {}
+for i, key in ipairs(KEYS) do
+  ends[i] = call('PEXPIRETIME', key)
+end
+local gone = {}
+for _, key in ipairs(call('KEYS', ARGV[1])) do
+  gone[#gone + 1] = key
+  gone[#gone + 1] = tostring(call('PEXPIRETIME', key))
+end
+return {
+  string.format('%.0f', time[1] * 1000000 + time[2]), call('HKEYS', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
+  call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), call('GET', KEYS[4]), call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'),
+  call('GET', KEYS[6]), ends, gone,
+}";
+
+type Parts = (
+    String,
+    Vec<String>,
+    Vec<String>,
+    Vec<(String, f64)>,
+    Option<String>,
+    Vec<(String, f64)>,
+    Option<String>,
+    Vec<i64>,
+    Vec<(String, i64)>,
+);
+
+/// Hold, queue, scores, token, alive, suspect.
+pub(crate) fn keys(lock: &str) -> [String; 6] {
+    let of = |kind: &str| format!("redisson_lock_{kind}:{{{lock}}}");
+    [lock.to_owned(), of("queue"), of("timeout"), of("token"), of("alive"), of("suspect")]
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) at_ms: u64,
+    pub(crate) state: LockState,
+}
+
+impl Snapshot {
+    pub(crate) async fn take(redis: &mut Raw, lock: &str) -> Self {
+        let prefix = format!("redisson_lock_gone:{{{lock}}}:");
+        let mut eval = cmd("EVAL");
+        eval.arg(SCRIPT).arg(6).arg(&keys(lock)).arg(format!("{prefix}*"));
+        let (at_us, holders, queue, scores, token, alive, suspect, ends, gone): Parts =
+            redis.ask(&eval).await;
+        let expiry = |ends: i64| u64::try_from(ends).ok();
+        let mut state = LockState {
+            hold: holders
+                .first()
+                .map(|text| Hold { member: Member::from(&**text), expires_ms: expiry(ends[0]) }),
+            queue: queue.iter().map(|text| Member::from(&**text)).collect(),
+            queue_expires_ms: expiry(ends[1]).or(expiry(ends[2])),
+            token: token.map(|text| LastToken {
+                value: FencingToken::try_from(text.parse::<u64>().expect("a number"))
+                    .expect("small"),
+                expires_ms: expiry(ends[3]),
+            }),
+            alive_expires_ms: expiry(ends[4]),
+            suspect: suspect.map(|text| read_suspect(&text, expiry(ends[5]))),
+            ..LockState::default()
+        };
+        for (text, score) in scores {
+            state.deadlines.set(&Member::from(&*text), score as u64);
+        }
+        for (text, deadline) in alive {
+            state.alive.set(&Member::from(&*text), deadline as u64);
+        }
+        for (key, ends) in gone {
+            let member = key.strip_prefix(&prefix).expect("a tombstone's key");
+            state.gone.insert(Member::from(member), expiry(ends).expect("a tombstone has an end"));
+        }
+        Self { at_ms: at_us.parse::<u64>().expect("a time") / 1_000, state }
+    }
+
+    /// Whether a hold ends in this span: a command in it may have seen it or not.
+    pub(crate) fn ends_within(state: &LockState, from_ms: u64, to_ms: u64) -> bool {
+        let ends = state.hold.as_ref().and_then(|hold| hold.expires_ms);
+        ends.is_some_and(|at_ms| (from_ms..=to_ms).contains(&at_ms))
+    }
+}
+
+fn read_suspect(text: &str, expires_ms: Option<u64>) -> Suspect {
+    let mut parts = text.splitn(3, ' ');
+    let mut next = || parts.next().expect("three parts");
+    let (since_ms, score_ms) = (next().parse().expect("ms"), next().parse().expect("ms"));
+    let member = Member::from(next());
+    Suspect { member, score_ms, since_ms, expires_ms: expires_ms.expect("it has an end") }
+}
+
+/// Moves times of `actual` to what was expected where they differ by no more than the time that the
+/// command took: Redis reads its clock once more for a TTL.
+pub(crate) fn settle(expected: &LockState, actual: &mut LockState, span_ms: u64) {
+    let near = |one: u64, other: u64| one.abs_diff(other) <= span_ms;
+    let settle = |expected: Option<u64>, actual: &mut Option<u64>| {
+        if let (Some(one), Some(other)) = (expected, *actual)
+            && near(one, other)
+        {
+            *actual = expected;
+        }
+    };
+    if let (Some(expected), Some(actual)) = (&expected.hold, &mut actual.hold) {
+        settle(expected.expires_ms, &mut actual.expires_ms);
+    }
+    if let (Some(expected), Some(actual)) = (&expected.token, &mut actual.token) {
+        settle(expected.expires_ms, &mut actual.expires_ms);
+    }
+    settle(expected.alive_expires_ms, &mut actual.alive_expires_ms);
+    if let (Some(expected), Some(actual)) = (&expected.suspect, &mut actual.suspect)
+        && near(expected.expires_ms, actual.expires_ms)
+    {
+        actual.expires_ms = expected.expires_ms;
+    }
+    for (member, at_ms) in &mut actual.gone {
+        if let Some(expected) = expected.gone.get(member).filter(|ms| near(**ms, *at_ms)) {
+            *at_ms = *expected;
+        }
+    }
+    // A newcomer's score is built on what is left of the hold.
+    let scores: Vec<_> = expected.deadlines.iter().map(|(ms, m)| (ms, m.clone())).collect();
+    for (expected, member) in scores {
+        if actual.deadlines.get(&member).is_some_and(|ms| near(ms, expected)) {
+            actual.deadlines.set(&member, expected);
+        }
+    }
+}
+
+/// A sorted set without its list counts for nothing: it may be there or not.
+pub(crate) fn forget_what_is_apart(state: &mut LockState) {
+    if state.queue.is_empty() {
+        state.deadlines.clear();
+        state.queue_expires_ms = None;
+    }
+}

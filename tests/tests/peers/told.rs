@@ -1,0 +1,114 @@
+//! Who is told to come, who tells us, and what becomes of JVMs that do not hear.
+
+use std::time::Duration;
+
+use lock_tests::eventually;
+use lockcore::internals::Event;
+use redis::cmd;
+
+use crate::bench::Bench;
+use crate::snapshot::keys;
+use crate::world::{SOON, THREADS};
+
+const STEP: u64 = 300_000;
+
+#[tokio::test]
+async fn a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node() {
+    let mut bench = Bench::start().await;
+    bench.acquire(0).await;
+    let (ours, _) = (bench.queued(0).await, bench.queued(1).await);
+    let channel = format!("redisson_lock__channel:{{{}}}:{ours}", bench.lock.as_str());
+    assert_eq!(bench.world.redis.publish(&channel, "0").await, 1);
+    let told = Event::Poked { member: ours };
+    let ear = bench.node(0).ear.clone();
+    let mut heard = Vec::new();
+    eventually("the member is told", SOON, async || {
+        heard.extend(ear.take());
+        heard.contains(&told)
+    })
+    .await;
+    assert_eq!(bench.node(1).ear.take(), []);
+}
+
+#[tokio::test]
+async fn a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_place() {
+    let mut bench = Bench::start().await;
+    let (holder, _) = bench.acquire(0).await;
+    for thread in [THREADS[1], THREADS[2], THREADS[0]] {
+        bench.jvm_queues(thread, STEP).await;
+    }
+    let waiting = bench.queued(1).await;
+    bench.release(0, &holder).await;
+    assert_eq!(bench.world.poked().await, Vec::<String>::new());
+    bench.touch(1, &waiting).await;
+    let suspect = bench.look().await.state.suspect.expect("it did not hear");
+    assert_eq!(suspect.member.as_str(), THREADS[1]);
+    let [.., key] = keys(bench.lock.as_str());
+    for (age, count) in [(7_000, 4), (8_000, 2), (60_000, 2)] {
+        let since = bench.look().await.at_ms - age;
+        let text = format!("{since} {} {}", suspect.score_ms, suspect.member);
+        let () = bench.world.redis.ask(cmd("SET").arg(&key).arg(text).arg("PX").arg(60_000)).await;
+        bench.touch(1, &waiting).await;
+        // Both threads of the JVM that is gone, and then nobody past the one that listens.
+        assert_eq!(bench.look().await.state.queue.len(), count, "after {age} ms");
+    }
+    let seen = bench.look().await;
+    assert_eq!((seen.state.hold, seen.state.suspect), (None, None));
+    assert!(bench.world.poked().await.len() >= 2);
+}
+
+#[tokio::test]
+async fn a_thread_that_queues_again_is_not_taken_for_what_it_was() {
+    let mut bench = Bench::start().await;
+    let (mut holder, _) = bench.acquire(0).await;
+    bench.jvm_queues(THREADS[1], STEP).await;
+    let waiting = bench.queued(0).await;
+    bench.release(0, &holder).await;
+    let first = bench.look().await.state.suspect.expect("it did not hear");
+    // It subscribed late, took the lock, gave it back, and comes again after nine seconds.
+    bench.jvm_head_goes(STEP as i64).await;
+    bench.touch(0, &waiting).await;
+    holder = waiting;
+    let [.., key] = keys(bench.lock.as_str());
+    let since = first.since_ms - 9_000;
+    let text = format!("{since} {} {}", first.score_ms, first.member);
+    let () = bench.world.redis.ask(cmd("SET").arg(&key).arg(text).arg("PX").arg(60_000)).await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    bench.jvm_queues(THREADS[1], STEP).await;
+    bench.release(0, &holder).await;
+    let seen = bench.look().await;
+    assert_eq!(seen.state.queue.len(), 1, "it has its time to subscribe");
+    assert!(seen.state.suspect.expect("it did not hear").since_ms >= first.since_ms);
+}
+
+#[tokio::test]
+async fn a_jvm_behind_a_member_that_is_passed_over_is_told_when_that_one_is_gone() {
+    let mut bench = Bench::start().await;
+    let (holder, _) = bench.acquire(0).await;
+    let deaf = bench.queued(2).await;
+    bench.jvm_queues(THREADS[0], STEP).await;
+    let waiting = bench.queued(1).await;
+    bench.release(0, &holder).await;
+    bench.touch(1, &waiting).await;
+    assert_eq!(bench.world.poked().await, Vec::<String>::new());
+    let [_, _, _, _, alive, _] = keys(bench.lock.as_str());
+    let past = bench.look().await.at_ms - 1;
+    let () = bench.world.redis.ask(cmd("ZADD").arg(alive).arg(past).arg(deaf.as_str())).await;
+    bench.touch(1, &waiting).await;
+    assert_eq!(bench.world.poked().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_deaf_node_s_member_is_passed_over_for_five_seconds_and_keeps_its_score() {
+    let mut bench = Bench::start().await;
+    let (holder, _) = bench.acquire(0).await;
+    let deaf = bench.queued(2).await;
+    let before = bench.look().await.state.deadlines.get(&deaf).expect("it waits");
+    let near = bench.queued(1).await;
+    bench.release(0, &holder).await;
+    let seen = bench.look().await;
+    assert_eq!(seen.state.hold.expect("handed over").member, near);
+    assert_eq!(seen.state.deadlines.get(&deaf), Some(before));
+    let alive = seen.state.alive.get(&deaf).expect("still believed alive");
+    assert!(alive <= seen.at_ms + 5_000);
+}

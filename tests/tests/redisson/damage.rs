@@ -1,0 +1,103 @@
+//! What else Redisson's queue suffers from, and what becomes of it where one of ours waits.
+
+use std::time::Duration;
+
+use lock_tests::{CommandStats, eventually};
+use redis::cmd;
+use tokio::time::{Instant, sleep};
+
+use crate::bench::{Bench, QUEUE, SCORES, SOON, granted, release};
+
+/// D4: the head is told that the lock is free, and leaves; nobody tells the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_leaves_a_free_lock_does_not_keep_it_from_the_next() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    // One that was told and will not come: it has no subscriber and no process.
+    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg("gone:1")).await;
+    let soon = bench.now_ms().await + 300_000;
+    let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(soon).arg("gone:1")).await;
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let waiting = bench.wait(&locks).await;
+    let () = bench.redis.ask(cmd("LREM").arg(QUEUE).arg(1).arg("gone:1")).await;
+    let () = bench.redis.ask(cmd("ZREM").arg(SCORES).arg("gone:1")).await;
+    let started = Instant::now();
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    release(granted(waiting).await).await;
+}
+
+/// D5: Redisson never drops an entry without a score.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_without_a_score_is_dropped() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    let guard = bench.hold().await;
+    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg("unscored:1")).await;
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let waiting = bench.wait(&locks).await;
+    release(guard).await;
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    release(granted(waiting).await).await;
+}
+
+/// D6: a JVM whose clock is ahead drops the head although it is alive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_a_jvm_threw_out_gets_its_place_back() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    let guard = bench.hold().await;
+    let (first, second) = (bench.wait(&locks).await, bench.wait(&locks).await);
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let before = bench.waiting().await;
+    // For a clock that is far ahead, this is what the scores look like.
+    let past = bench.now_ms().await - 1;
+    for member in &before[..2] {
+        let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(past).arg(member)).await;
+    }
+    assert_eq!(jvm.run("try", "b", "").await, "false");
+    assert_eq!(bench.waiting().await, before[2..], "thrown out");
+    let mut redis = bench.redis.clone();
+    eventually("they are back", SOON, async || redis.list(QUEUE).await == before).await;
+    release(guard).await;
+    release(granted(first).await).await;
+    release(granted(second).await).await;
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    assert_eq!(locks.status().places_lost, 0);
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    bench.nothing_is_left().await;
+}
+
+/// D1: with a dead head before a free lock, a JVM asks as fast as it can.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_behind_a_dead_head_stops_spinning_once_one_of_ours_has_looked() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    let later = bench.now_ms().await + 300_000;
+    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg("dead:1")).await;
+    let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(later).arg("dead:1")).await;
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let before = calls(&mut bench).await;
+    sleep(Duration::from_secs(1)).await;
+    let spun = calls(&mut bench).await - before;
+    assert!(spun > 100, "{spun}: Redisson has learnt to wait, and this test is obsolete");
+    assert!(!jvm.has_ended("lock", "a"));
+    let waiting = bench.wait(&locks).await;
+    let started = Instant::now();
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    let spent = started.elapsed();
+    assert!(spent < Duration::from_secs(16), "{spent:?}");
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    release(granted(waiting).await).await;
+    bench.nothing_is_left().await;
+}
+
+async fn calls(bench: &mut Bench) -> u64 {
+    CommandStats::read(&mut bench.redis).await.calls("evalsha")
+}

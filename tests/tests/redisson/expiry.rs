@@ -1,0 +1,82 @@
+//! Leases that end on either side, and holders that outlast the patience of those who wait.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::bench::{Bench, KEY, granted, release};
+use crate::jvm::Jvm;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_s_lease_that_ends_lets_us_in() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    let started = Instant::now();
+    assert_eq!(jvm.run("lock", "a", "1500").await, "ok");
+    let waiting = bench.wait(&locks).await;
+    let guard = granted(waiting).await;
+    assert!(started.elapsed() >= Duration::from_millis(1_500));
+    assert!(jvm.run("unlock", "a", "").await.contains("IllegalMonitorState"));
+    release(guard).await;
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_lease_that_ends_lets_a_jvm_in() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let lease = Duration::from_millis(1_500);
+    let guard = bench.locks.key(KEY).fixed_lease(lease).lock().await.expect("free");
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    assert!(guard.is_lost());
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    bench.nothing_is_left().await;
+}
+
+/// D3: a JVM's waiter is dropped once it has waited for its step and the holder's lease; ours is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_outlasts_the_wait_timeout_costs_us_no_place() {
+    let Some(mut bench) = Bench::start().await else { return };
+    // The step is a second instead of five minutes, so that ten seconds are like 50 minutes.
+    let mut jvm = Jvm::start_with(&bench.server.url(), 1_000, 30_000).await;
+    let locks = bench.locks.clone();
+    let lease = Duration::from_secs(1);
+    let holder = bench.locks.key(KEY).lease(lease).lock().await.expect("free");
+    let first = bench.wait(&locks).await;
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let second = bench.wait(&bench.node().await).await;
+    bench.wait_in(&mut jvm, "lock", "b", "").await;
+    let ours: Vec<_> = bench.waiting().await.into_iter().filter(|m| m.starts_with('~')).collect();
+    // The time is what this is about.
+    sleep(Duration::from_secs(10)).await;
+    let later: Vec<_> = bench.waiting().await.into_iter().filter(|m| m.starts_with('~')).collect();
+    assert_eq!(later, ours);
+    assert_eq!(bench.waiting().await[0], ours[0], "still the first");
+    release(holder).await;
+    release(granted(first).await).await;
+    // The JVM's threads come before or after the second: that is theirs to lose.
+    let (mut a, mut b) = (false, false);
+    while !(a && b) {
+        sleep(Duration::from_millis(20)).await;
+        for (thread, done) in [("a", &mut a), ("b", &mut b)] {
+            if !*done && jvm.has_ended("lock", thread) {
+                assert_eq!(jvm.run("unlock", thread, "").await, "ok");
+                *done = true;
+            }
+        }
+        if second.is_finished() {
+            break;
+        }
+    }
+    release(granted(second).await).await;
+    for (thread, done) in [("a", a), ("b", b)] {
+        if !done {
+            assert_eq!(jvm.end("lock", thread).await, "ok");
+            assert_eq!(jvm.run("unlock", thread, "").await, "ok");
+        }
+    }
+    assert_eq!(locks.status().places_lost, 0);
+    bench.nothing_is_left().await;
+}

@@ -1,0 +1,119 @@
+//! From a JVM to us and back, re-entrant holds, and force.
+
+use std::time::Duration;
+
+use lockcore::{LockErrorKind, Locks};
+use tokio::time::Instant;
+
+use crate::bench::{Bench, KEY, granted, release};
+use crate::jvm::Jvm;
+
+const TIMES: u32 = 10;
+/// Without being woken, a JVM looks again after up to 30 s, and we after up to 4 s.
+const WOKEN: Duration = Duration::from_secs(10);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_wakes_the_other_when_it_lets_go() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    let mut guard = bench.hold().await;
+    let mut spent = Duration::ZERO;
+    for _ in 0..TIMES {
+        bench.wait_in(&mut jvm, "lock", "a", "").await;
+        let started = Instant::now();
+        release(guard).await;
+        assert_eq!(jvm.end("lock", "a").await, "ok");
+        spent += started.elapsed();
+        let waiting = bench.wait(&locks).await;
+        let started = Instant::now();
+        assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+        guard = granted(waiting).await;
+        spent += started.elapsed();
+    }
+    release(guard).await;
+    assert!(spent < WOKEN, "{TIMES} times to and fro took {spent:?}");
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_option_exclusion_holds_all_the_same() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = Locks::connect(bench.server.url()).await.expect("connected");
+    let guard = locks.lock(KEY).await.expect("free");
+    assert_eq!(jvm.run("try", "a", "").await, "false");
+    release(guard).await;
+    assert_eq!(jvm.run("try", "a", "").await, "true");
+    assert!(locks.try_lock(KEY).await.expect("answered").is_none());
+    let waiting = bench.wait(&locks).await;
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    release(granted(waiting).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_re_entrant_hold_ends_with_its_last_unlock() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    for _ in 0..3 {
+        assert_eq!(jvm.run("lock", "a", "").await, "ok");
+    }
+    assert_eq!(jvm.run("count", "a", "").await, "3");
+    let waiting = bench.wait(&locks).await;
+    for left in ["2", "1"] {
+        assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+        assert_eq!(jvm.run("count", "a", "").await, left);
+        assert!(locks.try_lock(KEY).await.expect("answered").is_none());
+    }
+    assert!(!waiting.is_finished());
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    release(granted(waiting).await).await;
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_that_forces_its_own_lock_open_lets_us_in() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    assert_eq!(jvm.run("lock", "a", "").await, "ok");
+    let waiting = bench.wait(&locks).await;
+    assert_eq!(jvm.run("force", "b", "").await, "true");
+    let guard = granted(waiting).await;
+    assert!(jvm.run("unlock", "a", "").await.contains("IllegalMonitorState"));
+    assert!(!guard.is_lost());
+    release(guard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_that_forces_our_lock_open_is_noticed_at_the_next_renewal() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let lease = Duration::from_secs(6);
+    let guard = bench.locks.key(KEY).lease(lease).lock().await.expect("free");
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let started = Instant::now();
+    assert_eq!(jvm.run("force", "b", "").await, "true");
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    tokio::time::timeout(lease, guard.lost()).await.expect("told before its lease ends");
+    assert!(started.elapsed() < lease);
+    let error = guard.release().await.expect_err("another has it");
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn we_can_force_a_jvm_off() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm: Jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    assert_eq!(jvm.run("lock", "a", "").await, "ok");
+    bench.wait_in(&mut jvm, "lock", "b", "").await;
+    let waiting = bench.wait(&locks).await;
+    assert!(locks.force_release(KEY).await.expect("answered"));
+    assert_eq!(jvm.end("lock", "b").await, "ok", "the next in the queue is told");
+    assert!(jvm.run("unlock", "a", "").await.contains("IllegalMonitorState"));
+    assert_eq!(jvm.run("unlock", "b", "").await, "ok");
+    release(granted(waiting).await).await;
+}

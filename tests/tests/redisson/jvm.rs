@@ -1,0 +1,123 @@
+//! `Jvm`: a process with one Redisson, told by the line what to do.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use lock_tests::Leash;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use crate::bench::KEY;
+use crate::program;
+
+/// Generous: a machine that compiles next to the tests is slow to start a JVM.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// Redisson's own defaults.
+const WAIT_MS: u64 = 300_000;
+const WATCHDOG_MS: u64 = 30_000;
+
+/// A running JVM, killed on drop and also if the test process dies.
+pub(crate) struct Jvm {
+    child: Child,
+    input: ChildStdin,
+    output: mpsc::UnboundedReceiver<String>,
+    /// Lines that nobody has asked for yet.
+    unclaimed: Vec<String>,
+    /// `None` only while it is being killed.
+    leash: Option<Leash>,
+}
+
+impl Jvm {
+    pub(crate) async fn start(url: &str) -> Self {
+        Self::start_with(url, WAIT_MS, WATCHDOG_MS).await
+    }
+
+    /// With another `fairLockWaitTimeout` and another `lockWatchdogTimeout`.
+    pub(crate) async fn start_with(url: &str, wait_ms: u64, watchdog_ms: u64) -> Self {
+        let class_path = program::class_path().expect("asked before");
+        let mut child = Command::new("java")
+            .args(["-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", class_path, "Peer", url])
+            .args([wait_ms.to_string(), watchdog_ms.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("Java is where Maven is");
+        let leash = Some(Leash::new(child.id(), None));
+        let input = child.stdin.take().expect("its input is a pipe");
+        let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let (lines, said) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = lines.send(line);
+            }
+        });
+        let mut jvm = Self { child, input, output: said, unclaimed: Vec::new(), leash };
+        jvm.answer("ready").await;
+        jvm
+    }
+
+    /// Gives it a line.
+    pub(crate) fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("the JVM reads");
+    }
+
+    /// Tells `thread` to do something with the lock, and returns at once.
+    pub(crate) fn begin(&mut self, what: &str, thread: &str, more: &str) {
+        self.tell(&format!("{what} {thread} {KEY} {more}"));
+    }
+
+    /// The end of what was begun.
+    pub(crate) async fn end(&mut self, what: &str, thread: &str) -> String {
+        self.answer(&format!("{what} {thread}")).await
+    }
+
+    /// Tells `thread` to do something with the lock, and waits for its end.
+    pub(crate) async fn run(&mut self, what: &str, thread: &str, more: &str) -> String {
+        self.begin(what, thread, more);
+        self.end(what, thread).await
+    }
+
+    /// How `thread` stands in the queue.
+    pub(crate) async fn member(&mut self, thread: &str) -> String {
+        self.run("member", thread, "").await
+    }
+
+    /// Whether the end of what was begun has come by now.
+    pub(crate) fn has_ended(&mut self, what: &str, thread: &str) -> bool {
+        while let Ok(line) = self.output.try_recv() {
+            self.unclaimed.push(line);
+        }
+        self.unclaimed.iter().any(|line| line.starts_with(&format!("{what} {thread} ")))
+    }
+
+    async fn answer(&mut self, start: &str) -> String {
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        let start = format!("{start} ");
+        loop {
+            let at = self.unclaimed.iter().position(|line| line.starts_with(&start));
+            if let Some(at) = at {
+                return self.unclaimed.remove(at)[start.len()..].to_owned();
+            }
+            match timeout_at(deadline, self.output.recv()).await {
+                Ok(Some(line)) => self.unclaimed.push(line),
+                Ok(None) => panic!("the JVM ended, not saying {start:?}: {:?}", self.unclaimed),
+                Err(_) => panic!("the JVM did not say {start:?}: {:?}", self.unclaimed),
+            }
+        }
+    }
+
+    /// Kills it (SIGKILL); gone when this returns.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill(); // a zombie until waited for: its id is not recycled before
+        self.leash = None;
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Jvm {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,117 @@
+//! Processes that die without a word, waiting and holding.
+
+use std::time::Duration;
+
+use lock_tests::LockChild;
+use redis::cmd;
+use tokio::time::Instant;
+
+use crate::bench::{Bench, KEY, SCORES, granted, release};
+use crate::jvm::Jvm;
+
+const LEASE: Duration = Duration::from_secs(3);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_killed_while_it_holds_costs_its_lease() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = Jvm::start_with(&bench.server.url(), 300_000, 3_000).await;
+    let locks = bench.locks.clone();
+    assert_eq!(jvm.run("lock", "a", "").await, "ok");
+    let waiting = bench.wait(&locks).await;
+    jvm.kill();
+    release(granted(waiting).await).await;
+    bench.nothing_is_left().await;
+}
+
+/// D1 and the ghosts: without us, each of these threads would cost five minutes and more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_killed_with_many_waiting_threads_costs_one_grace_in_all() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let (mut dying, mut living) = (bench.jvm().await, bench.jvm().await);
+    let locks = bench.locks.clone();
+    let guard = bench.hold().await;
+    for thread in ["a", "b", "c", "d"] {
+        bench.wait_in(&mut dying, "lock", thread, "").await;
+    }
+    bench.wait_in(&mut living, "lock", "e", "").await;
+    let waiting = bench.wait(&locks).await;
+    dying.kill();
+    let started = Instant::now();
+    release(guard).await;
+    assert_eq!(living.end("lock", "e").await, "ok");
+    let spent = started.elapsed();
+    // The grace of 8 s, and the next time that somebody of ours looks.
+    assert!(spent < Duration::from_secs(16), "{spent:?}");
+    assert_eq!(living.run("unlock", "e", "").await, "ok");
+    release(granted(waiting).await).await;
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_of_ours_killed_while_it_holds_costs_its_lease() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let mut child = child(&bench).await;
+    child.lock("a", KEY, LEASE).await;
+    child.granted("a").await;
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    child.kill();
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_of_ours_killed_while_it_waits_is_passed_by_where_another_of_ours_is() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let locks = bench.locks.clone();
+    let guard = bench.hold().await;
+    let mut child = child(&bench).await;
+    for name in ["a", "b", "c"] {
+        child.lock(name, KEY, LEASE).await;
+    }
+    bench.until_waiting(3).await;
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let waiting = bench.wait(&locks).await;
+    child.kill();
+    let started = Instant::now();
+    release(guard).await;
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    let spent = started.elapsed();
+    // Passed over for 5 s, and the next time that somebody of ours looks.
+    assert!(spent < Duration::from_secs(13), "{spent:?}");
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    release(granted(waiting).await).await;
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_of_ours_killed_at_the_head_is_out_of_a_jvm_s_way_after_a_minute() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let guard = bench.hold().await;
+    let mut child = child(&bench).await;
+    child.lock("a", KEY, LEASE).await;
+    bench.until_waiting(1).await;
+    bench.wait_in(&mut jvm, "lock", "a", "").await;
+    let ours = bench.waiting().await[0].clone();
+    let mut redis = bench.redis.clone();
+    let minute = async || {
+        let now_ms = (redis.time_us().await / 1_000) as i64;
+        let score: i64 = redis.ask(cmd("ZSCORE").arg(SCORES).arg(&ours)).await;
+        score <= now_ms + 60_000
+    };
+    lock_tests::eventually("a touch makes the head's score short", LEASE * 4, minute).await;
+    child.kill();
+    release(guard).await;
+    // Nobody of ours looks any more. The minute passes: for the server that is a score in the past.
+    let past = bench.now_ms().await - 1;
+    let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(past).arg(&ours)).await;
+    assert_eq!(jvm.end("lock", "a").await, "ok");
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+}
+
+async fn child(bench: &Bench) -> LockChild {
+    LockChild::start_with_peers(env!("CARGO_BIN_EXE_lock-child"), &bench.server.url()).await
+}

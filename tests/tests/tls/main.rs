@@ -1,0 +1,6 @@
+//! TLS: a real server that speaks it, certificates of the tests' own, and all that does not fit.
+
+mod authority;
+mod refused;
+mod setup;
+mod trusted;

@@ -1,0 +1,94 @@
+//! A server that is trusted: everything works as without TLS, on both connections.
+
+use std::time::Duration;
+
+use deadpool_redis::{Config, Manager, Pool};
+use lock_tests::eventually;
+use lockcore::{HoldState, Locks};
+use redis::cmd;
+
+use crate::authority::Authority;
+use crate::setup::{Clients, SOON, Setup, soon};
+
+/// Locks, waits in line and hands over; the loss that is told comes by a message alone.
+async fn exercise(near: &Locks, far: &Locks, setup: &Setup) {
+    let mut redis = setup.raw().await;
+    let guard = soon(near.lock("k")).await.expect("free");
+    let waiting = tokio::spawn(far.lock("k"));
+    eventually("it waits", SOON, async || redis.list("redisson_lock_queue:{k}").await.len() == 1)
+        .await;
+    soon(guard.release()).await.expect("held");
+    let guard = soon(waiting).await.expect("no panic").expect("handed over");
+    let (member, _) = redis.hash("k").await.remove(0);
+    let channel = format!("lockcore:grants:{}", far.node());
+    assert_eq!(redis.publish(&channel, &format!("r {member}")).await, 1);
+    soon(guard.lost()).await;
+    assert_eq!(guard.state(), HoldState::Lost);
+    assert!(soon(near.force_release("k")).await.expect("an answer"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_authority_is_trusted_carries_locks_and_messages() {
+    let setup = Setup::start();
+    let (near, far) = (setup.connect().await, setup.connect().await);
+    exercise(&near, &far, &setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_connections_come_back_over_tls() {
+    let setup = Setup::start();
+    let (near, far) = (setup.connect().await, setup.connect().await);
+    let mut redis = setup.raw().await;
+    for kind in ["normal", "pubsub"] {
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg(kind).arg("SKIPME").arg("yes");
+        assert_eq!(redis.ask::<u64>(&kill).await, 2, "{kind}");
+    }
+    let channels = [&near, &far].map(|locks| format!("lockcore:grants:{}", locks.node()));
+    eventually("both are back", SOON, async || {
+        let mut counted = 0;
+        for channel in &channels {
+            counted += redis.subscribers(channel).await;
+        }
+        counted == 2 && near.status().is_connected() && far.status().is_connected()
+    })
+    .await;
+    exercise(&near, &far, &setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configuration_and_a_pool_are_used_over_tls() {
+    let setup = Setup::start();
+    let config = Config::from_url(setup.url());
+    let near = soon(setup.builder().from_config(config)).await.expect("it is trusted");
+    let certificates = redis::TlsCertificates {
+        client_tls: None,
+        root_cert: Some(setup.authority.pem.clone().into_bytes()),
+    };
+    let client = redis::Client::build_with_tls(setup.url(), certificates).expect("well formed");
+    let manager = Manager::new(client.get_connection_info().clone()).expect("well formed");
+    let pool = Pool::builder(manager).build().expect("well formed");
+    let far = soon(setup.builder().from_pool(pool, setup.url())).await.expect("it is trusted");
+    exercise(&near, &far, &setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_certificate_opens_a_server_that_asks_for_one() {
+    let authority = Authority::new();
+    let identity = authority.sign("127.0.0.1");
+    let client = authority.sign("a client");
+    let setup = Setup::with(authority, &identity, Clients::Certified);
+    let builder = setup.builder().tls_identity(&client.certificate, &client.key);
+    let near = soon(builder.clone().connect(setup.url())).await.expect("it is known");
+    let far = soon(builder.connect(setup.url())).await.expect("it is known");
+    exercise(&near, &far, &setup).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_several_trusted_authorities_is_enough() {
+    let setup = Setup::start();
+    let builder = setup.builder().tls_ca(Authority::new().pem);
+    let locks = soon(builder.connect(setup.url())).await.expect("it is trusted");
+    let guard = soon(locks.key("k").lease(Duration::from_secs(5)).lock()).await.expect("free");
+    soon(guard.release()).await.expect("held");
+}
