@@ -31,11 +31,13 @@ impl Engine {
             observe::passed_over(self, lock, reply.passed_over);
         }
         let Some(Grant { member, token }) = &reply.grant else { return };
-        let Some(number) = member.ours().map(|ours| ours.number) else { return };
+        let ours = member.ours().filter(|ours| ours.node == self.node.as_str());
+        let Some(number) = ours.map(|ours| ours.number) else { return };
         let known = self.granted(number, *token, reply.left_ms, Some(sent));
         if !known {
-            // Nobody here waits for it any more.
-            self.reaper.send(Job::leave(lock.clone(), member.clone(), false));
+            // Nobody here waits for it any more. Nothing is known of its requests either: a copy of one may come after
+            // this, and must find that the member has gone.
+            self.reaper.send(Job::leave(lock.clone(), member.clone(), true));
         }
     }
 

@@ -165,7 +165,7 @@ impl Locking {
         let Some(member) = told.grant else { return };
         let is_known = self.granted(state, member, told.left, Some(sent));
         if !is_known {
-            self.leave(state, member, false);
+            self.leave(state, member, true);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::act::OPERATOR;
 use crate::event::Event;
 use crate::laws::Law;
 use crate::model::{CLAIM_MS, LEASE_MS, Locking, START_MS};
-use crate::packet::{Ask, Outcome, Packet, Told};
+use crate::packet::{Ask, Outcome, Told};
 use crate::state::{Id, NUMBERS, State, node_of};
 
 /// A command that ran.
@@ -270,12 +270,7 @@ impl Step<'_> {
                     Law::ReleasedOnce.is_broken(state);
                 }
             }
-            // With another leave on its way, that one has the last word: it may be the one with the tombstone.
-            Ask::Leave { member, .. }
-                if !state.network.iter().any(|packet| is_leave(packet, member)) =>
-            {
-                record.ended |= 1 << member;
-            }
+            Ask::Leave { member, .. } => record.ended |= 1 << member,
             Ask::Force => {
                 record.forced |= self.holder(self.before).map_or(0, |holder| 1 << holder);
             }
@@ -304,8 +299,4 @@ impl Step<'_> {
             model.meet(Event::LeaseRanOut);
         }
     }
-}
-
-fn is_leave(packet: &Packet, member: Id) -> bool {
-    matches!(packet, Packet::Request { ask: Ask::Leave { member: of, .. }, .. } if *of == member)
 }

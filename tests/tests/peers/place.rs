@@ -115,3 +115,28 @@ async fn the_keys_of_a_queue_and_the_token_have_no_end_and_the_rest_has_one() {
     bench.release(0, &member).await;
     assert_eq!(bench.world.redis.keys("*").await, [token], "nothing else is left");
 }
+
+/// D3: what JVMs add at their enqueue is used up by a holder that takes longer; ours rises meanwhile.
+#[tokio::test]
+async fn a_hold_of_400_s_leaves_a_waiter_enough_for_the_steps_of_those_ahead() {
+    let mut bench = Bench::start().await;
+    bench.acquire(0).await;
+    bench.jvm_queues(THREADS[0], STEP).await;
+    let member = bench.queued(1).await;
+    let [_, _, scores, _, alive, _] = keys(bench.lock.as_str());
+    for _ in 0..100 {
+        // Four seconds pass: every time that is stored is as much nearer.
+        for (key, waiting) in
+            [(&scores, THREADS[0]), (&scores, member.as_str()), (&alive, member.as_str())]
+        {
+            let mut pass = cmd("ZINCRBY");
+            pass.arg(key).arg(-4_000).arg(waiting);
+            let () = bench.world.redis.ask(&pass).await;
+        }
+        assert_eq!(bench.touch(1, &member).await, Presence::Waiting);
+    }
+    bench.jvm_head_goes(STEP as i64).await;
+    let seen = bench.look().await;
+    let score = seen.state.deadlines.get(&member).expect("it waits");
+    assert!(score > seen.at_ms + 200_000, "{} ms are left", score as i64 - seen.at_ms as i64);
+}

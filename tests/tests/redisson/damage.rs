@@ -39,8 +39,10 @@ async fn an_entry_without_a_score_is_dropped() {
     let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg("unscored:1")).await;
     bench.wait_in(&mut jvm, "lock", "a", "").await;
     let waiting = bench.wait(&locks).await;
+    let started = Instant::now();
     release(guard).await;
     assert_eq!(jvm.end("lock", "a").await, "ok");
+    assert!(started.elapsed() < Duration::from_secs(6), "at once, and not as one that is gone");
     assert_eq!(jvm.run("unlock", "a", "").await, "ok");
     release(granted(waiting).await).await;
 }

@@ -103,9 +103,23 @@ impl Jvm {
             match timeout_at(deadline, self.output.recv()).await {
                 Ok(Some(line)) => self.unclaimed.push(line),
                 Ok(None) => panic!("the JVM ended, not saying {start:?}: {:?}", self.unclaimed),
-                Err(_) => panic!("the JVM did not say {start:?}: {:?}", self.unclaimed),
+                Err(_) => {
+                    let stacks = self.stacks().await;
+                    panic!("the JVM did not say {start:?}: {:?}\n{stacks}", self.unclaimed)
+                }
             }
         }
+    }
+
+    /// What its threads are doing: a JVM says so when it gets a SIGQUIT.
+    async fn stacks(&mut self) -> String {
+        let _ = Command::new("kill").args(["-QUIT", &self.child.id().to_string()]).status();
+        let mut lines = Vec::new();
+        let last = Instant::now() + Duration::from_secs(5);
+        while let Ok(Some(line)) = timeout_at(last, self.output.recv()).await {
+            lines.push(line);
+        }
+        lines.join("\n")
     }
 
     /// Kills it (SIGKILL); gone when this returns.
