@@ -110,3 +110,12 @@ fn three_clients_who_crash_and_give_up_keep_every_law() {
     let scope = Scope { homes: &[0, 1, 2], drops: false, ..two(budget) };
     exhaust("three clients, crashed and cancelled", scope);
 }
+
+/// `cargo test --release -p lock-model -- --ignored --nocapture`, as `scripts/torture` does.
+#[test]
+#[ignore = "minutes, and gigabytes of memory: scripts/torture runs it"]
+fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
+    let budget = Budget { crashes: 1, cancels: 1, passes: 1, ..NOTHING };
+    let scope = Scope { homes: &[0, 1, 2], ..two(budget) };
+    exhaust("three clients, crashed and cancelled, in time", scope);
+}
