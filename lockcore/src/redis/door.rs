@@ -3,7 +3,7 @@
 use redis::{ToRedisArgs, Value};
 
 use super::keys::{Key, Tombstone};
-use super::{reply, subscription};
+use super::{reply, scripts, subscription};
 use crate::error::StoreError;
 use crate::key::LockName;
 use crate::member::Member;
@@ -19,6 +19,11 @@ pub fn keys(lock: &LockName, member: &Member) -> [Vec<u8>; 5] {
 
 fn text(key: &impl ToRedisArgs) -> Vec<u8> {
     key.to_redis_args().concat()
+}
+
+/// The script of this name, as it is sent where no queue is shared with JVMs.
+pub fn script(name: &str) -> Option<&'static str> {
+    scripts::of(false).source(name)
 }
 
 /// A message on the node's channel.

@@ -85,6 +85,14 @@ macro_rules! scripts {
             pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
                 [$(&self.$name),*].into_iter()
             }
+
+            #[cfg(feature = "unstable-internals")]
+            pub(super) fn source(&self, name: &str) -> Option<&str> {
+                match name {
+                    $(stringify!($name) => Some(&self.$name.source),)*
+                    _ => None,
+                }
+            }
         }
     };
 }

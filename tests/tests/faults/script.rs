@@ -1,32 +1,24 @@
 //! The scripts by their digests: which of them a request runs.
 
-use std::fs;
-use std::path::Path;
-
 use lock_tests::Request;
+use lockcore::internals::wire;
 
 /// A script of the product.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     digest: String,
-    source: String,
+    source: &'static str,
 }
 
 impl Script {
-    /// As the product assembles it.
     pub(crate) fn named(name: &str) -> Self {
-        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lockcore/src/redis/lua");
-        let read = |name: &str| {
-            let path = directory.join(format!("{name}.lua"));
-            fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-        };
-        let source = read(name).replace("--#include common\n", &read("common"));
-        let digest = redis::Script::new(&source).get_hash().to_owned();
+        let source = wire::script(name).unwrap_or_else(|| panic!("there is no script {name}"));
+        let digest = redis::Script::new(source).get_hash().to_owned();
         Self { digest, source }
     }
 
     pub(crate) fn source(&self) -> &str {
-        &self.source
+        self.source
     }
 
     /// Whether the request runs it, by digest or by source.
