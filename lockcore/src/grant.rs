@@ -34,10 +34,10 @@ impl Engine {
         let ours = member.ours().filter(|ours| ours.node == self.node.as_str());
         let Some(number) = ours.map(|ours| ours.number) else { return };
         let known = self.granted(number, *token, reply.left_ms, Some(sent));
-        if !known {
-            // Nobody here waits for it any more. Nothing is known of its requests either: a copy of one may come after
-            // this, and must find that the member has gone.
-            self.reaper.send(Job::leave(lock.clone(), member.clone(), true));
+        // Nobody here waits for it any more. A leave that is on its way already knows better whether a copy of its
+        // acquire may still come, and must not be overtaken by one that does not.
+        if !known && !self.reaper.is_leaving(number) {
+            self.reaper.send(Job::leave(lock.clone(), member.clone(), false));
         }
     }
 

@@ -1,8 +1,8 @@
 //! The reaper: gives back what was dropped, off the drop path and until the server knows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -38,6 +38,10 @@ impl Job {
             give_up: Instant::now() + lease.max(PATIENCE),
         }
     }
+
+    fn number(&self) -> Option<u64> {
+        self.leaving.member.ours().map(|ours| ours.number)
+    }
 }
 
 /// Where drops send what they leave behind.
@@ -53,6 +57,8 @@ struct Progress {
     outstanding: AtomicUsize,
     failed: AtomicUsize,
     idle: Notify,
+    /// The numbers of those that are to leave.
+    leaving: Mutex<HashSet<u64>>,
 }
 
 impl Reaper {
@@ -66,10 +72,16 @@ impl Reaper {
     /// Never blocks, works in any context.
     pub(crate) fn send(&self, job: Job) {
         self.progress.outstanding.fetch_add(1, Ordering::Relaxed);
-        if self.jobs.send(job).is_err() {
+        self.progress.leaving().extend(job.number());
+        if let Err(unsent) = self.jobs.send(job) {
             // The runtime has ended: expiry will do it.
-            self.progress.done(1, false);
+            self.progress.done(&[unsent.0], false);
         }
+    }
+
+    /// Whether this number's leave was sent, and is neither done nor given up.
+    pub(crate) fn is_leaving(&self, number: u64) -> bool {
+        self.progress.leaving().contains(&number)
     }
 
     /// Waits until everything that was sent is done or given up.
@@ -94,13 +106,24 @@ impl Reaper {
 }
 
 impl Progress {
-    fn done(&self, count: usize, succeeded: bool) {
+    fn done(&self, batch: &[Job], succeeded: bool) {
+        let count = batch.len();
+        let mut leaving = self.leaving();
+        batch.iter().filter_map(Job::number).for_each(|number| {
+            leaving.remove(&number);
+        });
+        drop(leaving);
         if !succeeded {
             self.failed.fetch_add(count, Ordering::AcqRel);
         }
         if self.outstanding.fetch_sub(count, Ordering::AcqRel) == count {
             self.idle.notify_waiters();
         }
+    }
+
+    /// Nothing in here panics half way.
+    fn leaving(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,9 +140,8 @@ async fn run(
             let (store, engine, progress) =
                 (Arc::clone(&store), Weak::clone(&engine), Arc::clone(&progress));
             tokio::spawn(async move {
-                let count = batch.len();
-                let succeeded = leave(store.as_ref(), &engine, &lock, batch).await;
-                progress.done(count, succeeded);
+                let succeeded = leave(store.as_ref(), &engine, &lock, &batch).await;
+                progress.done(&batch, succeeded);
             });
         }
     }
@@ -141,7 +163,7 @@ fn by_lock(jobs: &mut Vec<Job>) -> HashMap<LockName, Vec<Job>> {
 }
 
 /// Returns whether the server knows.
-async fn leave(store: &dyn Store, engine: &Weak<Engine>, lock: &LockName, batch: Vec<Job>) -> bool {
+async fn leave(store: &dyn Store, engine: &Weak<Engine>, lock: &LockName, batch: &[Job]) -> bool {
     let give_up = batch.iter().map(|job| job.give_up).max();
     loop {
         let sent = Instant::now();

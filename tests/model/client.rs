@@ -164,8 +164,8 @@ impl Locking {
     fn absorb(&self, state: &mut State, sent: u32, told: &Told) {
         let Some(member) = told.grant else { return };
         let is_known = self.granted(state, member, told.left, Some(sent));
-        if !is_known {
-            self.leave(state, member, true);
+        if !is_known && !state.network.iter().any(|packet| is_leave(packet, member)) {
+            self.leave(state, member, false);
         }
     }
 
@@ -307,4 +307,9 @@ impl Locking {
             Ask::Renew { .. } | Ask::Touch { .. } | Ask::Force => {}
         }
     }
+}
+
+/// Whether the packet is a leave of this member, on its way.
+fn is_leave(packet: &Packet, member: Id) -> bool {
+    matches!(packet, Packet::Request { ask: Ask::Leave { member: of, .. }, .. } if *of == member)
 }
