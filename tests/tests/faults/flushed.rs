@@ -90,3 +90,35 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
     soon("the release", releasing).await.expect("no panic").expect("the hold lasted until then");
     release(granted(waiting).await).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_second_leave_past_the_first() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let guard = held(&locks, "k", LONG).await;
+    let member = holder(&mut setup.redis, "k").await;
+    let touch = setup.proxy.hold_reply(runs("touch"));
+    let waiting = queued(&locks, "k", SHORT, &mut setup.redis).await;
+    soon("the touch", touch.struck()).await;
+    // The leave has to be sent a second time, with its source; one that was sent later would run at once.
+    setup.redis.flush_scripts().await;
+    setup.redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).await;
+    let forgotten = setup.proxy.hold_reply(runs("leave"));
+    drop(guard);
+    soon("the leave", async {
+        let stats = cmd("INFO").arg("errorstats").clone();
+        while !setup.redis.ask::<String>(&stats).await.contains("NOSCRIPT") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let leave = Script::named("leave");
+    setup.redis.ask::<()>(cmd("SCRIPT").arg("LOAD").arg(leave.source())).await;
+    touch.release();
+    soon("the leave", forgotten.struck()).await;
+    // Time for what must not happen: longer can only find more.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(holder(&mut setup.redis, "k").await, member, "a second leave has run");
+    forgotten.release();
+    release(granted(waiting).await).await;
+}
