@@ -166,8 +166,11 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
         if hold.part() && !hold.is_leaked() {
+            // A shutdown that looks in between must not find that nothing is left to wait for.
+            hold.engine.holds().begin_end(hold.number);
             hold.engine.end(&hold);
             hold.engine.give_back(&hold);
+            hold.engine.holds().finish_end(hold.number);
         }
     }
 }
