@@ -16,9 +16,13 @@ mod step;
 mod tests;
 
 pub use deadlines::Deadlines;
-pub use peers::{ALIVE_MS, GRACE_MS, HEAD_SCORE_MS, JVM_STEP_MS, Peers, SUSPECT_MS, Suspect};
+#[cfg(feature = "unstable-internals")]
+pub use peers::{ALIVE_MS, GRACE_MS, HEAD_SCORE_MS, JVM_STEP_MS, SUSPECT_MS};
+pub use peers::{Peers, Suspect};
+#[cfg(feature = "unstable-internals")]
+pub use step::step_with_peers;
 #[cfg(any(test, feature = "unstable-internals"))]
-pub use step::{Answer, Command, step, step_with_peers};
+pub use step::{Answer, Command, step};
 
 /// A waiter's deadline after its enqueue or touch.
 pub const PATIENCE_MS: u64 = 15_000;

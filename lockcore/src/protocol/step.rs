@@ -1,6 +1,6 @@
 //! All commands behind one function, for those who treat them alike: model checkers and comparisons.
 
-use super::{Call, LockState, Message, Peers};
+use super::{Call, LockState, Message};
 use crate::member::{Member, NodeId};
 use crate::store::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
 
@@ -72,6 +72,7 @@ pub fn step(
 
 /// As [`step`], in a queue that is shared with JVMs; `listens` tells whether a foreign member would
 /// hear that it is to come.
+#[cfg(feature = "unstable-internals")]
 pub fn step_with_peers(
     state: &mut LockState,
     connected: &dyn Fn(&str) -> bool,
@@ -81,7 +82,7 @@ pub fn step_with_peers(
     now_us: u64,
 ) -> (Answer, Vec<Message>) {
     let mut call = Call::new(node, connected, now_us);
-    call.peers = Some(Peers { listens });
+    call.peers = Some(super::Peers { listens });
     run(state, call, command)
 }
 
