@@ -267,9 +267,9 @@ impl Engine {
         was_held: impl FnOnce(&T) -> bool,
     ) -> Result<(), LockError> {
         let was_lost = hold.lost().is_cancelled();
-        self.holds().finish_end(hold.number);
         match answer {
             Ok(reply) => {
+                self.holds().finish_end(hold.number);
                 self.absorb(&hold.lock, sent, &reply);
                 if was_lost || !was_held(&reply.outcome) {
                     hold.lose();
@@ -278,7 +278,9 @@ impl Engine {
                 Ok(())
             }
             Err(error) => {
+                // In this order: a shutdown that looks in between finds one or the other.
                 self.give_back(hold);
+                self.holds().finish_end(hold.number);
                 let error = LockError::from(error);
                 Err(if was_lost { LockError::new(LockErrorKind::Lost) } else { error })
             }
