@@ -122,7 +122,6 @@ impl Engine {
         if waiter.future.is_none() {
             // Given up before it was asked for, or asked for again.
             let waiter = waiters.take(number)?;
-            drop(waiters);
             if waiter.ambiguous {
                 self.leave(&waiter);
             }
@@ -181,9 +180,7 @@ impl Engine {
         let mut waiters = self.waiters();
         let Some(waiter) = waiters.get(number) else { return };
         if waiter.future.is_none() {
-            let Some(waiter) = waiters.take(number) else { return };
-            drop(waiters);
-            return self.give_up(waiter);
+            return self.give_up(waiters, number);
         }
         // A grant may have overtaken this answer; then the attempt is gone or being confirmed.
         if !matches!(waiter.phase, Phase::Asking | Phase::Parked) {
@@ -208,23 +205,25 @@ impl Engine {
             return self.heartbeat_wake.notify_one();
         }
         let Some(waiter) = waiters.take(number) else { return };
-        drop(waiters);
         if waiter.ambiguous {
             self.leave(&waiter);
         }
+        drop(waiters);
         observe::refused(self, &waiter.lock, error.kind);
         waiter.finish(Err(error.into()));
     }
 
     fn finish(&self, number: u64, outcome: Outcome) {
-        let Some(waiter) = self.waiters().take(number) else { return };
-        match &outcome {
-            Ok(_) => observe::refused(self, &waiter.lock, LockErrorKind::Timeout),
-            Err(error) => observe::refused(self, &waiter.lock, error.kind()),
-        }
+        let mut waiters = self.waiters();
+        let Some(waiter) = waiters.take(number) else { return };
         if waiter.ambiguous {
             // Another copy of the acquire may still find the lock free.
             self.leave(&waiter);
+        }
+        drop(waiters);
+        match &outcome {
+            Ok(_) => observe::refused(self, &waiter.lock, LockErrorKind::Timeout),
+            Err(error) => observe::refused(self, &waiter.lock, error.kind()),
         }
         waiter.finish(outcome);
     }
@@ -233,23 +232,25 @@ impl Engine {
     pub(crate) fn place_lost(self: &Arc<Self>, numbers: Vec<u64>) {
         let mut renumbered = Vec::with_capacity(numbers.len());
         for number in numbers {
-            let taken = self.waiters().take(number);
-            let Some(mut waiter) = taken else { continue };
-            observe::place_lost(self, &waiter);
+            let mut waiters = self.waiters();
+            let Some(mut waiter) = waiters.take(number) else { continue };
             if waiter.ambiguous || waiter.future.is_none() {
                 self.leave(&waiter);
             }
-            if waiter.future.is_none() {
-                continue;
+            let lock = waiter.lock.clone();
+            if waiter.future.is_some() {
+                let new = self.next_number();
+                waiter.member =
+                    Member::new(&self.node, new, waiter.options.lease_ms(), &waiter.label);
+                waiter.phase = Phase::Asking;
+                waiter.anchor = Instant::now();
+                waiter.ambiguous = false;
+                waiter.poked = false;
+                waiters.insert(new, waiter);
+                renumbered.push(new);
             }
-            let new = self.next_number();
-            waiter.member = Member::new(&self.node, new, waiter.options.lease_ms(), &waiter.label);
-            waiter.phase = Phase::Asking;
-            waiter.anchor = Instant::now();
-            waiter.ambiguous = false;
-            waiter.poked = false;
-            self.waiters().insert(new, waiter);
-            renumbered.push(new);
+            drop(waiters);
+            observe::place_lost(self, &lock);
         }
         self.ask_all(renumbered);
     }

@@ -1,6 +1,6 @@
 //! Attempts that are given up: by their future, by their time, or by the end of the node.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::engine::Engine;
@@ -8,7 +8,7 @@ use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::observe;
 use crate::reaper::Job;
 use crate::store::Link;
-use crate::waiters::{Phase, Waiter};
+use crate::waiters::{Phase, Waiter, Waiters};
 
 /// An acquire that is unanswered for this long means that the store is away.
 const UNANSWERED: Duration = Duration::from_millis(250);
@@ -37,11 +37,7 @@ impl Engine {
                 }
             },
         };
-        let waiter = waiters.take(number);
-        drop(waiters);
-        if let Some(waiter) = waiter {
-            self.give_up(waiter);
-        }
+        self.give_up(waiters, number);
         away
     }
 
@@ -54,28 +50,28 @@ impl Engine {
             let Some(waiter) = waiters.get_mut(number) else { continue };
             let Some(future) = waiter.future.take() else { continue };
             ended += 1;
-            if waiter.phase != Phase::Asking {
-                let waiter = waiters.take(number);
-                drop(waiters);
-                if let Some(waiter) = waiter {
-                    self.give_up(waiter);
-                }
-            } else {
-                drop(waiters);
+            match waiter.phase {
+                // Its answer will find it cancelled.
+                Phase::Asking => drop(waiters),
+                _ => self.give_up(waiters, number),
             }
             let _ = future.send(Err(LockError::new(kind)));
         }
         ended
     }
 
-    pub(crate) fn give_up(&self, waiter: Waiter) {
-        observe::cancelled(self, &waiter);
+    /// Takes an attempt out, here and on the server.
+    pub(crate) fn give_up(&self, mut waiters: MutexGuard<'_, Waiters>, number: u64) {
+        let Some(waiter) = waiters.take(number) else { return };
         let was_never_sent = waiter.phase == Phase::Parked && !waiter.ambiguous;
         if !was_never_sent {
             self.leave(&waiter);
         }
+        drop(waiters);
+        observe::cancelled(self, &waiter);
     }
 
+    /// Called with the waiters still locked from taking this one out: a shutdown that looks finds the one or the other.
     pub(crate) fn leave(&self, waiter: &Waiter) {
         self.reaper.send(Job::leave(waiter.lock.clone(), waiter.member.clone(), waiter.ambiguous));
     }

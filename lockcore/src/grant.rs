@@ -71,9 +71,7 @@ impl Engine {
         if certain.is_zero() {
             // Too late to be a guard: back to waiting, and a touch decides.
             if waiter.future.is_none() {
-                let Some(waiter) = waiters.take(number) else { return false };
-                drop(waiters);
-                self.give_up(waiter);
+                self.give_up(waiters, number);
                 return true;
             }
             let anchor = waiter.anchor;

@@ -73,9 +73,9 @@ pub(crate) fn refused(engine: &Engine, lock: &LockName, kind: LockErrorKind) {
     count!("lockcore_refused_total", "cause" => cause(kind));
 }
 
-pub(crate) fn place_lost(engine: &Engine, waiter: &Waiter) {
+pub(crate) fn place_lost(engine: &Engine, lock: &LockName) {
     engine.places_lost.fetch_add(1, Ordering::Relaxed);
-    warn!(lock = %name(engine, &waiter.lock), "the place in the queue is lost: waiting on at the tail");
+    warn!(lock = %name(engine, lock), "the place in the queue is lost: waiting on at the tail");
     count!("lockcore_places_lost_total");
 }
 

@@ -1,6 +1,7 @@
 //! What to run, how it went, and one line of the table about it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use super::kind::Kind;
@@ -18,7 +19,7 @@ pub struct Plan {
 }
 
 /// How it went.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// Grants that a client was told of.
     pub cycles: u64,
@@ -26,7 +27,7 @@ pub struct Outcome {
     pub attempts: u64,
     /// Faults that struck, by name.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Waiters passed over because their node was not connected.
+    /// How often a waiter was passed over by a grant because its node was not connected.
     pub passed_over: u64,
     /// Holds that their clients were told to have lost.
     pub lost_holds: u64,
@@ -47,9 +48,35 @@ impl Outcome {
     /// One line of the table.
     #[must_use]
     pub fn row(&self, kind: Kind) -> String {
+        self.line(kind)
+    }
+
+    /// The last line of the table, under all the others; it took as long as all of them, one after the other.
+    #[must_use]
+    pub fn total(outcomes: &[Self]) -> String {
+        let mut total = Self::default();
+        for outcome in outcomes {
+            total.cycles += outcome.cycles;
+            total.attempts += outcome.attempts;
+            for (fault, count) in &outcome.faults {
+                *total.faults.entry(fault).or_default() += count;
+            }
+            total.passed_over += outcome.passed_over;
+            total.lost_holds += outcome.lost_holds;
+            total.fenced.0 += outcome.fenced.0;
+            total.fenced.1 += outcome.fenced.1;
+            total.unfenced.0 += outcome.unfenced.0;
+            total.unfenced.1 += outcome.unfenced.1;
+            total.violations.extend_from_slice(&outcome.violations);
+            total.took += outcome.took;
+        }
+        total.line("total")
+    }
+
+    fn line(&self, name: impl fmt::Display) -> String {
         let faults: u64 = self.faults.values().sum();
         format!(
-            "{kind:<13} {:>7} {:>9} {faults:>7} {:>12} {:>11} {:>10}/{:<5} {:>8}/{:<5} {:>10} {:>5.1}",
+            "{name:<13} {:>7} {:>9} {faults:>7} {:>12} {:>11} {:>10}/{:<5} {:>8}/{:<5} {:>10} {:>5.1}",
             self.cycles,
             self.attempts,
             self.passed_over,

@@ -1,11 +1,14 @@
 //! The end of a node.
 
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use lockcore::LockErrorKind;
 use tokio::time::Instant;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
-use crate::backend::{Backend, SOON, granted, is_free, ms, soon, wait_as};
+use crate::backend::{Backend, SOON, granted, is_free, ms, soon, until_waiting, wait_as};
 
 on_both_stores!(
     a_shutdown_ends_waiting_refuses_new_ones_and_waits_for_holds,
@@ -13,7 +16,37 @@ on_both_stores!(
     a_shutdown_takes_away_what_is_not_given_back_in_time,
     a_shutdown_of_an_idle_node_is_done_at_once,
     a_shutdown_hands_nothing_to_its_own_waiters,
+    a_shutdown_waits_for_an_acquire_that_is_just_being_dropped,
 );
+
+/// Stops a thread at its first event, until it may go on.
+struct Gate {
+    reached: mpsc::Sender<()>,
+    open: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Subscriber for Gate {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && metadata.target().starts_with("lockcore")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        let _ = self.reached.send(());
+        let _ = self.open.lock().expect("no panic").recv();
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
 
 // L6.
 async fn a_shutdown_ends_waiting_refuses_new_ones_and_waits_for_holds(backend: &Backend) {
@@ -82,4 +115,30 @@ async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
     );
     granted(others).await.release().await.expect("held until now");
     drop(guard);
+}
+
+// L6.
+async fn a_shutdown_waits_for_an_acquire_that_is_just_being_dropped(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = b.lock("key").await.expect("free");
+    let mut acquire = Box::pin(a.lock("key"));
+    tokio::select! {
+        biased;
+        granted = &mut acquire => panic!("it is taken: {granted:?}"),
+        () = until_waiting(1, &b, "key") => {}
+    }
+    let (reached, at_gate) = mpsc::channel();
+    let (open, opened) = mpsc::channel();
+    let gate = Gate { reached, open: Mutex::new(opened) };
+    let dropping = std::thread::spawn(|| {
+        tracing::subscriber::with_default(gate, || drop(acquire));
+    });
+    // It is out of the node's books, and the thread gets no further.
+    at_gate.recv().expect("a drop is logged");
+    let report = soon(a.shutdown(SOON)).await;
+    assert_eq!((report.ended, report.unreleased), (0, 0));
+    assert_eq!(b.inspect("key").await.expect("an inspection").waiters, []);
+    open.send(()).expect("it stands at the gate");
+    dropping.join().expect("no panic");
+    guard.release().await.expect("held until now");
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use lock_tests::chaos::{self, Kind, Outcome, Plan, Takeover};
 
 const USAGE: &str = "usage: lock-torture faults SEED CYCLES [KIND...]
@@ -12,6 +13,8 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [KIND...]
        lock-torture dead WAITERS";
 /// What the next may wait behind dead waiters, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
+/// Kinds of faults at the same time, each with its own servers and children: most of a run is waiting.
+const AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -77,10 +80,17 @@ async fn faults(seed: u64, cycles: u64, kinds: &[Kind]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     say(Outcome::HEAD);
     let share = cycles.div_ceil(kinds.len() as u64);
-    for kind in kinds {
+    let runs = kinds.iter().map(|kind| {
         let plan = Plan { kind: *kind, seed, cycles: share };
-        let outcome = chaos::run(&this_program(), &plan).await;
-        say(&outcome.row(*kind));
+        async move {
+            let run = tokio::spawn(async move { chaos::run(&this_program(), &plan).await });
+            (*kind, run.await.expect("the harness works"))
+        }
+    });
+    let mut outcomes = stream::iter(runs).buffered(AT_ONCE);
+    let mut ended = Vec::new();
+    while let Some((kind, outcome)) = outcomes.next().await {
+        say(&outcome.row(kind));
         for violation in outcome.violations.iter().take(20) {
             say(&format!("  {violation}"));
         }
@@ -88,7 +98,9 @@ async fn faults(seed: u64, cycles: u64, kinds: &[Kind]) -> ExitCode {
             say(&format!("  again: lock-torture faults {seed} {share} {kind}"));
             code = ExitCode::FAILURE;
         }
+        ended.push(outcome);
     }
+    say(&Outcome::total(&ended));
     code
 }
 
