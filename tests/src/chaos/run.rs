@@ -25,6 +25,9 @@ const CHILDREN: usize = 4;
 const STUCK: Duration = Duration::from_secs(30);
 /// For a child to finish what it has begun.
 const ENDING: Duration = Duration::from_secs(30);
+/// Where everybody is to be soon connected again, who was struck is left alone for so long: a connection that broke
+/// within 100 ms is replaced after a pause, and after many such in a row the pause is a second.
+const REST: Duration = Duration::from_millis(300);
 /// Between two looks at how far the run is.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -115,6 +118,7 @@ impl<'a> Stage<'a> {
     async fn play(&mut self, plan: &Plan) -> Option<Violation> {
         let mut schedule = Schedule::new(plan.kind, plan.seed, CHILDREN);
         let (mut last, mut progress) = (0, Instant::now());
+        let mut rested = [Instant::now(); CHILDREN];
         loop {
             let (grants, violations) = {
                 let trace = lock(&self.trace);
@@ -137,7 +141,11 @@ impl<'a> Stage<'a> {
             match schedule.next() {
                 Some(step) => {
                     sleep(Duration::from_millis(step.pause)).await;
+                    if plan.kind.claims_everything() {
+                        sleep(rested[step.victim].saturating_duration_since(Instant::now())).await;
+                    }
                     self.strike(&step.action, step.victim).await;
+                    rested[step.victim] = Instant::now() + REST;
                 }
                 None => sleep(LOOK).await,
             }

@@ -122,6 +122,21 @@ async fn a_touch_and_an_enqueue_each_drop_up_to_sixteen_ghosts() {
     assert_eq!(bench.queue().await.len(), 2);
 }
 
+// A damaged queue: whoever is swept without having a place shortens no line.
+#[tokio::test]
+async fn a_deadline_whose_place_is_gone_moves_nobody_forward() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    let head = a.queue(30_000).await;
+    let (ghost, newcomer) = (a.member(30_000), a.member(30_000));
+    bench.let_deadline_pass(&ghost).await; // has never been in the list
+    let reply = a.acquire(&newcomer, Mode::Wait, 10).await;
+    assert_eq!(reply.outcome, Acquired::Queued { position: 1 });
+    assert_eq!(bench.queue().await, [head, newcomer]);
+    assert_eq!(bench.deadline(&ghost).await, None);
+}
+
 // Finding 20.
 #[tokio::test]
 async fn list_and_sorted_set_expire_together_a_minute_after_the_greatest_deadline() {

@@ -67,13 +67,14 @@ local function life(member, score)
 end
 
 --#end
--- Takes a waiting member out.
+-- Takes a waiting member out. Returns how many places it had: none, if only its score was there.
 local function drop(member)
-  call('LREM', KEYS[2], 1, member)
+  local places = call('LREM', KEYS[2], 1, member)
   call('ZREM', KEYS[3], member)
 --#if peers
   call('ZREM', alive, member)
 --#end
+  return places
 end
 
 local function drop_leftovers()
@@ -217,8 +218,7 @@ local function sweep()
   local dropped = 0
   for _, member in ipairs(call('ZRANGEBYSCORE', KEYS[3], '-inf', now, 'LIMIT', 0, 16)) do
     if ours(member) then
-      drop(member)
-      dropped = dropped + 1
+      dropped = dropped + drop(member)
     end
   end
   return dropped

@@ -13,6 +13,7 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [KIND...]
        lock-torture dead WAITERS";
 /// What the next may wait behind dead waiters, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
+const DEAD_ROUNDS: usize = 9;
 /// Kinds of faults at the same time, each with its own servers and children: most of a run is waiting.
 const AT_ONCE: usize = 4;
 
@@ -125,11 +126,18 @@ async fn takeover(kills: usize) -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Judged by the median: a processor that is busy elsewhere makes any single one longer.
 async fn dead(waiters: usize) -> ExitCode {
-    let took = chaos::hand_over_past_the_dead(&this_program(), waiters).await;
-    let ms = took.as_secs_f64() * 1_000.0;
-    say(&format!("{waiters} dead waiters ahead: {ms:.3} ms, bound {PAST_THE_DEAD:?}"));
-    if took <= PAST_THE_DEAD { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let mut took = Vec::new();
+    for _ in 0..DEAD_ROUNDS {
+        took.push(chaos::hand_over_past_the_dead(&this_program(), waiters).await);
+    }
+    took.sort_unstable();
+    let (median, longest) = (took[DEAD_ROUNDS / 2], took[DEAD_ROUNDS - 1]);
+    say(&format!(
+        "{waiters} dead waiters ahead: {DEAD_ROUNDS} times, median {median:.1?}, longest {longest:.1?}, bound {PAST_THE_DEAD:?}"
+    ));
+    if median <= PAST_THE_DEAD { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What it says is what it is for.
