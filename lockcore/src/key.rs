@@ -202,7 +202,9 @@ mod tests {
     #[test]
     fn plain_names_stay_themselves() {
         for name in ["order:42", "a b", "Größe/7", "日本", "x:y:z"] {
-            assert_eq!(LockKey::new(name).unwrap().as_str(), name);
+            let key = LockKey::new(name).unwrap();
+            assert_eq!(key.as_str(), name);
+            assert_eq!(format!("{key:?}"), format!("LockKey({name:?})"));
         }
     }
 
@@ -232,6 +234,15 @@ mod tests {
         assert_eq!(LockKey::new(""), Err(KeyError::Empty));
         assert_eq!(LockKey::new("é".repeat(257)), Err(KeyError::TooLong { bytes: 514 }));
         assert_eq!(LockKey::new("a\nb"), Err(KeyError::ControlCharacter { at: 1 }));
+        let said = [
+            KeyError::Empty,
+            KeyError::TooLong { bytes: 514 },
+            KeyError::ControlCharacter { at: 1 },
+        ]
+        .map(|error| error.to_string());
+        assert!(said[0].contains("empty"), "{}", said[0]);
+        assert!(said[1].contains("514 bytes: use at most 512"), "{}", said[1]);
+        assert!(said[2].contains("control character at byte 1"), "{}", said[2]);
         assert!(LockKey::new("x".repeat(512)).is_ok());
     }
 }

@@ -167,9 +167,17 @@ mod tests {
             (LockOptions::new().max_hold(ms(5)), "max_hold is 5ms: it must be the lease or more"),
         ];
         for (options, message) in cases {
-            assert_eq!(options.check().unwrap_err().to_string(), message);
+            let error = options.check().unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(message.starts_with(error.option()), "{}", error.option());
         }
         assert!(LockOptions::new().lease(MIN_LEASE).check().is_ok());
         assert!(LockOptions::new().lease(MAX_LEASE).check().is_ok());
+        assert!(LockOptions::new().lease(ms(500)).max_hold(ms(500)).check().is_ok());
+    }
+
+    #[test]
+    fn a_lease_is_told_in_milliseconds() {
+        assert_eq!(LockOptions::new().lease(Duration::from_secs(7)).lease_ms(), 7_000);
     }
 }

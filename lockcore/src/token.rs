@@ -75,9 +75,12 @@ mod tests {
 
     #[test]
     fn a_token_is_exact_as_a_double() {
-        assert!(FencingToken::try_from(LIMIT).is_err());
+        let error = FencingToken::try_from(LIMIT).unwrap_err();
+        assert_eq!(error.to_string(), "a fencing token is below 2^53");
         let greatest = FencingToken::try_from(LIMIT - 1).unwrap();
         assert_eq!(greatest.get() as f64 as u64, greatest.get());
         assert_eq!(i64::from(greatest), 9_007_199_254_740_991);
+        assert_eq!(u64::from(greatest), 9_007_199_254_740_991);
+        assert_eq!(greatest.to_string(), "9007199254740991");
     }
 }
