@@ -17,12 +17,27 @@ on_both_stores!(
     a_shutdown_of_an_idle_node_is_done_at_once,
     a_shutdown_hands_nothing_to_its_own_waiters,
     a_shutdown_waits_for_an_acquire_that_is_just_being_dropped,
+    a_shutdown_waits_for_a_guard_that_is_just_being_dropped,
 );
 
 /// Stops a thread at its first event, until it may go on.
 struct Gate {
     reached: mpsc::Sender<()>,
     open: Mutex<mpsc::Receiver<()>>,
+}
+
+/// Drops something in a thread of its own, and returns when that has come to its first event. It goes on when it is told to.
+fn drop_up_to_the_gate(
+    dropped: impl Send + 'static,
+) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
+    let (reached, at_gate) = mpsc::channel();
+    let (open, opened) = mpsc::channel();
+    let gate = Gate { reached, open: Mutex::new(opened) };
+    let dropping = std::thread::spawn(|| {
+        tracing::subscriber::with_default(gate, || drop(dropped));
+    });
+    at_gate.recv().expect("a drop is logged");
+    (dropping, open)
 }
 
 impl Subscriber for Gate {
@@ -127,18 +142,28 @@ async fn a_shutdown_waits_for_an_acquire_that_is_just_being_dropped(backend: &Ba
         granted = &mut acquire => panic!("it is taken: {granted:?}"),
         () = until_waiting(1, &b, "key") => {}
     }
-    let (reached, at_gate) = mpsc::channel();
-    let (open, opened) = mpsc::channel();
-    let gate = Gate { reached, open: Mutex::new(opened) };
-    let dropping = std::thread::spawn(|| {
-        tracing::subscriber::with_default(gate, || drop(acquire));
-    });
+    let (dropping, open) = drop_up_to_the_gate(acquire);
     // It is out of the node's books, and the thread gets no further.
-    at_gate.recv().expect("a drop is logged");
     let report = soon(a.shutdown(SOON)).await;
     assert_eq!((report.ended, report.unreleased), (0, 0));
     assert_eq!(b.inspect("key").await.expect("an inspection").waiters, []);
     open.send(()).expect("it stands at the gate");
     dropping.join().expect("no panic");
     guard.release().await.expect("held until now");
+}
+
+// L6.
+async fn a_shutdown_waits_for_a_guard_that_is_just_being_dropped(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let guard = a.lock("key").await.expect("free");
+    let (dropping, open) = drop_up_to_the_gate(guard);
+    let shutdown = tokio::spawn(async move { a.shutdown(SOON).await });
+    // For a shutdown that does not wait to end.
+    tokio::time::sleep(ms(200)).await;
+    assert!(!shutdown.is_finished(), "the lock is still held");
+    open.send(()).expect("it stands at the gate");
+    let report = soon(shutdown).await.expect("no panic");
+    assert_eq!((report.taken, report.unreleased), (0, 0));
+    assert!(is_free(&b, "key").await);
+    dropping.join().expect("no panic");
 }
