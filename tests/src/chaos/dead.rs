@@ -5,20 +5,21 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use lockcore::Locks;
+use redis::cmd;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::takeover::say;
-use crate::{Leash, Monitor, Raw, RedisServer, eventually};
+use crate::{Leash, Raw, RedisServer, eventually};
 
 const KEY: &str = "dead";
 const QUEUE: &str = "redisson_lock_queue:{dead}";
 const SOON: Duration = Duration::from_secs(30);
 
-/// From the release to the grant of the one live waiter behind `dead` dead ones, by the server's
-/// clock.
+/// How long the script takes that releases the lock and grants it to the one live waiter behind `dead`
+/// dead ones, as the server measures it (SLOWLOG).
 ///
 /// # Panics
 ///
@@ -47,18 +48,23 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     let channel = format!("lockcore:grants:{node}");
     eventually("it is gone", SOON, async || redis.subscribers(&channel).await == 0).await;
 
-    let monitor = Monitor::start(server.address());
+    // Not MONITOR, which makes the script itself slower.
+    redis.configure("slowlog-log-slower-than", "0").await;
     guard.release().await.expect("held until now");
     let granted = timeout(SOON, waiting).await.expect("it is handed over");
+    redis.configure("slowlog-log-slower-than", "-1").await;
     let next = granted.expect("no panic").expect("a grant");
     next.release().await.expect("held until now");
-    let lines = monitor.stop();
-    let released = lines.iter().position(|line| line.is("HDEL") && line.text(1) == KEY);
-    let released = released.expect("the release is seen");
-    let began = lines[..released].iter().rev().find(|line| line.is("EVALSHA") || line.is("EVAL"));
-    let granted = lines[released..].iter().find(|line| line.is("HSET") && line.text(1) == KEY);
-    let granted = granted.expect("the grant is seen").time_us;
-    Duration::from_micros(granted - began.expect("a script did it").time_us)
+    longest_script(&mut redis).await
+}
+
+/// The one that handed over: its time, waiting for nothing, is what the next one waited for.
+async fn longest_script(redis: &mut Raw) -> Duration {
+    type Entry = (u64, u64, u64, Vec<String>, String, String);
+    let commands: Vec<Entry> = redis.ask(cmd("SLOWLOG").arg("GET").arg(-1)).await;
+    let scripts = commands.iter().filter(|command| command.3[0].starts_with("EVAL"));
+    let longest = scripts.map(|script| script.2).max().expect("a script did it");
+    Duration::from_micros(longest)
 }
 
 /// Waits for `key` `count` times, until it is killed.
