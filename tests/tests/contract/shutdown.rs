@@ -3,7 +3,7 @@
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use lockcore::LockErrorKind;
+use lockcore::{LockErrorKind, Locks};
 use tokio::time::Instant;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -132,6 +132,12 @@ async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
     drop(guard);
 }
 
+/// In the queue, and the node has heard so: its answers come in order, and the acquire's is before this inspection's.
+async fn until_known_to_wait(node: &Locks, other: &Locks, key: &str) {
+    until_waiting(1, other, key).await;
+    node.inspect(key).await.expect("an inspection");
+}
+
 // L6.
 async fn a_shutdown_waits_for_an_acquire_that_is_just_being_dropped(backend: &Backend) {
     let [a, b] = backend.nodes().await;
@@ -140,7 +146,7 @@ async fn a_shutdown_waits_for_an_acquire_that_is_just_being_dropped(backend: &Ba
     tokio::select! {
         biased;
         granted = &mut acquire => panic!("it is taken: {granted:?}"),
-        () = until_waiting(1, &b, "key") => {}
+        () = until_known_to_wait(&a, &b, "key") => {}
     }
     let (dropping, open) = drop_up_to_the_gate(acquire);
     // It is out of the node's books, and the thread gets no further.
