@@ -143,7 +143,7 @@ impl LockGuard {
             engine.lost(&hold, "its deadline has passed");
         }
         engine.holds().begin_end(hold.number);
-        engine.end(&hold);
+        observe::ended(&engine, &hold);
         engine.release(hold)
     }
 
@@ -168,7 +168,7 @@ impl Drop for LockGuard {
         if hold.part() && !hold.is_leaked() {
             // A shutdown that looks in between must not find that nothing is left to wait for.
             hold.engine.holds().begin_end(hold.number);
-            hold.engine.end(&hold);
+            observe::ended(&hold.engine, &hold);
             hold.engine.give_back(&hold);
             hold.engine.holds().finish_end(hold.number);
         }
@@ -212,12 +212,6 @@ impl Future for Release {
 }
 
 impl Engine {
-    /// The hold is no longer renewed.
-    fn end(&self, hold: &Hold) {
-        self.holds().remove(hold.number);
-        observe::ended(self, hold);
-    }
-
     /// In the background, until the server knows.
     pub(crate) fn give_back(&self, hold: &Hold) {
         self.reaper.send(Job::leave(hold.lock.clone(), hold.member.clone(), hold.ambiguous));

@@ -45,7 +45,7 @@ impl Holds {
             || self.leaked.contains_key(&number)
     }
 
-    /// The release of a hold is on its way.
+    /// The release of a hold is on its way: it is no longer renewed.
     pub(crate) fn begin_end(&mut self, number: u64) {
         self.remove(number);
         self.ending.insert(number);

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use lock_tests::Fault;
+use lockcore::Locks;
 use redis::cmd;
 
 use crate::common::{
-    LONG, SHORT, granted, held, holder, nothing_left, queued, release, setup, soon,
+    LONG, SHORT, Setup, Waiting, granted, held, holder, nothing_left, queued, release, setup, soon,
 };
 use crate::script::{Script, runs};
 use crate::witness::Witness;
@@ -59,16 +61,21 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     nothing_left(&mut setup.redis, "other").await;
 }
 
+/// The touch of another waiter of the node tells that the node holds the lock, but its answer stays on the way.
+async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, Waiting) {
+    let touch = setup.proxy.hold_reply(runs("touch"));
+    let waiting = queued(locks, "k", SHORT, &mut setup.redis).await;
+    soon("the touch", touch.struck()).await;
+    (touch, waiting)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on_the_way_does() {
     let mut setup = setup().await;
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
     let member = holder(&mut setup.redis, "k").await;
-    // The touch of another waiter of the node tells that the node holds the lock, but late.
-    let touch = setup.proxy.hold_reply(runs("touch"));
-    let waiting = queued(&locks, "k", SHORT, &mut setup.redis).await;
-    soon("the touch", touch.struck()).await;
+    let (touch, waiting) = told_late_of_the_hold(&mut setup, &locks).await;
     // The release has to be sent a second time, with its source: all else could overtake it.
     setup.redis.flush_scripts().await;
     let leave = Script::named("leave");
@@ -97,9 +104,7 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_second_leave_past_th
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
     let member = holder(&mut setup.redis, "k").await;
-    let touch = setup.proxy.hold_reply(runs("touch"));
-    let waiting = queued(&locks, "k", SHORT, &mut setup.redis).await;
-    soon("the touch", touch.struck()).await;
+    let (touch, waiting) = told_late_of_the_hold(&mut setup, &locks).await;
     // The leave has to be sent a second time, with its source; one that was sent later would run at once.
     setup.redis.flush_scripts().await;
     setup.redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).await;
