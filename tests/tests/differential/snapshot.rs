@@ -1,6 +1,6 @@
 //! All keys of one lock, read in one step.
 
-use lock_tests::Raw;
+use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
 use lockcore::internals::Member;
 use lockcore::internals::protocol::{Hold, LastToken, LockState};
@@ -11,11 +11,11 @@ local call, time = redis.call, redis.call('TIME')
 local gone = {}
 for _, key in ipairs(call('KEYS', ARGV[1])) do
   gone[#gone + 1] = key
-  gone[#gone + 1] = tostring(call('PEXPIRETIME', key))
+  gone[#gone + 1] = string.format('%.0f', expiry(key))
 end
 local ends = {}
 for i, key in ipairs(KEYS) do
-  ends[i] = call('PEXPIRETIME', key)
+  ends[i] = expiry(key)
 end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), call('HKEYS', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
@@ -58,7 +58,7 @@ impl Snapshot {
     pub(crate) async fn take(redis: &mut Raw, lock: &str) -> Self {
         let prefix = format!("redisson_lock_gone:{{{lock}}}:");
         let mut eval = cmd("EVAL");
-        eval.arg(SCRIPT).arg(4).arg(&keys(lock)).arg(format!("{prefix}*"));
+        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(4).arg(&keys(lock)).arg(format!("{prefix}*"));
         let (at_us, holders, queue, scores, token, ends, gone, others): Parts =
             redis.ask(&eval).await;
         assert!(holders.len() <= 1, "more than one holder: {holders:?}");

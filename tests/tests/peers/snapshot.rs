@@ -1,6 +1,6 @@
 //! All keys of a shared queue, read in one step, and compared with what the function leaves.
 
-use lock_tests::Raw;
+use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
 use lockcore::internals::Member;
 use lockcore::internals::protocol::{Hold, LastToken, LockState, Suspect};
@@ -9,12 +9,12 @@ use redis::cmd;
 const SCRIPT: &str = "
 local call, time, ends = redis.call, redis.call('TIME'), {}
 for i, key in ipairs(KEYS) do
-  ends[i] = call('PEXPIRETIME', key)
+  ends[i] = expiry(key)
 end
 local gone = {}
 for _, key in ipairs(call('KEYS', ARGV[1])) do
   gone[#gone + 1] = key
-  gone[#gone + 1] = tostring(call('PEXPIRETIME', key))
+  gone[#gone + 1] = string.format('%.0f', expiry(key))
 end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), call('HKEYS', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
@@ -50,7 +50,7 @@ impl Snapshot {
     pub(crate) async fn take(redis: &mut Raw, lock: &str) -> Self {
         let prefix = format!("redisson_lock_gone:{{{lock}}}:");
         let mut eval = cmd("EVAL");
-        eval.arg(SCRIPT).arg(6).arg(&keys(lock)).arg(format!("{prefix}*"));
+        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(6).arg(&keys(lock)).arg(format!("{prefix}*"));
         let (at_us, holders, queue, scores, token, alive, suspect, ends, gone): Parts =
             redis.ask(&eval).await;
         let expiry = |ends: i64| u64::try_from(ends).ok();

@@ -131,7 +131,7 @@ impl Bench {
 
     /// When the key expires, ms since the epoch; -1 without, -2 without the key.
     pub(crate) async fn expiry(&mut self, key: &str) -> i64 {
-        self.redis.ask(cmd("PEXPIRETIME").arg(key)).await
+        self.redis.expiry(key).await
     }
 
     pub(crate) async fn until_free(&mut self) {
