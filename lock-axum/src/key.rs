@@ -3,6 +3,8 @@
 use axum::extract::{MatchedPath, OriginalUri, Path};
 use lock_tower::{KeyError, Keys, canonical_path};
 
+use crate::path::by_route;
+
 /// An extractor that knows which lock its request needs.
 ///
 /// Implement it for a type of your own to lock what it has read, from wherever that is:
@@ -82,10 +84,10 @@ impl LockKeySource for OriginalUri {
     }
 }
 
-/// One lock for all requests of a route, whatever its parameters: `/orders/{id}`.
+/// One lock for all requests of a route, whatever its parameters: `:route:/orders/{id}`.
 impl LockKeySource for MatchedPath {
     fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(self.as_str()))
+        Ok(by_route(self))
     }
 }
 

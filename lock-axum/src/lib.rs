@@ -7,11 +7,12 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
+//! use axum::http::StatusCode;
 //! use axum::{Router, extract::Path, routing::post};
 //! use lock_axum::{KeyError, Keys, LockScopeLayer, Locked, Locks, PathKey};
 //!
 //! #[derive(serde::Deserialize)]
-//! struct Order { id: u64 }
+//! struct Order { id: i64 }
 //!
 //! impl PathKey for Order {
 //!     fn lock_key(&self) -> Result<Keys, KeyError> {
@@ -19,12 +20,18 @@
 //!     }
 //! }
 //!
-//! async fn pay(order: Locked<Path<Order>>) -> String {
-//!     // Nobody else is in here for this order. The token proves it to the database:
-//!     format!("UPDATE orders SET paid = true WHERE id = {} AND token < {}", order.id, order.fencing_token())
+//! // No other request is in here for this order. The row keeps the token and refuses older ones.
+//! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
+//!     let token = order.fencing_token().into();
+//!     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
+//!     match execute(sql, &[token, order.id]).await {
+//!         0 => Err(StatusCode::CONFLICT), // the lease ended meanwhile, and a later holder was here
+//!         _ => Ok("paid"),
+//!     }
 //! }
 //!
-//! let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+//! # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
+//! let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
 //! let app = Router::new()
 //!     .route("/orders/{id}/pay", post(pay))
 //!     .layer(LockScopeLayer::new(locks));
@@ -87,6 +94,18 @@
 //! - **your own**: any `FromRequestParts` type, which may read headers, a session, the state.
 //!
 //! [`Keys`] can also carry the options of one request: its wait, its lease, its label.
+//!
+//! # Where in the router
+//!
+//! | | locks |
+//! |---|---|
+//! | `Router::layer(HttpLockLayer)` | every request: also unknown paths (423 in place of 404 while the key is taken), other methods, OPTIONS and CORS preflights |
+//! | `Router::route_layer(HttpLockLayer)` | every request whose path has a route, with any method |
+//! | `post(pay).route_layer(HttpLockLayer)` | what that method router serves, and nothing else |
+//! | `Router::layer(LockScopeLayer)` and a [`Locked`] | only what reaches a handler with a `Locked` |
+//!
+//! [`methods`](lock_tower::ExtractKeyExt::methods) lets requests of other methods pass a layer. Put a layer that answers
+//! CORS preflights outside.
 //!
 //! # Two locks
 //!

@@ -25,8 +25,11 @@ use crate::rejection::{LockRejection, LockedRejection, request_locks};
 /// # impl PathKey for Order {
 /// #     fn lock_key(&self) -> Result<Keys, KeyError> { Ok(Keys::one(format!("order:{}", self.id))) }
 /// # }
+/// # async fn execute(_sql: &str, _parameters: &[u64]) -> u64 { 1 }
 /// async fn pay(order: Locked<Path<Order>>) -> String {
-///     format!("UPDATE orders SET paid = true WHERE id = {} AND token < {}", order.id, order.fencing_token())
+///     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
+///     let rows = execute(sql, &[order.fencing_token().get(), order.id]).await;
+///     format!("{rows} paid")
 /// }
 /// ```
 ///

@@ -26,7 +26,8 @@ pub fn by_path() -> ByPath {
 }
 
 /// One lock for all requests of a route, whatever its parameters: for an
-/// [`HttpLockLayer`](lock_tower::HttpLockLayer) on [`Router::route_layer`](axum::Router::route_layer).
+/// [`HttpLockLayer`](lock_tower::HttpLockLayer) on [`Router::route_layer`](axum::Router::route_layer). The key is
+/// `:route:` and the path of the route, which no request's path can be.
 ///
 /// A request that no route has matched is refused: put it where routing is done, not around the router.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,8 +45,14 @@ impl ByMatchedPath {
 impl<B> ExtractKey<Request<B>> for ByMatchedPath {
     fn extract_key(&self, request: &Request<B>) -> Result<Option<Keys>, KeyError> {
         match request.extensions().get::<MatchedPath>() {
-            Some(path) => Ok(Some(Keys::one(path.as_str()))),
+            Some(path) => Ok(Some(by_route(path))),
             None => Err(KeyError::new("no route has matched")),
         }
     }
+}
+
+/// A route as a key. No path begins like this, and no [prefix](lock_tower::ExtractKeyExt::prefix) has colons, so that
+/// none of a client's names is that of a route.
+pub(crate) fn by_route(path: &MatchedPath) -> Keys {
+    Keys::one(format!(":route:{}", path.as_str()))
 }

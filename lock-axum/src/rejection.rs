@@ -6,7 +6,7 @@ use std::fmt;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{Extensions, StatusCode};
-use lock_tower::{Cause, LockError, Refusals, RequestLocks};
+use lock_tower::{LockError, Refusals, RequestLocks};
 
 /// The lock was not had.
 ///
@@ -68,9 +68,6 @@ impl IntoResponse for LockRejection {
             rejection_type = std::any::type_name::<Self>(),
             "rejecting request",
         );
-        if self.error.cause() == Cause::Internal {
-            tracing::error!(error = %self.error, "a lock extractor is not set up correctly");
-        }
         response.map(Body::from)
     }
 }

@@ -1,8 +1,9 @@
 //! What the layers for HTTP do with responses, and the methods that tell them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 
 use crate::reject::Refusals;
 
@@ -12,6 +13,16 @@ pub(crate) struct Answers {
     pub(crate) refusals: Refusals,
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
+}
+
+impl Answers {
+    /// What to do with the response to a request with such headers. All requests share it, but for those of gRPC-Web.
+    pub(crate) fn of_request(self: &Arc<Self>, headers: &HeaderMap) -> Arc<Self> {
+        match self.refusals.of_request(headers) {
+            Some(refusals) => Arc::new(Self { refusals, ..Self::clone(self) }),
+            None => Arc::clone(self),
+        }
+    }
 }
 
 /// As W3C Server Timing has it, in milliseconds.
@@ -50,7 +61,8 @@ macro_rules! answers {
             self
         }
 
-        /// Refuses as gRPC does. For a whole tonic server or one of its services.
+        /// Refuses as gRPC does, and as gRPC-Web does where the request is one. For a whole tonic server or one of its
+        /// services.
         pub fn grpc(mut self) -> Self {
             self.answers.refusals = self.answers.refusals.grpc();
             self

@@ -32,7 +32,8 @@ enum Kind<B: Body> {
     Refusal(Option<Bytes>),
     Open(#[pin] B),
     /// The keeper is boxed: the other kinds are the usual ones and stay small.
-    Held(#[pin] B, Box<Keeper<B::Data>>),
+    /// The body is dropped before the lock is given back: nothing of it is left when the next has the lock.
+    Held(#[pin] Option<B>, Box<Keeper<B::Data>>),
 }
 
 /// The lock, while the body goes out.
@@ -68,7 +69,7 @@ impl<B: Body> LockBody<B> {
             releases_in_background: config.release_in_background,
             journal: Some(journal),
         };
-        Self { kind: Kind::Held(body, Box::new(keeper)) }
+        Self { kind: Kind::Held(Some(body), Box::new(keeper)) }
     }
 }
 
@@ -102,7 +103,7 @@ where
             Kind::Open(body) => body.is_end_stream(),
             Kind::Held(body, keeper) => match keeper.stage {
                 Stage::Over => true,
-                Stage::Open => body.is_end_stream(),
+                Stage::Open => body.as_ref().is_none_or(B::is_end_stream),
                 // There is a frame to come, or an error.
                 Stage::Holding(..) | Stage::Releasing(..) => false,
             },
@@ -114,7 +115,9 @@ where
             Kind::Refusal(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
             Kind::Open(body) => body.size_hint(),
             Kind::Held(body, keeper) => match &keeper.stage {
-                Stage::Holding(..) | Stage::Open => body.size_hint(),
+                Stage::Holding(..) | Stage::Open => {
+                    body.as_ref().map_or_else(|| SizeHint::with_exact(0), B::size_hint)
+                }
                 Stage::Releasing(frame, _) => {
                     let data = frame.as_ref().and_then(Frame::data_ref);
                     SizeHint::with_exact(data.map_or(0, Buf::remaining) as u64)
@@ -128,7 +131,7 @@ where
 impl<D> Keeper<D> {
     fn poll_frame<B>(
         &mut self,
-        mut body: Pin<&mut B>,
+        mut body: Pin<&mut Option<B>>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<D>, BoxError>>>
     where
@@ -139,6 +142,7 @@ impl<D> Keeper<D> {
             match &mut self.stage {
                 Stage::Over => return Poll::Ready(None),
                 Stage::Open => {
+                    let Some(body) = body.as_mut().as_pin_mut() else { return Poll::Ready(None) };
                     let frame = ready!(body.poll_frame(cx));
                     return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
                 }
@@ -146,16 +150,20 @@ impl<D> Keeper<D> {
                     let loss = loss.get_or_insert_with(|| Box::pin(hold.loss()));
                     if loss.as_mut().poll(cx).is_ready() {
                         if self.stops {
+                            body.set(None);
                             return Poll::Ready(Some(Err(self.lost())));
                         }
                         self.end(); // the lock is gone, the work is to go on
                         self.stage = Stage::Open;
                         continue;
                     }
-                    match ready!(body.as_mut().poll_frame(cx)) {
-                        Some(Ok(frame)) if !body.is_end_stream() => {
-                            return Poll::Ready(Some(Ok(frame)));
-                        }
+                    let mut inner = body.as_mut().as_pin_mut().expect("there until it has ended");
+                    let frame = ready!(inner.as_mut().poll_frame(cx));
+                    if matches!(frame, Some(Ok(_))) && !inner.is_end_stream() {
+                        return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+                    }
+                    body.set(None);
+                    match frame {
                         Some(Err(error)) => {
                             self.end();
                             self.stage = Stage::Over;

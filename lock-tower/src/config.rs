@@ -121,10 +121,15 @@ pub(crate) use options;
 /// The option of the layers that take the locks themselves, and so can serve without.
 macro_rules! fail_open {
     () => {
-        /// Serves requests *without* the lock while the lock store cannot be used
-        /// ([`Cause::Unavailable`](crate::Cause::Unavailable)), after having waited for it as long as for a
-        /// lock. Off by default: with it, an outage means that requests of one key overlap. Each is logged at
-        /// `warn`, and its handler finds no [`LockHandle`](crate::LockHandle).
+        /// Serves requests *without* the lock while the lock store cannot be reached
+        /// ([`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable): the connection is down, or an answer
+        /// did not come within the [request timeout](lockcore::LocksBuilder::request_timeout)), after having waited
+        /// for it as long as for a lock. Off by default: with it, an outage means that requests of one key overlap.
+        /// Each is logged at `warn`, and its handler finds no [`LockHandle`](crate::LockHandle).
+        ///
+        /// All other errors refuse, so that no client can choose to be served without the lock: a key of another type
+        /// at the lock's name, a right that is missing, a replica, a full memory, and a server that is slower than
+        /// [`wait`](Self::wait) but answers.
         pub fn fail_open(mut self) -> Self {
             self.config.fail_open = true;
             self

@@ -49,7 +49,8 @@ pub enum Cause {
     Lost,
     /// The request has no key where one is needed, or one that cannot name a lock.
     BadKey,
-    /// The server is set up wrongly: an option out of its range, a layer that is missing.
+    /// The server is set up wrongly: an option out of its range, a layer that is missing, a key of the application
+    /// that stands at the lock's name.
     Internal,
 }
 
@@ -68,6 +69,7 @@ impl LockError {
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) => error.kind(),
+            Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
             Reason::Key(_) => LockErrorKind::InvalidKey,
             Reason::Lost => LockErrorKind::Lost,
             Reason::Misuse(_) => LockErrorKind::InvalidOption,
@@ -81,7 +83,7 @@ impl LockError {
             LockErrorKind::QueueFull => Cause::QueueFull,
             LockErrorKind::Lost => Cause::Lost,
             LockErrorKind::InvalidKey => Cause::BadKey,
-            LockErrorKind::InvalidOption => Cause::Internal,
+            LockErrorKind::InvalidOption | LockErrorKind::WrongType => Cause::Internal,
             // The store, in one way or another; also what later versions of lockcore may add.
             _ => Cause::Unavailable,
         }
@@ -98,18 +100,16 @@ impl LockError {
         }
     }
 
-    /// What is wrong with the key, if that is the cause.
-    pub(crate) fn key_error(&self) -> Option<&KeyError> {
-        match &self.reason {
-            Reason::Key(error) => Some(error),
-            _ => None,
-        }
+    /// Whether no request can reach the store, whatever its key: the connection is down, or an answer did not come
+    /// within a whole request timeout.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.kind() == LockErrorKind::Unavailable
     }
 
-    /// What is wrong with the server, if that is the cause.
-    pub(crate) fn misuse_sentence(&self) -> Option<&'static str> {
-        match self.reason {
-            Reason::Misuse(sentence) => Some(sentence),
+    /// What the client did wrong with the key, if that is the cause.
+    pub(crate) fn key_error(&self) -> Option<&KeyError> {
+        match &self.reason {
+            Reason::Key(error) if !error.is_misuse() => Some(error),
             _ => None,
         }
     }
@@ -125,6 +125,17 @@ impl Cause {
             Self::Lost => "lock-lost",
             Self::BadKey => "lock-key-invalid",
             Self::Internal => "lock-misconfigured",
+        }
+    }
+
+    /// The code of gRPC, as `tonic::Code::from_i32` takes it.
+    pub fn grpc_code(self) -> i32 {
+        match self {
+            Self::Busy | Self::Unavailable => 14, // UNAVAILABLE
+            Self::QueueFull => 8,                 // RESOURCE_EXHAUSTED
+            Self::Lost => 10,                     // ABORTED
+            Self::BadKey => 3,                    // INVALID_ARGUMENT
+            Self::Internal => 13,                 // INTERNAL
         }
     }
 

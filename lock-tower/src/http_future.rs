@@ -15,7 +15,6 @@ use tower::{BoxError, Service};
 use crate::answers::{Answers, server_timing};
 use crate::body::LockBody;
 use crate::carry::InExtensions;
-use crate::error::Cause;
 use crate::section::{Outcome, Section};
 
 /// The response of an [`HttpLock`](crate::HttpLock).
@@ -41,9 +40,8 @@ where
     #[inline(always)]
     pub(crate) fn new(
         section: Section<S, Request<B>, InExtensions>,
-        answers: &Arc<Answers>,
+        answers: Option<Arc<Answers>>,
     ) -> Self {
-        let answers = section.config().map(|_| Arc::clone(answers));
         Self { section, answers }
     }
 }
@@ -79,9 +77,6 @@ where
                 (response.map(|body| LockBody::held(body, hold, journal, config)), Some(waited))
             }
             Outcome::Refused(error) => {
-                if error.cause() == Cause::Internal {
-                    tracing::error!(%error, "a lock layer is not set up correctly");
-                }
                 (answers.refusals.respond(&error).map(LockBody::refusal), section.waited())
             }
             Outcome::Failed(error) => return Poll::Ready(Err(error)),

@@ -28,7 +28,7 @@ use crate::http_service::HttpLock;
 /// use lockcore::Locks;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
-/// let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+/// let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
 /// let layer = HttpLockLayer::new(locks, ByPath::new().prefix("order").methods([Method::POST, Method::PUT]))
 ///     .wait(Duration::from_secs(5))
 ///     .queue_limit(20)

@@ -72,9 +72,13 @@ where
             true => |response| !response.body().is_end_stream(),
             false => |_| false,
         };
+        let answers = match keys {
+            Ok(None) => None,
+            _ => Some(self.answers.of_request(request.headers())),
+        };
         let section =
             Section::begin(&mut self.inner, request, keys, &self.config, InExtensions, outlives);
-        HttpLockFuture::new(section, &self.answers)
+        HttpLockFuture::new(section, answers)
     }
 }
 

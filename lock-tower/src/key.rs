@@ -82,6 +82,9 @@ where
 pub trait ExtractKeyExt: Sized {
     /// Puts `prefix:` before every name: what keeps the keys of two uses apart.
     ///
+    /// Not empty and without a colon, so that no two prefixes can meet: otherwise every request is refused as
+    /// [`Internal`](crate::Cause::Internal), and the log says why. Where there are two parts, use two prefixes.
+    ///
     /// ```
     /// use lock_tower::{ExtractKey, ExtractKeyExt};
     ///
@@ -108,12 +111,24 @@ impl<E> ExtractKeyExt for E {}
 pub struct KeyError {
     reason: Cow<'static, str>,
     source: Option<lockcore::KeyError>,
+    /// The client can do nothing about it, and is not told.
+    is_misuse: bool,
 }
 
 impl KeyError {
     /// Refuses the request for `reason`.
     pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), source: None }
+        Self { reason: reason.into(), source: None, is_misuse: false }
+    }
+
+    /// The extractor is set up wrongly, as `sentence` says: the request is refused as
+    /// [`Internal`](crate::Cause::Internal) (500 in HTTP), and only the log has the sentence.
+    pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
+        Self { is_misuse: true, ..Self::new(sentence) }
+    }
+
+    pub(crate) fn is_misuse(&self) -> bool {
+        self.is_misuse
     }
 }
 
@@ -131,7 +146,7 @@ impl Error for KeyError {
 
 impl From<lockcore::KeyError> for KeyError {
     fn from(error: lockcore::KeyError) -> Self {
-        Self { reason: error.to_string().into(), source: Some(error) }
+        Self { reason: error.to_string().into(), source: Some(error), is_misuse: false }
     }
 }
 

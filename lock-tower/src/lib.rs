@@ -17,12 +17,13 @@
 //!
 //! async fn pay(request: Request<String>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
 //!     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
-//!     let token = lock.fencing_token();
-//!     let sql = format!("UPDATE orders SET paid = true, token = {token} WHERE id = 42 AND token < {token}");
-//!     Ok(Response::new(Full::from(sql)))
+//!     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
+//!     let rows = execute(sql, &[lock.fencing_token().into(), 42]).await; // none: a later holder was here
+//!     Ok(Response::new(Full::from(format!("{rows} paid"))))
 //! }
+//! # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
 //!
-//! let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+//! let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
 //! let service = ServiceBuilder::new()
 //!     .layer(HttpLockLayer::new(locks, ByPath::new()))
 //!     .service(service_fn(pay));
@@ -69,6 +70,11 @@
 //! 6. a timeout for the critical section
 //! 7. `ConcurrencyLimit`: those who wait for a lock occupy none of its places
 //! 8. the handler
+//!
+//! A layer locks whatever it sees: around a whole router also unknown paths (which answer 423 in place of 404 while
+//! their key is taken), OPTIONS and CORS preflights. Put what answers those outside, let other methods pass with
+//! [`methods`](ExtractKeyExt::methods), or put the layer on the routes that need it (with axum:
+//! `post(pay).route_layer(..)`).
 //!
 //! Compression and whatever else buffers bodies goes outside. `LoadShed` outside sheds nothing, since the lock
 //! is always ready; the [queue limit](HttpLockLayer::queue_limit) takes its place.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
-use crate::error::{Cause, LockError};
+use crate::error::LockError;
 
 pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes> {
     let cause = error.cause();
@@ -29,21 +29,23 @@ pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes>
     response
 }
 
-/// What a client may know: never the key, nor what the store said.
+/// What a client may know: never the key, nor what the store said, nor what only the developer can mend.
 pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
-    match (error.key_error(), error.misuse_sentence()) {
-        (Some(key), _) => key.to_string().into(),
-        (_, Some(sentence)) => sentence.into(),
-        _ => error.cause().sentence().into(),
+    match error.key_error() {
+        Some(key) => key.to_string().into(),
+        None => error.cause().sentence().into(),
     }
 }
 
-/// Whole seconds, rounded up, at least one; and up to as many more, so that those who were refused
-/// together do not come back together.
+/// Whole seconds, rounded up, at least one.
 fn retry_after(hint: Duration) -> u64 {
-    let seconds = hint.as_millis().div_ceil(1000).max(1) as u64;
+    jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
+}
+
+/// Up to as many more, so that those who were refused together do not come back together.
+pub(crate) fn jittered(wait: u64) -> u64 {
     // Its keys are random, which is as much chance as this needs.
-    seconds + RandomState::new().hash_one(seconds) % (seconds + 1)
+    wait + RandomState::new().hash_one(wait) % (wait + 1)
 }
 
 fn escape(text: &str) -> String {
@@ -57,19 +59,6 @@ fn escape(text: &str) -> String {
         }
     }
     escaped
-}
-
-impl Cause {
-    /// The code of gRPC.
-    pub(crate) fn grpc_code(self) -> &'static str {
-        match self {
-            Self::Busy | Self::Unavailable => "14", // UNAVAILABLE
-            Self::QueueFull => "8",                 // RESOURCE_EXHAUSTED
-            Self::Lost => "10",                     // ABORTED
-            Self::BadKey => "3",                    // INVALID_ARGUMENT
-            Self::Internal => "13",                 // INTERNAL
-        }
-    }
 }
 
 #[cfg(test)]

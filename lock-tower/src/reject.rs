@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use crate::error::{Cause, LockError};
-use crate::{grpc, problem};
+use crate::grpc::Dialect;
+use crate::problem;
 
 /// How refusals become responses; [`HttpLockLayer`](crate::HttpLockLayer) has the same methods.
 ///
@@ -48,7 +49,7 @@ pub struct Refusals {
 enum Format {
     #[default]
     Problem,
-    Grpc,
+    Grpc(Dialect),
     Closure(Closure),
 }
 
@@ -67,10 +68,18 @@ impl Refusals {
         self
     }
 
-    /// Refusals as gRPC has them: status 200 and the gRPC status in the headers.
+    /// Refusals as gRPC has them: status 200, and [`grpc_trailers`](LockError::grpc_trailers) in the headers. A layer
+    /// that sees a request of gRPC-Web refuses it in that request's format, with the trailers in the body.
     pub fn grpc(mut self) -> Self {
-        self.format = Format::Grpc;
+        self.format = Format::Grpc(Dialect::Grpc);
         self
+    }
+
+    /// These for a request with such headers, if they are not the same for all.
+    pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
+        let Format::Grpc(_) = self.format else { return None };
+        let format = Format::Grpc(Dialect::web(headers)?);
+        Some(Self { format, statuses: self.statuses.clone() })
     }
 
     /// Responses of your own.
@@ -88,11 +97,15 @@ impl Refusals {
         changed.map_or_else(|| default_status(cause), |(_, status)| *status)
     }
 
-    /// The response for an error, which also rides in its extensions.
+    /// The response for an error, which also rides in its extensions. An [`Internal`](Cause::Internal) one is logged
+    /// at `error`, since its response does not say what is wrong.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
+        if error.cause() == Cause::Internal {
+            tracing::error!(%error, "the locks are not set up correctly");
+        }
         let mut response = match &self.format {
             Format::Problem => problem::response(self.status_of(error.cause()), error),
-            Format::Grpc => grpc::response(error),
+            Format::Grpc(dialect) => dialect.response(error),
             Format::Closure(respond) => respond(error),
         };
         response.extensions_mut().insert(error.clone());
@@ -114,7 +127,7 @@ impl fmt::Debug for Refusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = match self.format {
             Format::Problem => "problem+json",
-            Format::Grpc => "grpc",
+            Format::Grpc(_) => "grpc",
             Format::Closure(_) => "..",
         };
         f.debug_struct("Refusals")

@@ -151,9 +151,8 @@ impl RequestLocks {
 }
 
 impl Scope {
-    pub(crate) fn new(config: &Arc<Config>, answers: &Arc<Answers>) -> Arc<Self> {
-        let (config, answers) = (Arc::clone(config), Arc::clone(answers));
-        Arc::new(Self { config, answers, state: Mutex::default() })
+    pub(crate) fn new(config: &Arc<Config>, answers: Arc<Answers>) -> Arc<Self> {
+        Arc::new(Self { config: Arc::clone(config), answers, state: Mutex::default() })
     }
 
     /// Somebody wants a lock.

@@ -59,7 +59,8 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let scope = Scope::new(&self.config, &self.answers);
+        let answers = self.answers.of_request(request.headers());
+        let scope = Scope::new(&self.config, answers);
         request.extensions_mut().insert(RequestLocks::new(Arc::clone(&scope)));
         LockScopeFuture::new(self.inner.call(request), scope)
     }

@@ -12,7 +12,7 @@ use tower::Service;
 use crate::carry::CarryHandle;
 use crate::claim::Claim;
 use crate::config::{Config, OnLost};
-use crate::error::{Cause, LockError};
+use crate::error::LockError;
 use crate::hold::Hold;
 use crate::journal::Journal;
 use crate::key::Keys;
@@ -193,7 +193,7 @@ where
                     let config = config.expect("a request with a key has it");
                     let hold = match ready!(claim.poll(config, cx)) {
                         Ok(hold) => Some(hold),
-                        Err(error) if config.fail_open && error.cause() == Cause::Unavailable => {
+                        Err(error) if config.fail_open && error.is_outage() => {
                             this.journal.iter_mut().for_each(|journal| journal.unlocked(&error));
                             None
                         }

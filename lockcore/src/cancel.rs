@@ -1,7 +1,6 @@
 //! Attempts that are given up: by their future, by their time, or by the end of the node.
 
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind, StoreError};
@@ -9,9 +8,6 @@ use crate::observe;
 use crate::reaper::Job;
 use crate::store::Link;
 use crate::waiters::{Phase, Waiter, Waiters};
-
-/// An acquire that is unanswered for this long means that the store is away.
-const UNANSWERED: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// The future of an attempt was dropped, or its time is up. Nothing of it stays behind. Returns
@@ -24,21 +20,24 @@ impl Engine {
             Phase::Asking => {
                 // Its answer will find it cancelled.
                 waiter.future = None;
-                let silent = waiter.started.elapsed() >= UNANSWERED;
-                let silence =
-                    || silent.then(|| StoreError::ambiguous("the server does not answer"));
-                return waiter.last_error.take().or_else(silence);
+                // One without an answer for a whole request timeout was set aside with that error.
+                return waiter.last_error.take().or_else(|| self.disconnected());
             }
             Phase::Parked => waiter.last_error.take(),
-            Phase::Waiting | Phase::Confirming => match &*self.store.commands().borrow() {
-                Link::Up => None,
-                Link::Down { reason } => {
-                    Some(StoreError::refused(LockErrorKind::Unavailable, Arc::clone(reason)))
-                }
-            },
+            Phase::Waiting | Phase::Confirming => self.disconnected(),
         };
         self.give_up(waiters, number);
         away
+    }
+
+    /// Why no command gets through; none while the connection stands, however slow the server is.
+    fn disconnected(&self) -> Option<StoreError> {
+        match &*self.store.commands().borrow() {
+            Link::Up => None,
+            Link::Down { reason } => {
+                Some(StoreError::refused(LockErrorKind::Unavailable, Arc::clone(reason)))
+            }
+        }
     }
 
     /// Ends every attempt with the same error.

@@ -31,7 +31,9 @@ pub enum LockErrorKind {
     Timeout,
     /// As many are waiting as the queue limit allows.
     QueueFull,
-    /// The store cannot be reached, or does not answer.
+    /// The store cannot be reached, or did not answer within the
+    /// [request timeout](crate::LocksBuilder::request_timeout). A server that is slower than the caller's wait, but
+    /// not that slow, is a [`Timeout`](Self::Timeout).
     Unavailable,
     /// The server is a read-only replica, or does not accept writes for want of replicas.
     ReadOnly,

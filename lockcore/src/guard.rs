@@ -1,8 +1,8 @@
 //! The guard: proof of a hold, which is given back when the last guard of it goes.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -34,7 +34,7 @@ pub struct LockGuard {
 /// What a guard knows of its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
-    /// Held, and the server can be reached.
+    /// Held. As far as the last request knew, the server can be reached: nothing is sent to find out.
     Held,
     /// Still held for certain, but the server cannot be reached: unless it comes back before the
     /// [deadline](LockGuard::deadline), the hold is lost then.
@@ -84,12 +84,22 @@ impl LockGuard {
     /// # Cancel safety
     /// Can be dropped and called again at will.
     pub async fn lost(&self) {
-        self.hold().lost().cancelled().await;
+        let mut told = pin!(self.hold().lost().cancelled());
+        poll_fn(|cx| match self.is_lost() {
+            // By the clock, though no task got to tell.
+            true => Poll::Ready(()),
+            false => told.as_mut().poll(cx),
+        })
+        .await;
     }
 
-    /// Cancelled when the hold is lost: pass it to what must stop then.
+    /// Cancelled when the hold is lost, and already cancelled if it is lost by now: pass it to what must stop then.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.hold().lost().child_token()
+        let token = self.hold().lost().child_token();
+        if self.is_lost() {
+            token.cancel();
+        }
+        token
     }
 
     /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it forward.

@@ -12,6 +12,9 @@ pub mod fencing {}
 #[doc = include_str!("guide/cancellation.md")]
 pub mod cancellation {}
 
+#[doc = include_str!("guide/overload.md")]
+pub mod overload {}
+
 #[doc = include_str!("guide/runtimes.md")]
 pub mod runtimes {}
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::member::Member;
+use crate::member::{Label, Member};
 use crate::store::Inspection;
 use crate::token::FencingToken;
 
@@ -26,7 +26,8 @@ pub struct LockInspection {
 pub struct Participant {
     /// The member as it stands in the store, unique to one acquisition.
     pub member: String,
-    /// For people; `None` for members that are not ours, such as those of a JVM service.
+    /// For people, as it was given, so also with control characters: escape them before a terminal sees them. `None` for
+    /// members that are not ours, such as those of a JVM service.
     pub label: Option<String>,
     /// The node it belongs to, if it is ours; see [`Locks::node`](crate::Locks::node).
     pub node: Option<String>,
@@ -50,7 +51,7 @@ impl Participant {
         let ours = member.ours();
         Self {
             member: member.to_string(),
-            label: ours.map(|ours| ours.label.to_owned()),
+            label: ours.map(|ours| Label::unescape(ours.label)),
             node: ours.map(|ours| ours.node.to_owned()),
         }
     }

@@ -119,16 +119,19 @@ impl fmt::Display for Member {
     }
 }
 
-/// A short text for people that goes with a member: at most 64 bytes, control characters escaped.
+/// A short text for people that goes with a member: at most 64 bytes, escaped where control characters would stand in
+/// a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// Escapes control characters and cuts what is too long: a label is no identity, so nothing depends on it.
+    /// Cuts what is too long, at a whole character, and escapes control characters: a label is no identity, so nothing
+    /// depends on it.
     pub fn new(text: &str) -> Self {
-        let mut label = String::with_capacity(text.len().min(MAX_LABEL_BYTES));
+        let end = (0..=MAX_LABEL_BYTES).rfind(|end| text.is_char_boundary(*end));
+        let text = &text[..end.expect("0 is a boundary")];
+        let mut label = String::with_capacity(text.len());
         for c in text.chars() {
-            let before = label.len();
             if c.is_control() || c == '%' {
                 let mut utf8 = [0; 4];
                 for byte in c.encode_utf8(&mut utf8).bytes() {
@@ -137,12 +140,27 @@ impl Label {
             } else {
                 label.push(c);
             }
-            if label.len() > MAX_LABEL_BYTES {
-                label.truncate(before);
-                break;
-            }
         }
         Self(Arc::from(label))
+    }
+
+    /// The text that was escaped. What no label of ours could be stays as it is.
+    pub(crate) fn unescape(escaped: &str) -> String {
+        let mut bytes = Vec::with_capacity(escaped.len());
+        let mut rest = escaped.as_bytes();
+        while let [byte, after @ ..] = rest {
+            let encoded = match (byte, after) {
+                (b'%', [high, low, ..]) => hex_digit(*high).zip(hex_digit(*low)),
+                _ => None,
+            };
+            let (decoded, after) = match encoded {
+                Some((high, low)) => (high * 16 + low, &after[2..]),
+                None => (*byte, after),
+            };
+            bytes.push(decoded);
+            rest = after;
+        }
+        String::from_utf8(bytes).unwrap_or_else(|_| escaped.to_owned())
     }
 
     /// `host:pid`.
@@ -159,6 +177,10 @@ impl Label {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
 #[cfg(test)]
@@ -185,11 +207,21 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_escaped_and_cut_at_a_whole_character() {
+    fn a_label_is_cut_at_a_whole_character_and_escaped() {
         assert_eq!(Label::new("a\nb%").as_str(), "a%0Ab%25");
-        let long = Label::new(&"é".repeat(40));
-        assert_eq!(long.as_str(), "é".repeat(32));
-        assert_eq!(Label::new(&format!("{}\n", "x".repeat(63))).as_str(), "x".repeat(63));
+        assert_eq!(Label::new(&"é".repeat(40)).as_str(), "é".repeat(32));
+        assert_eq!(Label::new(&format!("x{}", "é".repeat(40))).as_str().len(), 63);
+        assert_eq!(Label::new(&"%".repeat(70)).as_str(), "%25".repeat(64));
+    }
+
+    #[test]
+    fn a_label_reads_back_as_it_was_given_and_what_is_no_label_stays_itself() {
+        for text in ["", "100% sure", "%25", "a\nb", "ü%\u{85}ö"] {
+            assert_eq!(Label::unescape(Label::new(text).as_str()), text);
+        }
+        for broken in ["%", "%2", "50%x1", "%FF", "%+1"] {
+            assert_eq!(Label::unescape(broken), broken);
+        }
     }
 
     #[test]

@@ -32,11 +32,12 @@ async fn handle(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
+    let locks = Locks::builder().namespace("example");
     let locks = match std::env::args().nth(1) {
-        Some(url) => Locks::connect(url).await?,
-        None => Locks::in_memory(),
+        Some(url) => locks.connect(url).await?,
+        None => locks.in_memory(),
     };
-    let key = ByPath::new().prefix("example").methods([Method::POST, Method::PUT, Method::DELETE]);
+    let key = ByPath::new().methods([Method::POST, Method::PUT, Method::DELETE]);
     let service = ServiceBuilder::new()
         .layer(
             HttpLockLayer::new(locks, key)

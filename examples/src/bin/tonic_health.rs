@@ -18,7 +18,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
 
     // The path of a gRPC request is its method. For a key from the message, lock in the method itself.
     let method = |request: &Request<tonic::body::Body>| request.uri().path().to_owned();

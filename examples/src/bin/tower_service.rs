@@ -24,9 +24,10 @@ async fn transfer(transfer: Transfer) -> Result<String, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
+    let locks = Locks::builder().namespace("example");
     let locks = match std::env::args().nth(1) {
-        Some(url) => Locks::connect(url).await?,
-        None => Locks::in_memory(),
+        Some(url) => locks.connect(url).await?,
+        None => locks.in_memory(),
     };
     let accounts = (
         |transfer: &Transfer| format!("account:{}", transfer.from),

@@ -12,7 +12,7 @@ const TURNS: u32 = 5;
 
 async fn work(name: String, locks: Locks) -> Result<(), LockError> {
     for turn in 1..=TURNS {
-        let request = locks.key("two-nodes:demo").label(&name).wait(Duration::from_secs(30));
+        let request = locks.key("two-nodes").label(&name).wait(Duration::from_secs(30));
         let guard = request.lock().await?;
         println!("{name}, turn {turn}: token {}", guard.fencing_token());
         tokio::time::sleep(Duration::from_millis(100)).await; // the work
@@ -28,7 +28,8 @@ async fn main() -> Result<(), LockError> {
     let mut nodes = JoinSet::new();
     for name in ["left", "right"] {
         let name = format!("{name} of {}", std::process::id());
-        nodes.spawn(work(name, Locks::connect(url.as_str()).await?));
+        let locks = Locks::builder().namespace("example").connect(url.as_str()).await?;
+        nodes.spawn(work(name, locks));
     }
     // They take turns: whoever gives the lock back stands at the end of the line.
     while let Some(ended) = nodes.join_next().await {

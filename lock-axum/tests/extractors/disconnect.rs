@@ -79,7 +79,7 @@ async fn what_is_detached_finishes_with_all_its_locks() {
         keeper.entered().await;
         drop(gone);
         tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
-        let route = format!("/{kind}/{{id}}");
+        let route = format!(":route:/{kind}/{{id}}");
         assert!(is_held(&locks, "order:7").await && is_held(&locks, &route).await, "{kind}");
         keeper.let_one_on();
         keeper.finished().await;

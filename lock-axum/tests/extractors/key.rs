@@ -57,8 +57,8 @@ async fn a_route_or_a_whole_path_may_be_the_name_also_in_nested_routers() {
     assert_eq!(ask(&app, get("/api/path/7")).await.body, "/api/path/7");
     assert_eq!(ask(&app, get("/api/path/%37")).await.body, "/api/path/7", "in its one spelling");
     assert_eq!(ask(&app, get("/api/path/%2e%2e")).await.status, 400, "it has none");
-    assert_eq!(ask(&app, get("/api/route/7")).await.body, "/api/route/%7Bid%7D");
-    assert_eq!(ask(&app, get("/route/8")).await.body, "/route/%7Bid%7D");
+    assert_eq!(ask(&app, get("/api/route/7")).await.body, ":route:/api/route/%7Bid%7D");
+    assert_eq!(ask(&app, get("/route/8")).await.body, ":route:/route/%7Bid%7D");
 }
 
 #[derive(Clone)]
@@ -178,8 +178,27 @@ async fn the_layer_may_lock_a_route_and_refuses_what_no_route_has_matched() {
     let layer = HttpLockLayer::new(Locks::in_memory(), ByMatchedPath::new());
     let inner = Router::new().route("/{id}", any(layered)).route_layer(layer.clone());
     let app = Router::new().nest("/orders", inner);
-    assert_eq!(ask(&app, get("/orders/7")).await.body, "/orders/%7Bid%7D");
-    assert_eq!(ask(&app, get("/orders/8")).await.body, "/orders/%7Bid%7D");
+    assert_eq!(ask(&app, get("/orders/7")).await.body, ":route:/orders/%7Bid%7D");
+    assert_eq!(ask(&app, get("/orders/8")).await.body, ":route:/orders/%7Bid%7D");
     let around = Router::new().fallback(async || "not found").layer(layer);
     assert_eq!(ask(&around, get("/nothing")).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_route_is_never_the_name_of_a_path() {
+    let locks = Locks::in_memory();
+    let by_route = HttpLockLayer::new(locks.clone(), ByMatchedPath::new());
+    let by_path = HttpLockLayer::new(locks, by_path());
+    let app = scoped(
+        Router::new()
+            .route("/orders/{id}", any(layered).layer(by_route))
+            .route("/extracted/{id}", any(name::<MatchedPath>)),
+    );
+    let paths = Router::new().fallback(layered).layer(by_path);
+    for (route, path) in
+        [("/orders/7", "/orders/%7Bid%7D"), ("/extracted/7", "/extracted/%7Bid%7D")]
+    {
+        let (route, path) = (ask(&app, get(route)).await.body, ask(&paths, get(path)).await.body);
+        assert!(path.starts_with('/') && !route.starts_with('/'), "{route} {path}");
+    }
 }

@@ -54,7 +54,7 @@ async fn a_handler_that_may_continue_sees_the_loss_of_any_of_its_locks_and_answe
     };
     let layer = LockScopeLayer::new(locks.clone()).on_lost(OnLost::Continue);
     let app = Router::new().route("/{id}", any(handler)).layer(layer);
-    for lost in ["/{id}", "order:7"] {
+    for lost in [":route:/{id}", "order:7"] {
         let answer = send(&app, get("/7"));
         keeper.entered().await;
         assert!(locks.force_release(lost).await.unwrap());
@@ -62,13 +62,13 @@ async fn a_handler_that_may_continue_sees_the_loss_of_any_of_its_locks_and_answe
         let answer = answer.await.unwrap();
         assert_eq!((answer.status, answer.body.as_str()), (200, "done all the same"), "{lost}");
         free(&locks, "order:7").await;
-        free(&locks, "/{id}").await;
+        free(&locks, ":route:/{id}").await;
     }
 }
 
 #[tokio::test]
 async fn the_loss_of_a_lock_that_was_taken_later_stops_the_handler_too() {
-    for lost in ["/{id}", "order:7"] {
+    for lost in [":route:/{id}", "order:7"] {
         let locks = Locks::in_memory();
         let (gate, mut keeper) = gate();
         let handler = async move |_: Locked<ByOrder>, _: Locked<MatchedPath>| {
@@ -81,6 +81,6 @@ async fn the_loss_of_a_lock_that_was_taken_later_stops_the_handler_too() {
         assert!(locks.force_release(lost).await.unwrap());
         assert_eq!(answer.await.unwrap().status, 503, "{lost}");
         free(&locks, "order:7").await;
-        free(&locks, "/{id}").await;
+        free(&locks, ":route:/{id}").await;
     }
 }

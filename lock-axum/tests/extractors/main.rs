@@ -12,6 +12,7 @@ mod rejection_log;
 
 mod release;
 mod share;
+mod stack;
 mod streaming;
 mod support;
 mod websocket;

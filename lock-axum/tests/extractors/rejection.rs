@@ -168,14 +168,13 @@ async fn what_cannot_name_a_lock_is_400_and_says_why() {
 }
 
 #[tokio::test]
-async fn without_the_layer_every_extractor_is_500_and_says_so() {
+async fn without_the_layer_every_extractor_is_500_and_tells_the_developer_not_the_client() {
     for request in asking() {
         for answer in both(&routes(), request).await {
             assert_eq!(answer.status, 500, "{answer:?}");
-            let sentence = "A lock was asked for where no LockScopeLayer is. Add one to the router: \
-                            `.layer(LockScopeLayer::new(locks))`.";
-            assert!(answer.body.contains(sentence), "{answer:?}");
-            assert!(answer.body.contains("lock-misconfigured"), "{answer:?}");
+            let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+            assert_eq!(problem["detail"], "The server's locks are not set up correctly.");
+            assert_eq!(problem["code"], "lock-misconfigured");
         }
     }
     let layered = routes().layer(LockScopeLayer::new(Locks::in_memory()));

@@ -14,7 +14,7 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::support::{ByOrder, ask, get};
 
-/// Keeps the text of the events of one target.
+/// Keeps the text of rejections and of errors.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -41,7 +41,7 @@ impl Visit for Text<'_> {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "axum::rejection"
+        metadata.target() == "axum::rejection" || *metadata.level() == tracing::Level::ERROR
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -79,4 +79,16 @@ async fn a_rejection_is_logged_as_axum_logs_its_own() {
     for part in ["TRACE;", "status=423;", "lock-busy", &format!("rejection_type=\"{kind}\"")] {
         assert!(events[0].contains(part), "{part}: {events:?}");
     }
+}
+
+#[tokio::test]
+async fn what_only_the_developer_can_mend_is_an_error_of_the_log() {
+    let (log, _here) = Log::here();
+    let app = Router::new().route("/{id}", any(async |_: Locked<ByOrder>| ()));
+    let answer = ask(&app, get("/7")).await;
+    assert!(!answer.body.contains("LockScopeLayer"), "{answer:?}");
+    let events = std::mem::take(&mut *log.0.lock().unwrap());
+    let errors: Vec<_> = events.iter().filter(|event| event.starts_with("ERROR;")).collect();
+    assert_eq!(errors.len(), 1, "{events:?}");
+    assert!(errors[0].contains(".layer(LockScopeLayer::new(locks))"), "{errors:?}");
 }

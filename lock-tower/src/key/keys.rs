@@ -160,7 +160,9 @@ impl Name {
         match self {
             Self::Text(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
             Self::Static(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
-            Self::Key(_) => Err(KeyError::new("a finished LockKey takes no prefix")),
+            Self::Key(_) => Err(KeyError::misuse(
+                "A finished LockKey takes no prefix: put it into its name, or give the extractor none.",
+            )),
         }
     }
 

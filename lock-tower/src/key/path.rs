@@ -63,7 +63,8 @@ impl fmt::Debug for ByPath {
 ///
 /// # Errors
 /// [`KeyError`] for what servers read in different ways: an incomplete percent-encoding, bytes that are not
-/// UTF-8, empty segments (`//`), the segments `.` and `..`, however they are encoded, and a path that is empty.
+/// UTF-8, empty segments (`//`), the segments `.` and `..`, however they and their slashes are encoded
+/// (`x%2F..%2Fb`), and a path that is empty.
 ///
 /// ```
 /// use lock_tower::canonical_path;
@@ -72,6 +73,7 @@ impl fmt::Debug for ByPath {
 /// assert_eq!(canonical_path("/orders/42/").unwrap(), "/orders/42");
 /// assert_eq!(canonical_path("/files/a%2fb").unwrap(), "/files/a%2Fb");
 /// assert!(canonical_path("/orders/%2e%2E/7").is_err());
+/// assert!(canonical_path("/orders/x%2F..%2F7").is_err());
 /// ```
 pub fn canonical_path(path: &str) -> Result<String, KeyError> {
     let mut canonical = Vec::with_capacity(path.len());
@@ -96,7 +98,9 @@ pub fn canonical_path(path: &str) -> Result<String, KeyError> {
         canonical.pop();
     }
     let inner = canonical.strip_prefix('/').unwrap_or(&canonical);
-    if !is_root && inner.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
+    // A server behind us may take an encoded slash for one.
+    let has_dots = |segment: &str| segment.split("%2F").any(|part| matches!(part, "." | ".."));
+    if !is_root && inner.split('/').any(|segment| segment.is_empty() || has_dots(segment)) {
         return Err(KeyError::new("the path has an empty segment or one of dots"));
     }
     Ok(canonical)
@@ -132,6 +136,10 @@ mod tests {
             "/orders/4%",
             "/orders/4%zz",
             "/orders/%ff",
+            "/files/x%2F..%2Fb",
+            "/files/..%2fb",
+            "/files/x%2f%2e",
+            "/files/%2E%2e%2F",
             "",
         ];
         for spelling in refused {
@@ -141,7 +149,20 @@ mod tests {
 
     #[test]
     fn different_paths_stay_different() {
-        let paths = ["/", "/a/b", "/a%2Fb", "/a%252Fb", "/a%25b", "/A/b", "/a+b", "/a%20b", "/ä"];
+        let paths = [
+            "/",
+            "/a/b",
+            "/a%2Fb",
+            "/http:%2F%2Fa",
+            "/a%2F",
+            "/a..%2Fb",
+            "/a%252Fb",
+            "/a%25b",
+            "/A/b",
+            "/a+b",
+            "/a%20b",
+            "/ä",
+        ];
         let keys: std::collections::BTreeSet<_> =
             paths.iter().map(|path| canonical_path(path).unwrap()).collect();
         assert_eq!(keys.len(), paths.len());

@@ -10,7 +10,7 @@ pub struct Prefixed<E> {
 }
 
 impl<E> Prefixed<E> {
-    /// `prefix:` before what `extractor` says.
+    /// `prefix:` before what `extractor` says; see [`prefix`](crate::ExtractKeyExt::prefix).
     pub fn new(prefix: impl Into<String>, extractor: E) -> Self {
         Self { prefix: prefix.into(), extractor }
     }
@@ -18,6 +18,14 @@ impl<E> Prefixed<E> {
 
 impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for Prefixed<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
+        // `a` before `b:c` and `a:b` before `c` would be one name.
+        if self.prefix.is_empty() || self.prefix.contains(':') {
+            return Err(KeyError::misuse(format!(
+                "The prefix {:?} is empty or has a colon, so its keys could meet those of another: give it a name without \
+                 colons, or two prefixes one after the other.",
+                self.prefix
+            )));
+        }
         self.extractor.extract_key(request)?.map(|keys| keys.prefixed(&self.prefix)).transpose()
     }
 }

@@ -1,15 +1,17 @@
 //! Locks held until the body ends.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body::Frame;
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use hyper::body::Incoming;
-use lock_tower::{ByPath, HttpLockLayer, OnLost};
+use lock_tower::{ByPath, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
@@ -174,6 +176,60 @@ async fn a_body_whose_hold_is_lost_is_cut() {
     let rest = client.answer().await;
     assert!(!rest.head.contains("0\r\n\r\n"), "{}", rest.head);
     drop(pieces);
+}
+
+/// Says whether the lock was still held when the body was dropped.
+struct Owned {
+    inner: AnyBody,
+    lock: LockHandle,
+    seen: mpsc::UnboundedSender<bool>,
+}
+
+impl Body for Owned {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let _ = self.seen.send(!self.lock.is_lost());
+    }
+}
+
+#[tokio::test]
+async fn what_the_body_has_is_dropped_before_the_next_has_the_lock() {
+    let locks = Locks::in_memory();
+    let (seen, mut was_held) = mpsc::unbounded_channel();
+    let (streams, mut started) = mpsc::unbounded_channel();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
+    let service = layer.layer(service_fn(move |request: Request<Incoming>| {
+        let lock = request.extensions().get::<LockHandle>().unwrap().clone();
+        let (pieces, inner) = streamed();
+        streams.send(pieces).unwrap();
+        let body = Owned { inner, lock, seen: seen.clone() };
+        async move { Ok::<_, BoxError>(Response::new(body)) }
+    }));
+    let address = serve(service).await;
+    for how in ["end", "failure", "hang-up"] {
+        let mut client = Client::send(address, "GET /a", "").await;
+        let pieces = started.recv().await.unwrap();
+        pieces.send(piece("first")).unwrap();
+        client.until("first").await;
+        match how {
+            "failure" => pieces.send(Err("broken".into())).unwrap(),
+            "hang-up" => drop(client),
+            _ => drop(pieces),
+        }
+        assert_eq!(was_held.recv().await, Some(true), "{how}");
+        free(&locks, "/a").await;
+    }
 }
 
 #[tokio::test]

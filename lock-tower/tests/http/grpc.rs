@@ -1,9 +1,13 @@
 //! A real tonic server behind the layer: its health service.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
-use http::Request;
-use lock_tower::{HttpLockLayer, ServiceBuilderExt as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use lock_tower::{ByPath, HttpLockLayer, ServiceBuilderExt as _};
 use lockcore::Locks;
 use tokio::net::TcpListener;
 use tonic::Code;
@@ -11,9 +15,9 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
-use tower::ServiceBuilder;
+use tower::{Layer as _, ServiceBuilder, service_fn};
 
-use crate::support::queued;
+use crate::support::{get, queued, serve, text};
 
 async fn start(locks: &Locks) -> HealthClient<Channel> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -47,14 +51,58 @@ async fn a_tonic_server_serves_under_the_lock_and_refuses_as_grpc_does() {
     let refused = client.check(question()).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable);
     assert!(refused.message().contains("Try again"), "{}", refused.message());
+    assert_eq!(refused.metadata().get("lock-code").unwrap(), "lock-busy");
+    let hint = refused.metadata().get("grpc-retry-pushback-ms").unwrap().to_str().unwrap();
+    assert!((1_000..=2_000).contains(&hint.parse::<u64>().unwrap()), "{hint} ms");
 
     let waiter = tokio::spawn(locks.lock(METHOD)); // the queue is full with it
     queued(&locks, METHOD, 1).await;
     let refused = client.check(question()).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.metadata().get("lock-code").unwrap(), "lock-queue-full");
     drop(guard);
     drop(waiter.await);
     client.check(question()).await.expect("served again");
+}
+
+/// The trailers that a gRPC-Web body ends with: one frame, marked by its highest bit.
+fn trailers(body: &[u8]) -> String {
+    assert_eq!(body[0], 0x80, "{body:?}");
+    let length = u32::from_be_bytes(body[1..5].try_into().unwrap());
+    assert_eq!(length as usize, body.len() - 5);
+    String::from_utf8(body[5..].to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_browser_that_speaks_grpc_web_is_refused_in_its_own_format() {
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("/a").await.unwrap();
+    let layer = HttpLockLayer::new(locks, ByPath::new()).wait(Duration::ZERO).grpc();
+    let service = service_fn(|_: Request<Incoming>| async move {
+        Ok::<_, Infallible>(Response::new(text("served")))
+    });
+    let address = serve(layer.layer(service)).await;
+    let formats = [
+        "application/grpc-web",
+        "application/grpc-web+proto",
+        "application/grpc-web-text",
+        "application/grpc-web-text+proto",
+    ];
+    for format in formats {
+        let answer = get(address, "/a", &format!("content-type: {format}\r\n")).await;
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some(format)));
+        let body = match format.contains("text") {
+            true => STANDARD.decode(&answer.body).unwrap(),
+            false => answer.bytes.clone(),
+        };
+        let trailers = trailers(&body);
+        assert!(trailers.starts_with("grpc-status:14\r\n"), "{trailers:?}");
+        assert!(trailers.contains("\r\ngrpc-message:Another request"), "{trailers:?}");
+        assert!(trailers.ends_with("\r\n"), "{trailers:?}");
+    }
+    let answer = get(address, "/a", "content-type: application/grpc+proto\r\n").await;
+    assert_eq!(answer.header("content-type"), Some("application/grpc"));
+    assert_eq!((answer.header("grpc-status"), answer.body.as_str()), (Some("14"), ""));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 mod body_end;
 mod detach;
 mod disconnect;
+mod fail_open;
 mod grpc;
 mod processes;
 mod refusals;

@@ -61,6 +61,8 @@ pub(crate) struct Answer {
     /// In lower case.
     pub(crate) head: String,
     pub(crate) body: String,
+    /// The body as it came.
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Client {
@@ -98,7 +100,9 @@ impl Answer {
         let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let status = head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Self { status, head: head.to_lowercase(), body: body.to_owned() }
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let whole = end.map(|end| bytes[end + 4..].to_vec()).unwrap_or_default();
+        Self { status, head: head.to_lowercase(), body: body.to_owned(), bytes: whole }
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {

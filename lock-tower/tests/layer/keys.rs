@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lock_tower::{Cause, ExtractKeyExt as _, KeyError, Keys, LockError, LockLayer};
+use lock_tower::{
+    Cause, ExtractKey as _, ExtractKeyExt as _, KeyError, Keys, LockError, LockLayer,
+};
 use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
@@ -98,4 +100,19 @@ async fn a_prefix_comes_before_every_name() {
         async move { Ok::<_, BoxError>(locks.try_lock("order:2").await?.is_none()) }
     }));
     assert!(service.oneshot(()).await.unwrap());
+}
+
+#[test]
+fn a_prefix_that_could_meet_another_one_is_refused_and_the_server_is_told_why() {
+    // `a` + `b:c` and `a:b` + `c` would be one name.
+    for prefix in ["a:b", ":", ""] {
+        let key = (|(): &()| "c").prefix(prefix);
+        let refused = LockError::from(key.extract_key(&()).unwrap_err());
+        assert_eq!(refused.cause(), Cause::Internal, "{prefix:?}: it is not the client's fault");
+        let said = refused.to_string();
+        assert!(said.contains("colon") && said.contains(&format!("{prefix:?}")), "{said}");
+    }
+    let key = (|(): &()| "b:c").prefix("a").prefix("shop");
+    let keys = key.extract_key(&()).unwrap().unwrap();
+    assert_eq!(keys.names().collect::<Vec<_>>(), ["shop:a:b:c"]);
 }

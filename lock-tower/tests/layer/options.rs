@@ -6,7 +6,9 @@ use lock_tower::{Cause, Keys, LockError, LockLayer};
 use lockcore::{LockErrorKind, Locks, MemoryStore};
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
-use crate::support::{job, layer, locked, next, nothing_reaches, queued, send};
+use crate::support::{LIMIT, job, layer, locked, next, nothing_reaches, queued, send};
+
+const SHORT: Duration = Duration::from_millis(30);
 
 fn cause(error: &BoxError) -> Cause {
     error.downcast_ref::<LockError>().expect("an error of the lock").cause()
@@ -65,21 +67,35 @@ async fn a_key_can_bring_options_of_its_own() {
 async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said() {
     let store = MemoryStore::new();
     let locks = Locks::builder().on_memory(&store).unwrap();
-    store.refuse(Some(LockErrorKind::Denied));
-    let (closed, _handle) = locked(layer(&locks));
+    store.refuse(Some(LockErrorKind::Unavailable));
+    let (closed, _handle) = locked(layer(&locks).wait(SHORT));
     let error = send(&closed, job("a", 1)).await.unwrap().unwrap_err();
     assert_eq!(cause(&error), Cause::Unavailable);
 
-    let (open, mut handle) = locked(layer(&locks).fail_open());
+    let (open, mut handle) = locked(layer(&locks).wait(SHORT).fail_open());
     let answer = send(&open, job("a", 1));
     let (request, respond) = next(&mut handle).await;
     assert!(request.lock.is_none());
     respond.send_response(1);
     answer.await.unwrap().unwrap();
 
-    store.refuse(Some(LockErrorKind::QueueFull)); // not an outage
-    let error = send(&open, job("a", 1)).await.unwrap().unwrap_err();
-    assert_eq!(cause(&error), Cause::QueueFull);
+    // Not an outage: most of these depend on the key, or on what the server was told.
+    let others = [
+        (LockErrorKind::QueueFull, Cause::QueueFull),
+        (LockErrorKind::WrongType, Cause::Internal),
+        (LockErrorKind::Denied, Cause::Unavailable),
+        (LockErrorKind::Protocol, Cause::Unavailable),
+        (LockErrorKind::Unsupported, Cause::Unavailable),
+        (LockErrorKind::ReadOnly, Cause::Unavailable),
+        (LockErrorKind::OutOfMemory, Cause::Unavailable),
+    ];
+    for (kind, expected) in others {
+        store.refuse(Some(kind));
+        let answer = send(&open, job("a", 1));
+        let error =
+            tokio::time::timeout(LIMIT, answer).await.expect("refused").unwrap().unwrap_err();
+        assert_eq!(cause(&error), expected, "{kind:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,13 +1,15 @@
 //! How a guard learns that its hold is lost.
 
+use futures_util::FutureExt as _;
 use lockcore::{HoldState, LockErrorKind};
 
-use crate::backend::{Backend, granted, soon, until_nothing_is_left, wait_as};
+use crate::backend::{Backend, granted, ms, soon, until_nothing_is_left, wait_as};
 
 on_both_stores!(
     a_forced_off_guard_is_told_at_once_and_the_next_gets_the_lock,
     a_force_release_of_a_free_lock_releases_nothing,
     a_lost_guard_stays_lost_and_its_drop_takes_nothing_from_the_next,
+    a_guard_that_says_it_is_lost_says_so_in_every_way,
 );
 
 // Finding 10.
@@ -46,4 +48,14 @@ async fn a_lost_guard_stays_lost_and_its_drop_takes_nothing_from_the_next(backen
     lock_tests::eventually("nothing is on its way", crate::backend::SOON, idle).await;
     assert!(a.try_lock("key").await.expect("an answer").is_none());
     next.release().await.expect("held until now");
+}
+
+async fn a_guard_that_says_it_is_lost_says_so_in_every_way(backend: &Backend) {
+    let locks = backend.node().await;
+    let guard = locks.key("key").fixed_lease(ms(100)).lock().await.expect("free");
+    // No task gets to run meanwhile, so that nothing but the clock can tell.
+    std::thread::sleep(ms(150));
+    assert!(guard.is_lost());
+    assert!(guard.lost().now_or_never().is_some());
+    assert!(guard.cancellation_token().is_cancelled());
 }

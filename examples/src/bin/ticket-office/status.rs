@@ -34,10 +34,9 @@ impl From<LockInspection> for Line {
     }
 }
 
-/// The label is the buyer's name, in which only percent signs are escaped: it has no control characters.
+/// The label is the buyer's name.
 fn name(participant: &Participant) -> String {
-    let label = participant.label.as_deref().unwrap_or(&participant.member);
-    label.replace("%25", "%")
+    participant.label.as_deref().unwrap_or(&participant.member).to_owned()
 }
 
 #[derive(Serialize)]

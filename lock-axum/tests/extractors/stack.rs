@@ -1,0 +1,55 @@
+//! Which requests a layer locks, by where it stands in the router.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::routing::post as on_post;
+use http::Method;
+use lock_axum::{HttpLockLayer, LockScopeLayer, Locked, Locks};
+
+use crate::support::{ByOrder, ask};
+
+/// The statuses of: the handler, another method of its path, a CORS preflight, an unknown path.
+async fn statuses(app: &Router) -> [u16; 4] {
+    let request = |method, path| {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header("origin", "https://shop.example");
+        request.header("access-control-request-method", "POST").body(Body::empty()).unwrap()
+    };
+    let mut statuses = [0; 4];
+    let requests = [
+        (Method::POST, "/orders/7"),
+        (Method::GET, "/orders/7"),
+        (Method::OPTIONS, "/orders/7"),
+        (Method::POST, "/unknown"),
+    ];
+    for (status, (method, path)) in statuses.iter_mut().zip(requests) {
+        *status = ask(app, request(method, path)).await.status;
+    }
+    statuses
+}
+
+#[tokio::test]
+async fn a_layer_locks_what_it_sees_and_that_depends_on_where_it_stands() {
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("order:7").await.unwrap();
+    let layer = HttpLockLayer::new(locks.clone(), |_: &Request| "order:7").wait(Duration::ZERO);
+    let route = || Router::new().route("/orders/{id}", on_post(async || "served"));
+
+    let around = route().layer(layer.clone());
+    assert_eq!(statuses(&around).await, [423, 423, 423, 423]);
+
+    let routes = route().route_layer(layer.clone());
+    assert_eq!(statuses(&routes).await, [423, 423, 423, 404]);
+
+    let method = on_post(async || "served").route_layer(layer);
+    let methods = Router::new().route("/orders/{id}", method);
+    assert_eq!(statuses(&methods).await, [423, 405, 405, 404]);
+
+    let extracted = Router::new()
+        .route("/orders/{id}", on_post(async |_: Locked<ByOrder>| "served"))
+        .layer(LockScopeLayer::new(locks).wait(Duration::ZERO));
+    assert_eq!(statuses(&extracted).await, [423, 405, 405, 404]);
+}

@@ -1,0 +1,84 @@
+//! `fail_open`, on a real server: what opens it, and what does not.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer};
+use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
+use lockcore::Locks;
+use redis::cmd;
+use tower::{Layer as _, service_fn};
+
+use crate::support::{Answer, get, serve, text};
+
+const WAIT: Duration = Duration::from_millis(300);
+
+/// Locks what the header says; tells whether it was served under its lock.
+async fn start(locks: &Locks, wait: Duration) -> SocketAddr {
+    let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait).fail_open();
+    serve(layer.layer(service_fn(|request: Request<Incoming>| async move {
+        let is_locked = request.extensions().get::<LockHandle>().is_some();
+        Ok::<_, Infallible>(Response::new(text(if is_locked { "locked" } else { "unlocked" })))
+    })))
+    .await
+}
+
+async fn ask(address: SocketAddr, order: &str) -> Answer {
+    get(address, "/", &format!("x-order: {order}\r\n")).await
+}
+
+#[tokio::test]
+async fn a_client_that_names_a_key_of_the_application_is_not_served_without_the_lock() {
+    let server = RedisServer::start();
+    let mut raw = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let address = start(&locks, WAIT).await;
+    raw.ask::<()>(cmd("SET").arg("session").arg("theirs")).await;
+    let refused = ask(address, "session").await;
+    assert_eq!(refused.status, 500, "{}", refused.body);
+    assert!(refused.body.contains("lock-misconfigured"), "{}", refused.body);
+    assert_eq!(refused.header("retry-after"), None, "trying again is no use");
+    assert_eq!(raw.ask::<String>(cmd("GET").arg("session")).await, "theirs");
+    assert_eq!(ask(address, "another").await.body, "locked");
+}
+
+#[tokio::test]
+async fn a_server_that_is_slower_than_the_wait_opens_nothing() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let locks = Locks::connect(proxy.url()).await.unwrap();
+    let address = start(&locks, WAIT).await;
+    assert_eq!(ask(address, "1").await.body, "locked");
+    proxy.freeze(Connections::Commands, Flow::Replies).await;
+    // Asked at once: the link is up, and its request timeout is two seconds away.
+    let asked = (0..4).map(|_| ask(address, "1"));
+    for answer in futures_util::future::join_all(asked).await {
+        assert_eq!(
+            (answer.status, answer.body.contains("lock-busy")),
+            (423, true),
+            "{}",
+            answer.body
+        );
+    }
+    proxy.thaw();
+    assert_eq!(ask(address, "1").await.body, "locked");
+}
+
+#[tokio::test]
+async fn a_server_that_is_silent_for_a_whole_request_timeout_opens_and_so_does_one_that_is_gone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let short = Locks::builder().request_timeout(Duration::from_millis(200));
+    let locks = short.connect(proxy.url()).await.unwrap();
+    let address = start(&locks, Duration::from_secs(1)).await;
+    proxy.freeze(Connections::All, Flow::Both).await;
+    assert_eq!(ask(address, "1").await.body, "unlocked");
+    proxy.thaw();
+
+    proxy.refuse().await;
+    proxy.cut_all().await;
+    assert_eq!(ask(address, "2").await.body, "unlocked");
+}
