@@ -41,7 +41,7 @@ pub enum LockErrorKind {
     Denied,
     /// The server's memory is full: nothing new can be locked. Releases and renewals still work.
     OutOfMemory,
-    /// A key of another type stands at the lock's name.
+    /// A key of another program stands at one of the lock's names. Nothing was changed.
     WrongType,
     /// The server cannot carry this lock: too old, or in a mode that is not supported.
     Unsupported,
@@ -100,7 +100,7 @@ impl LockErrorKind {
                 "the lock store's memory is full: raise maxmemory or free some; holds can still be released"
             }
             Self::WrongType => {
-                "a key of another type stands at the lock's name: use a namespace or another name"
+                "another program's key stands at one of the lock's names: use a namespace or another name"
             }
             Self::Unsupported => "this server cannot carry the lock",
             Self::Lost => "the hold is lost: its lease ended or it was forced off",

@@ -11,6 +11,8 @@ mod commands;
 mod deadlines;
 mod peers;
 #[cfg(any(test, feature = "unstable-internals"))]
+mod recognise;
+#[cfg(any(test, feature = "unstable-internals"))]
 mod step;
 #[cfg(test)]
 mod tests;
@@ -19,6 +21,8 @@ pub use deadlines::Deadlines;
 #[cfg(feature = "unstable-internals")]
 pub use peers::{ALIVE_MS, GRACE_MS, HEAD_SCORE_MS, JVM_STEP_MS, SUSPECT_MS};
 pub use peers::{Peers, Suspect};
+#[cfg(feature = "unstable-internals")]
+pub use recognise::{is_hold, is_member, is_token};
 #[cfg(feature = "unstable-internals")]
 pub use step::step_with_peers;
 #[cfg(any(test, feature = "unstable-internals"))]
@@ -38,10 +42,12 @@ pub const TOMBSTONE_MS: u64 = 60_000;
 pub const SWEEP: usize = 16;
 /// The shortest claim, unless the lease is shorter still.
 const MIN_CLAIM_MS: u64 = 2_000;
+/// The longest claim: how long a process that has just frozen keeps the others waiting.
+const MAX_CLAIM_MS: u64 = 10_000;
 
 /// The lease of a hold that was handed over, until its first renewal.
 pub(crate) fn claim_ms(lease_ms: u64) -> u64 {
-    lease_ms.min((lease_ms / 3).max(MIN_CLAIM_MS))
+    lease_ms.min((lease_ms / 3).clamp(MIN_CLAIM_MS, MAX_CLAIM_MS))
 }
 
 /// All that a server keeps of one lock. An expiry of `None` is a key without a TTL.

@@ -35,6 +35,7 @@ mod proxy;
 mod raw;
 mod resp;
 mod server;
+mod watcher;
 mod wire;
 
 pub use child::LockChild;
@@ -49,6 +50,7 @@ pub use port::Port;
 pub use proxy::{Connections, Fault, Flow, Proxy, Request};
 pub use raw::Raw;
 pub use server::RedisServer;
+pub use watcher::Watcher;
 
 /// The README's example has to compile.
 #[cfg(doctest)]

@@ -161,9 +161,11 @@ fn queued(position: u64) -> Acquired {
 }
 
 #[test]
-fn a_claim_is_a_third_of_the_lease_but_at_least_two_seconds_and_at_most_the_lease() {
+fn a_claim_is_a_third_of_the_lease_but_two_to_ten_seconds_and_at_most_the_lease() {
     let cases = [(30_000, 10_000), (6_001, 2_000), (6_002, 2_000), (6_003, 2_001)];
-    for (lease_ms, claim) in cases.into_iter().chain([(1_000, 1_000), (100, 100), (2_500, 2_000)]) {
+    let short = [(1_000, 1_000), (100, 100), (2_500, 2_000)];
+    let long = [(29_999, 9_999), (30_001, 10_000), (120_000, 10_000), (86_400_000, 10_000)];
+    for (lease_ms, claim) in cases.into_iter().chain(short).chain(long) {
         assert_eq!(claim_ms(lease_ms), claim, "of {lease_ms}");
     }
 }

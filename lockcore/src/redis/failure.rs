@@ -9,6 +9,9 @@ pub(crate) const INSIDE_A_SCRIPT: &str = "The user executing the script can't";
 
 /// What an error of a command means.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
+    if let Some(detail) = strange_key(error) {
+        return StoreError::refused(LockErrorKind::WrongType, detail);
+    }
     let detail = text(error);
     match kind(error) {
         // Redis 7 gives no code for a right that is missing inside a script, which may have run half.
@@ -21,6 +24,23 @@ pub(crate) fn of_command(error: &RedisError) -> StoreError {
         }
         None => StoreError::refused(LockErrorKind::Protocol, detail),
     }
+}
+
+/// What the scripts say of a key at one of the lock's names that is another program's: which, and its type.
+fn strange_key(error: &RedisError) -> Option<String> {
+    let (which, type_of) =
+        error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
+    let key = match which {
+        "hold" => "the key of this very name",
+        "queue" => "the key of its queue, redisson_lock_queue:{…}",
+        "deadlines" => "the key of its deadlines, redisson_lock_timeout:{…}",
+        "token" => "the key of its token, redisson_lock_token:{…}",
+        "tombstone" => "a key of its tombstones, redisson_lock_gone:{…}",
+        "alive" => "the key of its live waiters, redisson_lock_alive:{…}",
+        "suspect" => "the key of its suspect, redisson_lock_suspect:{…}",
+        _ => return None,
+    };
+    Some(format!("{key} holds a {type_of} that is no lock's"))
 }
 
 /// What an error of opening a connection means: nothing was sent.
@@ -102,6 +122,15 @@ mod tests {
             assert_eq!((error.kind, error.may_have_run), (kind, false), "{code}");
             assert!(error.detail.contains(code), "{}", error.detail);
         }
+    }
+
+    #[test]
+    fn a_key_of_another_program_is_named_with_its_type() {
+        let error = said("WRONGTYPE", "hold hash");
+        assert_eq!(
+            (error.kind, &*error.detail),
+            (LockErrorKind::WrongType, "the key of this very name holds a hash that is no lock's")
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::checker::{self, Evidence};
 use super::client::LOCKS;
 use super::clock::{now_us, wall_ahead_us};
 use super::history::{self, Attempt};
+use super::kind::Kind;
 use super::leftovers;
 use super::nemesis::{Action, Nemesis, Schedule};
 use super::outcome::{Outcome, Plan};
@@ -18,7 +19,7 @@ use super::register::{Count, Registers};
 use super::trace::Trace;
 use super::violation::{Violation, What};
 use super::worker::Worker;
-use crate::{Monitor, Proxy, Raw, RedisServer};
+use crate::{Monitor, Proxy, Raw, RedisServer, Watcher};
 
 const CHILDREN: usize = 4;
 /// Without any grant for so long, the run is stuck.
@@ -54,6 +55,8 @@ struct Stage<'a> {
     args: Vec<Vec<String>>,
     directory: PathBuf,
     server: RedisServer,
+    /// Where processes are killed, a tool that subscribes to everything: it must not hide a death.
+    _watcher: Option<Watcher>,
     resource: RedisServer,
     proxies: Vec<Proxy>,
     workers: Vec<Worker>,
@@ -90,11 +93,16 @@ impl<'a> Stage<'a> {
             .map(|proxy| vec![proxy.url(), resource.url(), seed.clone(), kind.clone()])
             .collect();
         let redis = Raw::connect(&server.url()).await;
+        let watcher = match plan.kind {
+            Kind::Kill | Kind::Mixed => Some(Watcher::start(&server.url()).await),
+            _ => None,
+        };
         let mut stage = Self {
             program,
             args,
             directory,
             server,
+            _watcher: watcher,
             resource,
             proxies,
             workers: Vec::new(),

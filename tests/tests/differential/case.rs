@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use lockcore::LockErrorKind;
 use lockcore::internals::protocol::{Answer, Command, LockState, Message, step};
-use lockcore::internals::{Leaving, LockName, Member, Mode, Renewed};
+use lockcore::internals::{Leaving, LockName, Member, Mode, Renewed, StoreError};
 use redis::{Cmd, cmd};
 
 use crate::comparison::{self, Clock};
 use crate::fuzz::Tally;
 use crate::random::{Choices, Random};
 use crate::snapshot::{self, Snapshot};
-use crate::world::{FOREIGN, Heard, World};
+use crate::world::{FOREIGN, Heard, STRANGE, World};
 
 /// Short ones end within a case, a middle one has another claim, the longest outlives a token.
 const LEASES_MS: [u64; 7] = [100, 150, 300, 2_500, 7_000, 30_000, 120_000];
@@ -24,6 +25,8 @@ pub(crate) enum Kind {
     Foreign,
     /// Parts of the keys disappear.
     Damaged,
+    /// Other programs use the lock's names.
+    Strange,
 }
 
 struct Case<'a> {
@@ -94,6 +97,12 @@ impl Case<'_> {
         let answer = self.world.run(node, &command).await;
         let after = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
         let told = format!("{command:?}\nby node {node}, at\n{before:#?}\n");
+        if before.is_refused(&command) {
+            if Snapshot::expires_within(&before.state, before.at_ms(), after.at_ms()) {
+                return self.leave_undecided(&told).await;
+            }
+            return self.compare_refusal(&before, &after, &answer, &told);
+        }
         let mut answer = answer.map_err(|error| format!("{told}{error:?}"))?;
 
         let now_us = time_of(&answer);
@@ -106,13 +115,7 @@ impl Case<'_> {
         if Snapshot::expires_within(&before.state, clock.before, clock.now)
             || Snapshot::expires_within(&state, clock.before, clock.after)
         {
-            self.tally.undecided += 1;
-            // What it said is not known either; all before it is.
-            let (heard, expected) = (self.world.heard().await, std::mem::take(&mut self.expected));
-            if !heard.starts_with(&expected) {
-                return Err(format!("{told}messages so far: {heard:#?}\nexpected: {expected:#?}"));
-            }
-            return Ok(());
+            return self.leave_undecided(&told).await;
         }
         self.note(&expected, &messages);
         self.expected.add(self.world, &self.lock, messages);
@@ -130,7 +133,7 @@ impl Case<'_> {
             return Err(format!("{told}{clock:?}\nLua leaves {actual:#?}\nRust leaves {state:#?}"));
         }
         let [list, sorted_set] = after.queue_expiries;
-        if self.kind != Kind::Damaged && list != sorted_set {
+        if matches!(self.kind, Kind::Own | Kind::Foreign) && list != sorted_set {
             return Err(format!(
                 "{told}the list expires at {list}, its sorted set at {sorted_set}"
             ));
@@ -140,6 +143,35 @@ impl Case<'_> {
         }
         if after.others != 0 {
             return Err(format!("{told}{} keys of no known name", after.others));
+        }
+        Ok(())
+    }
+
+    /// A key expired at the very instant of the command: either answer is right. What it said is not known
+    /// either; all before it is.
+    async fn leave_undecided(&mut self, told: &str) -> Result<(), String> {
+        self.tally.undecided += 1;
+        let (heard, expected) = (self.world.heard().await, std::mem::take(&mut self.expected));
+        if !heard.starts_with(&expected) {
+            return Err(format!("{told}messages so far: {heard:#?}\nexpected: {expected:#?}"));
+        }
+        Ok(())
+    }
+
+    /// Another program's key: a typed error, and nothing is changed.
+    fn compare_refusal(
+        &mut self,
+        before: &Snapshot,
+        after: &Snapshot,
+        answer: &Result<Answer, StoreError>,
+        told: &str,
+    ) -> Result<(), String> {
+        self.tally.seen.insert("refused as strange".to_owned());
+        if !matches!(answer, Err(error) if error.kind == LockErrorKind::WrongType) {
+            return Err(format!("{told}answered {answer:?} at another program's key"));
+        }
+        if before.content() != after.content() {
+            return Err(format!("{told}changed to {after:#?}"));
         }
         Ok(())
     }
@@ -288,6 +320,7 @@ impl Case<'_> {
             10 if seen.state.hold.is_some() => self.ask(cmd("PEXPIRE").arg(&hold).arg(20)).await,
             11 | 12 if self.kind == Kind::Foreign => self.act_as_a_jvm(&seen).await,
             11 | 12 if self.kind == Kind::Damaged => self.damage(&waiting).await,
+            11 | 12 if self.kind == Kind::Strange => self.act_as_another_program(&seen).await,
             _ => {}
         }
     }
@@ -312,12 +345,43 @@ impl Case<'_> {
         }
     }
 
+    /// Writes at one of the lock's names if it is free, or takes what it wrote away.
+    async fn act_as_another_program(&mut self, seen: &Snapshot) {
+        let [hold, queue, _, token] = snapshot::keys(self.lock.as_str());
+        let strange = *self.random.one_of(&STRANGE);
+        match self.random.below(4) {
+            0 if seen.fields.is_empty() => {
+                self.ask(cmd("HSET").arg(&hold).arg(strange).arg(1)).await;
+                if self.random.chance(50) {
+                    self.ask(cmd("HSET").arg(&hold).arg(FOREIGN[0]).arg(1)).await;
+                }
+            }
+            1 if seen.fields.is_empty() => {
+                let count = *self.random.one_of(&["", "one", "-1", "1234567890123456"]);
+                self.ask(cmd("HSET").arg(&hold).arg(FOREIGN[0]).arg(count)).await;
+            }
+            2 if seen.state.queue.is_empty() => {
+                self.ask(cmd("RPUSH").arg(&queue).arg(strange).arg(strange)).await;
+            }
+            3 => self.ask(cmd("SET").arg(&token).arg("no number").arg("PX").arg(60_000)).await,
+            _ => {
+                let is_strange = |text: &str| STRANGE.contains(&text);
+                if seen.fields.iter().any(|(field, _)| is_strange(field)) {
+                    self.ask(cmd("DEL").arg(&hold)).await;
+                }
+                if seen.state.queue.front().is_some_and(|head| is_strange(head.as_str())) {
+                    self.ask(cmd("DEL").arg(&queue)).await;
+                }
+            }
+        }
+    }
+
     async fn damage(&mut self, waiting: &[Member]) {
         let [_, queue, deadlines, token] = snapshot::keys(self.lock.as_str());
         match self.random.below(9) {
             0 => self.ask(cmd("DEL").arg(&queue)).await,
             1 => self.ask(cmd("DEL").arg(&deadlines)).await,
-            2 => self.ask(cmd("SET").arg(&token).arg("no number").arg("PX").arg(60_000)).await,
+            2 => self.ask(cmd("DEL").arg(&token)).await,
             3 if !waiting.is_empty() => {
                 let member = self.random.one_of(waiting).clone();
                 self.ask(cmd("LREM").arg(&queue).arg(1).arg(member.as_str())).await;

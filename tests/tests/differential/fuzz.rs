@@ -51,6 +51,8 @@ pub(crate) fn run(kind: Kind, share: u32) {
     assert!(undecided * 10 < commands, "{undecided} of {commands} commands could not be judged");
     let missed: Vec<_> = MET.iter().filter(|what| !seen.contains(**what)).collect();
     assert!(missed.is_empty(), "{kind:?} never met {missed:?}");
+    let strange = seen.contains("refused as strange");
+    assert!(strange == (kind == Kind::Strange), "{kind:?}: a strange key was met: {strange}");
     assert!(kind != Kind::Foreign || seen.contains("foreign"), "no foreign member in the way");
 }
 

@@ -29,3 +29,8 @@ fn lua_and_rust_agree_on_every_command_with_foreign_members_in_between() {
 fn lua_and_rust_agree_on_every_command_when_keys_are_damaged_from_outside() {
     fuzz::run(Kind::Damaged, 4);
 }
+
+#[test]
+fn lua_and_rust_agree_on_what_is_another_program_s_and_leave_it_alone() {
+    fuzz::run(Kind::Strange, 4);
+}

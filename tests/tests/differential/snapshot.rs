@@ -3,7 +3,9 @@
 use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
 use lockcore::internals::Member;
-use lockcore::internals::protocol::{Hold, LastToken, LockState};
+use lockcore::internals::protocol::{
+    Command, Hold, LastToken, LockState, is_hold, is_member, is_token,
+};
 use redis::cmd;
 
 const SCRIPT: &str = "
@@ -18,7 +20,7 @@ for i, key in ipairs(KEYS) do
   ends[i] = expiry(key)
 end
 return {
-  string.format('%.0f', time[1] * 1000000 + time[2]), call('HKEYS', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
+  string.format('%.0f', time[1] * 1000000 + time[2]), call('HGETALL', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
   call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), call('GET', KEYS[4]), ends, gone,
   call('DBSIZE') - call('EXISTS', unpack(KEYS)) - #gone / 2,
 }";
@@ -32,11 +34,15 @@ pub(crate) struct Snapshot {
     pub(crate) queue_expiries: [i64; 2],
     /// How many keys there are besides.
     pub(crate) others: i64,
+    /// What stands at the lock's name.
+    pub(crate) fields: Vec<(String, String)>,
+    /// What stands at the token's name.
+    pub(crate) token: Option<String>,
 }
 
 type Parts = (
     String,
-    Vec<String>,
+    Vec<(String, String)>,
     Vec<String>,
     Vec<(String, f64)>,
     Option<String>,
@@ -59,17 +65,17 @@ impl Snapshot {
         let prefix = format!("redisson_lock_gone:{{{lock}}}:");
         let mut eval = cmd("EVAL");
         eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(4).arg(&keys(lock)).arg(format!("{prefix}*"));
-        let (at_us, holders, queue, scores, token, ends, gone, others): Parts =
+        let (at_us, fields, queue, scores, token, ends, gone, others): Parts =
             redis.ask(&eval).await;
-        assert!(holders.len() <= 1, "more than one holder: {holders:?}");
         let expiry = |ends: i64| u64::try_from(ends).ok();
         let mut state = LockState {
-            hold: holders
-                .first()
-                .map(|text| Hold { member: Member::from(&**text), expires_ms: expiry(ends[0]) }),
+            hold: fields.first().map(|(text, _)| Hold {
+                member: Member::from(&**text),
+                expires_ms: expiry(ends[0]),
+            }),
             queue: queue.iter().map(|text| Member::from(&**text)).collect(),
             queue_expires_ms: expiry(ends[1]).or(expiry(ends[2])),
-            token: token.and_then(|text| {
+            token: token.as_ref().and_then(|text| {
                 let value = FencingToken::try_from(text.parse::<u64>().ok()?).ok()?;
                 Some(LastToken { value, expires_ms: expiry(ends[3]) })
             }),
@@ -83,7 +89,27 @@ impl Snapshot {
             state.gone.insert(Member::from(member), expiry(ends).expect("a tombstone has an end"));
         }
         let at_us = at_us.parse().expect("a time");
-        Self { at_us, state, queue_expiries: [ends[1], ends[2]], others }
+        Self { at_us, state, queue_expiries: [ends[1], ends[2]], others, fields, token }
+    }
+
+    /// Whether a command meets another program's key, by the function's own rules.
+    pub(crate) fn is_refused(&self, command: &Command) -> bool {
+        let hold = !self.fields.is_empty() && !is_hold(&self.fields);
+        let queue = self.state.queue.front().is_some_and(|head| !is_member(head.as_str()));
+        let token = self.token.as_ref().is_some_and(|text| !is_token(text));
+        match command {
+            Command::Renew { .. } => hold || token,
+            // The short way of a release with nobody waiting looks at the caller's field alone.
+            Command::Release { member } if self.state.queue.is_empty() => {
+                hold || token && self.state.hold.as_ref().is_none_or(|held| held.member != *member)
+            }
+            _ => hold || queue || token,
+        }
+    }
+
+    /// Everything but the time.
+    pub(crate) fn content(&self) -> impl PartialEq + '_ {
+        (&self.state, self.queue_expiries, self.others, &self.fields, &self.token)
     }
 
     pub(crate) fn at_ms(&self) -> u64 {

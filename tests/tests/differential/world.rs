@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use lock_tests::{Proxy, Raw, RedisServer, eventually};
+use lock_tests::{Proxy, Raw, RedisServer, Watcher, eventually};
 use lockcore::internals::protocol::{Answer, Command, Message};
 use lockcore::internals::{Event, LockName, Member, StoreError, new_node};
 
@@ -13,12 +13,15 @@ use lockcore::NodeId;
 
 use crate::node::Node;
 
-/// A real one, and two that only look like ours.
+/// Threads of two JVMs.
 pub(crate) const FOREIGN: [&str; 3] = [
     "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41",
-    "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:no lease",
-    "~1short:1:30000:x",
+    "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:42",
+    "7F0E4D1A-0B8E-4C3F-9A51-0E7C9B1D2F3A:1",
 ];
+/// What other programs may write in a member's place; two only look like ours.
+pub(crate) const STRANGE: [&str; 4] =
+    ["name", "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:no lease", "~1short:1:30000:x", "another:1"];
 
 /// How many of the nodes are connected; those after them are not.
 const CONNECTED: usize = 3;
@@ -26,6 +29,8 @@ const CONNECTED: usize = 3;
 pub(crate) struct World {
     _server: RedisServer,
     _proxy: Proxy,
+    /// It makes no node a connected one.
+    _watcher: Watcher,
     pub(crate) redis: Raw,
     pub(crate) nodes: Vec<Node>,
     /// A process that is gone: nobody asks for it, but its members wait.
@@ -53,7 +58,17 @@ impl World {
             .await;
         nodes.push(deaf);
         let poked = listen_to_pokes(&server).await;
-        Self { _server: server, _proxy: proxy, redis, nodes, dead: new_node(), poked, marks: 0 }
+        let watcher = Watcher::start(&server.url()).await;
+        Self {
+            _server: server,
+            _proxy: proxy,
+            _watcher: watcher,
+            redis,
+            nodes,
+            dead: new_node(),
+            poked,
+            marks: 0,
+        }
     }
 
     pub(crate) async fn begin(&mut self, lock: &LockName) {

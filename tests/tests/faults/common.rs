@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{LockChild, Proxy, Raw, RedisServer, eventually};
+use lock_tests::{LockChild, Proxy, Raw, RedisServer, Watcher, eventually};
 use lockcore::{LockError, LockGuard, Locks};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -32,6 +32,11 @@ pub(crate) async fn setup() -> Setup {
 }
 
 impl Setup {
+    /// A tool that subscribes to everything on this server.
+    pub(crate) async fn watched(&self) -> Watcher {
+        Watcher::start(&self.server.url()).await
+    }
+
     /// A node through the proxy.
     pub(crate) async fn through(&self) -> Locks {
         connect(&self.proxy.url()).await

@@ -1,4 +1,5 @@
-//! Processes killed with SIGKILL: what they held and where they waited.
+//! Processes killed with SIGKILL: what they held and where they waited. On each server a tool subscribes to
+//! everything, which must not hide a death.
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_killed_at_the_head_of_the_queue_costs_the_next_nothing() {
     let mut setup = setup().await;
+    let _watcher = setup.watched().await;
     let locks = setup.direct().await;
     let guard = held(&locks, "k", LONG).await;
     let mut child = setup.child().await;
@@ -31,6 +33,7 @@ async fn a_process_killed_at_the_head_of_the_queue_costs_the_next_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_killed_in_the_middle_of_the_queue_costs_those_behind_nothing() {
     let mut setup = setup().await;
+    let _watcher = setup.watched().await;
     let (locks, other) = (setup.direct().await, setup.direct().await);
     let guard = held(&locks, "k", LONG).await;
     let before = queued(&other, "k", LONG, &mut setup.redis).await;
@@ -54,6 +57,7 @@ async fn a_process_killed_in_the_middle_of_the_queue_costs_those_behind_nothing(
 async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
     const DEAD: usize = 40;
     let mut setup = setup().await;
+    let _watcher = setup.watched().await;
     let locks = setup.direct().await;
     let guard = held(&locks, "k", LONG).await;
     let mut child = setup.child().await;
@@ -78,6 +82,7 @@ async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_of_a_killed_holder_is_taken_over_when_its_lease_ends() {
     let mut setup = setup().await;
+    let _watcher = setup.watched().await;
     let mut child = setup.child().await;
     child.lock("dead", "k", SHORT).await;
     let first = child.granted("dead").await;

@@ -1,4 +1,4 @@
-//! Waiters whose node is not connected when their turn comes.
+//! Waiters whose node is not connected when their turn comes, while a tool subscribes to everything.
 
 use lock_tests::eventually;
 
@@ -9,6 +9,7 @@ use crate::common::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     let mut setup = setup().await;
+    let _watcher = setup.watched().await;
     let (near, far) = (setup.direct().await, setup.through().await);
     let guard = held(&near, "k", LONG).await;
     let passed = queued(&far, "k", LONG, &mut setup.redis).await;
@@ -45,6 +46,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_who_stays_away_after_being_passed_over_is_out_of_the_way_in_five_seconds() {
     let mut setup = setup().await;
+    let _watcher = setup.watched().await;
     let (near, far) = (setup.direct().await, setup.through().await);
     let guard = held(&near, "k", LONG).await;
     let gone = queued(&far, "k", LONG, &mut setup.redis).await;

@@ -4,7 +4,7 @@ use lockcore::internals::{Acquired, LockName, Member, Mode, Presence, Reply};
 use redis::cmd;
 
 use crate::snapshot::{Snapshot, keys};
-use crate::world::{Node, World};
+use crate::world::{LOCK, Node, World};
 
 pub(crate) struct Bench {
     pub(crate) world: World,
@@ -13,7 +13,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn start() -> Self {
-        Self { world: World::start().await, lock: LockName::from("order: 42") }
+        Self { world: World::start().await, lock: LockName::from(LOCK) }
     }
 
     pub(crate) fn node(&self, number: usize) -> &Node {

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use lock_tests::Watcher;
 use lockcore::internals::protocol::{Answer, Command, LockState, Message, step_with_peers};
 use lockcore::internals::{Leaving, LockName, Member, Mode};
 use redis::{Cmd, cmd};
 
 use crate::random::Random;
 use crate::snapshot::{self, Snapshot};
-use crate::world::{THREADS, World};
+use crate::world::{LOCKS, THREADS, World, lock_of};
 
 const COMMANDS: usize = 150;
 const LEASES_MS: [u64; 5] = [100, 300, 2_500, 30_000, 120_000];
@@ -45,12 +46,13 @@ struct Sequence<'a> {
 #[tokio::test]
 async fn lua_and_rust_agree_on_every_command_in_a_queue_shared_with_jvms() {
     let mut world = World::start().await;
+    let _watcher = Watcher::start(&world.server.url()).await;
     let (mut met, mut undecided) = (BTreeSet::new(), 0);
-    let seeds = 1..=24;
+    let seeds = 1..=LOCKS;
     let commands = seeds.clone().count() * COMMANDS;
     for seed in seeds {
         world.redis.flush_all().await;
-        let lock = LockName::from(&*format!("lock of {seed}"));
+        let lock = LockName::from(&*lock_of(seed));
         let members = vec![Vec::new(); world.nodes.len()];
         let mut sequence = Sequence {
             world: &mut world,

@@ -12,6 +12,10 @@ use lockcore::internals::{
     Event, Label, Listener, LockName, Member, Store, StoreError, new_node, redis_store_as,
 };
 
+/// The lock of the tests of one thing each.
+pub(crate) const LOCK: &str = "order: 42";
+/// How many sequences there are, each on a lock of its own.
+pub(crate) const LOCKS: u64 = 24;
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// A thread that listens, and two of a JVM that is gone.
 pub(crate) const THREADS: [&str; 3] = [
@@ -78,7 +82,7 @@ impl Node {
 }
 
 pub(crate) struct World {
-    _server: RedisServer,
+    pub(crate) server: RedisServer,
     _proxy: Proxy,
     pub(crate) redis: Raw,
     pub(crate) nodes: Vec<Node>,
@@ -101,7 +105,7 @@ impl World {
         eventually("the server notices a lost subscription", SOON, unheard).await;
         nodes.push(deaf);
         let pokes = listen(&server).await;
-        Self { _server: server, _proxy: proxy, redis, nodes, pokes }
+        Self { server, _proxy: proxy, redis, nodes, pokes }
     }
 
     pub(crate) fn is_connected(&self, node: &str) -> bool {
@@ -126,11 +130,18 @@ impl World {
     }
 }
 
+/// The lock of a sequence.
+pub(crate) fn lock_of(seed: u64) -> String {
+    format!("lock of {seed}")
+}
+
 async fn listen(server: &RedisServer) -> Arc<Mutex<Vec<String>>> {
     let client = redis::Client::open(server.url()).expect("a URL");
     let mut subscription = client.get_async_pubsub().await.expect("a subscription");
-    let pattern = format!("redisson_lock__channel:*:{}", THREADS[0]);
-    subscription.psubscribe(pattern).await.expect("a pattern");
+    for lock in (1..=LOCKS).map(lock_of).chain([LOCK.to_owned(), "end".to_owned()]) {
+        let channel = format!("redisson_lock__channel:{{{lock}}}:{}", THREADS[0]);
+        subscription.subscribe(channel).await.expect("a channel");
+    }
     let pokes = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&pokes);
     tokio::spawn(async move {

@@ -8,6 +8,9 @@ use tokio::time::{Instant, sleep};
 
 use crate::bench::{Bench, QUEUE, SCORES, SOON, granted, release};
 
+/// A thread of a JVM that is gone.
+const GONE: &str = "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:1";
+
 /// D4: the head is told that the lock is free, and leaves; nobody tells the next.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_head_that_leaves_a_free_lock_does_not_keep_it_from_the_next() {
@@ -15,13 +18,13 @@ async fn a_head_that_leaves_a_free_lock_does_not_keep_it_from_the_next() {
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     // One that was told and will not come: it has no subscriber and no process.
-    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg("gone:1")).await;
+    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg(GONE)).await;
     let soon = bench.now_ms().await + 300_000;
-    let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(soon).arg("gone:1")).await;
+    let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(soon).arg(GONE)).await;
     bench.wait_in(&mut jvm, "lock", "a", "").await;
     let waiting = bench.wait(&locks).await;
-    let () = bench.redis.ask(cmd("LREM").arg(QUEUE).arg(1).arg("gone:1")).await;
-    let () = bench.redis.ask(cmd("ZREM").arg(SCORES).arg("gone:1")).await;
+    let () = bench.redis.ask(cmd("LREM").arg(QUEUE).arg(1).arg(GONE)).await;
+    let () = bench.redis.ask(cmd("ZREM").arg(SCORES).arg(GONE)).await;
     let started = Instant::now();
     assert_eq!(jvm.end("lock", "a").await, "ok");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
@@ -36,7 +39,7 @@ async fn an_entry_without_a_score_is_dropped() {
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     let guard = bench.hold().await;
-    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg("unscored:1")).await;
+    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg(GONE)).await;
     bench.wait_in(&mut jvm, "lock", "a", "").await;
     let waiting = bench.wait(&locks).await;
     let started = Instant::now();
@@ -82,8 +85,8 @@ async fn a_jvm_behind_a_dead_head_stops_spinning_once_one_of_ours_has_looked() {
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     let later = bench.now_ms().await + 300_000;
-    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg("dead:1")).await;
-    let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(later).arg("dead:1")).await;
+    let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg(GONE)).await;
+    let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(later).arg(GONE)).await;
     bench.wait_in(&mut jvm, "lock", "a", "").await;
     let before = calls(&mut bench).await;
     sleep(Duration::from_secs(1)).await;

@@ -20,6 +20,7 @@
 //! - The growing hold count of Redisson #4706 as such: the count in Redis is always 1, and re-entrance is
 //!   counted in the process.
 
+mod application;
 mod others;
 mod redisson;
 mod support;

@@ -8,7 +8,12 @@ use crate::bench::Bench;
 #[tokio::test]
 async fn a_handed_over_hold_lasts_the_claim_of_its_own_member_not_of_the_releaser() {
     // Lease of the releaser, of the grantee, and the grantee's claim.
-    let cases = [(3_000, 60_000, 20_000), (60_000, 3_000, 2_000), (30_000, 30_000, 10_000)];
+    let cases = [
+        (3_000, 24_000, 8_000),
+        (3_000, 120_000, 10_000),
+        (60_000, 3_000, 2_000),
+        (30_000, 30_000, 10_000),
+    ];
     let shorter = [(30_000, 6_001, 2_000), (30_000, 2_000, 2_000), (30_000, 1_500, 1_500)];
     for (releasers, grantees, claim) in cases.into_iter().chain(shorter) {
         let mut bench = Bench::start().await;

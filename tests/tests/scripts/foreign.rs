@@ -92,7 +92,7 @@ async fn a_foreign_head_whose_time_is_up_is_dropped_and_one_further_back_is_not(
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
-    let (head, back) = (Member::from(JVM), Member::from("another:1"));
+    let (head, back) = (Member::from(JVM), Member::from("7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:1"));
     bench.plant(&head, PATIENCE_MS).await;
     let ours = b.queue(30_000).await;
     bench.plant(&back, PATIENCE_MS).await;

@@ -14,6 +14,6 @@ mod queue;
 mod refused_write;
 mod repetition;
 mod reply;
+mod strange;
 mod token;
 mod tombstone;
-mod wrong_type;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use lock_tests::{Raw, eventually};
 use lockcore::NodeId;
-use lockcore::internals::{Event, Label, Listener, LockName, Member, Store, new_node, redis_store};
+use lockcore::internals::{
+    Event, Label, Listener, LockName, Member, Store, new_node, redis_store_as,
+};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -36,8 +38,14 @@ impl Listener for Heard {
 
 impl Node {
     pub(crate) async fn connect(url: &str, lock: &LockName) -> Self {
+        Self::connect_as(url, lock, false).await
+    }
+
+    /// A node that shares queues with JVMs if `peers` is set.
+    pub(crate) async fn connect_as(url: &str, lock: &LockName, peers: bool) -> Self {
         let (id, heard) = (new_node(), Arc::new(Heard::default()));
-        let store = redis_store(url, id.clone(), heard.clone()).await.expect("a store connects");
+        let store = redis_store_as(url, id.clone(), heard.clone(), peers).await;
+        let store = store.expect("a store connects");
         Self { id, store, lock: lock.clone(), heard, next_number: AtomicU64::new(1) }
     }
 
@@ -55,9 +63,10 @@ impl Node {
     pub(crate) async fn heard(&self, redis: &mut Raw) -> Vec<Event> {
         let mark =
             Member::from(&*format!("end of {}", self.next_number.fetch_add(1, Ordering::Relaxed)));
-        if redis.publish(&self.channel(), &format!("r {mark}")).await == 0 {
+        if redis.subscribers(&self.channel()).await == 0 {
             return std::mem::take(&mut *self.heard.events()); // nothing arrives at a deaf node
         }
+        redis.publish(&self.channel(), &format!("r {mark}")).await;
         let end = Event::Revoked { member: mark };
         let arrived = async || self.heard.events().contains(&end);
         eventually("a message that was received arrives", SOON, arrived).await;

@@ -14,14 +14,14 @@ fn held_with_queue(members: &[Member]) -> Bench {
 
 #[test]
 fn a_release_hands_the_lock_to_the_head_for_its_own_claim_and_tells_its_node() {
-    let b = member_with_lease('b', 1, 60_000);
+    let b = member_with_lease('b', 1, 24_000);
     let mut lock = held_with_queue(&[b.clone(), member('c', 1)]);
     let reply = lock.release(&member('a', 1));
-    assert_eq!((reply.outcome, reply.left_ms), (Released::Released, 20_000));
+    assert_eq!((reply.outcome, reply.left_ms), (Released::Released, 8_000));
     assert_eq!(reply.grant, None);
     let token = lock.state.token.as_ref().expect("it was granted").value;
     assert_eq!(token.get(), START * 1_000 + 1);
-    let grant = Message::Grant { node: node('b'), member: b.clone(), token, left_ms: 20_000 };
+    let grant = Message::Grant { node: node('b'), member: b.clone(), token, left_ms: 8_000 };
     assert_eq!(lock.said(), [grant]);
     assert_eq!((lock.holder(), lock.waiting()), (Some(&b), vec![member('c', 1)]));
 }

@@ -3,32 +3,33 @@ local call = redis.call
 local member, lease = ARGV[3], ARGV[4]
 
 -- Free, nobody queued, no tombstone: most acquisitions end here, with no more than the clock, which is
--- also the token, for an answer. SET comes first: it is refused when memory is full or the token is
--- of another type, and then nothing has been written.
+-- also the token, for an answer. SET comes first: it is refused when memory is full, and then nothing has
+-- been written. A token that is ahead of the clock, or no token, is left to the long way.
 if call('EXISTS', KEYS[1], KEYS[2], KEYS[5]) == 0 then
-  local time = call('TIME')
+  local previous, time = redis.pcall('GET', KEYS[4]), call('TIME')
   local clock = time[1] .. string.sub('00000' .. time[2], -6)
+  local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
+  if not previous or is_token and tonumber(previous) < tonumber(clock) then
 --#if peers
-  local previous = call('SET', KEYS[4], clock, 'GET')
+    call('SET', KEYS[4], clock)
 --#else
-  local memory = tonumber(lease) > 60000 and lease or '60000'
-  local previous = call('SET', KEYS[4], clock, 'PX', memory, 'GET')
+    call('SET', KEYS[4], clock, 'PX', tonumber(lease) > 60000 and lease or '60000')
 --#end
-  if not previous or (tonumber(previous) or 0) < tonumber(clock) then
     call('HSET', KEYS[1], member, '1')
     call('PEXPIRE', KEYS[1], lease)
     return clock
   end
-  -- The last token is ahead of the clock, which was set back: back to what it was, and the long way.
-  call('SET', KEYS[4], previous)
 end
 
 --#include common
 
 local limit = tonumber(ARGV[6])
-look_at_holder()
-look_at_queue()
-if call('EXISTS', KEYS[5]) == 1 then
+look()
+local is_gone = look_at_tombstone(KEYS[5])
+if strange then
+  return strange
+end
+if is_gone then
   return tell('refused', 0)
 end
 if holder == member then

@@ -17,10 +17,12 @@ local now = math.floor(now_us / 1000)
 -- What the reply will say. The token is text, known once it was given out or read.
 local holder, left, token = false, 0, false
 local foreign, passed_over = 0, 0
--- Read before the first write, which also checks the types: scripts are not rolled back.
+-- Read before the first write: scripts are not rolled back.
 local head, head_deadline, previous
--- How many stand in the sorted set without a list; they are leftovers.
+-- Whether the sorted set stands without a list: then it is a leftover.
 local leftovers
+-- The answer if a key at one of our names is not a lock's. It is another program's, and nothing is written.
+local strange
 
 -- Node and lease of a member of ours; nothing for a foreign one.
 local function ours(member)
@@ -29,6 +31,29 @@ local function ours(member)
   if of and #of == 22 and lease > 0 then
     return of, lease
   end
+end
+
+-- Whether a text is a member's: ours, or a JVM's, which is a UUID and a thread.
+local function is_member(text)
+  return ours(text)
+    or string.match(text, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$')
+end
+
+-- Which of the lock's keys is another program's, and of which type it is.
+local function refuse(which, type_of)
+  strange = strange or redis.error_reply('WRONGTYPE ' .. which .. ' ' .. type_of)
+end
+
+-- A read of a key that may be another program's, and then of another type.
+local function read(which, command, key, ...)
+  local answer = redis.pcall(command, key, ...)
+  if type(answer) ~= 'table' or not answer.err then
+    return answer
+  end
+  if string.find(answer.err, 'WRONGTYPE', 1, true) then
+    refuse(which, redis.pcall('TYPE', key).ok or 'another type')
+  end
+  strange = strange or answer
 end
 
 -- The last token as a number, if one is remembered that can be followed below 2^53.
@@ -44,20 +69,68 @@ local function token_ends(number, lease)
   return math.max(math.floor(number / 1000) + 60000, now + lease)
 end
 
+-- A hold is a hash of one field: a member, and how often it holds. An application's hash is not.
 local function look_at_holder()
-  holder = call('HKEYS', KEYS[1])[1] or false
-  left = holder and math.max(call('PTTL', KEYS[1]), 1) or 0
+  local fields = read('hold', 'HRANDFIELD', KEYS[1], '2', 'WITHVALUES') or {}
+  local member, count = fields[1], fields[2]
+  if member and (fields[3] or #count > 15 or not string.match(count, '^%d+$') or not is_member(member)) then
+    refuse('hold', 'hash')
+  elseif member then
+    holder, left = member, math.max(call('PTTL', KEYS[1]), 1)
+  end
+end
+
+local function look_at_token()
+  previous = read('token', 'GET', KEYS[4])
+  if previous and not string.match(previous, '^%d+$') then
+    refuse('token', 'string')
+  end
+end
+
+-- Nothing if the member was not given up.
+local function look_at_tombstone(key)
+  local mark = read('tombstone', 'GET', key)
+  if mark and mark ~= '1' then
+    refuse('tombstone', 'string')
+  end
+  return mark
+end
+
+-- The member with the lowest score. It tells whose a sorted set is.
+local function lowest_of(which, key)
+  local members = read(which, 'ZRANGEBYSCORE', key, '-inf', '+inf', 'LIMIT', '0', '1')
+  return members and members[1]
 end
 
 local function look_at_queue()
-  head = call('LINDEX', KEYS[2], 0)
-  head_deadline = head and call('ZSCORE', KEYS[3], head)
-  leftovers = head and 0 or call('ZCARD', KEYS[3])
-  previous = call('GET', KEYS[4])
+  head = read('queue', 'LINDEX', KEYS[2], '0')
+  if head and not is_member(head) then
+    refuse('queue', 'list')
+  end
+  head_deadline = head and read('deadlines', 'ZSCORE', KEYS[3], head)
+  if not head_deadline then
+    local lowest = lowest_of('deadlines', KEYS[3])
+    if lowest and not is_member(lowest) then
+      refuse('deadlines', 'zset')
+    end
+    leftovers = lowest and not head
+  end
 --#if peers
-  suspicion = call('GET', suspect)
-  call('ZCARD', alive) -- for its type
+  local known = lowest_of('alive', alive)
+  if known and not ours(known) then
+    refuse('alive', 'zset')
+  end
+  suspicion = read('suspect', 'GET', suspect)
+  if suspicion and not string.match(suspicion, '^%d+ ') then
+    refuse('suspect', 'string')
+  end
 --#end
+end
+
+local function look()
+  look_at_holder()
+  look_at_queue()
+  look_at_token()
 end
 
 --#if peers
@@ -78,7 +151,7 @@ local function drop(member)
 end
 
 local function drop_leftovers()
-  if leftovers > 0 then
+  if leftovers then
     call('DEL', KEYS[3])
   end
 end
@@ -225,6 +298,12 @@ local function sweep()
 end
 --#end
 
+-- Whether somebody has subscribed to this very channel. PUBLISH counts those with a pattern as well, and a
+-- tool that watches everything would make the dead look alive.
+local function listens(channel)
+  return call('PUBSUB', 'NUMSUB', channel)[2] > 0
+end
+
 -- Offers the free lock to a live member. Returns 'granted', 'stopped', 'dropped' if it is out of the
 -- queue, or nothing if it was passed over.
 --#if peers
@@ -242,7 +321,8 @@ local function offer(member, deaf)
       foreign = 1
       return 'stopped'
     end
-    if call('PUBLISH', channel, '0') == 0 then
+    call('PUBLISH', channel, '0')
+    if not listens(channel) then
       if has_gone(member) then
         drop(member)
         return 'dropped'
@@ -263,17 +343,15 @@ local function offer(member, deaf)
     foreign = 1
     return 'stopped'
   end
-  local claim = math.min(lease, math.max(math.floor(lease / 3), 2000))
+  local claim = math.min(lease, math.max(math.floor(lease / 3), 2000), 10000)
   local text = new_token()
   if of ~= node then
-    if deaf[of] then
-      return
-    end
-    local message = 'g ' .. member .. ' ' .. text .. ' ' .. claim
-    if call('PUBLISH', prefix .. ':grants:' .. of, message) == 0 then
+    local channel = prefix .. ':grants:' .. of
+    if deaf[of] or not listens(channel) then
       deaf[of] = true
       return
     end
+    call('PUBLISH', channel, 'g ' .. member .. ' ' .. text .. ' ' .. claim)
   end
   drop(member)
   grant(member, text, claim)
@@ -378,7 +456,6 @@ local function tell(outcome, number)
     return { outcome, number, left, false, false, foreign, clock, passed_over }
   end
   if not token then
-    previous = call('GET', KEYS[4])
     local last = last_token()
     token = last and string.format('%.0f', last)
     if not token then

@@ -3,8 +3,10 @@ local call = redis.call
 
 --#include common
 
-look_at_holder()
-look_at_queue()
+look()
+if strange then
+  return strange
+end
 local outcome = 'not_held'
 if holder then
   outcome = 'released'

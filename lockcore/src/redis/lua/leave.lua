@@ -5,10 +5,20 @@ local call = redis.call
 
 --#include common
 
-look_at_holder()
-look_at_queue()
+look()
+local tombstone = 5
+for i = 4, #ARGV, 2 do
+  if ARGV[i] == '1' then
+    look_at_tombstone(KEYS[tombstone])
+    tombstone = tombstone + 1
+  end
+end
+if strange then
+  return strange
+end
 assert_writable()
-local letters, tombstone = {}, 5
+local letters = {}
+tombstone = 5
 for i = 3, #ARGV, 2 do
   local member, letter = ARGV[i], 'a'
   local found = call('ZREM', KEYS[3], member)

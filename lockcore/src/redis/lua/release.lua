@@ -1,34 +1,38 @@
 -- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, member.
--- Two short ways come first, because they are what nearly every release is.
-local call = redis.call
-local head, released = call('LINDEX', KEYS[2], '0'), nil
+-- Two short ways come first, because they are what nearly every release is. What they do not expect, such
+-- as a key of another type, is left to the long way; until then nothing was written.
+local call, pcall = redis.call, redis.pcall
+local head = pcall('LINDEX', KEYS[2], '0')
 local time = call('TIME')
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
 
 if not head then
-  -- Nobody waits.
-  released = call('HDEL', KEYS[1], ARGV[3])
-  if released == 1 then
+  -- Nobody waits. The field is the caller's own, whatever else the hash may be.
+  if pcall('HDEL', KEYS[1], ARGV[3]) == 1 then
     return clock
   end
-else
 --#if peers
-  released = call('HDEL', KEYS[1], ARGV[3])
+end
 --#else
-  -- The first who waits is one of ours, alive and connected: it gets the lock. All reads come before the
-  -- first write, and a write that Redis refuses on a replica before the message.
-  local deadline, previous = call('ZSCORE', KEYS[3], head), call('GET', KEYS[4])
+elseif type(head) == 'string' then
+  -- The first who waits is one of ours, alive and connected: it gets the lock. A write that Redis refuses on a
+  -- replica comes before the message.
+  local fields, deadline = pcall('HRANDFIELD', KEYS[1], '2'), pcall('ZSCORE', KEYS[3], head)
   local of, lease = string.match(head, '^~1([^:]*):%d+:(%d+):')
-  local is_alive = deadline and deadline * 1000 > tonumber(clock)
-  local is_new = (tonumber(previous or 0) or 0) < tonumber(clock)
-  released = call('HDEL', KEYS[1], ARGV[3])
-  if released == 1 and of and #of == 22 and is_alive and is_new then
-    local claim = tonumber(lease)
-    claim = string.format('%d', math.min(claim, math.max(math.floor(claim / 3), 2000)))
+  if of and #of == 22 and fields[1] == ARGV[3] and not fields[2]
+    and type(deadline) == 'string' and deadline * 1000 > tonumber(clock) then
+    local previous, channel = pcall('GET', KEYS[4]), ARGV[2] .. ':grants:' .. of
+    local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
+    local is_new = not previous or is_token and tonumber(previous) < tonumber(clock)
     local is_mine = of == ARGV[1]
-    local message = 'g ' .. head .. ' ' .. clock .. ' ' .. claim
-    if is_mine or call('PUBLISH', ARGV[2] .. ':grants:' .. of, message) > 0 then
-      call('SET', KEYS[4], clock, 'PX', #claim > 4 and tonumber(claim) > 60000 and claim or '60000')
+    if is_new and (is_mine or call('PUBSUB', 'NUMSUB', channel)[2] > 0) then
+      local claim = tonumber(lease)
+      claim = string.format('%d', math.min(claim, math.max(math.floor(claim / 3), 2000), 10000))
+      call('HDEL', KEYS[1], ARGV[3])
+      if not is_mine then
+        call('PUBLISH', channel, 'g ' .. head .. ' ' .. clock .. ' ' .. claim)
+      end
+      call('SET', KEYS[4], clock, 'PX', '60000')
       call('HSET', KEYS[1], head, '1')
       call('PEXPIRE', KEYS[1], claim)
       call('LPOP', KEYS[2])
@@ -36,14 +40,21 @@ else
       return { clock, claim, is_mine and head }
     end
   end
---#end
 end
+--#end
 
 --#include common
 
-look_at_holder()
+look()
+if strange then
+  return strange
+end
+local released = 0
+if holder == ARGV[3] then
+  released = call('HDEL', KEYS[1], holder)
+  holder, left = false, 0
+end
 if not holder then
-  look_at_queue()
   advance()
 end
 return tell(released == 1 and 'released' or 'not_held', 0)

@@ -4,10 +4,13 @@ local call = redis.call
 --#include common
 
 look_at_holder()
+look_at_token()
+if strange then
+  return strange
+end
 if holder ~= ARGV[3] then
   return tell('not_held', 0)
 end
-previous = call('GET', KEYS[4])
 call('PEXPIRE', KEYS[1], ARGV[4])
 left = tonumber(ARGV[4])
 --#if peers

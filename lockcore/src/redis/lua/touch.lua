@@ -5,8 +5,10 @@ local call = redis.call
 --#include common
 
 local members = { unpack(ARGV, 3) }
-look_at_holder()
-look_at_queue()
+look()
+if strange then
+  return strange
+end
 local deadlines = call('ZMSCORE', KEYS[3], unpack(members))
 --#if peers
 local lives = call('ZMSCORE', alive, unpack(members))
