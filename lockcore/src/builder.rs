@@ -61,7 +61,8 @@ impl LocksBuilder {
     }
 
     /// Puts `namespace:` before every lock's name, so that no name from a request can touch a key
-    /// outside it. Not empty, without colon, braces, percent sign or control characters.
+    /// outside it. Not empty, without colon, braces, percent sign or control characters. A Redis user with
+    /// few rights needs all keys of its namespace: connecting looks.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
@@ -74,7 +75,7 @@ impl LocksBuilder {
         self
     }
 
-    /// What people see of this process when they look at a queue: at most 64 bytes, the rest is cut.
+    /// What people see of this process when they look at a queue, or at `CLIENT LIST`: at most 64 bytes, the rest is cut.
     /// `host:pid` by default.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
@@ -164,10 +165,12 @@ impl LocksBuilder {
         self.on_redis(connector).await
     }
 
-    /// See [`Locks::from_pool`].
+    /// See [`Locks::from_pool`]. Pool and URL may have different users and databases, but have to lead
+    /// to one server.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As [`connect`](Self::connect), and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if they
+    /// lead to two servers.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -213,6 +216,8 @@ impl LocksBuilder {
             connector,
             node: node.clone(),
             prefix: Arc::clone(&self.channel_prefix),
+            label: self.label.clone().unwrap_or_else(Label::of_this_process),
+            namespace: self.namespace.clone(),
             probe: LockKey::new(format!("lockcore-preflight-{node}"))?
                 .resolve(self.namespace.as_deref()),
             request_timeout: self.request_timeout,

@@ -67,6 +67,8 @@ pub async fn redis_store_as(
         probe: LockKey::new(format!("lockcore-preflight-{node}"))?.resolve(None),
         node,
         prefix: Arc::from("lockcore"),
+        label: Label::of_this_process(),
+        namespace: None,
         request_timeout,
         peers,
     };

@@ -173,7 +173,6 @@ impl Label {
     }
 
     /// The escaped text.
-    #[cfg(any(test, feature = "unstable-internals"))]
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,16 +1,20 @@
 //! The store on Redis: scripts over one shared connection, grants over one subscription.
 
 mod connector;
+mod denial;
 #[cfg(feature = "unstable-internals")]
 pub(crate) mod door;
 mod failure;
+mod hello;
 mod keys;
 mod link;
 mod preflight;
 mod reply;
+mod rights;
 mod scripts;
 mod subscription;
 mod tls;
+mod together;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,13 +29,14 @@ pub(crate) use tls::Certificates;
 
 use crate::error::{LockError, StoreError};
 use crate::key::LockName;
-use crate::member::{Member, NodeId};
+use crate::member::{Label, Member, NodeId};
 use crate::store::{
     Acquired, Inspection, Leaving, Left, Link, Listener, Mode, Released, Renewed, Reply, Store,
     StoreFuture, Touched,
 };
 use keys::{Key, Tombstone};
 use link::CommandLink;
+use rights::Rights;
 use scripts::{Script, Scripts};
 use subscription::{Channels, Subscription};
 
@@ -41,7 +46,10 @@ pub(crate) struct RedisSettings {
     pub(crate) node: NodeId,
     /// First part of the grants channels.
     pub(crate) prefix: Arc<str>,
-    /// A name in the namespace of this node that nobody else uses, for checking rights.
+    /// What people see of this node.
+    pub(crate) label: Label,
+    pub(crate) namespace: Option<Arc<str>>,
+    /// A name in the namespace that nobody else uses, for checking rights.
     pub(crate) probe: LockName,
     pub(crate) request_timeout: Duration,
     /// Whether queues are shared with JVMs.
@@ -65,26 +73,54 @@ impl RedisStore {
         settings: RedisSettings,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, LockError> {
-        let RedisSettings { connector, node, prefix, probe, request_timeout, peers } = settings;
+        let RedisSettings {
+            connector,
+            node,
+            prefix,
+            label,
+            namespace,
+            probe,
+            request_timeout,
+            peers,
+        } = settings;
         let scripts = scripts::of(peers);
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
         let connector = Arc::new(connector);
-        let link =
-            CommandLink::connect(Arc::clone(&connector), request_timeout, scripts, closed.clone())
-                .await?;
-        let channels = Channels::new(&prefix, &node, peers);
-        preflight::check(&link, scripts, &prefix, &node, &probe, peers).await?;
+        let (link, hello) = CommandLink::connect(
+            Arc::clone(&connector),
+            request_timeout,
+            scripts,
+            hello::connection_name(label.as_str()),
+            closed.clone(),
+        )
+        .await?;
+        preflight::check_server(&link, hello).await?;
+        let rights = Rights {
+            scripts,
+            prefix: &prefix,
+            node: &node,
+            namespace: namespace.as_deref(),
+            probe: &probe,
+            peers,
+        };
+        let extras = rights.check(&link).await?;
+        link.settle(extras).await?;
+        if extras.info {
+            preflight::check_memory(&link).await?;
+        }
         let subscription = Subscription::connect(
             connector,
-            channels,
+            Channels::new(&prefix, &node, peers),
+            extras.introduce,
             request_timeout,
             listener,
             link.suspicion(),
             closed.clone(),
         )
         .await?;
+        together::check(&link, &subscription, &prefix, &node).await?;
         guard.disarm();
         Ok(Self { node, prefix, peers, scripts, link, subscription, closed })
     }

@@ -18,6 +18,7 @@
 //! # }
 //! ```
 
+pub mod acl;
 pub mod chaos;
 pub mod signal;
 

@@ -44,7 +44,7 @@ impl RedisProcess {
             .args(["--save", "", "--appendonly", "no"])
             .arg("--dir")
             .arg(&directory);
-        if major_version() >= 7 {
+        if version() >= (7, 0) {
             // DEBUG (sleep, reload ..) is off by default since 7.0; older ones don't know the option.
             command.args(["--enable-debug-command", "local"]);
         }
@@ -135,9 +135,9 @@ fn binary() -> PathBuf {
     env::var_os("REDIS_SERVER").map_or_else(|| Path::new("redis-server").into(), PathBuf::from)
 }
 
-/// Major version of the server binary; panics with what to do if there is none.
-fn major_version() -> u32 {
-    static VERSION: OnceLock<u32> = OnceLock::new();
+/// Major and minor version of the server binary; panics with what to do if there is none.
+pub(crate) fn version() -> (u32, u32) {
+    static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
     *VERSION.get_or_init(|| {
         let binary = binary();
         let output = Command::new(&binary).arg("--version").output().unwrap_or_else(|error| {
@@ -150,7 +150,10 @@ fn major_version() -> u32 {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         // "Redis server v=7.0.15 sha=..", and the same from its forks.
         text.split_once("v=")
-            .and_then(|(_, version)| version.split('.').next()?.parse().ok())
+            .and_then(|(_, version)| {
+                let mut numbers = version.split('.').map(str::parse);
+                Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+            })
             .unwrap_or_else(|| panic!("`{} --version` says no version: {text}", binary.display()))
     })
 }

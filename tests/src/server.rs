@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::process::{RedisProcess, StartError};
+use crate::process::{self, RedisProcess, StartError};
 use crate::{Port, RedisOptions, signal};
 
 /// A real server, killed on drop and also if the test process dies.
@@ -52,6 +52,12 @@ impl RedisServer {
         let mut server = Self { options, port, process: None };
         server.restart();
         server
+    }
+
+    /// Major and minor version, for what a test expects of an older one.
+    #[must_use]
+    pub fn version(&self) -> (u32, u32) {
+        process::version()
     }
 
     /// Where it listens, also while it is down.

@@ -7,9 +7,10 @@ use deadpool::managed::Manager as _;
 use deadpool_redis::redis::aio::{MultiplexedConnection, PubSub};
 use deadpool_redis::{Manager, Pool};
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
 
 use super::failure;
+use super::hello::Hello;
 use super::tls::{self, Certificates};
 use crate::error::{LockError, LockErrorKind, StoreError};
 
@@ -21,11 +22,21 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How we say who we are, where the server keeps it (CLIENT SETINFO, 7.2).
+pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"));
+
 /// Opens both kinds of connections to one server.
 pub(crate) struct Connector {
     commands: Commands,
-    subscription: Client,
+    subscription: ConnectionInfo,
     request_timeout: Duration,
+}
+
+/// A new connection for commands, on which the server has answered.
+pub(crate) struct Opened {
+    pub(crate) connection: MultiplexedConnection,
+    /// What it said of itself, if it knows HELLO.
+    pub(crate) hello: Option<Hello>,
 }
 
 enum Commands {
@@ -69,8 +80,8 @@ impl Connector {
         certificates: &Certificates,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let info = tuned(certificates.apply(read_url(url)?)?);
-        let subscription = Client::open(info).map_err(|error| invalid(&error))?;
+        let subscription = tuned(certificates.apply(read_url(url)?)?);
+        Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
         Ok(Self { commands: Commands::Pool(pool), subscription, request_timeout })
     }
 
@@ -81,45 +92,66 @@ impl Connector {
             .set_response_timeout(Some(request_timeout));
         let manager =
             Manager::new_with_config(info.clone(), config).map_err(|error| invalid(&error))?;
-        let subscription = Client::open(info).map_err(|error| invalid(&error))?;
-        Ok(Self { commands: Commands::Ours(Box::new(manager)), subscription, request_timeout })
+        Ok(Self {
+            commands: Commands::Ours(Box::new(manager)),
+            subscription: info,
+            request_timeout,
+        })
     }
 
     /// A new connection for commands. From a pool it takes no slot, and no check before each command.
-    pub(crate) async fn commands(&self) -> Result<MultiplexedConnection, StoreError> {
+    pub(crate) async fn commands(&self) -> Result<Opened, StoreError> {
         let opening = async {
-            match &self.commands {
-                Commands::Ours(manager) => manager.create().await,
-                Commands::Pool(pool) => pool.manager().create().await,
+            let mut connection = match &self.commands {
+                Commands::Ours(manager) => manager.create().await?,
+                Commands::Pool(pool) => pool.manager().create().await?,
+            };
+            connection.set_response_timeout(self.request_timeout);
+            let answer = connection.send_packed_command(&Hello::ask()).await;
+            let hello = match answer.and_then(Value::extract_error) {
+                Ok(answer) => Hello::read(&answer),
+                // It does not stand, or what answers is no Redis.
+                Err(error) if failure::breaks_connection(&error) => return Err(error),
+                Err(_) => None,
+            };
+            Ok(Opened { connection, hello })
+        };
+        self.bounded(opening).await
+    }
+
+    /// A new connection for messages. `introduce`: the user may say who it is.
+    pub(crate) async fn subscription(&self, introduce: bool) -> Result<PubSub, StoreError> {
+        let opening = async {
+            let mut info = self.subscription.clone();
+            if introduce {
+                let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
+                info = info.set_redis_settings(settings);
+            }
+            Client::open(info)?.get_async_pubsub().await
+        };
+        self.bounded(opening).await
+    }
+
+    async fn bounded<T>(
+        &self,
+        opening: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, StoreError> {
+        let limit = CONNECT_TIMEOUT + self.request_timeout;
+        let (mut refused, advice) = match tokio::time::timeout(limit, opening).await {
+            Ok(Ok(opened)) => return Ok(opened),
+            Ok(Err(error)) => {
+                (failure::of_connecting(&error), tls::advice(&error, self.subscription.addr()))
+            }
+            Err(_) => {
+                let late = StoreError::refused(LockErrorKind::Unavailable, "no connection in time");
+                (late, tls::advice_if_silent(self.subscription.addr()))
             }
         };
-        let mut connection = bounded(opening, self.request_timeout).await?;
-        connection.set_response_timeout(self.request_timeout);
-        Ok(connection)
+        if let Some(advice) = advice {
+            refused.detail = format!("{}: {advice}", refused.detail).into();
+        }
+        Err(refused)
     }
-
-    /// A new connection for messages.
-    pub(crate) async fn subscription(&self) -> Result<PubSub, StoreError> {
-        bounded(self.subscription.get_async_pubsub(), self.request_timeout).await
-    }
-}
-
-async fn bounded<T>(
-    opening: impl Future<Output = Result<T, RedisError>>,
-    request_timeout: Duration,
-) -> Result<T, StoreError> {
-    match tokio::time::timeout(CONNECT_TIMEOUT + request_timeout, opening).await {
-        Ok(opened) => opened.map_err(|error| refused(&error)),
-        Err(_) => Err(StoreError::refused(LockErrorKind::Unavailable, "no connection in time")),
-    }
-}
-
-fn refused(error: &RedisError) -> StoreError {
-    let mut refused = failure::of_connecting(error);
-    if let Some(advice) = tls::advice(error) {
-        refused.detail = format!("{}: {advice}", refused.detail).into();
-    }
-    refused
 }
 
 fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
@@ -128,7 +160,7 @@ fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
 
 /// Says what is wrong with a URL without repeating it: it may hold a password.
 fn invalid(error: &RedisError) -> LockError {
-    if let Some(advice) = tls::advice(error) {
+    if let Some(advice) = tls::advice_on_url(error) {
         return LockError::with_detail(LockErrorKind::InvalidOption, advice);
     }
     let detail = format!(
@@ -138,13 +170,15 @@ fn invalid(error: &RedisError) -> LockError {
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
-/// Small writes go out at once, and a peer that is gone is noticed: neither is redis-rs' default.
+/// Small writes go out at once, a peer that is gone is noticed, and no command is tried that the user
+/// may not be allowed: none of it is redis-rs' default.
 fn tuned(info: ConnectionInfo) -> ConnectionInfo {
     let keepalive = socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 5);
     let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(USER_TIMEOUT);
-    info.set_tcp_settings(settings)
+    let quiet = info.redis_settings().clone().set_skip_set_lib_name();
+    info.set_tcp_settings(settings).set_redis_settings(quiet)
 }
 
 impl fmt::Debug for Connector {

@@ -2,27 +2,25 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::denial::{Denial, Missing};
 use crate::error::{LockErrorKind, StoreError};
-
-/// How Redis begins the sentence that a right is missing inside a script.
-pub(crate) const INSIDE_A_SCRIPT: &str = "The user executing the script can't";
 
 /// What an error of a command means.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
     if let Some(detail) = strange_key(error) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
     }
-    let detail = text(error);
+    let said = text(error);
     match kind(error) {
-        // Redis 7 gives no code for a right that is missing inside a script, which may have run half.
-        Some(LockErrorKind::Denied) if detail.contains(INSIDE_A_SCRIPT) => {
-            StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Denied, detail) }
+        Some(LockErrorKind::Denied) => {
+            let may_have_run = Denial::read(&said).is_some_and(|denial| denial.inside_a_script);
+            StoreError { may_have_run, ..StoreError::refused(LockErrorKind::Denied, advised(said)) }
         }
-        Some(kind) => StoreError::refused(kind, detail),
+        Some(kind) => StoreError::refused(kind, said),
         None if error.is_io_error() || matches!(error.kind(), ErrorKind::Parse) => {
-            StoreError::ambiguous(detail)
+            StoreError::ambiguous(said)
         }
-        None => StoreError::refused(LockErrorKind::Protocol, detail),
+        None => StoreError::refused(LockErrorKind::Protocol, said),
     }
 }
 
@@ -45,7 +43,26 @@ fn strange_key(error: &RedisError) -> Option<String> {
 
 /// What an error of opening a connection means: nothing was sent.
 pub(crate) fn of_connecting(error: &RedisError) -> StoreError {
-    StoreError::refused(kind(error).unwrap_or(LockErrorKind::Unavailable), text(error))
+    let kind = kind(error).unwrap_or(LockErrorKind::Unavailable);
+    StoreError::refused(kind, advised(text(error)))
+}
+
+/// What an error of a subscription means; `channel` is what the user would have to be allowed.
+pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
+    let said = text(error);
+    match Denial::read(&said) {
+        Some(Denial { missing: Missing::Channel, .. }) => {
+            StoreError::refused(LockErrorKind::Denied, format!("{said}: allow {channel}"))
+        }
+        _ => of_connecting(error),
+    }
+}
+
+fn advised(said: String) -> String {
+    match Denial::read(&said) {
+        Some(denial) => format!("{said}: {}", denial.advice()),
+        None => said,
+    }
 }
 
 /// Whether the connection is of no further use after this error.
@@ -66,12 +83,14 @@ fn kind(error: &RedisError) -> Option<LockErrorKind> {
         ErrorKind::Io | ErrorKind::Parse => return None,
         _ => {}
     }
-    if matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm)) {
+    let detail = error.detail().unwrap_or_default();
+    let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+        || Denial::read(detail).is_some();
+    if is_denied {
         return Some(LockErrorKind::Denied);
     }
-    let detail = error.detail().unwrap_or_default();
-    if detail.contains(INSIDE_A_SCRIPT) {
-        return Some(LockErrorKind::Denied);
+    if detail.contains("DB index") {
+        return Some(LockErrorKind::InvalidOption);
     }
     error.code().and_then(by_code).or_else(|| {
         // Before Redis 7, an error inside a script comes wrapped in an ERR.
@@ -142,12 +161,34 @@ mod tests {
     }
 
     #[test]
-    fn a_right_that_is_missing_inside_a_script_is_recognised() {
-        let error = said(
-            "ERR",
+    fn a_right_that_is_missing_inside_a_script_is_recognised_whatever_the_version() {
+        for detail in [
+            "Error running script (call to f_0): @user_script:1: The user executing the script \
+             can't run this command or subcommand",
             "The user executing the script can't run this command or subcommand script: f_0",
-        );
-        assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Denied, true));
+            "ACL failure in script: User u has no permissions to run the 'set' command script: f_0",
+            "ACL failure in script: No permissions to access a key script: f_0",
+        ] {
+            let error = said("ERR", detail);
+            assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Denied, true), "{detail}");
+        }
+    }
+
+    #[test]
+    fn a_right_that_is_missing_before_a_script_runs_is_named() {
+        let error = said("NOPERM", "this user has no permissions to run the 'evalsha' command");
+        assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Denied, false));
+        assert!(error.detail.ends_with("allow +evalsha"), "{}", error.detail);
+    }
+
+    #[test]
+    fn a_database_that_is_not_there_is_a_mistake_of_the_url() {
+        let error = RedisError::from((
+            ServerErrorKind::ResponseError.into(),
+            "Redis server refused to switch database",
+            "DB index is out of range".to_owned(),
+        ));
+        assert_eq!(of_connecting(&error).kind, LockErrorKind::InvalidOption);
     }
 
     #[test]

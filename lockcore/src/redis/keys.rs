@@ -66,14 +66,17 @@ impl ToRedisArgs for Tombstone<'_> {
 
 impl ToSingleRedisArg for Tombstone<'_> {}
 
-/// Where a node hears of its grants.
-pub(crate) fn grants_channel(prefix: &str, node: &NodeId) -> String {
+/// How the channels begin on which JVMs tell each other of a lock.
+pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";
+
+/// Where a node hears of its grants; `*` for a node is those of all.
+pub(crate) fn grants_channel(prefix: &str, node: &str) -> String {
     format!("{prefix}:grants:{node}")
 }
 
 /// On which a JVM's unlock tells a node's waiting members to come, whatever the lock.
 pub(crate) fn pokes_pattern(node: &NodeId) -> String {
-    format!("redisson_lock__channel:*:{MARKER}{node}:*")
+    format!("{PEER_CHANNELS}*:{MARKER}{node}:*")
 }
 
 /// Which of a node's members is told to come, by the channel.

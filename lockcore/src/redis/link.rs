@@ -1,6 +1,6 @@
 //! The one connection that carries every script, replaced when it fails.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
@@ -10,8 +10,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::connector::Connector;
+use super::connector::{Connector, LIBRARY, Opened};
 use super::failure;
+use super::hello::Hello;
+use super::rights::Extras;
 use super::scripts::{Script, Scripts};
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::store::Link;
@@ -29,6 +31,10 @@ pub(crate) struct CommandLink(Arc<Shared>);
 struct Shared {
     connector: Arc<Connector>,
     scripts: &'static Scripts,
+    /// In CLIENT LIST.
+    name: String,
+    /// What the user may do beyond the least; nothing until that is known.
+    extras: OnceLock<Extras>,
     request_timeout: Duration,
     current: Mutex<Current>,
     state: watch::Sender<Link>,
@@ -44,6 +50,7 @@ struct Current {
     generation: u64,
     opened: Instant,
     last_success: Instant,
+    hello: Option<Hello>,
     identity: Option<Identity>,
 }
 
@@ -60,14 +67,17 @@ impl CommandLink {
         connector: Arc<Connector>,
         request_timeout: Duration,
         scripts: &'static Scripts,
+        name: String,
         closed: CancellationToken,
-    ) -> Result<Self, LockError> {
-        let connection = connector.commands().await?;
-        let identity = greet(&connection, scripts, None).await?;
-        let current = Current::new(connection, 0, identity);
+    ) -> Result<(Self, Option<Hello>), LockError> {
+        let opened = connector.commands().await?;
+        let hello = opened.hello.clone();
+        let current = Current::new(opened, 0, None);
         let shared = Arc::new(Shared {
             connector,
             scripts,
+            name,
+            extras: OnceLock::new(),
             request_timeout,
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
@@ -75,7 +85,20 @@ impl CommandLink {
             closed,
         });
         tokio::spawn(supervise(Arc::clone(&shared)));
-        Ok(Self(shared))
+        Ok((Self(shared), hello))
+    }
+
+    /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
+    pub(crate) async fn settle(&self, extras: Extras) -> Result<(), LockError> {
+        let _ = self.0.extras.set(extras);
+        let (connection, generation) = self.connection().await?;
+        let hello = self.0.current().hello.clone();
+        let identity = self.0.greet(&connection, hello.as_ref(), None).await?;
+        let mut current = self.0.current();
+        if current.generation == generation {
+            current.identity = identity;
+        }
+        Ok(())
     }
 
     pub(crate) fn state(&self) -> watch::Receiver<Link> {
@@ -144,10 +167,11 @@ impl CommandLink {
 }
 
 impl Current {
-    fn new(connection: MultiplexedConnection, generation: u64, identity: Option<Identity>) -> Self {
+    fn new(opened: Opened, generation: u64, identity: Option<Identity>) -> Self {
         let now = Instant::now();
+        let Opened { connection, hello } = opened;
         let connection = Some(connection);
-        Self { connection, generation, opened: now, last_success: now, identity }
+        Self { connection, generation, opened: now, last_success: now, hello, identity }
     }
 }
 
@@ -175,6 +199,53 @@ impl Shared {
         drop(current);
         warn!(%reason, "the connection to Redis broke");
         self.suspicion.notify_one();
+    }
+
+    /// Makes sure that nothing of the old connection runs after this, names the new one and loads the
+    /// scripts into its server. Returns who the connection is, where the user may know it.
+    async fn greet(
+        &self,
+        connection: &MultiplexedConnection,
+        hello: Option<&Hello>,
+        old: Option<&Identity>,
+    ) -> Result<Option<Identity>, StoreError> {
+        let send = |command: Cmd| {
+            let mut connection = connection.clone();
+            async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
+        };
+        let extras = self.extras.get().copied().unwrap_or_default();
+        if let (Some(Identity { id, address }), true) = (old, extras.kill) {
+            let mut kill = client("KILL");
+            kill.arg("ID").arg(id).arg("ADDR").arg(address);
+            // Refused where the rights have changed; tombstones then do without it.
+            let _ = send(kill).await;
+        }
+        let mut sayings: Vec<Cmd> = hello.map(|hello| hello.name(&self.name)).into_iter().collect();
+        if extras.introduce {
+            for (field, value) in [("LIB-NAME", LIBRARY.0), ("LIB-VER", LIBRARY.1)] {
+                let mut introduce = client("SETINFO");
+                introduce.arg(field).arg(value);
+                sayings.push(introduce);
+            }
+        }
+        let scripts = extras.load.then(|| self.scripts.all()).into_iter().flatten();
+        // All on their way at once. Who we are said to be changes nothing, so no answer to that is looked at.
+        let (_, loaded) = tokio::join!(
+            futures_util::future::join_all(sayings.into_iter().map(send)),
+            futures_util::future::join_all(scripts.map(|script| send(script.load()))),
+        );
+        for loaded in loaded {
+            if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
+                // Without that right, each script goes by its source the first time.
+                if error.kind != LockErrorKind::Denied {
+                    return Err(error);
+                }
+            }
+        }
+        if !extras.identity {
+            return Ok(None);
+        }
+        Ok(send(client("INFO")).await.ok().and_then(|info| read_identity(&info)))
     }
 }
 
@@ -219,15 +290,16 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
     }
     loop {
         let open = async {
-            let connection = shared.connector.commands().await?;
-            let identity = greet(&connection, shared.scripts, old.as_ref()).await?;
-            Ok::<_, StoreError>((connection, identity))
+            let opened = shared.connector.commands().await?;
+            let hello = opened.hello.as_ref();
+            let identity = shared.greet(&opened.connection, hello, old.as_ref()).await?;
+            Ok::<_, StoreError>((opened, identity))
         };
         match open.await {
-            Ok((connection, identity)) => {
+            Ok((opened, identity)) => {
                 // Told before anybody can find it broken again.
                 let mut current = shared.current();
-                *current = Current::new(connection, current.generation + 1, identity);
+                *current = Current::new(opened, current.generation + 1, identity);
                 shared.state.send_replace(Link::Up);
                 drop(current);
                 debug!("connected to Redis again");
@@ -241,35 +313,10 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
     }
 }
 
-/// Loads the scripts into a new connection's server, and makes sure that nothing of the old
-/// connection runs after this. Returns who the connection is, where the user may know it.
-async fn greet(
-    connection: &MultiplexedConnection,
-    scripts: &Scripts,
-    old: Option<&Identity>,
-) -> Result<Option<Identity>, StoreError> {
-    let send = |command: Cmd| {
-        let mut connection = connection.clone();
-        async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
-    };
-    if let Some(Identity { id, address }) = old {
-        let mut kill = redis::cmd("CLIENT");
-        kill.arg("KILL").arg("ID").arg(id).arg("ADDR").arg(address);
-        // Refused to many users; tombstones then do without it.
-        let _ = send(kill).await;
-    }
-    let loading = scripts.all().map(|script| send(script.load()));
-    for loaded in futures_util::future::join_all(loading).await {
-        if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
-            // Without that right, each script goes by its source the first time.
-            if error.kind != LockErrorKind::Denied {
-                return Err(error);
-            }
-        }
-    }
-    let mut info = redis::cmd("CLIENT");
-    info.arg("INFO");
-    Ok(send(info).await.ok().and_then(|info| read_identity(&info)))
+fn client(subcommand: &str) -> Cmd {
+    let mut client = redis::cmd("CLIENT");
+    client.arg(subcommand);
+    client
 }
 
 fn read_identity(info: &Value) -> Option<Identity> {

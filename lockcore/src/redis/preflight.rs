@@ -1,60 +1,77 @@
-//! What is found out at connect: version, mode, role, memory policy and rights.
+//! What is found out of a server at connect: version, mode, role and memory policy.
 
 use std::collections::HashMap;
 
 use redis::Value;
 use tracing::{debug, warn};
 
-use super::failure::INSIDE_A_SCRIPT;
-use super::keys::{Key, Tombstone, grants_channel};
+use super::hello::Hello;
 use super::link::CommandLink;
-use super::scripts::Scripts;
-use crate::error::{LockError, LockErrorKind};
-use crate::key::LockName;
-use crate::member::{Member, NodeId};
+use crate::error::{LockError, LockErrorKind, StoreError};
 
 /// The oldest server that has all commands we use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Refuses a server that cannot carry locks, and warns of one that may lose them.
-pub(crate) async fn check(
+/// What a server says in answer to INFO.
+struct Info(HashMap<String, String>);
+
+/// Refuses a server that cannot carry locks.
+pub(crate) async fn check_server(
     link: &CommandLink,
-    scripts: &'static Scripts,
-    prefix: &str,
-    node: &NodeId,
-    probe: &LockName,
-    peers: bool,
+    hello: Option<Hello>,
 ) -> Result<(), LockError> {
-    match link.run(redis::cmd("INFO")).await {
-        Ok(answer) => check_server(&answer)?,
-        Err(error) if error.kind == LockErrorKind::Denied => {
-            debug!("INFO is not allowed: version and memory policy are not checked");
-        }
-        Err(error) => return Err(error.into()),
+    if let Some(Hello { version, mode, role, .. }) = hello {
+        return check(&version, mode == "cluster", mode == "sentinel", role == "replica");
     }
-    check_rights(link, scripts, prefix, node, probe, peers).await
+    // Too old for HELLO, or a proxy that does not know it.
+    match info(link).await {
+        Ok(info) => {
+            let sentinel = info.of("redis_mode") == "sentinel";
+            let (cluster, replica) =
+                (info.of("cluster_enabled") == "1", info.of("role") == "slave");
+            check(info.of("redis_version"), cluster, sentinel, replica)
+        }
+        Err(error) if error.kind == LockErrorKind::Denied => {
+            debug!("neither HELLO nor INFO is answered: the server's version is not checked");
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-fn check_server(answer: &Value) -> Result<(), LockError> {
-    let text: String = redis::from_redis_value_ref(answer).unwrap_or_default();
-    let info: HashMap<_, _> = text.lines().filter_map(|line| line.split_once(':')).collect();
-    let of = |name: &str| info.get(name).copied().unwrap_or_default();
-    let version = of("redis_version");
+fn check(version: &str, cluster: bool, sentinel: bool, replica: bool) -> Result<(), LockError> {
+    let unsupported =
+        |detail: String| Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
     if read_version(version).is_some_and(|version| version < OLDEST) {
         let (major, minor) = OLDEST;
-        let detail = format!("it is Redis {version}: use {major}.{minor} or newer");
-        return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        return unsupported(format!("it is Redis {version}: use {major}.{minor} or newer"));
     }
-    if of("cluster_enabled") == "1" {
+    if cluster {
         let detail =
             "it runs in cluster mode: use a single primary, with replicas or Sentinel if you like";
-        return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        return unsupported(detail.to_owned());
     }
-    if of("role") == "slave" {
+    if sentinel {
+        return unsupported("it is a Sentinel: connect to the primary that it watches".to_owned());
+    }
+    if replica {
         return Err(LockError::with_detail(LockErrorKind::ReadOnly, "it is a replica"));
     }
-    let policy = of("maxmemory_policy");
-    if of("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {
+    Ok(())
+}
+
+/// Warns of a server that may lose locks.
+pub(crate) async fn check_memory(link: &CommandLink) -> Result<(), LockError> {
+    let info = match info(link).await {
+        Ok(info) => info,
+        Err(error) if error.kind == LockErrorKind::Denied => {
+            debug!("INFO is not allowed: the memory policy is not checked");
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let policy = info.of("maxmemory_policy");
+    if info.of("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {
         warn!(
             policy,
             "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction"
@@ -63,82 +80,56 @@ fn check_server(answer: &Value) -> Result<(), LockError> {
     Ok(())
 }
 
+async fn info(link: &CommandLink) -> Result<Info, StoreError> {
+    Ok(Info::read(&link.run(redis::cmd("INFO")).await?))
+}
+
+impl Info {
+    fn read(answer: &Value) -> Self {
+        let text: String = redis::from_redis_value_ref(answer).unwrap_or_default();
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        Self(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    fn of(&self, name: &str) -> &str {
+        self.0.get(name).map(String::as_str).unwrap_or_default()
+    }
+}
+
 fn read_version(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
-async fn check_rights(
-    link: &CommandLink,
-    scripts: &'static Scripts,
-    prefix: &str,
-    node: &NodeId,
-    probe: &LockName,
-    peers: bool,
-) -> Result<(), LockError> {
-    let script = &scripts.preflight;
-    let mut command = script.command(5 + 2 * usize::from(peers));
-    command
-        .arg(probe.as_str())
-        .arg(Key::queue(probe))
-        .arg(Key::deadlines(probe))
-        .arg(Key::token(probe));
-    command.arg(Tombstone { lock: probe, member: &Member::from("preflight") });
-    if peers {
-        command.arg(Key::alive(probe)).arg(Key::suspect(probe));
-    }
-    command.arg(node.as_str()).arg(prefix);
-    let answer = match link.run_script(script, command).await {
-        Err(error)
-            if error.kind == LockErrorKind::Denied && error.detail.contains("of the keys") =>
-        {
-            // The rights of this user may end at names that are not ours to guess.
-            debug!(error = %error.detail, "rights are not checked");
-            return Ok(());
-        }
-        answer => answer?,
-    };
-    let refused: Vec<String> = redis::from_redis_value(answer).unwrap_or_default();
-    // Full memory, say, is no reason not to start: what is held can still be given back.
-    let is_denied = |error: &str| error.contains("NOPERM") || error.contains(INSIDE_A_SCRIPT);
-    let denied = refused.chunks_exact(2).filter(|refusal| is_denied(&refusal[1]));
-    let denied: Vec<_> = denied.map(|refusal| refusal[0].as_str()).collect();
-    if denied.is_empty() {
-        return Ok(());
-    }
-    let rights: Vec<_> =
-        denied.iter().map(|command| format!("+{}", command.to_lowercase())).collect();
-    let detail = format!(
-        "scripts may not run {}: allow {}, the keys ~<name> ~redisson_lock_*, and the channel &{}",
-        denied.join(", "),
-        rights.join(" "),
-        grants_channel(prefix, &NodeId::from("*")),
-    );
-    Err(LockError::with_detail(LockErrorKind::Denied, detail))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn info(lines: &str) -> Result<(), LockError> {
-        check_server(&Value::BulkString(lines.replace('\n', "\r\n").into_bytes()))
-    }
-
     #[test]
     fn an_old_server_is_refused_with_its_version() {
-        let error = info("redis_version:6.0.16\n").unwrap_err();
+        let error = check("6.0.16", false, false, false).unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Unsupported);
         assert!(error.to_string().contains("6.0.16"));
-        assert!(info("redis_version:6.2.0\n").is_ok());
-        assert!(info("redis_version:10.0.0\n").is_ok());
+        assert!(check("6.2.0", false, false, false).is_ok());
+        assert!(check("10.0.0", false, false, false).is_ok());
+        assert!(check("", false, false, false).is_ok());
     }
 
     #[test]
-    fn a_cluster_and_a_replica_are_refused() {
-        let cluster = info("redis_version:7.0.0\ncluster_enabled:1\n").unwrap_err();
-        assert_eq!(cluster.kind(), LockErrorKind::Unsupported);
-        let replica = info("redis_version:7.0.0\nrole:slave\n").unwrap_err();
-        assert_eq!(replica.kind(), LockErrorKind::ReadOnly);
+    fn what_cannot_carry_locks_is_refused() {
+        let kind = |cluster, sentinel, replica| {
+            check("7.0.0", cluster, sentinel, replica).unwrap_err().kind()
+        };
+        assert_eq!(kind(true, false, false), LockErrorKind::Unsupported);
+        assert_eq!(kind(false, true, false), LockErrorKind::Unsupported);
+        assert_eq!(kind(false, false, true), LockErrorKind::ReadOnly);
+    }
+
+    #[test]
+    fn the_lines_of_info_are_read() {
+        let text = "# Memory\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n";
+        let info = Info::read(&Value::BulkString(text.into()));
+        assert_eq!(info.of("maxmemory_policy"), "allkeys-lru");
+        assert_eq!(info.of("absent"), "");
     }
 }

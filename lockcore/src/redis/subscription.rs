@@ -33,31 +33,23 @@ pub(crate) struct Channels {
 impl Channels {
     pub(crate) fn new(prefix: &str, node: &NodeId, peers: bool) -> Self {
         Self {
-            grants: keys::grants_channel(prefix, node),
+            grants: keys::grants_channel(prefix, node.as_str()),
             pokes: peers.then(|| (keys::pokes_pattern(node), node.clone())),
         }
     }
 
     async fn subscribe(&self, open: &mut PubSub) -> Result<(), StoreError> {
         let subscribed = open.subscribe(&self.grants).await;
-        subscribed.map_err(|error| denied(&error, "+subscribe", &self.grants))?;
+        subscribed
+            .map_err(|error| failure::of_subscribing(&error, &format!("&{}", self.grants)))?;
         if let Some((pattern, _)) = &self.pokes {
             let subscribed = open.psubscribe(pattern).await;
             // A pattern has to be among the user's channels as it stands, and this one is never twice the same.
-            subscribed.map_err(|error| denied(&error, "+psubscribe", "&* (allchannels)"))?;
+            let all = "&* (allchannels), which redisson_peers needs to subscribe to a pattern";
+            subscribed.map_err(|error| failure::of_subscribing(&error, all))?;
         }
         Ok(())
     }
-}
-
-/// What is missing, if it is a right.
-fn denied(error: &redis::RedisError, command: &str, channel: &str) -> StoreError {
-    let mut error = failure::of_connecting(error);
-    if error.kind == LockErrorKind::Denied {
-        error.detail =
-            format!("{}: allow {command} and the channel {channel}", error.detail).into();
-    }
-    error
 }
 
 /// A subscription of one node.
@@ -69,6 +61,8 @@ pub(crate) struct Subscription {
 struct Task {
     connector: Arc<Connector>,
     channels: Channels,
+    /// The user may say who it is.
+    introduce: bool,
     request_timeout: Duration,
     listener: Arc<dyn Listener>,
     state: watch::Sender<Link>,
@@ -82,6 +76,7 @@ impl Subscription {
     pub(crate) async fn connect(
         connector: Arc<Connector>,
         channels: Channels,
+        introduce: bool,
         request_timeout: Duration,
         listener: Arc<dyn Listener>,
         suspicion: Arc<Notify>,
@@ -92,6 +87,7 @@ impl Subscription {
         let task = Task {
             connector,
             channels,
+            introduce,
             request_timeout,
             listener,
             state: sender,
@@ -142,7 +138,7 @@ impl Task {
     }
 
     async fn open(&self) -> Result<PubSub, StoreError> {
-        let mut open = self.connector.subscription().await?;
+        let mut open = self.connector.subscription(self.introduce).await?;
         let subscribing = self.channels.subscribe(&mut open);
         match tokio::time::timeout(self.request_timeout, subscribing).await {
             Ok(Ok(())) => Ok(open),

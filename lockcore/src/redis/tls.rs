@@ -1,6 +1,6 @@
 //! Whom we trust over TLS, and who we say we are.
 
-use redis::{ConnectionInfo, RedisError};
+use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 
 use crate::error::LockError;
 #[cfg(feature = "tls")]
@@ -30,7 +30,7 @@ impl Certificates {
 
     /// `info` with these certificates.
     pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
-        let is_tls = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
+        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
         if is_tls {
             choose_provider();
         }
@@ -89,21 +89,95 @@ fn invalid(detail: &str) -> LockError {
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
-/// What to do about a connection that failed because of TLS.
-pub(super) fn advice(error: &RedisError) -> Option<&'static str> {
-    if cfg!(not(feature = "tls")) {
-        let is_config = error.kind() == redis::ErrorKind::InvalidClientConfig;
-        let names_tls = is_config && error.to_string().to_lowercase().contains("tls");
-        return names_tls.then_some(NEEDS_FEATURE);
+/// What to do about a URL that cannot be used as it is.
+pub(super) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
+    if cfg!(feature = "tls") {
+        return None;
     }
-    let text = error.to_string();
-    let has = |part| text.contains(part);
-    if has("UnknownIssuer") {
-        Some("no CA that is trusted here signed it; trust yours with LocksBuilder::tls_ca")
-    } else if has("CertificateRequired") || has("HandshakeFailure") {
-        Some("the server may want a client certificate: LocksBuilder::tls_identity")
-    } else {
-        None
+    let is_config = error.kind() == redis::ErrorKind::InvalidClientConfig;
+    let names_tls = is_config && error.to_string().to_lowercase().contains("tls");
+    names_tls.then_some(NEEDS_FEATURE)
+}
+
+/// What to do about a connection to `address` that failed, if TLS may have to do with it.
+pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
+    match address {
+        ConnectionAddr::TcpTls { .. } if error.is_timeout() => Some(PERHAPS_PLAIN),
+        ConnectionAddr::TcpTls { .. } => advice_on_url(error).or_else(|| of_handshake(error)),
+        // A server that speaks TLS hangs up, or sends an alert, on the first plain word.
+        ConnectionAddr::Tcp(..) => {
+            let hung_up = error.is_connection_dropped() || error.kind() == redis::ErrorKind::Parse;
+            (hung_up && !error.is_connection_refusal()).then_some(PERHAPS_TLS)
+        }
+        _ => None,
+    }
+}
+
+/// The same where nothing was answered at all: a plain server waits for the end of what it takes for a line.
+pub(super) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
+    matches!(address, ConnectionAddr::TcpTls { .. }).then_some(PERHAPS_PLAIN)
+}
+
+const PERHAPS_TLS: &str = "if this port speaks TLS, write rediss:// in place of redis://";
+const PERHAPS_PLAIN: &str = "if this port does not speak TLS, write redis:// in place of rediss://";
+
+#[cfg(not(feature = "tls"))]
+fn of_handshake(_: &RedisError) -> Option<&'static str> {
+    None
+}
+
+/// rustls says what is wrong; whose certificate it is, and what to do, it does not say.
+#[cfg(feature = "tls")]
+fn of_handshake(error: &RedisError) -> Option<&'static str> {
+    use std::error::Error as StdError;
+    use std::sync::Arc;
+
+    use rustls::{AlertDescription as Alert, CertificateError as Theirs, Error};
+
+    // redis-rs shares the error of the socket, which carries that of rustls.
+    let shared = StdError::source(error)?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    let source = shared.downcast_ref::<std::io::Error>()?.get_ref()?;
+    match source.downcast_ref::<Error>()? {
+        Error::InvalidCertificate(theirs) => match theirs {
+            Theirs::UnknownIssuer => Some(
+                "no authority that is trusted here signed the server's certificate; trust yours with \
+                 LocksBuilder::tls_ca",
+            ),
+            Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => {
+                Some("the server's certificate is for another name than the URL's host")
+            }
+            Theirs::Expired | Theirs::ExpiredContext { .. } => {
+                Some("the server's certificate has expired")
+            }
+            Theirs::NotValidYet | Theirs::NotValidYetContext { .. } => {
+                Some("the server's certificate is not valid yet: compare the clocks")
+            }
+            _ => Some("that is the server's certificate"),
+        },
+        // What the server says of us comes as an alert.
+        Error::AlertReceived(alert) => match alert {
+            Alert::CertificateRequired | Alert::HandshakeFailure => {
+                Some("the server may want a client certificate: LocksBuilder::tls_identity")
+            }
+            Alert::UnknownCA => Some(
+                "the server does not trust the authority that signed our client certificate \
+                 (LocksBuilder::tls_identity)",
+            ),
+            Alert::CertificateExpired => {
+                Some("the server finds our client certificate expired (LocksBuilder::tls_identity)")
+            }
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::AccessDenied
+            | Alert::DecryptError => {
+                Some("the server refuses our client certificate (LocksBuilder::tls_identity)")
+            }
+            _ => None,
+        },
+        Error::InvalidMessage(_) => Some(PERHAPS_PLAIN),
+        _ => None,
     }
 }
 
@@ -138,7 +212,7 @@ mod tests {
         let connector = Connector::from_config(config, &Certificates::default(), TIMEOUT).unwrap();
         for error in [
             connector.commands().await.map(drop).unwrap_err(),
-            connector.subscription().await.map(drop).unwrap_err(),
+            connector.subscription(false).await.map(drop).unwrap_err(),
         ] {
             assert_eq!(error.kind, LockErrorKind::InvalidOption);
             assert!(error.detail.contains("feature `tls`"), "{}", error.detail);

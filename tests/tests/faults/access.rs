@@ -2,82 +2,64 @@
 
 use std::time::Duration;
 
+use lock_tests::acl::{manual_commands, set_user};
 use lock_tests::{Proxy, Raw, RedisServer, eventually};
-use lockcore::{LockErrorKind, Locks};
+use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
 
-use crate::common::{LONG, SOON, connected, granted, release, soon};
+use crate::common::{LONG, SOON, connected, granted, held, release, soon};
 
-/// What scripts and connections run; a user needs each of them.
-const COMMANDS: &[&str] = &[
-    "evalsha",
-    "eval",
-    "subscribe",
-    "ping",
-    "publish",
-    "pubsub|numsub",
-    "time",
-    "del",
-    "exists",
-    "get",
-    "set",
-    "hdel",
-    "hrandfield",
-    "hset",
-    "lindex",
-    "lpop",
-    "lpos",
-    "lrange",
-    "lrem",
-    "persist",
-    "pexpire",
-    "pexpireat",
-    "pttl",
-    "rpush",
-    "type",
-    "zadd",
-    "zcard",
-    "zcount",
-    "zmscore",
-    "zrangebyscore",
-    "zrem",
-    "zrevrange",
-    "zscore",
-];
 /// Useful, not needed: version and memory policy, scripts by digest from the first call on, and
 /// ending a connection that was replaced.
 const OPTIONAL: &[&str] = &["info", "script|load", "client|info", "client|kill"];
-/// `lockcore` without a namespace needs the names of its locks in place of `shop:*`.
-const KEYS: &str = "~shop:* ~redisson_lock_*:{shop:*";
-const CHANNELS: &str = "&lockcore:grants:*";
+/// What a queue shared with JVMs needs besides.
+const PEERS: &[&str] = &["+psubscribe", "+lpush", "+llen"];
 
-/// The ACL of a user called `name` with these commands.
-fn user<'a>(name: &str, commands: impl IntoIterator<Item = &'a str>) -> redis::Cmd {
-    let mut set = cmd("ACL");
-    set.arg("SETUSER").arg(name).arg("reset").arg("on").arg(">hunter2");
-    for rule in KEYS.split(' ').chain([CHANNELS]) {
-        set.arg(rule);
-    }
-    for command in commands {
-        set.arg(format!("+{command}"));
-    }
-    set
+fn url(address: std::net::SocketAddr) -> String {
+    format!("redis://locker:PASSWORD@{address}/")
 }
 
-fn url(address: std::net::SocketAddr, user: &str) -> String {
-    format!("redis://{user}:hunter2@{address}/")
+fn shop() -> LocksBuilder {
+    Locks::builder().namespace("shop")
 }
 
-async fn connect(url: &str) -> Result<Locks, lockcore::LockError> {
-    soon("an answer", Locks::builder().namespace("shop").connect(url)).await
+async fn connect(builder: LocksBuilder, server: &RedisServer) -> Result<Locks, LockError> {
+    soon("an answer", builder.connect(url(server.address()))).await
+}
+
+/// A server with the manual's user, but for some of its rules.
+async fn server_without(missing: &[&str]) -> (RedisServer, Raw) {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    redis.ask::<()>(&set_user("locker", |rule| missing.contains(&rule))).await;
+    (server, redis)
+}
+
+async fn allow(redis: &mut Raw, rules: &[&str]) {
+    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locker").arg(rules)).await;
+}
+
+fn denied(connected: Result<Locks, LockError>) -> String {
+    let error = connected.expect_err("a right is missing");
+    assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
+    let text = error.to_string();
+    assert!(!text.contains("PASSWORD"), "{text}");
+    text
+}
+
+/// The rules that an error says to allow.
+fn advised(text: &str) -> Vec<&str> {
+    let (_, rules) = text.split_once("allow ").unwrap_or_else(|| panic!("no advice: {text}"));
+    rules.split(' ').collect()
 }
 
 /// Everything a node does, also after its connections were replaced.
-async fn exercise(server: &RedisServer, name: &str) {
+async fn exercise(server: &RedisServer) {
     let proxy = Proxy::start(server.address());
     let mut redis = Raw::connect(&server.url()).await;
-    let near = connect(&url(server.address(), name)).await.expect("it may connect");
-    let far = connect(&url(proxy.address(), name)).await.expect("it may connect");
+    let near = connect(shop(), server).await.expect("it may connect");
+    let far = soon("an answer", shop().connect(url(proxy.address()))).await;
+    let far = far.expect("it may connect");
     let lease = Duration::from_secs(2);
     let guard = soon("the lock", near.key("k").lease(lease).lock()).await.expect("free");
     let waiting = queued_in_shop(&far, &mut redis).await;
@@ -97,8 +79,12 @@ async fn exercise(server: &RedisServer, name: &str) {
     redis.flush_scripts().await;
     release(soon("the lock", near.key("k").lease(LONG).lock()).await.expect("free")).await;
     soon("the end", far.shutdown(Duration::ZERO)).await;
-    let denied: Vec<redis::Value> = redis.ask(cmd("ACL").arg("LOG")).await;
-    assert!(denied.is_empty(), "something was denied: {denied:?}");
+    nothing_was_denied(&mut redis).await;
+}
+
+async fn nothing_was_denied(redis: &mut Raw) {
+    let log: Vec<redis::Value> = redis.ask(cmd("ACL").arg("LOG")).await;
+    assert!(log.is_empty(), "something was denied: {log:?}");
 }
 
 async fn queued_in_shop(locks: &Locks, redis: &mut Raw) -> crate::common::Waiting {
@@ -112,67 +98,128 @@ async fn queued_in_shop(locks: &Locks, redis: &mut Raw) -> crate::common::Waitin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_with_the_least_rights_can_do_everything_and_is_denied_nothing() {
-    let server = RedisServer::start();
-    let mut redis = Raw::connect(&server.url()).await;
-    let all = COMMANDS.iter().chain(OPTIONAL).copied();
-    redis.ask::<()>(&user("locker", all)).await;
-    // What redis-rs says of itself on connecting, from Redis 7.2 on; it does not mind a refusal.
-    let mut introduction = cmd("ACL");
-    introduction.arg("SETUSER").arg("locker").arg("+client|setinfo");
-    let _ = redis.try_ask::<()>(&introduction).await;
-    exercise(&server, "locker").await;
+async fn a_user_with_the_optional_rights_can_do_everything_and_is_denied_nothing() {
+    let (server, mut redis) = server_without(&[]).await;
+    let optional: Vec<_> = OPTIONAL.iter().map(|name| format!("+{name}")).collect();
+    allow(&mut redis, &optional.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    exercise(&server).await;
 }
 
+/// Before 7.0 a script cannot ask which rights its user has, so the optional ones are tried there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_the_optional_rights_can_lock() {
-    let server = RedisServer::start();
-    let mut redis = Raw::connect(&server.url()).await;
-    redis.ask::<()>(&user("locker", COMMANDS.iter().copied())).await;
-    let locks = connect(&url(server.address(), "locker")).await.expect("it may connect");
-    release(soon("the lock", locks.lock("k")).await.expect("free")).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its_name() {
-    // A PING shows whether an idle connection stands, EVAL is for a server that has forgotten the
-    // scripts: neither is asked for at connect.
-    let later = ["ping", "eval"];
-    let server = RedisServer::start();
-    let mut redis = Raw::connect(&server.url()).await;
-    for missing in COMMANDS.iter().filter(|command| !later.contains(command)) {
-        let commands = COMMANDS.iter().chain(OPTIONAL).filter(|command| *command != missing);
-        redis.ask::<()>(&user("locker", commands.copied())).await;
-        let error = connect(&url(server.address(), "locker")).await.expect_err(missing);
-        assert_eq!(error.kind(), LockErrorKind::Denied, "without {missing}: {error}");
-        let name = missing.split('|').next().expect("a name");
-        let text = error.to_string().to_lowercase();
-        assert!(text.contains(name), "without {missing}: {error}");
-        assert!(!text.contains("hunter2"), "{error}");
+async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denied_nothing() {
+    let (server, mut redis) = server_without(&[]).await;
+    if server.version() >= (7, 0) {
+        exercise(&server).await;
+        return;
     }
+    let locks = connect(shop(), &server).await.expect("it may connect");
+    release(held(&locks, "k", LONG).await).await;
+    let log: Vec<redis::Value> = redis.ask(cmd("ACL").arg("LOG")).await;
+    assert_eq!(log.len(), 3, "INFO, CLIENT and SCRIPT: {log:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its_exact_name() {
+    let (server, mut redis) = server_without(&[]).await;
+    // Asked for at connect only by scripts that can: before 7.0, an idle connection is the first to PING,
+    // a server that has forgotten the scripts the first to need EVAL.
+    let later = |name: &str| server.version() < (7, 0) && ["ping", "eval"].contains(&name);
+    let mut looked_at = 0;
+    for missing in manual_commands().filter(|name| !later(name)) {
+        redis.ask::<()>(&set_user("locker", |rule| rule.strip_prefix('+') == Some(missing))).await;
+        let text = denied(connect(shop(), &server).await);
+        assert_eq!(advised(&text), [format!("+{missing}")], "without {missing}: {text}");
+        looked_at += 1;
+    }
+    assert!(looked_at >= 30, "{looked_at}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_that_is_missing_is_named_at_once_and_nothing_else() {
+    let missing = ["+publish", "+del", "&lockcore:grants:*", "~redisson_lock_*:{shop:*"];
+    let (server, _redis) = server_without(&missing).await;
+    let text = denied(connect(shop(), &server).await);
+    let mut advised = advised(&text);
+    advised.sort_unstable();
+    assert_eq!(advised, ["+del", "+publish", "~redisson_lock_*:{shop:*"], "{text}");
+    // A server looks at the channel of a command only if the command is allowed.
+    let (server, _redis) = server_without(&missing[1..]).await;
+    let text = denied(connect(shop(), &server).await);
+    assert!(self::advised(&text).contains(&"&lockcore:grants:*"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_the_channel_is_denied_at_connect_by_its_name() {
-    let server = RedisServer::start();
-    let mut redis = Raw::connect(&server.url()).await;
-    redis.ask::<()>(&user("locker", COMMANDS.iter().chain(OPTIONAL).copied())).await;
-    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locker").arg("resetchannels")).await;
-    let error = connect(&url(server.address(), "locker")).await.expect_err("no channel");
-    assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("lockcore:grants:"), "{error}");
+    let (server, _redis) = server_without(&["&lockcore:grants:*"]).await;
+    let text = denied(connect(shop(), &server).await);
+    assert_eq!(advised(&text), ["&lockcore:grants:*"], "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_without_the_keys_is_denied_them_by_name_when_locking() {
-    let server = RedisServer::start();
-    let mut redis = Raw::connect(&server.url()).await;
-    redis.ask::<()>(&user("locker", COMMANDS.iter().chain(OPTIONAL).copied())).await;
-    let locks = connect(&url(server.address(), "locker")).await.expect("it has the rights");
-    release(soon("the lock", locks.lock("k")).await.expect("free")).await;
-    let elsewhere = Locks::builder().namespace("other").connect(url(server.address(), "locker"));
-    let locks = soon("an answer", elsewhere).await.expect("which names are whose is not known");
-    let error = soon("an answer", locks.try_lock("k")).await.expect_err("not its namespace");
+async fn a_queue_shared_with_jvms_names_the_channels_that_are_missing_and_not_those_that_are_there()
+{
+    let (server, mut redis) = server_without(&[]).await;
+    allow(&mut redis, PEERS).await;
+    let text = denied(connect(shop().redisson_peers(true), &server).await);
+    assert!(text.contains("&redisson_lock__channel:*") && text.contains("allchannels"), "{text}");
+    assert!(!text.contains("lockcore:grants") && !text.contains("+publish"), "{text}");
+    // A pattern has to be among the channels letter by letter, and this one is never twice the same.
+    allow(&mut redis, &["&redisson_lock__channel:*"]).await;
+    let text = denied(connect(shop().redisson_peers(true), &server).await);
+    assert!(text.contains("allchannels"), "{text}");
+    allow(&mut redis, &["allchannels"]).await;
+    connect(shop().redisson_peers(true), &server).await.expect("nothing is missing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_the_namespace_is_denied_at_connect_with_the_patterns_to_allow() {
+    let (server, _redis) = server_without(&[]).await;
+    let text = denied(connect(Locks::builder().namespace("other"), &server).await);
+    assert_eq!(advised(&text), ["~other:*", "~redisson_lock_*:{other:*"], "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_namespace_the_keys_are_denied_when_locking_and_the_commands_at_connect() {
+    let (server, mut redis) = server_without(&[]).await;
+    let locks =
+        connect(Locks::builder(), &server).await.expect("which names are whose is not known");
+    release(held(&locks, "shop:k", LONG).await).await;
+    let error = soon("an answer", locks.try_lock("other:k")).await.expect_err("not its name");
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
-    assert!(error.to_string().contains("key"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("allow ~NAME and ~redisson_lock_*:{NAME}"), "{text}");
+    redis.ask::<()>(&set_user("locker", |rule| rule == "+del")).await;
+    let text = denied(connect(Locks::builder(), &server).await);
+    assert_eq!(advised(&text), ["+del"], "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_is_taken_away_later_is_denied_and_named_where_the_server_names_it() {
+    let (server, mut redis) = server_without(&[]).await;
+    let locks = connect(shop(), &server).await.expect("it has the rights");
+    redis.ask::<()>(&set_user("locker", |rule| rule == "+hset")).await;
+    let error = soon("an answer", locks.try_lock("k")).await.expect_err("HSET is missing");
+    assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
+    let text = error.to_string();
+    // 6.2 and 7.0 do not say which command of a script it was.
+    let advice = if server.version() >= (7, 2) { "allow +hset" } else { "connect names the" };
+    assert!(text.contains(advice), "{text}");
+    redis.ask::<()>(&set_user("locker", |rule| rule == "+evalsha")).await;
+    let error = soon("an answer", locks.try_lock("k")).await.expect_err("EVALSHA is missing");
+    assert!(error.to_string().contains("allow +evalsha"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_not_there_or_not_allowed_is_said_so() {
+    let (server, _redis) = server_without(&[]).await;
+    let there = soon("an answer", Locks::connect(format!("{}5", server.url()))).await;
+    there.expect("a server has 16 databases");
+    let error = soon("an answer", Locks::connect(format!("{}99", server.url()))).await;
+    let error = error.expect_err("it has no more");
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
+    assert!(!error.is_retryable() && error.to_string().contains("database"), "{error}");
+    let not_allowed = format!("{}5", url(server.address()));
+    let text = denied(soon("an answer", shop().connect(not_allowed)).await);
+    assert_eq!(advised(&text), ["+select"], "{text}");
 }

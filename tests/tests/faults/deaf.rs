@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use lock_tests::{RedisServer, eventually};
-use lockcore::Locks;
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::{LockErrorKind, Locks};
+use redis::cmd;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::common::{
-    LONG, SHORT, SOON, granted, held, listens, queue, queued, release, setup, soon,
+    LONG, SHORT, SOON, Setup, connected, granted, held, listens, queue, queued, release, setup,
+    soon,
 };
 
 /// An address that leads to one server and later to another, as a name or a balancer does after a
@@ -46,11 +48,21 @@ impl Switch {
     }
 }
 
-/// A node whose commands go to `server` and whose subscription goes where `switch` leads.
-async fn torn(server: &RedisServer, switch: &Switch) -> Locks {
-    let config = deadpool_redis::Config::from_url(server.url());
+/// A node whose commands go to the server of `setup` and whose subscription went elsewhere when it broke.
+async fn torn(setup: &mut Setup, switch: &Switch, elsewhere: &RedisServer) -> Locks {
+    switch.turn(setup.server.address());
+    let config = deadpool_redis::Config::from_url(setup.server.url());
     let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
-    soon("a connection", Locks::from_pool(pool, switch.url())).await.expect("both are servers")
+    let locks =
+        soon("a connection", Locks::from_pool(pool, switch.url())).await.expect("one server");
+    switch.turn(elsewhere.address());
+    let mut kill = cmd("CLIENT");
+    kill.arg("KILL").arg("TYPE").arg("pubsub");
+    assert_eq!(setup.redis.ask::<u64>(&kill).await, 1);
+    let mut redis = Raw::connect(&elsewhere.url()).await;
+    listens(&mut redis, locks.node().as_str(), 1).await;
+    connected(&locks).await;
+    locks
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +70,7 @@ async fn a_subscription_that_the_server_does_not_count_is_noticed_by_a_touch_and
     let mut setup = setup().await;
     let elsewhere = RedisServer::start();
     let switch = Switch::to(elsewhere.address()).await;
-    let far = torn(&setup.server, &switch).await;
+    let far = torn(&mut setup, &switch, &elsewhere).await;
     let near = setup.direct().await;
     let guard = held(&near, "k", LONG).await;
     let waiting = queued(&far, "k", SHORT, &mut setup.redis).await;
@@ -78,7 +90,7 @@ async fn a_waiter_whom_no_message_reaches_gets_a_free_lock_by_a_touch() {
     let mut setup = setup().await;
     let elsewhere = RedisServer::start();
     let switch = Switch::to(elsewhere.address()).await;
-    let far = torn(&setup.server, &switch).await;
+    let far = torn(&mut setup, &switch, &elsewhere).await;
     let near = setup.direct().await;
     let guard = held(&near, "k", LONG).await;
     let waiting = queued(&far, "k", SHORT, &mut setup.redis).await;
@@ -86,4 +98,20 @@ async fn a_waiter_whom_no_message_reaches_gets_a_free_lock_by_a_touch() {
     let guard = granted(waiting).await;
     release(guard).await;
     eventually("nothing waits", SOON, async || far.status().waiting == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_and_a_url_of_two_servers_are_refused_at_connect() {
+    let setup = setup().await;
+    let elsewhere = RedisServer::start();
+    let config = deadpool_redis::Config::from_url(setup.server.url());
+    let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
+    let refused = soon("an answer", Locks::from_pool(pool.clone(), elsewhere.url())).await;
+    let error = refused.expect_err("a hand-over could be told to nobody");
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
+    assert!(error.to_string().contains("two servers"), "{error}");
+    // Another address, behind a proxy, and another database of the same server are no other server.
+    for url in [setup.proxy.url(), format!("{}3", setup.server.url())] {
+        soon("a connection", Locks::from_pool(pool.clone(), url)).await.expect("one server");
+    }
 }

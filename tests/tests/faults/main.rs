@@ -15,6 +15,7 @@ mod killed;
 mod leaked;
 mod lost_reply;
 mod memory_full;
+mod named;
 mod on_its_way;
 mod overtaken;
 mod passed_over;

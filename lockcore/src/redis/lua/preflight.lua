@@ -1,50 +1,81 @@
 -- Runs every command that the other scripts need, on keys that nobody else uses, and leaves nothing.
--- KEYS: as acquire. ARGV: node, prefix. Answers what was refused: command and error, one after the other.
+-- KEYS: as acquire; or none, and they follow the prefix: then the server cannot refuse all for the sake of one.
+-- ARGV: node, prefix. Answers two lists: what was refused, as right, error, key or channel, one after the other;
+-- and of the rights that are worth having those that are there, or false before 7.0, where no script can know.
+local keys = #KEYS > 0 and KEYS or { unpack(ARGV, 3) }
+local grants = ARGV[2] .. ':grants:' .. ARGV[1]
 local refused = {}
+local function note(right, error, object)
+  refused[#refused + 1] = right
+  refused[#refused + 1] = error
+  refused[#refused + 1] = object
+end
 local function try(command, ...)
   local answer = redis.pcall(command, ...)
   if type(answer) == 'table' and answer.err then
-    refused[#refused + 1] = command
-    refused[#refused + 1] = answer.err
+    local right = command == 'PUBSUB' and 'pubsub|numsub' or string.lower(command)
+    note(right, answer.err, command == 'PUBSUB' and '' or ... or '')
   end
 end
 
-try('HDEL', KEYS[1], '')
-try('SET', KEYS[4], '1', 'PX', 60000)
-try('HSET', KEYS[1], 'preflight', 1)
-try('PEXPIRE', KEYS[1], 1000)
-try('PEXPIREAT', KEYS[1], '1')
-try('HRANDFIELD', KEYS[1], 2, 'WITHVALUES')
-try('TYPE', KEYS[1])
-try('PTTL', KEYS[1])
-try('EXISTS', KEYS[1], KEYS[2], KEYS[5])
-try('GET', KEYS[4])
-try('ZADD', KEYS[3], 1, 'preflight')
+try('HDEL', keys[1], '')
+try('SET', keys[4], '1', 'PX', 60000)
+try('HSET', keys[1], 'preflight', 1)
+try('PEXPIRE', keys[1], 1000)
+try('PEXPIREAT', keys[1], '1')
+try('HRANDFIELD', keys[1], 2, 'WITHVALUES')
+try('TYPE', keys[1])
+try('PTTL', keys[1])
+for i = 1, 5 do
+  try('EXISTS', keys[i])
+end
+try('GET', keys[4])
+try('ZADD', keys[3], 1, 'preflight')
 for _, command in ipairs({ 'ZSCORE', 'ZMSCORE' }) do
-  try(command, KEYS[3], 'preflight')
+  try(command, keys[3], 'preflight')
 end
-try('ZCARD', KEYS[3])
-try('ZCOUNT', KEYS[3], 1, 2)
-try('ZRANGEBYSCORE', KEYS[3], 1, 2)
-try('ZREVRANGE', KEYS[3], 0, 0)
-try('ZREM', KEYS[3], 'preflight')
-try('RPUSH', KEYS[2], 'preflight')
-try('LINDEX', KEYS[2], 0)
-try('LRANGE', KEYS[2], 0, 0)
-try('LPOS', KEYS[2], 'preflight')
-try('LREM', KEYS[2], 1, 'preflight')
-try('LPOP', KEYS[2])
-try('PERSIST', KEYS[2])
+try('ZCARD', keys[3])
+try('ZCOUNT', keys[3], 1, 2)
+try('ZRANGEBYSCORE', keys[3], 1, 2)
+try('ZREVRANGE', keys[3], 0, 0)
+try('ZREM', keys[3], 'preflight')
+try('RPUSH', keys[2], 'preflight')
+try('LINDEX', keys[2], 0)
+try('LRANGE', keys[2], 0, 0)
+try('LPOS', keys[2], 'preflight')
+try('LREM', keys[2], 1, 'preflight')
+try('LPOP', keys[2])
+try('PERSIST', keys[2])
 try('TIME')
-try('PUBLISH', ARGV[2] .. ':grants:' .. ARGV[1], '')
+try('PUBLISH', grants, '')
 --#if peers
-try('LPUSH', KEYS[2], 'preflight')
-try('LLEN', KEYS[2])
-for i = #KEYS - 1, #KEYS do
-  try('DEL', KEYS[i])
-end
+try('LPUSH', keys[2], 'preflight')
+try('LLEN', keys[2])
 try('PUBLISH', 'redisson_lock__channel:preflight', '0')
 --#end
-try('PUBSUB', 'NUMSUB', ARGV[2] .. ':grants:' .. ARGV[1])
-try('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
-return refused
+try('PUBSUB', 'NUMSUB', grants)
+for i = 1, #keys do
+  try('DEL', keys[i])
+end
+
+local may = redis.acl_check_cmd
+if not may then
+  return { refused, false }
+end
+-- What no script runs, but a connection may have to.
+for _, command in ipairs({ { 'EVAL', '', '0' }, { 'PING' } }) do
+  if not may(unpack(command)) then
+    note(string.lower(command[1]), 'NOPERM', '')
+  end
+end
+local extras = {}
+for _, command in ipairs({
+  { 'INFO' }, { 'SCRIPT', 'LOAD', '' }, { 'CLIENT', 'INFO' }, { 'CLIENT', 'KILL', 'ID', '1' },
+  { 'CLIENT', 'SETINFO', 'LIB-NAME', '' },
+}) do
+  local known, allowed = pcall(may, unpack(command))
+  if known and allowed then
+    extras[#extras + 1] = string.lower(command[1] .. (command[2] and '|' .. command[2] or ''))
+  end
+end
+return { refused, extras }

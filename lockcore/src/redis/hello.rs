@@ -1,0 +1,79 @@
+//! What a server says of itself when it is greeted. Any user may ask, and no refusal is logged.
+
+use std::collections::HashMap;
+
+use redis::{Cmd, Value};
+
+/// The answer to HELLO.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) version: String,
+    /// `standalone`, `cluster` or `sentinel`.
+    pub(crate) mode: String,
+    /// `master` or `replica`.
+    pub(crate) role: String,
+    /// The version of the protocol that the connection speaks.
+    protocol: u8,
+}
+
+impl Hello {
+    pub(crate) fn ask() -> Cmd {
+        redis::cmd("HELLO")
+    }
+
+    pub(crate) fn read(answer: &Value) -> Option<Self> {
+        let told: HashMap<String, Value> = redis::from_redis_value_ref(answer).ok()?;
+        let text = |name: &str| redis::from_redis_value_ref(told.get(name)?).ok();
+        Some(Self {
+            version: text("version")?,
+            mode: text("mode")?,
+            role: text("role")?,
+            protocol: redis::from_redis_value_ref(told.get("proto")?).ok()?,
+        })
+    }
+
+    /// Gives the connection a name: unlike CLIENT SETNAME, without a right.
+    pub(crate) fn name(&self, name: &str) -> Cmd {
+        let mut hello = redis::cmd("HELLO");
+        hello.arg(self.protocol).arg("SETNAME").arg(name);
+        hello
+    }
+}
+
+/// What stands as a connection's name in CLIENT LIST, where only visible ASCII may stand.
+pub(crate) fn connection_name(label: &str) -> String {
+    let visible = label.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' });
+    "lockcore:".chars().chain(visible).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_greeting_is_read_in_both_protocols() {
+        let pairs = [
+            (bulk("server"), bulk("redis")),
+            (bulk("version"), bulk("7.0.15")),
+            (bulk("proto"), Value::Int(2)),
+            (bulk("id"), Value::Int(3)),
+            (bulk("mode"), bulk("standalone")),
+            (bulk("role"), bulk("master")),
+            (bulk("modules"), Value::Array(Vec::new())),
+        ];
+        let flat = pairs.iter().cloned().flat_map(|(name, value)| [name, value]).collect();
+        let hello = Hello::read(&Value::Array(flat)).unwrap();
+        assert_eq!((&*hello.version, &*hello.role, hello.protocol), ("7.0.15", "master", 2));
+        assert_eq!(Hello::read(&Value::Map(pairs.to_vec())), Some(hello));
+        assert_eq!(Hello::read(&Value::Okay), None);
+    }
+
+    #[test]
+    fn a_name_holds_no_space() {
+        assert_eq!(connection_name("web 1:é"), "lockcore:web_1:_");
+    }
+}

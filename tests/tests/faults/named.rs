@@ -1,0 +1,44 @@
+//! Whose a connection is, as an operator sees it on the server.
+
+use lock_tests::acl::set_user;
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::Locks;
+use redis::cmd;
+
+use crate::common::{SOON, connected, setup, soon};
+
+/// The lines of CLIENT LIST that hold a word.
+async fn clients_with(redis: &mut Raw, word: &str) -> usize {
+    let list: String = redis.ask(cmd("CLIENT").arg("LIST")).await;
+    list.lines().filter(|line| line.split(' ').any(|field| field == word)).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_connections_of_a_node_have_its_label_and_our_name_also_when_they_were_replaced() {
+    let mut setup = setup().await;
+    let builder = Locks::builder().label("checkout 7");
+    let locks = soon("a connection", builder.connect(setup.proxy.url())).await.expect("accepted");
+    let version = setup.server.version();
+    for opened in [2, 4] {
+        let redis = &mut setup.redis;
+        eventually("both connections, and only these", SOON, async || {
+            setup.proxy.accepted() == opened
+                && clients_with(redis, "name=lockcore:checkout_7").await == 1
+                && (version < (7, 2) || clients_with(redis, "lib-name=lockcore").await == 2)
+        })
+        .await;
+        setup.proxy.cut_all().await;
+    }
+    connected(&locks).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_label_needs_no_right() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    redis.ask::<()>(&set_user("locker", |_| false)).await;
+    let builder = Locks::builder().namespace("shop").label("web-1");
+    let url = format!("redis://locker:PASSWORD@{}/", server.address());
+    let _locks = soon("a connection", builder.connect(url)).await.expect("accepted");
+    assert_eq!(clients_with(&mut redis, "name=lockcore:web-1").await, 1);
+}
