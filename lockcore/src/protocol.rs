@@ -19,8 +19,10 @@ mod tests;
 
 pub use deadlines::Deadlines;
 #[cfg(feature = "unstable-internals")]
-pub use peers::{ALIVE_MS, GRACE_MS, HEAD_SCORE_MS, JVM_STEP_MS, SUSPECT_MS};
-pub use peers::{Peers, Suspect};
+pub use peers::{
+    ALIVE_MS, GRACE_MS, JVM_STEP_MS, LEADING, LOOKED_AT, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS,
+};
+pub use peers::{Peers, Suspects};
 #[cfg(feature = "unstable-internals")]
 pub use recognise::{is_hold, is_member, is_token};
 #[cfg(feature = "unstable-internals")]
@@ -40,6 +42,8 @@ pub const TOKEN_MEMORY_MS: u64 = 60_000;
 pub const TOMBSTONE_MS: u64 = 60_000;
 /// How many passed deadlines an enqueue or touch looks at.
 pub const SWEEP: usize = 16;
+/// What a foreign hold without an end gets at least: a JVM's own lease, by default.
+const FOREIGN_LEASE_MS: u64 = 30_000;
 /// The shortest claim, unless the lease is shorter still.
 const MIN_CLAIM_MS: u64 = 2_000;
 /// The longest claim: how long a process that has just frozen keeps the others waiting.
@@ -67,10 +71,12 @@ pub struct LockState {
     pub gone: BTreeMap<Member, u64>,
     /// Up to when waiting members of ours are believed alive, if JVMs judge by `deadlines`.
     pub alive: Deadlines,
-    /// When `alive` expires.
+    /// The same members in the order in which they came.
+    pub arrivals: Vec<Member>,
+    /// When `alive` and `arrivals` expire.
     pub alive_expires_ms: Option<u64>,
-    /// The foreign member that did not hear when it was told to come.
-    pub suspect: Option<Suspect>,
+    /// The foreign members that do not hear.
+    pub suspects: Suspects,
 }
 
 /// A hold.
@@ -166,7 +172,8 @@ impl LockState {
             && self.deadlines.is_empty()
             && self.gone.is_empty()
             && self.alive.is_empty()
-            && self.suspect.is_none()
+            && self.arrivals.is_empty()
+            && self.suspects.since_ms.is_empty()
     }
 
     /// Forgets what has expired, as Redis does before a command looks at a key.
@@ -181,8 +188,11 @@ impl LockState {
         }
         if has_ended(self.alive_expires_ms) {
             self.alive.clear();
+            self.arrivals.clear();
         }
-        self.suspect.take_if(|suspect| has_ended(Some(suspect.expires_ms)));
+        if has_ended(self.suspects.expire_ms) {
+            self.suspects = Suspects::default();
+        }
         self.settle();
     }
 
@@ -191,7 +201,7 @@ impl LockState {
         if self.queue.is_empty() && self.deadlines.is_empty() {
             self.queue_expires_ms = None;
         }
-        if self.alive.is_empty() {
+        if self.alive.is_empty() && self.arrivals.is_empty() {
             self.alive_expires_ms = None;
         }
     }

@@ -131,14 +131,14 @@ impl RedisStore {
     }
 
     fn command_with(&self, script: &Script, lock: &LockName, tombstones: &[&Member]) -> Cmd {
-        let mut command = script.command(4 + tombstones.len() + 2 * usize::from(self.peers));
+        let mut command = script.command(4 + tombstones.len() + 3 * usize::from(self.peers));
         command.arg(lock.as_str());
         command.arg(Key::queue(lock)).arg(Key::deadlines(lock)).arg(Key::token(lock));
         for member in tombstones {
             command.arg(Tombstone { lock, member });
         }
         if self.peers {
-            command.arg(Key::alive(lock)).arg(Key::suspect(lock));
+            command.arg(&Key::of_peers(lock));
         }
         command.arg(self.node.as_str()).arg(&*self.prefix);
         command

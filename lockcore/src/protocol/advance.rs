@@ -1,8 +1,8 @@
 //! Granting, the walk along the queue, and the upkeep of list and sorted set.
 
 use super::{
-    Call, Hold, LastToken, LockState, Message, PASSED_OVER_MS, PATIENCE_MS, QUEUE_SLACK_MS, SWEEP,
-    TOKEN_MEMORY_MS, claim_ms,
+    Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, PATIENCE_MS,
+    QUEUE_SLACK_MS, SWEEP, TOKEN_MEMORY_MS, claim_ms,
 };
 use crate::member::{Member, NodeId};
 use crate::store::{Grant, Reply};
@@ -34,7 +34,7 @@ impl LockState {
 
     fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Member>) -> Advanced {
         let mut not_connected: Vec<String> = Vec::new();
-        let mut gone_jvm = None;
+        let mut gone = None;
         // Those who were passed over stay in front.
         while let Some(member) = self.queue.get(passed_over.len()).cloned() {
             if self.life(&member).is_none_or(|ms| ms <= call.now_ms()) {
@@ -47,10 +47,7 @@ impl LockState {
                     return Advanced::Stopped;
                 }
                 call.messages.push(Message::Poke { member: member.clone() });
-                if call
-                    .peers
-                    .is_some_and(|peers| self.has_gone(call, peers, &member, &mut gone_jvm))
-                {
+                if call.peers.is_some_and(|peers| self.has_gone(call, peers, &member, &mut gone)) {
                     self.drop_waiting_at(passed_over.len());
                     continue;
                 }
@@ -110,11 +107,13 @@ impl LockState {
         }
     }
 
-    /// Gives a hold that has no end the lease of `member`.
+    /// Gives a hold that has no end the lease of `member`. A foreign holder knows nothing of that lease,
+    /// which may be short.
     pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
         let Some(hold) = &mut self.hold else { return };
         if let (None, Some(ours)) = (hold.expires_ms, member.ours()) {
-            hold.expires_ms = Some(now_ms + ours.lease_ms);
+            let least_ms = if hold.member.ours().is_some() { 0 } else { FOREIGN_LEASE_MS };
+            hold.expires_ms = Some(now_ms + ours.lease_ms.max(least_ms));
         }
     }
 
@@ -152,6 +151,7 @@ impl LockState {
     /// Removes a waiting member; tells whether it was there.
     pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
         let found = self.deadlines.remove(member) | self.alive.remove(member);
+        self.arrivals.retain(|arrived| arrived != member);
         if found && let Some(at) = self.queue.iter().position(|waiting| waiting == member) {
             self.queue.remove(at);
         }
@@ -163,6 +163,7 @@ impl LockState {
         if let Some(member) = self.queue.remove(at) {
             self.deadlines.remove(&member);
             self.alive.remove(&member);
+            self.arrivals.retain(|arrived| *arrived != member);
         }
         self.settle();
     }

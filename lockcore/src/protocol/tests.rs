@@ -8,6 +8,7 @@ use crate::store::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed,
 mod acquire;
 mod handover;
 mod holding;
+mod peers;
 mod queue;
 mod sequences;
 mod walk;

@@ -35,7 +35,8 @@ fn strange_key(error: &RedisError) -> Option<String> {
         "token" => "the key of its token, redisson_lock_token:{…}",
         "tombstone" => "a key of its tombstones, redisson_lock_gone:{…}",
         "alive" => "the key of its live waiters, redisson_lock_alive:{…}",
-        "suspect" => "the key of its suspect, redisson_lock_suspect:{…}",
+        "arrivals" => "the key of their order, redisson_lock_arrivals:{…}",
+        "suspects" => "the key of its suspects, redisson_lock_suspects:{…}",
         _ => return None,
     };
     Some(format!("{key} holds a {type_of} that is no lock's"))

@@ -24,14 +24,12 @@ impl<'a> Key<'a> {
         Self { prefix: "redisson_lock_token", lock }
     }
 
-    /// Up to when waiting members of ours are believed alive, in a queue shared with JVMs.
-    pub(crate) fn alive(lock: &'a LockName) -> Self {
-        Self { prefix: "redisson_lock_alive", lock }
-    }
-
-    /// The foreign member in such a queue that did not hear.
-    pub(crate) fn suspect(lock: &'a LockName) -> Self {
-        Self { prefix: "redisson_lock_suspect", lock }
+    /// What a queue that is shared with JVMs has besides, in the order in which the scripts know them: up to
+    /// when waiting members of ours are believed alive, the order in which they came, and the foreign members
+    /// that do not hear.
+    pub(crate) fn of_peers(lock: &'a LockName) -> [Self; 3] {
+        ["redisson_lock_alive", "redisson_lock_arrivals", "redisson_lock_suspects"]
+            .map(|prefix| Self { prefix, lock })
     }
 
     fn text(&self) -> String {

@@ -69,7 +69,7 @@ impl Rights<'_> {
     ) -> Result<(Vec<Refusal>, Extras), StoreError> {
         let script: &Script = &self.scripts.preflight;
         let probe = self.probe;
-        let count = 5 + 2 * usize::from(self.peers);
+        let count = 5 + 3 * usize::from(self.peers);
         let mut command = script.command(if declared { count } else { 0 });
         if !declared {
             command.arg(self.node.as_str()).arg(self.prefix);
@@ -78,7 +78,7 @@ impl Rights<'_> {
         command.arg(Key::queue(probe)).arg(Key::deadlines(probe)).arg(Key::token(probe));
         command.arg(Tombstone { lock: probe, member: &Member::from("preflight") });
         if self.peers {
-            command.arg(Key::alive(probe)).arg(Key::suspect(probe));
+            command.arg(&Key::of_peers(probe));
         }
         if declared {
             command.arg(self.node.as_str()).arg(self.prefix);

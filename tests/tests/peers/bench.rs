@@ -45,6 +45,23 @@ impl Bench {
         Snapshot::take(&mut self.world.redis, self.lock.as_str()).await
     }
 
+    /// The members that are known not to hear.
+    pub(crate) async fn suspects(&mut self) -> Vec<String> {
+        let suspects = self.look().await.state.suspects.since_ms;
+        suspects.into_keys().map(|(member, _)| member.as_str().to_owned()).collect()
+    }
+
+    /// Time passes for those.
+    pub(crate) async fn age_suspects(&mut self, ms: u64) {
+        let [.., key] = keys(self.lock.as_str());
+        for ((member, score_ms), since_ms) in self.look().await.state.suspects.since_ms {
+            let suspect = format!("{score_ms} {member}");
+            let mut add = cmd("ZADD");
+            add.arg(&key).arg("XX").arg(since_ms - ms).arg(suspect);
+            let () = self.world.redis.ask(&add).await;
+        }
+    }
+
     /// A thread of a JVM comes: its score is the last one's and its own step.
     pub(crate) async fn jvm_queues(&mut self, thread: &str, step_ms: u64) {
         let [_, queue, scores, ..] = keys(self.lock.as_str());

@@ -16,7 +16,7 @@ const COMMANDS: usize = 150;
 const LEASES_MS: [u64; 5] = [100, 300, 2_500, 30_000, 120_000];
 
 /// What all sequences together must have met, or they compare too little.
-const MET: [&str; 14] = [
+const MET: [&str; 16] = [
     "granted",
     "queued",
     "busy",
@@ -29,8 +29,10 @@ const MET: [&str; 14] = [
     "passed over",
     "stopped",
     "a suspect",
+    "a suspect beside an older one",
     "a JVM dropped",
     "taken back",
+    "taken back for another node",
 ];
 
 struct Sequence<'a> {
@@ -103,7 +105,7 @@ impl Sequence<'_> {
             self.world.poked().await;
             return Ok(());
         }
-        self.note(&before.state, &state, &expected, &messages);
+        self.note(node, &before.state, &state, &expected, &messages);
         let channel =
             |member| format!("redisson_lock__channel:{{{}}}:{member}", self.lock.as_str());
         self.expected_pokes = messages
@@ -138,7 +140,14 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    fn note(&mut self, before: &LockState, after: &LockState, answer: &Answer, said: &[Message]) {
+    fn note(
+        &mut self,
+        node: usize,
+        before: &LockState,
+        after: &LockState,
+        answer: &Answer,
+        said: &[Message],
+    ) {
         let text = format!("{answer:?}").to_lowercase();
         for what in
             ["granted", "queued", "busy", "full", "refused", "released", "waiting", "gone", "left"]
@@ -155,17 +164,25 @@ impl Sequence<'_> {
         if stopped && !poked.is_empty() {
             self.met.insert("stopped");
         }
-        if after.suspect.is_some() && before.suspect != after.suspect {
+        let (old, suspects) = (&before.suspects.since_ms, &after.suspects.since_ms);
+        if suspects.keys().any(|suspect| !old.contains_key(suspect)) {
             self.met.insert("a suspect");
+            if suspects.keys().any(|suspect| old.contains_key(suspect)) {
+                self.met.insert("a suspect beside an older one");
+            }
         }
         let dropped = |m: &&Member| m.ours().is_none() && !after.queue.contains(*m);
-        let is_known = |m: &Member| before.suspect.as_ref().is_some_and(|s| s.member == *m);
+        let is_known = |m: &Member| old.keys().any(|(suspect, _)| suspect == m);
         if before.queue.iter().filter(dropped).any(is_known) {
             self.met.insert("a JVM dropped");
         }
         let back = |m: &&Member| before.alive.get(m).is_some() && !before.queue.contains(*m);
-        if after.queue.iter().filter(back).count() > 0 {
+        let id = &self.world.nodes[node].id;
+        for member in after.queue.iter().filter(back) {
             self.met.insert("taken back");
+            if !member.is_of(id) {
+                self.met.insert("taken back for another node");
+            }
         }
     }
 
@@ -225,7 +242,8 @@ impl Sequence<'_> {
 
     /// What JVMs, time and operators do.
     async fn interfere(&mut self) {
-        let [hold, queue, scores, token, alive, suspect] = snapshot::keys(self.lock.as_str());
+        let [hold, queue, scores, token, alive, arrivals, suspects] =
+            snapshot::keys(self.lock.as_str());
         let seen = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
         let (state, now) = (&seen.state, seen.at_ms);
         let thread = *self.random.one_of(&THREADS);
@@ -259,10 +277,10 @@ impl Sequence<'_> {
                 self.subtract(state, 0).await;
             }
             8 => {
-                if let Some(known) = &state.suspect {
-                    let since = known.since_ms - *self.random.one_of(&[3_000, 8_001, 9_000]);
-                    let text = format!("{since} {} {}", known.score_ms, known.member);
-                    self.ask(cmd("SET").arg(&suspect).arg(text).arg("PX").arg(50_000)).await;
+                for ((member, score_ms), since_ms) in &state.suspects.since_ms {
+                    let since_ms = since_ms - *self.random.one_of(&[0, 3_000, 8_001]);
+                    let suspect = format!("{score_ms} {member}");
+                    self.ask(cmd("ZADD").arg(&suspects).arg(since_ms).arg(suspect)).await;
                 }
             }
             9 => {
@@ -279,7 +297,7 @@ impl Sequence<'_> {
                 }
             }
             11 => {
-                let key = *self.random.one_of(&[&queue, &scores, &alive, &token]);
+                let key = *self.random.one_of(&[&queue, &scores, &alive, &arrivals, &token]);
                 self.ask(cmd("DEL").arg(key)).await;
             }
             12 => self.ask(cmd("PEXPIRE").arg(&queue).arg(60_000)).await,

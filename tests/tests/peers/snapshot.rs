@@ -3,7 +3,7 @@
 use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
 use lockcore::internals::Member;
-use lockcore::internals::protocol::{Hold, LastToken, LockState, Suspect};
+use lockcore::internals::protocol::{Hold, LastToken, LockState, Suspects};
 use redis::cmd;
 
 const SCRIPT: &str = "
@@ -19,7 +19,7 @@ end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), call('HKEYS', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
   call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), call('GET', KEYS[4]), call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'),
-  call('GET', KEYS[6]), ends, gone,
+  call('ZRANGE', KEYS[6], 0, -1), call('ZRANGE', KEYS[7], 0, -1, 'WITHSCORES'), ends, gone,
 }";
 
 type Parts = (
@@ -29,15 +29,17 @@ type Parts = (
     Vec<(String, f64)>,
     Option<String>,
     Vec<(String, f64)>,
-    Option<String>,
+    Vec<String>,
+    Vec<(String, f64)>,
     Vec<i64>,
     Vec<(String, i64)>,
 );
 
-/// Hold, queue, scores, token, alive, suspect.
-pub(crate) fn keys(lock: &str) -> [String; 6] {
+/// Hold, queue, scores, token, alive, arrivals, suspects.
+pub(crate) fn keys(lock: &str) -> [String; 7] {
     let of = |kind: &str| format!("redisson_lock_{kind}:{{{lock}}}");
-    [lock.to_owned(), of("queue"), of("timeout"), of("token"), of("alive"), of("suspect")]
+    let (alive, arrivals, suspects) = (of("alive"), of("arrivals"), of("suspects"));
+    [lock.to_owned(), of("queue"), of("timeout"), of("token"), alive, arrivals, suspects]
 }
 
 #[derive(Clone, Debug)]
@@ -50,8 +52,8 @@ impl Snapshot {
     pub(crate) async fn take(redis: &mut Raw, lock: &str) -> Self {
         let prefix = format!("redisson_lock_gone:{{{lock}}}:");
         let mut eval = cmd("EVAL");
-        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(6).arg(&keys(lock)).arg(format!("{prefix}*"));
-        let (at_us, holders, queue, scores, token, alive, suspect, ends, gone): Parts =
+        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(7).arg(&keys(lock)).arg(format!("{prefix}*"));
+        let (at_us, holders, queue, scores, token, alive, arrivals, suspects, ends, gone): Parts =
             redis.ask(&eval).await;
         let expiry = |ends: i64| u64::try_from(ends).ok();
         let mut state = LockState {
@@ -65,8 +67,9 @@ impl Snapshot {
                     .expect("small"),
                 expires_ms: expiry(ends[3]),
             }),
-            alive_expires_ms: expiry(ends[4]),
-            suspect: suspect.map(|text| read_suspect(&text, expiry(ends[5]))),
+            arrivals: arrivals.iter().map(|text| Member::from(&**text)).collect(),
+            alive_expires_ms: expiry(ends[4]).or(expiry(ends[5])),
+            suspects: read_suspects(&suspects, expiry(ends[6])),
             ..LockState::default()
         };
         for (text, score) in scores {
@@ -89,12 +92,12 @@ impl Snapshot {
     }
 }
 
-fn read_suspect(text: &str, expires_ms: Option<u64>) -> Suspect {
-    let mut parts = text.splitn(3, ' ');
-    let mut next = || parts.next().expect("three parts");
-    let (since_ms, score_ms) = (next().parse().expect("ms"), next().parse().expect("ms"));
-    let member = Member::from(next());
-    Suspect { member, score_ms, since_ms, expires_ms: expires_ms.expect("it has an end") }
+fn read_suspects(entries: &[(String, f64)], expire_ms: Option<u64>) -> Suspects {
+    let read = |(text, since): &(String, f64)| {
+        let (score, member) = text.split_once(' ').expect("a score and a member");
+        ((Member::from(member), score.parse().expect("ms")), *since as u64)
+    };
+    Suspects { since_ms: entries.iter().map(read).collect(), expire_ms }
 }
 
 /// Moves times of `actual` to what was expected where they differ by no more than the time that the
@@ -115,11 +118,7 @@ pub(crate) fn settle(expected: &LockState, actual: &mut LockState, span_ms: u64)
         settle(expected.expires_ms, &mut actual.expires_ms);
     }
     settle(expected.alive_expires_ms, &mut actual.alive_expires_ms);
-    if let (Some(expected), Some(actual)) = (&expected.suspect, &mut actual.suspect)
-        && near(expected.expires_ms, actual.expires_ms)
-    {
-        actual.expires_ms = expected.expires_ms;
-    }
+    settle(expected.suspects.expire_ms, &mut actual.suspects.expire_ms);
     for (member, at_ms) in &mut actual.gone {
         if let Some(expected) = expected.gone.get(member).filter(|ms| near(**ms, *at_ms)) {
             *at_ms = *expected;

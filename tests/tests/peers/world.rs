@@ -11,6 +11,7 @@ use lockcore::internals::protocol::{Answer, Command};
 use lockcore::internals::{
     Event, Label, Listener, LockName, Member, Store, StoreError, new_node, redis_store_as,
 };
+use redis::aio::PubSub;
 
 /// The lock of the tests of one thing each.
 pub(crate) const LOCK: &str = "order: 42";
@@ -114,6 +115,14 @@ impl World {
 
     pub(crate) fn listens(member: &str) -> bool {
         member == THREADS[0]
+    }
+
+    /// A subscription to a channel, until it is dropped.
+    pub(crate) async fn subscribe(&self, channel: &str) -> PubSub {
+        let client = redis::Client::open(self.server.url()).expect("a URL");
+        let mut subscription = client.get_async_pubsub().await.expect("a subscription");
+        subscription.subscribe(channel).await.expect("a channel");
+        subscription
     }
 
     /// Of which locks the thread that listens was told, since the last call.

@@ -15,6 +15,7 @@ pub(crate) const KEY: &str = "shared";
 pub(crate) const QUEUE: &str = "redisson_lock_queue:{shared}";
 pub(crate) const SCORES: &str = "redisson_lock_timeout:{shared}";
 pub(crate) const ALIVE: &str = "redisson_lock_alive:{shared}";
+pub(crate) const ARRIVALS: &str = "redisson_lock_arrivals:{shared}";
 pub(crate) const TOKEN: &str = "redisson_lock_token:{shared}";
 
 /// What happens at once, on a machine that is busy with other things.
@@ -64,11 +65,16 @@ impl Bench {
     pub(crate) async fn wait_in(&mut self, jvm: &mut Jvm, what: &str, thread: &str, more: &str) {
         let member = jvm.member(thread).await;
         jvm.begin(what, thread, more);
-        let channel = format!("redisson_lock__channel:{{{KEY}}}:{member}");
+        self.until_heard(KEY, &member).await;
+        assert!(self.waiting().await.contains(&member));
+    }
+
+    /// Returns when the thread of a JVM would hear that it is to come for `lock`.
+    pub(crate) async fn until_heard(&mut self, lock: &str, member: &str) {
+        let channel = format!("redisson_lock__channel:{{{lock}}}:{member}");
         let redis = &mut self.redis;
         let listens = async || redis.subscribers(&channel).await > 0;
         eventually("the thread listens", SOON, listens).await;
-        assert!(self.waiting().await.contains(&member));
     }
 
     pub(crate) async fn waiting(&mut self) -> Vec<String> {
@@ -91,7 +97,7 @@ impl Bench {
 
     /// Nothing is left of the queue and the hold.
     pub(crate) async fn nothing_is_left(&mut self) {
-        for key in [KEY, QUEUE, SCORES, ALIVE] {
+        for key in [KEY, QUEUE, SCORES, ALIVE, ARRIVALS] {
             assert!(!self.redis.exists(key).await, "{key} is still there");
         }
     }

@@ -1,12 +1,13 @@
 //! What else Redisson's queue suffers from, and what becomes of it where one of ours waits.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_tests::{CommandStats, eventually};
 use redis::cmd;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::bench::{Bench, QUEUE, SCORES, SOON, granted, release};
+use crate::bench::{Bench, KEY, QUEUE, SCORES, SOON, granted, release};
 
 /// A thread of a JVM that is gone.
 const GONE: &str = "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:1";
@@ -75,6 +76,35 @@ async fn whom_a_jvm_threw_out_gets_its_place_back() {
     assert_eq!(jvm.end("lock", "a").await, "ok");
     assert_eq!(locks.status().places_lost, 0);
     assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_a_jvm_s_delete_threw_out_come_back_in_the_order_in_which_they_came() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let nodes = [bench.locks.clone(), bench.node().await];
+    let guard = bench.hold().await;
+    let turns = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..6 {
+        let (acquire, turns) = (nodes[number % 2].lock(KEY), Arc::clone(&turns));
+        tasks.push(tokio::spawn(async move {
+            let guard = acquire.await.expect("granted");
+            turns.lock().expect("no panic").push(number);
+            release(guard).await;
+        }));
+        bench.until_waiting(number + 1).await;
+    }
+    assert_eq!(jvm.run("delete", "a", "").await, "true");
+    for task in tasks {
+        timeout(SOON, task).await.expect("in time").expect("no panic");
+    }
+    assert_eq!(*turns.lock().expect("no panic"), [0, 1, 2, 3, 4, 5]);
+    for locks in nodes {
+        assert_eq!(locks.status().places_lost, 0);
+    }
+    assert!(guard.release().await.is_err(), "it is deleted, too");
     bench.nothing_is_left().await;
 }
 

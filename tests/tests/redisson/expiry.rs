@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockcore::LockErrorKind;
 use tokio::time::{Instant, sleep};
 
 use crate::bench::{Bench, KEY, granted, release};
@@ -31,6 +32,23 @@ async fn our_lease_that_ends_lets_a_jvm_in() {
     bench.wait_in(&mut jvm, "lock", "a", "").await;
     assert_eq!(jvm.end("lock", "a").await, "ok");
     assert!(guard.is_lost());
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    bench.nothing_is_left().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jvm_s_hold_whose_expiry_was_taken_away_is_not_ended_by_a_short_lease_of_ours() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    assert_eq!(jvm.run("lock", "a", "600000").await, "ok");
+    assert_eq!(jvm.run("clear-expire", "a", "").await, "true");
+    let request = bench.locks.key(KEY).lease(Duration::from_millis(100));
+    let acquire = request.wait(Duration::from_secs(1)).lock();
+    let error = acquire.await.expect_err("a JVM has it");
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    assert_eq!(jvm.run("count", "a", "").await, "1");
+    let left = bench.redis.pttl(KEY).await;
+    assert!((20_000..=30_000).contains(&left), "{left} ms");
     assert_eq!(jvm.run("unlock", "a", "").await, "ok");
     bench.nothing_is_left().await;
 }

@@ -35,10 +35,19 @@ impl Jvm {
 
     /// With another `fairLockWaitTimeout` and another `lockWatchdogTimeout`.
     pub(crate) async fn start_with(url: &str, wait_ms: u64, watchdog_ms: u64) -> Self {
+        Self::run_peer(url, &[wait_ms, watchdog_ms]).await
+    }
+
+    /// One that can subscribe to no more channels at a time.
+    pub(crate) async fn start_with_subscriptions(url: &str, count: u64) -> Self {
+        Self::run_peer(url, &[WAIT_MS, WATCHDOG_MS, count]).await
+    }
+
+    async fn run_peer(url: &str, numbers: &[u64]) -> Self {
         let class_path = program::class_path().expect("asked before");
         let mut child = Command::new("java")
             .args(["-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", class_path, "Peer", url])
-            .args([wait_ms.to_string(), watchdog_ms.to_string()])
+            .args(numbers.iter().map(u64::to_string))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

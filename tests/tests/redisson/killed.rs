@@ -112,6 +112,36 @@ async fn a_process_of_ours_killed_at_the_head_is_out_of_a_jvm_s_way_after_a_minu
     assert_eq!(jvm.run("unlock", "a", "").await, "ok");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_of_ours_killed_while_they_wait_are_out_of_a_jvm_s_way_after_the_same_minute() {
+    let Some(mut bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let guard = bench.hold().await;
+    let mut child = child(&bench).await;
+    for (name, count) in [("a", 1), ("b", 2), ("c", 3)] {
+        child.lock(name, KEY, LEASE).await;
+        bench.until_waiting(count).await;
+    }
+    let ours = bench.waiting().await;
+    let mut redis = bench.redis.clone();
+    let minute = async || {
+        let last_ms = (redis.time_us().await / 1_000) as f64 + 60_000.0;
+        redis.scores(SCORES).await.iter().all(|(_, score)| *score <= last_ms)
+    };
+    lock_tests::eventually("a touch makes the scores short", LEASE * 4, minute).await;
+    child.kill();
+    release(guard).await;
+    assert_eq!(jvm.run("try", "a", "").await, "false");
+    assert_eq!(bench.waiting().await, ours);
+    // The minute passes: for the server that is a score as much lower.
+    for member in &ours {
+        let () = bench.redis.ask(cmd("ZINCRBY").arg(SCORES).arg(-60_000).arg(member)).await;
+    }
+    assert_eq!(jvm.run("try", "a", "").await, "true");
+    assert_eq!(jvm.run("unlock", "a", "").await, "ok");
+    assert_eq!(bench.waiting().await, [] as [&str; 0]);
+}
+
 async fn child(bench: &Bench) -> LockChild {
     LockChild::start_with_peers(env!("CARGO_BIN_EXE_lock-child"), &bench.server.url()).await
 }

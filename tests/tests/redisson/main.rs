@@ -7,6 +7,7 @@
 mod bench;
 mod damage;
 mod expiry;
+mod grace;
 mod hand_over;
 mod jvm;
 mod killed;

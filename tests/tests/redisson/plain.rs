@@ -20,6 +20,31 @@ async fn a_lock_that_is_not_fair_excludes_us_and_is_excluded() {
     bench.nothing_is_left().await;
 }
 
+/// The guide says so, and gives the advice to use another name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_write_lock_of_a_jvm_does_not_respect_our_hold() {
+    let Some(bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let _guard = bench.hold().await;
+    assert_eq!(jvm.run("plain-try", "a", "").await, "false");
+    assert_eq!(jvm.run("write-try", "a", "").await, "true");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fenced_lock_that_is_deleted_starts_at_one_and_our_tokens_rise_all_the_same() {
+    let Some(bench) = Bench::start().await else { return };
+    let mut jvm = bench.jvm().await;
+    let guard = bench.hold().await;
+    let before = guard.fencing_token();
+    release(guard).await;
+    assert_eq!(jvm.run("fenced-delete", "a", "").await, "true");
+    assert_eq!(jvm.run("fenced-lock", "a", "").await, "1");
+    assert_eq!(jvm.run("fenced-unlock", "a", "").await, "ok");
+    let guard = bench.hold().await;
+    assert!(guard.fencing_token() > before);
+    release(guard).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_from_ours_to_a_fenced_lock_s_and_back_and_are_not_forgotten() {
     let Some(mut bench) = Bench::start().await else { return };

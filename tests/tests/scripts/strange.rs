@@ -141,7 +141,7 @@ async fn check(scene: Scene, peers: bool) {
     let a = bench.node_as(peers).await;
     let mut runner = TestRunner::deterministic();
     let mut faults = Vec::new();
-    for place in 0..7 {
+    for place in 0..8 {
         for (number, content) in contents().iter().enumerate() {
             let content = content.new_tree(&mut runner).expect("a content").current();
             if let Content::Hash(fields) = &content {
@@ -162,7 +162,8 @@ async fn check(scene: Scene, peers: bool) {
                     bench.token_key(),
                     bench.tombstone_key(&waiting),
                     bench.queue_key().replace("queue", "alive"),
-                    bench.queue_key().replace("queue", "suspect"),
+                    bench.queue_key().replace("queue", "arrivals"),
+                    bench.queue_key().replace("queue", "suspects"),
                 ];
                 let key = &keys[place];
                 let () = bench.redis.ask(cmd("DEL").arg(key)).await;

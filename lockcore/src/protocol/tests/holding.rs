@@ -130,15 +130,20 @@ fn less_than_a_millisecond_left_of_a_hold_is_told_as_one() {
 
 #[test]
 fn acquire_and_touch_give_a_hold_without_an_end_the_first_members_lease() {
-    let endless = |lock: &mut Bench| {
-        lock.state.hold = Some(Hold { member: jvm(1), expires_ms: None });
+    let endless = |lock: &mut Bench, member| {
+        lock.state.hold = Some(Hold { member, expires_ms: None });
     };
     let mut lock = Bench::new();
-    endless(&mut lock);
+    endless(&mut lock, member('c', 1));
     assert_eq!(lock.acquire(&member_with_lease('a', 1, 7_000)).left_ms, 7_000);
-    endless(&mut lock);
+    endless(&mut lock, member('c', 1));
     let (first, second) = (member_with_lease('a', 2, 8_000), member_with_lease('a', 1, 7_000));
     assert_eq!(lock.touch(&[&first, &second]).left_ms, 8_000);
+    // A JVM knows nothing of our lease.
+    endless(&mut lock, jvm(1));
+    assert_eq!(lock.touch(&[&first]).left_ms, 30_000);
+    endless(&mut lock, jvm(1));
+    assert_eq!(lock.acquire(&member_with_lease('a', 3, 40_000)).left_ms, 40_000);
 }
 
 #[test]

@@ -1,4 +1,4 @@
--- KEYS: hold, queue, deadlines, token, tombstone, and for peers alive and suspect. ARGV: node, prefix, member, lease, 'try' or 'wait', queue limit.
+-- KEYS: hold, queue, deadlines, token, tombstone, and for peers alive, arrivals and suspects. ARGV: node, prefix, member, lease, 'try' or 'wait', queue limit.
 local call = redis.call
 local member, lease = ARGV[3], ARGV[4]
 
@@ -76,6 +76,7 @@ end
 sweep()
 call('ZADD', KEYS[3], chained_score(), member)
 call('ZADD', alive, patience, member)
+arrive(member)
 local length = call('RPUSH', KEYS[2], member)
 --#else
 if call('ZCOUNT', KEYS[3], '(' .. now, '+inf') >= limit then

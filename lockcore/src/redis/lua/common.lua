@@ -4,9 +4,11 @@
 local node, prefix = ARGV[1], ARGV[2]
 --#if peers
 -- Redisson's sorted set holds what JVMs judge by. Up to when ours are believed alive stands apart, and
--- so does the foreign member that did not hear when it was told to come.
-local alive, suspect = KEYS[#KEYS - 1], KEYS[#KEYS]
-local suspicion
+-- so do the order in which they came and the foreign members that do not hear.
+local alive, arrivals, suspects = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+local is_suspicious
+-- Which foreign members are gone, once they were looked for.
+local gone
 --#end
 -- Text is cheaper to hand to Redis than a number.
 local time = call('TIME')
@@ -102,6 +104,12 @@ local function lowest_of(which, key)
   return members and members[1]
 end
 
+local function refuse_unless(which, lowest, is_known)
+  if lowest and not is_known(lowest) then
+    refuse(which, 'zset')
+  end
+end
+
 local function look_at_queue()
   head = read('queue', 'LINDEX', KEYS[2], '0')
   if head and not is_member(head) then
@@ -110,20 +118,16 @@ local function look_at_queue()
   head_deadline = head and read('deadlines', 'ZSCORE', KEYS[3], head)
   if not head_deadline then
     local lowest = lowest_of('deadlines', KEYS[3])
-    if lowest and not is_member(lowest) then
-      refuse('deadlines', 'zset')
-    end
+    refuse_unless('deadlines', lowest, is_member)
     leftovers = lowest and not head
   end
 --#if peers
-  local known = lowest_of('alive', alive)
-  if known and not ours(known) then
-    refuse('alive', 'zset')
-  end
-  suspicion = read('suspect', 'GET', suspect)
-  if suspicion and not string.match(suspicion, '^%d+ ') then
-    refuse('suspect', 'string')
-  end
+  refuse_unless('alive', lowest_of('alive', alive), ours)
+  refuse_unless('arrivals', lowest_of('arrivals', arrivals), ours)
+  is_suspicious = lowest_of('suspects', suspects)
+  refuse_unless('suspects', is_suspicious, function(suspect)
+    return is_member(string.match(suspect, '^%S+ (.*)$') or '')
+  end)
 --#end
 end
 
@@ -131,6 +135,12 @@ local function look()
   look_at_holder()
   look_at_queue()
   look_at_token()
+end
+
+-- On which a foreign member is told to come.
+local function channel_of(member)
+  local base = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
+  return 'redisson_lock__channel:' .. base .. ':' .. member
 end
 
 --#if peers
@@ -146,6 +156,7 @@ local function drop(member)
   call('ZREM', KEYS[3], member)
 --#if peers
   call('ZREM', alive, member)
+  call('ZREM', arrivals, member)
 --#end
   return places
 end
@@ -156,11 +167,11 @@ local function drop_leftovers()
   end
 end
 
--- A hold without an end would be for ever.
+-- A hold without an end would be for ever. A foreign holder knows nothing of our lease, which may be short.
 local function end_hold_after(lease)
   if holder and call('PTTL', KEYS[1]) == -1 then
-    call('PEXPIRE', KEYS[1], lease)
-    left = tonumber(lease)
+    left = math.max(tonumber(lease), ours(holder) and 0 or 30000)
+    call('PEXPIRE', KEYS[1], left)
   end
 end
 
@@ -202,32 +213,44 @@ local function keep_queue()
   call('PERSIST', KEYS[2])
   call('PERSIST', KEYS[3])
   call('PEXPIRE', alive, 75000)
+  call('PEXPIRE', arrivals, 75000)
 end
 
--- The score of a newcomer: not below that of the last, on which JVMs behind it build theirs, and high
--- enough that it stays in the future when everyone ahead has subtracted its five minutes.
+-- The score of a newcomer: high enough to stay in the future when every foreign member ahead has subtracted
+-- its five minutes. A higher one of the last, on which JVMs build theirs, is kept for an hour.
 local function chained_score()
   local last = call('LINDEX', KEYS[2], -1)
   local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0
   local ahead = math.max(call('LLEN', KEYS[2]) - call('ZCARD', alive), 0)
-  return math.max(score, now + left + 300000 * (ahead + 1))
+  local enough = now + left + 300000 * (ahead + 1)
+  return math.min(math.max(score, enough), enough + 3600000)
+end
+
+-- The member is the last of ours that has come.
+local function arrive(member)
+  local last = call('ZREVRANGE', arrivals, 0, 0, 'WITHSCORES')[2]
+  call('ZADD', arrivals, (last or 0) + 1, member)
 end
 
 -- Renews the patience of waiting members, each with its score and up to when it was believed alive.
--- A score rises with the time that has passed. The head's is short if somebody stands behind it:
--- nobody subtracts from it any more, and a JVM is to get past it soon if we die.
+-- A score rises with the time that has passed. Where no foreign member stands before us it is short: nobody
+-- subtracts from it any more, and a JVM is to get past us soon if we die.
 local function raise(members, scores, lives)
-  local first, is_alone = call('LINDEX', KEYS[2], 0), call('LLEN', KEYS[2]) == 1
+  local leading, next_jvm = {}, nil
+  for place, member in ipairs(call('LRANGE', KEYS[2], '0', '63')) do
+    if not ours(member) then
+      next_jvm = place > 1 and member
+      break
+    end
+    leading[member] = true
+  end
   local patience, short = now + 15000, now + 60000
   local raised, living = {}, {}
   for i, member in ipairs(members) do
     if scores[i] then
       local passed = patience - (lives[i] or patience)
       local score = math.max(scores[i] + math.max(passed, 0), short)
-      if member == first and not is_alone then
-        score = short
-      end
-      raised[#raised + 1] = score
+      raised[#raised + 1] = leading[member] and short or score
       raised[#raised + 1] = member
       living[#living + 1] = patience
       living[#living + 1] = member
@@ -236,6 +259,10 @@ local function raise(members, scores, lives)
   if raised[1] then
     call('ZADD', KEYS[3], unpack(raised))
     call('ZADD', alive, 'GT', unpack(living))
+    -- A JVM behind us has built its score on a short one of ours: it does not run out while we hold the lock.
+    if next_jvm then
+      call('ZADD', KEYS[3], 'XX', 'GT', now + 300000, next_jvm)
+    end
     keep_queue()
   end
 end
@@ -247,27 +274,36 @@ local function sweep()
   end
 end
 
--- Whether a foreign member that did not hear has had its time to subscribe; with it, the others of
--- its JVM. Known by its score too: the same thread may queue again.
-local gone_jvm
-local function has_gone(member)
-  local jvm = string.match(member, '^(.*):') or member
-  if jvm == gone_jvm then
-    return true
+-- Suspects every foreign member that does not hear, since it was first found so, and returns those who have
+-- had their time to subscribe. All at once: the threads of a JVM that is gone cost one grace, not one each.
+-- Known by its score too: the same thread may queue again.
+local function look_for_gone()
+  local members, channels, names = {}, {}, {}
+  for _, member in ipairs(call('LRANGE', KEYS[2], '0', '255')) do
+    if not ours(member) then
+      members[#members + 1] = member
+      channels[#channels + 1] = channel_of(member)
+    end
   end
-  local known = (call('ZSCORE', KEYS[3], member) or '') .. ' ' .. member
-  local since, who = string.match(suspicion or '', '^(%d+) (.*)$')
-  if who ~= known then
-    suspicion = string.format('%.0f', now) .. ' ' .. known
-    call('SET', suspect, suspicion, 'PX', 60000)
-    return false
+  local scores = call('ZMSCORE', KEYS[3], unpack(members))
+  for i, member in ipairs(members) do
+    names[i] = (scores[i] or '') .. ' ' .. member
   end
-  if since + 8000 > now then
-    return false
+  local known, listening = call('ZMSCORE', suspects, unpack(names)), call('PUBSUB', 'NUMSUB', unpack(channels))
+  local gone, silent = {}, {}
+  for i, member in ipairs(members) do
+    if scores[i] and listening[2 * i] == 0 then
+      local since = tonumber(known[i] or now)
+      gone[member] = since + 8000 <= now
+      silent[#silent + 1] = since
+      silent[#silent + 1] = names[i]
+    end
   end
-  gone_jvm, suspicion = jvm, false
-  call('DEL', suspect)
-  return true
+  call('DEL', suspects)
+  call('ZADD', suspects, unpack(silent))
+  call('PEXPIRE', suspects, 60000)
+  is_suspicious = true
+  return gone
 end
 --#else
 -- List and sorted set live as long as the greatest deadline, and a minute more; a JVM expects no end.
@@ -314,23 +350,23 @@ local function offer(member, deaf)
 --#end
   local of, lease = ours(member)
   if not of then
-    local base = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
-    local channel = 'redisson_lock__channel:' .. base .. ':' .. member
 --#if peers
     if is_behind then
       foreign = 1
       return 'stopped'
     end
+    local channel = channel_of(member)
     call('PUBLISH', channel, '0')
     if not listens(channel) then
-      if has_gone(member) then
+      gone = gone or look_for_gone()
+      if gone[member] then
         drop(member)
         return 'dropped'
       end
     else
-      if suspicion then
-        call('DEL', suspect)
-        suspicion = false
+      if is_suspicious then
+        call('DEL', suspects)
+        is_suspicious = false
       end
       -- Hand-overs among ours subtract nothing. Not the last one's: newcomers build on it.
       if call('LLEN', KEYS[2]) > 1 then
@@ -338,7 +374,7 @@ local function offer(member, deaf)
       end
     end
 --#else
-    call('PUBLISH', channel, '0')
+    call('PUBLISH', channel_of(member), '0')
 --#end
     foreign = 1
     return 'stopped'

@@ -1,4 +1,4 @@
--- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, and for peers alive and suspect.
+-- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, and for peers alive, arrivals and suspects.
 -- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous.
 -- The outcome is one letter a member: l(eft), a(bsent).
 local call = redis.call
@@ -24,6 +24,7 @@ for i = 3, #ARGV, 2 do
   local found = call('ZREM', KEYS[3], member)
 --#if peers
   found = math.max(found, call('ZREM', alive, member))
+  call('ZREM', arrivals, member)
 --#end
   if found == 1 then
     call('LREM', KEYS[2], 1, member)

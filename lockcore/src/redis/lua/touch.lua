@@ -19,14 +19,41 @@ if not head then
   deadlines = {}
 end
 --#if peers
--- Whom a JVM's clock or arithmetic has thrown out gets its place at the head back.
-for i = #members, 1, -1 do
-  if not deadlines[i] and members[i] ~= holder and tonumber(lives[i] or 0) > now then
-    if not call('LPOS', KEYS[2], members[i]) then
-      call('LPUSH', KEYS[2], members[i])
+-- Whom a JVM's clock or arithmetic has thrown out gets its place at the head back, and all others of ours with
+-- it, in the order in which they came: were each put back by its own node, the last node to look would be first.
+local function is_out(member, score, life)
+  return not score and member ~= holder and tonumber(life or 0) > now
+end
+local has_lost_one
+for i, member in ipairs(members) do
+  if is_out(member, deadlines[i], lives[i]) then
+    has_lost_one = true
+    if not call('ZSCORE', arrivals, member) then
+      arrive(member)
     end
-    deadlines[i] = now
   end
+end
+if has_lost_one then
+  local listed = {}
+  for _, member in ipairs(call('LRANGE', KEYS[2], 0, -1)) do
+    listed[member] = true
+  end
+  local arrived = call('ZRANGEBYSCORE', arrivals, '-inf', '+inf')
+  for last = #arrived, 1, -1000 do
+    local first = math.max(last - 999, 1)
+    local scores = call('ZMSCORE', KEYS[3], unpack(arrived, first, last))
+    local until_when = call('ZMSCORE', alive, unpack(arrived, first, last))
+    for i = last, first, -1 do
+      local member, at = arrived[i], i - first + 1
+      if is_out(member, scores[at], until_when[at]) then
+        if not listed[member] then
+          call('LPUSH', KEYS[2], member)
+        end
+        call('ZADD', KEYS[3], now + 60000, member)
+      end
+    end
+  end
+  deadlines = call('ZMSCORE', KEYS[3], unpack(members))
 end
 local letters = {}
 for i, member in ipairs(members) do

@@ -9,10 +9,13 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RAtomicLong;
+import org.redisson.api.RExpirable;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RObject;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.redisson.config.SingleServerConfig;
 
 /**
  * One JVM with one Redisson, for tests that share locks with it. Obeys lines on standard input, each
@@ -21,8 +24,9 @@ import org.redisson.config.Config;
 public final class Peer {
     /** A thread of its own for each name: Redisson knows holders by their thread. */
     private static final class Worker {
+        private Thread thread;
         final ExecutorService queue = Executors.newSingleThreadExecutor(task -> {
-            Thread thread = new Thread(task);
+            thread = new Thread(task);
             thread.setDaemon(true);
             return thread;
         });
@@ -37,11 +41,15 @@ public final class Peer {
 
     public static void main(String[] arguments) throws Exception {
         Config config = new Config();
-        config.useSingleServer()
+        SingleServerConfig server = config.useSingleServer()
             .setAddress(arguments[0])
             .setConnectionMinimumIdleSize(2)
             .setConnectionPoolSize(32)
             .setSubscriptionConnectionMinimumIdleSize(1);
+        if (arguments.length > 3) {
+            server.setSubscriptionConnectionPoolSize(1);
+            server.setSubscriptionsPerConnection(Integer.parseInt(arguments[3]));
+        }
         config.setFairLockWaitTimeout(Long.parseLong(arguments[1]));
         config.setLockWatchdogTimeout(Long.parseLong(arguments[2]));
         Peer peer = new Peer(Redisson.create(config));
@@ -62,10 +70,14 @@ public final class Peer {
     }
 
     /** `<what> <thread> <lock> [arguments]` to its thread. */
-    private void hand(String[] words) {
+    private void hand(String[] words) throws InterruptedException {
         String what = words[0];
         String name = words[1];
         Worker worker = workers.computeIfAbsent(name, unused -> new Worker());
+        if (what.equals("interrupt")) {
+            interrupt(worker.thread);
+            return;
+        }
         worker.queue.execute(() -> {
             try {
                 String answer = obey(what, words[2], Arrays.copyOfRange(words, 3, words.length));
@@ -102,6 +114,14 @@ public final class Peer {
                 return String.valueOf(fair.getHoldCount());
             case "locked":
                 return String.valueOf(fair.isLocked());
+            case "delete":
+                return String.valueOf(((RObject) fair).delete());
+            case "clear-expire":
+                return String.valueOf(((RExpirable) fair).clearExpire());
+            case "write-try":
+                return String.valueOf(redisson.getReadWriteLock(key).writeLock().tryLock());
+            case "fenced-delete":
+                return String.valueOf(((RObject) redisson.getFencedLock(key)).delete());
             case "plain-lock":
                 redisson.getLock(key).lock(number(more, 0, -1), TimeUnit.MILLISECONDS);
                 return "ok";
@@ -122,6 +142,15 @@ public final class Peer {
             default:
                 return "failed not understood";
         }
+    }
+
+    /** Where it waits to be told to come: interrupted in a call to the server it would end in other ways. */
+    private static void interrupt(Thread thread) throws InterruptedException {
+        while (Arrays.stream(thread.getStackTrace())
+            .noneMatch(frame -> frame.getClassName().equals("java.util.concurrent.Semaphore"))) {
+            Thread.sleep(5);
+        }
+        thread.interrupt();
     }
 
     private Long fenced(String key) {
