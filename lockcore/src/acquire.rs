@@ -17,7 +17,9 @@ use crate::guard::LockGuard;
 use crate::in_flight;
 use crate::observe;
 use crate::schedule::later;
+use crate::store::Mode;
 use crate::waiters::Outcome;
+use crate::waiting::Seat;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease if that is longer.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -120,6 +122,7 @@ struct Running {
     begun: Begun,
     limit: Limit,
     span: tracing::Span,
+    _waiting: Option<Seat>,
 }
 
 /// What ends an attempt.
@@ -139,11 +142,20 @@ impl Attempt {
     }
 }
 
+/// A place among those of this `Locks` that wait, for those that would.
+fn take_seat(engine: &Engine, request: &Request) -> Result<Option<Seat>, LockError> {
+    if request.mode == Mode::Try {
+        return Ok(None);
+    }
+    let taken = engine.settings.waiting.enter().map(Some);
+    taken.inspect_err(|error| observe::refused(engine, &request.lock, error.kind()))
+}
+
 impl Limit {
     fn new(engine: &Engine, request: &Request) -> Self {
         let now = Instant::now();
         match (request.mode, request.options.wait) {
-            (crate::store::Mode::Try, _) => Self::Once(now + engine.settings.request_timeout),
+            (Mode::Try, _) => Self::Once(now + engine.settings.request_timeout),
             (_, Some(wait)) => Self::At(later(now, wait)),
             (_, None) => Self::Silence(request.options.lease.max(SILENCE), now),
         }
@@ -168,8 +180,9 @@ impl Future for Attempt {
             let request = request?;
             let limit = Limit::new(this.engine, &request);
             let span = observe::acquiring(this.engine, &request.lock);
+            let waiting = span.in_scope(|| take_seat(this.engine, &request))?;
             let begun = span.in_scope(|| this.engine.begin(request))?;
-            *this.state = State::Running(Running { begun, limit, span });
+            *this.state = State::Running(Running { begun, limit, span, _waiting: waiting });
         }
         let State::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");

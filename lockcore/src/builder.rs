@@ -14,6 +14,7 @@ use crate::memory::MemoryStore;
 use crate::options::{ConfigError, LockOptions};
 use crate::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::Store;
+use crate::waiting::Room;
 
 /// Makes a [`Locks`] with other settings than the defaults.
 ///
@@ -41,6 +42,7 @@ pub struct LocksBuilder {
     confirm_grants: bool,
     redact_names: bool,
     request_timeout: Duration,
+    max_waiting: u32,
     redisson_peers: bool,
     certificates: Certificates,
 }
@@ -55,6 +57,7 @@ impl LocksBuilder {
             confirm_grants: false,
             redact_names: false,
             request_timeout: Duration::from_secs(2),
+            max_waiting: 100_000,
             redisson_peers: false,
             certificates: Certificates::default(),
         }
@@ -105,6 +108,17 @@ impl LocksBuilder {
     /// 50 ms to a minute. Well below a third of the shortest lease, or one slow answer costs the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
+        self
+    }
+
+    /// How many attempts of this `Locks` may wait at the same time, whatever they wait for; 100 000 by
+    /// default, at least 1. One more is refused with [`QueueFull`](crate::LockErrorKind::QueueFull), before
+    /// anything is sent.
+    ///
+    /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of one lock; this bounds what all take,
+    /// where names come from requests: each costs some 1.2 kB here and 200 bytes on the server.
+    pub fn max_waiting(mut self, attempts: u32) -> Self {
+        self.max_waiting = attempts;
         self
     }
 
@@ -236,6 +250,7 @@ impl LocksBuilder {
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
             redisson_peers: self.redisson_peers,
+            waiting: Room::new(self.max_waiting),
         };
         Locks { engine: Engine::start(store, node, settings, Handle::current(), inbox) }
     }
@@ -246,6 +261,9 @@ impl LocksBuilder {
             check_prefix("namespace", namespace)?;
         }
         check_prefix("channel_prefix", &self.channel_prefix)?;
+        if self.max_waiting == 0 {
+            return Err(ConfigError::new("max_waiting", "0", "1 or more"));
+        }
         if self.request_timeout < Duration::from_millis(50)
             || self.request_timeout > Duration::from_secs(60)
         {

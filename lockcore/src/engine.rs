@@ -18,6 +18,7 @@ use crate::options::LockOptions;
 use crate::reaper::Reaper;
 use crate::store::{Event, Listener, Store};
 use crate::waiters::Waiters;
+use crate::waiting::Room;
 use crate::watchdog::{self, Holds};
 
 /// What was chosen for all locks of one `Locks`.
@@ -30,6 +31,7 @@ pub(crate) struct Settings {
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) redisson_peers: bool,
+    pub(crate) waiting: Room,
 }
 
 /// Everything of one node. Lives as long as a handle, a future or a guard of it.

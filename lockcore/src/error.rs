@@ -29,7 +29,8 @@ pub enum LockErrorKind {
     InvalidOption,
     /// The lock was not had within the time the caller allowed.
     Timeout,
-    /// As many are waiting as the queue limit allows.
+    /// As many are waiting as the [queue limit](crate::LockOptions::queue_limit) allows for this lock, or
+    /// [`max_waiting`](crate::LocksBuilder::max_waiting) for all locks of one `Locks`.
     QueueFull,
     /// The store cannot be reached, or did not answer within the
     /// [request timeout](crate::LocksBuilder::request_timeout). A server that is slower than the caller's wait, but

@@ -81,6 +81,7 @@ mod status;
 mod store;
 mod token;
 mod waiters;
+mod waiting;
 mod watchdog;
 
 pub use acquire::{Acquire, TryAcquire};

@@ -6,13 +6,18 @@ use lock_tests::{CommandStats, Raw};
 use lockcore::{LockErrorKind, LockOptions, Locks, MAX_LEASE, MIN_LEASE};
 use tokio::time::Instant;
 
-use crate::backend::{Backend, granted, is_free, ms, until_nothing_is_left, wait_as, waiters};
+use crate::backend::{
+    Backend, granted, is_free, ms, until_nothing_is_left, until_waiting, wait_as, waiters,
+};
 
 on_both_stores!(
     a_wait_that_is_over_ends_with_timeout_and_leaves_nothing,
     a_wait_limit_does_not_end_a_hold,
     a_wait_of_zero_asks_once,
     a_queue_as_long_as_allowed_is_full_for_who_allows_no_more,
+    as_many_as_may_wait_do_and_one_more_is_refused,
+    a_place_to_wait_is_given_back_whatever_ends_the_wait,
+    a_place_to_wait_is_given_back_by_a_shutdown,
     a_bad_name_is_refused_by_everything_that_takes_one,
     an_option_out_of_its_range_is_refused_and_named,
 );
@@ -61,11 +66,83 @@ async fn a_queue_as_long_as_allowed_is_full_for_who_allows_no_more(backend: &Bac
     assert_eq!(error.kind(), LockErrorKind::QueueFull);
     assert!(error.is_retryable());
     let other = tokio::spawn(a.key("key").queue_limit(2).lock());
-    crate::backend::until_waiting(2, &a, "key").await;
+    until_waiting(2, &a, "key").await;
     guard.release().await.expect("held until now");
     granted(waiting).await.release().await.expect("held until now");
     granted(other).await.release().await.expect("held until now");
     until_nothing_is_left(&a, "key").await;
+}
+
+async fn as_many_as_may_wait_do_and_one_more_is_refused(backend: &Backend) {
+    let near = backend.node().await;
+    let far = backend.build(Locks::builder().max_waiting(2)).await;
+    let guards = [near.lock("one").await.expect("free"), near.lock("two").await.expect("free")];
+    let waiting = [wait_as(1, &far, "one").await, wait_as(1, &far, "two").await];
+    let error = far.lock("one").await.expect_err("two wait");
+    assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
+    assert!(error.is_retryable() && error.to_string().contains("max_waiting"), "{error}");
+    let error = far.lock("free").await.expect_err("nothing is sent, so it is not known to be free");
+    assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
+    // Who asks once does not wait, and who waits elsewhere waits in another Locks.
+    assert!(far.try_lock("one").await.expect("an answer").is_none());
+    drop(far.try_lock("free").await.expect("an answer").expect("free"));
+    let elsewhere = wait_as(2, &near, "one").await;
+    assert_eq!((waiters(&near, "one").await, waiters(&near, "two").await), (2, 1));
+    for guard in guards {
+        guard.release().await.expect("held until now");
+    }
+    for waiting in waiting {
+        granted(waiting).await.release().await.expect("held until now");
+    }
+    granted(elsewhere).await.release().await.expect("held until now");
+    until_nothing_is_left(&far, "one").await;
+}
+
+async fn a_place_to_wait_is_given_back_whatever_ends_the_wait(backend: &Backend) {
+    let near = backend.node().await;
+    let far = backend.build(Locks::builder().max_waiting(1)).await;
+    let guard = near.lock("key").await.expect("free");
+    let full = async |when: &str| {
+        let error = far.lock_timeout("other", ms(500)).await.expect_err(when);
+        assert_eq!(error.kind(), LockErrorKind::QueueFull, "{when}: {error}");
+    };
+    let kind = async |attempt: lockcore::Acquire| attempt.await.expect_err("it is held").kind();
+
+    assert_eq!(kind(far.lock_timeout("key", ms(50))).await, LockErrorKind::Timeout);
+    until_waiting(0, &near, "key").await;
+    let waiting = wait_as(1, &far, "key").await;
+    full("while one waits").await;
+    waiting.abort();
+    let _ = waiting.await;
+    until_waiting(0, &near, "key").await;
+    let _never_polled = far.lock("key");
+    assert_eq!(kind(far.lock("a\nb")).await, LockErrorKind::InvalidKey);
+    let queued = wait_as(1, &near, "key").await;
+    assert_eq!(kind(far.key("key").queue_limit(1).lock()).await, LockErrorKind::QueueFull);
+    assert!(waiters(&near, "key").await == 1, "refused by the lock's own limit");
+    let waiting = wait_as(2, &far, "key").await;
+    full("while one waits again").await;
+    guard.release().await.expect("held until now");
+    granted(queued).await.release().await.expect("held until now");
+    let held = granted(waiting).await;
+    // A hold is no wait.
+    let other = far.lock("other").await.expect("free");
+    held.release().await.expect("held until now");
+    other.release().await.expect("held until now");
+    until_nothing_is_left(&far, "key").await;
+}
+
+async fn a_place_to_wait_is_given_back_by_a_shutdown(backend: &Backend) {
+    let near = backend.node().await;
+    let far = backend.build(Locks::builder().max_waiting(1)).await;
+    let guard = near.lock("key").await.expect("free");
+    let waiting = wait_as(1, &far, "key").await;
+    far.shutdown(Duration::ZERO).await;
+    let error = waiting.await.expect("no panic").expect_err("shut down");
+    assert_eq!(error.kind(), LockErrorKind::Closed);
+    // Not QueueFull: that would be looked at first.
+    assert_eq!(far.lock("key").await.expect_err("shut down").kind(), LockErrorKind::Closed);
+    guard.release().await.expect("held until now");
 }
 
 async fn a_bad_name_is_refused_by_everything_that_takes_one(backend: &Backend) {
@@ -108,6 +185,7 @@ async fn an_option_out_of_its_range_is_refused_and_named(backend: &Backend) {
         Locks::builder().namespace(""),
         Locks::builder().channel_prefix("{x}"),
         Locks::builder().request_timeout(ms(49)),
+        Locks::builder().max_waiting(0),
     ] {
         let error = backend.try_build(builder).await.expect_err("out of range");
         assert_eq!(error.kind(), LockErrorKind::InvalidOption);
