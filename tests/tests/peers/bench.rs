@@ -72,6 +72,13 @@ impl Bench {
         let () = self.world.redis.ask(cmd("ZADD").arg(&scores).arg(score).arg(thread)).await;
     }
 
+    /// A thread of a JVM has the lock.
+    pub(crate) async fn jvm_holds(&mut self, thread: &str) {
+        let [hold, ..] = keys(self.lock.as_str());
+        let () = self.world.redis.ask(cmd("HSET").arg(&hold).arg(thread).arg(1)).await;
+        let () = self.world.redis.ask(cmd("PEXPIRE").arg(&hold).arg(30_000)).await;
+    }
+
     /// The head, a thread of a JVM, leaves or takes the lock: it subtracts its step from all others.
     pub(crate) async fn jvm_head_goes(&mut self, step_ms: i64) {
         let [_, queue, scores, ..] = keys(self.lock.as_str());
