@@ -181,6 +181,7 @@ async fn the_tower_service_works_without_http() {
 #[tokio::test]
 async fn the_grpc_server_refuses_and_then_serves() {
     let output = Example::start(env!("CARGO_BIN_EXE_tonic_health"), &[]).output().await;
-    assert!(output[0].starts_with("while it is held: Unavailable"), "{output:?}");
-    assert!(output[1].starts_with("after that: status Serving"), "{output:?}");
+    assert_eq!(output[0], "while it is held: Unavailable, lock-busy");
+    assert!(output[1].starts_with("the stream: Aborted, The lock was lost"), "{output:?}");
+    assert_eq!(output[2], "after that: status Serving");
 }

@@ -30,11 +30,11 @@ fn unlocked(criterion: &mut Criterion) {
     group.bench_function("plain, no key", |bencher| bencher.iter(|| call(&mut none)));
     let mut bare = http();
     group.bench_function("HTTP, bare", |bencher| {
-        bencher.iter(|| call_http(&mut bare, black_box(Request::new(()))));
+        bencher.iter(|| call_http(&mut bare, black_box(Request::new(String::new()))));
     });
     let mut none = http_locked(&locks, None);
     group.bench_function("HTTP, no key", |bencher| {
-        bencher.iter(|| call_http(&mut none, black_box(Request::new(()))));
+        bencher.iter(|| call_http(&mut none, black_box(Request::new(String::new()))));
     });
     group.finish();
 }
@@ -52,7 +52,7 @@ fn locked(criterion: &mut Criterion) {
         group.bench_function("plain", |bencher| bencher.iter(|| call(&mut plain)));
         let mut http = http_locked(&locks, Some(key.clone()));
         group.bench_function("HTTP", |bencher| {
-            bencher.iter(|| call_http(&mut http, Request::new(())));
+            bencher.iter(|| call_http(&mut http, Request::new(String::new())));
         });
         group.bench_function("HTTP, with extensions", |bencher| {
             bencher.iter(|| call_http(&mut http, with_extension()));

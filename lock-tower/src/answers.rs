@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 
+use crate::read_ahead::Bounds;
 use crate::reject::Refusals;
 
 /// What a layer does with responses.
@@ -13,6 +14,7 @@ pub(crate) struct Answers {
     pub(crate) refusals: Refusals,
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
+    pub(crate) read_ahead: Bounds,
 }
 
 impl Answers {
@@ -42,6 +44,9 @@ macro_rules! answers {
         /// [`release_in_background`](Self::release_in_background)). That the server has a frame does not mean
         /// that the client has it.
         ///
+        /// If the hold is lost meanwhile, the body ends with an error; under [`grpc`](Self::grpc) with trailers that say
+        /// ABORTED.
+        ///
         /// **Set [`max_hold`](Self::max_hold) with it**: a client that stops reading keeps the lock otherwise.
         pub fn hold_until_body_end(mut self) -> Self {
             self.answers.hold_until_body_end = true;
@@ -52,6 +57,25 @@ macro_rules! answers {
         /// default, since it tells strangers how contended a key is.
         pub fn server_timing(mut self) -> Self {
             self.answers.server_timing = true;
+            self
+        }
+
+        /// How much of a request's body is read while it waits: 4 MiB unless something else is said, as much as a
+        /// message of gRPC has at most. Only on HTTP/2 and later, where the requests of a connection share one window
+        /// for their bodies: an unread one would keep others from theirs, also that which has the lock.
+        ///
+        /// A request that waits longer than 100 ms and has a larger body is refused
+        /// ([`Cause::BodyLimit`](crate::Cause::BodyLimit), 413). To let large uploads wait, read them before, in a layer
+        /// outside or with lock-axum's `LockedBody`.
+        pub fn read_ahead(mut self, bytes: usize) -> Self {
+            self.answers.read_ahead.each = bytes;
+            self
+        }
+
+        /// How much all requests of this layer and its clones may have read ahead: 64 MiB unless something else is said.
+        /// A request for which nothing is left is refused as one whose body is too large.
+        pub fn read_ahead_total(mut self, bytes: usize) -> Self {
+            self.answers.read_ahead.set_total(bytes);
             self
         }
 

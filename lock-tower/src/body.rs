@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -10,6 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 use tower::BoxError;
 
+use crate::answers::Answers;
 use crate::config::{Config, OnLost};
 use crate::error::LockError;
 use crate::hold::Hold;
@@ -42,6 +44,7 @@ struct Keeper<D> {
     stops: bool,
     releases_in_background: bool,
     journal: Option<Journal>,
+    answers: Arc<Answers>,
 }
 
 enum Stage<D> {
@@ -62,12 +65,19 @@ impl<B: Body> LockBody<B> {
         Self { kind: Kind::Open(body) }
     }
 
-    pub(crate) fn held(body: B, hold: Hold, journal: Journal, config: &Config) -> Self {
+    pub(crate) fn held(
+        body: B,
+        hold: Hold,
+        journal: Journal,
+        config: &Config,
+        answers: &Arc<Answers>,
+    ) -> Self {
         let keeper = Keeper {
             stage: Stage::Holding(hold, None),
             stops: config.on_lost == OnLost::Stop,
             releases_in_background: config.release_in_background,
             journal: Some(journal),
+            answers: Arc::clone(answers),
         };
         Self { kind: Kind::Held(Some(body), Box::new(keeper)) }
     }
@@ -128,7 +138,7 @@ where
     }
 }
 
-impl<D> Keeper<D> {
+impl<D: From<Bytes>> Keeper<D> {
     fn poll_frame<B>(
         &mut self,
         mut body: Pin<&mut Option<B>>,
@@ -151,7 +161,7 @@ impl<D> Keeper<D> {
                     if loss.as_mut().poll(cx).is_ready() {
                         if self.stops {
                             body.set(None);
-                            return Poll::Ready(Some(Err(self.lost())));
+                            return Poll::Ready(Some(self.lost()));
                         }
                         self.end(); // the lock is gone, the work is to go on
                         self.stage = Stage::Open;
@@ -176,7 +186,7 @@ impl<D> Keeper<D> {
                     let lasted = ready!(releasing.as_mut().poll(cx));
                     let frame = frame.take();
                     if lasted == Lasted::NotToTheEnd && self.stops {
-                        return Poll::Ready(Some(Err(self.lost())));
+                        return Poll::Ready(Some(self.lost()));
                     }
                     self.end();
                     self.stage = Stage::Over;
@@ -197,12 +207,13 @@ impl<D> Keeper<D> {
         self.stage = Stage::Releasing(last, Box::pin(releasing));
     }
 
-    fn lost(&mut self) -> BoxError {
+    /// The last that the client gets: trailers where there is a client that reads them, or a body that is cut.
+    fn lost(&mut self) -> Result<Frame<D>, BoxError> {
         let error = LockError::lost();
         self.journal.iter_mut().for_each(|journal| journal.refused(&error));
         self.journal = None;
         self.stage = Stage::Over;
-        error.into()
+        self.answers.refusals.last_frame(&error).ok_or_else(|| error.into())
     }
 
     fn end(&mut self) {

@@ -35,13 +35,13 @@ use crate::scope::RequestLocks;
 /// # use std::convert::Infallible;
 /// # use http::{Request, Response};
 /// # use http_body_util::Empty;
-/// # use lock_tower::{ByPath, DetachLayer, HttpLockLayer};
+/// # use lock_tower::{ByPath, DetachLayer, HttpLockLayer, RequestBody};
 /// # use tower::{ServiceBuilder, service_fn};
 /// # fn build(locks: lockcore::Locks) {
 /// let service = ServiceBuilder::new()
 ///     .layer(HttpLockLayer::new(locks, ByPath::new()))
 ///     .layer(DetachLayer::new())
-///     .service(service_fn(async |_: Request<String>| {
+///     .service(service_fn(async |_: Request<RequestBody<String>>| {
 ///         // the first write; and, whoever hangs up meanwhile, the second
 ///         Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
 ///     }));

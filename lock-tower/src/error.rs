@@ -32,6 +32,8 @@ enum Reason {
     Key(KeyError),
     /// The hold ended before the handler did.
     Lost,
+    /// No room for the body while the request waits.
+    BodyLimit,
     Misuse(&'static str),
 }
 
@@ -43,6 +45,9 @@ pub enum Cause {
     Busy,
     /// As many wait for this key as may.
     QueueFull,
+    /// The request had to wait, and its body is larger than what may be
+    /// [read ahead](crate::HttpLockLayer::read_ahead).
+    BodyLimit,
     /// The lock store cannot be reached or cannot be used, or this process is shutting down.
     Unavailable,
     /// The hold was lost while the handler ran: what it did is unknown.
@@ -60,24 +65,35 @@ impl LockError {
         Self { reason: Reason::Lost }
     }
 
+    /// No room for the body while the request waits.
+    #[cfg(feature = "http")]
+    pub(crate) fn body_limit() -> Self {
+        Self { reason: Reason::BodyLimit }
+    }
+
     /// The server is set up wrongly, as `sentence` says: for extractors and layers built on this crate.
     pub fn misuse(sentence: &'static str) -> Self {
         Self { reason: Reason::Misuse(sentence) }
     }
 
-    /// The kind, as lockcore has it.
+    /// The kind, as lockcore has it; [`QueueFull`](LockErrorKind::QueueFull) for [`Cause::BodyLimit`], since there is no
+    /// room to wait in.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) => error.kind(),
             Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
             Reason::Key(_) => LockErrorKind::InvalidKey,
             Reason::Lost => LockErrorKind::Lost,
+            Reason::BodyLimit => LockErrorKind::QueueFull,
             Reason::Misuse(_) => LockErrorKind::InvalidOption,
         }
     }
 
     /// The row of the table of refusals.
     pub fn cause(&self) -> Cause {
+        if let Reason::BodyLimit = self.reason {
+            return Cause::BodyLimit;
+        }
         match self.kind() {
             LockErrorKind::Timeout => Cause::Busy,
             LockErrorKind::QueueFull => Cause::QueueFull,
@@ -96,6 +112,7 @@ impl LockError {
                 Some(Duration::from_secs(1)) // another process serves it
             }
             Reason::Core(error) => error.retry_after(),
+            Reason::BodyLimit => Some(Duration::from_secs(1)), // without a wait there is no limit
             _ => None,
         }
     }
@@ -121,6 +138,7 @@ impl Cause {
         match self {
             Self::Busy => "lock-busy",
             Self::QueueFull => "lock-queue-full",
+            Self::BodyLimit => "lock-body-limit",
             Self::Unavailable => "lock-unavailable",
             Self::Lost => "lock-lost",
             Self::BadKey => "lock-key-invalid",
@@ -131,11 +149,11 @@ impl Cause {
     /// The code of gRPC, as `tonic::Code::from_i32` takes it.
     pub fn grpc_code(self) -> i32 {
         match self {
-            Self::Busy | Self::Unavailable => 14, // UNAVAILABLE
-            Self::QueueFull => 8,                 // RESOURCE_EXHAUSTED
-            Self::Lost => 10,                     // ABORTED
-            Self::BadKey => 3,                    // INVALID_ARGUMENT
-            Self::Internal => 13,                 // INTERNAL
+            Self::Busy | Self::Unavailable => 14,   // UNAVAILABLE
+            Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
+            Self::Lost => 10,                       // ABORTED
+            Self::BadKey => 3,                      // INVALID_ARGUMENT
+            Self::Internal => 13,                   // INTERNAL
         }
     }
 
@@ -144,6 +162,9 @@ impl Cause {
         match self {
             Self::Busy => "Another request for the same resource is being served. Try again.",
             Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
+            Self::BodyLimit => {
+                "The request has to wait for its resource, and its body is too large for that. Try again."
+            }
             Self::Unavailable => "The lock service cannot be reached.",
             Self::Lost => {
                 "The lock was lost while the request was being served: its effects are unknown."
@@ -160,6 +181,9 @@ impl fmt::Display for LockError {
             Reason::Core(error) => error.fmt(f),
             Reason::Key(error) => write!(f, "the lock's key: {error}"),
             Reason::Lost => f.write_str("the hold was lost while the request was being served"),
+            Reason::BodyLimit => {
+                f.write_str("the request's body is too large to be read while it waits")
+            }
             Reason::Misuse(sentence) => f.write_str(sentence),
         }
     }
@@ -170,7 +194,7 @@ impl Error for LockError {
         match &self.reason {
             Reason::Core(error) => Some(error),
             Reason::Key(error) => Some(error),
-            Reason::Lost | Reason::Misuse(_) => None,
+            Reason::Lost | Reason::BodyLimit | Reason::Misuse(_) => None,
         }
     }
 }

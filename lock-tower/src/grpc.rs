@@ -3,6 +3,7 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http_body::Frame;
 
 use crate::error::LockError;
 use crate::problem::{detail, jittered};
@@ -49,6 +50,16 @@ impl Dialect {
         };
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         response
+    }
+
+    /// The end of a body that has begun.
+    pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Frame<D> {
+        match self {
+            Self::Grpc => Frame::trailers(error.grpc_trailers()),
+            Self::Web { is_text, .. } => {
+                Frame::data(web_frame(&error.grpc_trailers(), *is_text).into())
+            }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::keep::Keep;
 /// ```
 /// # use lock_tower::LockHandle;
 /// # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
-/// async fn pay(request: http::Request<String>) -> u64 {
+/// async fn pay<B>(request: http::Request<B>) -> u64 {
 ///     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
 ///     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
 ///     execute(sql, &[lock.fencing_token().into(), 42]).await

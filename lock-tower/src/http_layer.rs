@@ -34,7 +34,7 @@ use crate::http_service::HttpLock;
 ///     .queue_limit(20)
 ///     .status(Cause::Busy, StatusCode::CONFLICT);
 ///
-/// let service = ServiceBuilder::new().layer(layer).service(service_fn(async |_: Request<String>| {
+/// let service = ServiceBuilder::new().layer(layer).service(service_fn(async |_: Request<_>| {
 ///     Ok::<_, Infallible>(Response::new(Full::new(bytes::Bytes::from("paid"))))
 /// }));
 /// let response = service.oneshot(Request::post("/orders/42/pay").body(String::new()).unwrap()).await?;

@@ -15,6 +15,7 @@ use crate::carry::InExtensions;
 use crate::config::Config;
 use crate::http_future::HttpLockFuture;
 use crate::key::ExtractKey;
+use crate::request_body::RequestBody;
 use crate::section::Section;
 
 /// An HTTP service behind a lock; made by [`HttpLockLayer`](crate::HttpLockLayer).
@@ -51,8 +52,9 @@ impl<S, K> HttpLock<S, K> {
 
 impl<S, K, B, R> Service<Request<B>> for HttpLock<S, K>
 where
-    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
     K: ExtractKey<Request<B>>,
+    B: Body,
     R: Body,
     R::Data: From<Bytes>,
     R::Error: Into<BoxError>,
@@ -76,6 +78,7 @@ where
             Ok(None) => None,
             _ => Some(self.answers.of_request(request.headers())),
         };
+        let request = request.map(RequestBody::open);
         let section =
             Section::begin(&mut self.inner, request, keys, &self.config, InExtensions, outlives);
         HttpLockFuture::new(section, answers)

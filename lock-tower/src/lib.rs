@@ -15,7 +15,7 @@
 //! use lockcore::Locks;
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
-//! async fn pay(request: Request<String>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+//! async fn pay<B>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
 //!     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
 //!     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
 //!     let rows = execute(sql, &[lock.fencing_token().into(), 42]).await; // none: a later holder was here
@@ -82,8 +82,9 @@
 //! # What happens to a request
 //!
 //! **It waits** in a queue on the store, at most 10 s unless something else is [said](HttpLockLayer::wait). If
-//! its client goes, it leaves the queue at once. The body of the request is not read meanwhile, and it *is*
-//! read under the lock: for large uploads read it before, in a layer outside.
+//! its client goes, it leaves the queue at once. On HTTP/1 the body of the request is not read meanwhile, and it *is*
+//! read under the lock: for large uploads read it before, in a layer outside. On HTTP/2 it is read while the request
+//! waits, [up to 4 MiB](HttpLockLayer::read_ahead).
 //!
 //! **It gets the lock**, then the inner service is made ready, then called. So an error of the inner service's
 //! `poll_ready` comes from the response's future.
@@ -106,11 +107,29 @@
 //! - **Nested locks on different keys can deadlock**, until somebody's wait ends. Take several keys at once
 //!   with a tuple: they are sorted. The same key twice in one request shares one hold, unless the first was taken away
 //!   as a guard ([`RequestLocks::guards`]).
-//! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection.
+//! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body is
+//!   [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window: unread ones would
+//!   keep the holder from its own. So the inner service gets a [`RequestBody`], which holds what was read. A
+//!   [`LockLayer`] knows no bodies: for HTTP take the other two. What a handler leaves unread while it waits for
+//!   something else is its own.
 //! - **An upgrade** (a WebSocket) ends the hold with its 101. Take a guard along with [`LockHandle::reenter`].
 //! - **Held until the body ends** means: until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
 //! - **Polling needs a tokio runtime**, as lockcore's `Locks` does.
+//!
+//! # gRPC with tonic
+//!
+//! - `Server::builder().layer(..)` takes [`HttpLockLayer`] and [`LockScopeLayer`] for a whole server;
+//!   `tonic::service::LayerExt::named_layer` for one service. Say [`grpc`](HttpLockLayer::grpc), so that refusals
+//!   are gRPC's.
+//! - A layer reads its key from path and metadata. For a key from the message take a [`LockScopeLayer`], and
+//!   [`RequestLocks`] in the method, after the interceptors: `RequestLocks::of(request.extensions())`.
+//! - Of an error, [`LockError::grpc_trailers`] makes a `tonic::Status` in one line.
+//! - For streams say [`hold_until_body_end`](HttpLockLayer::hold_until_body_end) and
+//!   [`max_hold`](HttpLockLayer::max_hold): a hold that is lost before the end makes it ABORTED.
+//! - tonic's own `timeout` and `concurrency_limit_per_connection` stand outside all layers of yours: calls that wait for a lock
+//!   fill the latter, and then those of other keys wait, too. Take `tower::limit::ConcurrencyLimitLayer`, inside the lock.
+//! - Windows need no settings. What a call may have unread while it waits is [`read_ahead`](HttpLockLayer::read_ahead).
 //!
 //! # Errors
 //!
@@ -166,8 +185,12 @@ mod options;
 #[cfg(feature = "http")]
 mod problem;
 #[cfg(feature = "http")]
+mod read_ahead;
+#[cfg(feature = "http")]
 mod reject;
 mod release;
+#[cfg(feature = "http")]
+mod request_body;
 #[cfg(feature = "http")]
 mod scope;
 #[cfg(feature = "http")]
@@ -206,6 +229,8 @@ pub use http_service::HttpLock;
 pub use key::{ByExtension, ByHeader, ByPath, ForMethods, canonical_path};
 #[cfg(feature = "http")]
 pub use reject::Refusals;
+#[cfg(feature = "http")]
+pub use request_body::RequestBody;
 #[cfg(feature = "http")]
 pub use scope::RequestLocks;
 #[cfg(feature = "http")]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
+use http_body::Frame;
 
 use crate::error::{Cause, LockError};
 use crate::grpc::Dialect;
@@ -16,6 +17,7 @@ use crate::problem;
 /// |---|---|---|---|
 /// | [`Busy`](Cause::Busy) | 423 Locked | yes | UNAVAILABLE |
 /// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
+/// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
 /// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects are unknown | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
@@ -68,11 +70,20 @@ impl Refusals {
         self
     }
 
-    /// Refusals as gRPC has them: status 200, and [`grpc_trailers`](LockError::grpc_trailers) in the headers. A layer
-    /// that sees a request of gRPC-Web refuses it in that request's format, with the trailers in the body.
+    /// Refusals as gRPC has them: status 200, and [`grpc_trailers`](LockError::grpc_trailers) in the headers, or at the
+    /// end of a body whose hold is lost while it is sent. A layer that sees a request of gRPC-Web refuses it in that
+    /// request's format, with the trailers in the body.
     pub fn grpc(mut self) -> Self {
         self.format = Format::Grpc(Dialect::Grpc);
         self
+    }
+
+    /// How a body ends that has begun, if there is a way to say why.
+    pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Option<Frame<D>> {
+        match &self.format {
+            Format::Grpc(dialect) => Some(dialect.last_frame(error)),
+            Format::Problem | Format::Closure(_) => None,
+        }
     }
 
     /// These for a request with such headers, if they are not the same for all.
@@ -117,6 +128,7 @@ fn default_status(cause: Cause) -> StatusCode {
     match cause {
         Cause::Busy => StatusCode::LOCKED,
         Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+        Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
         Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
         Cause::BadKey => StatusCode::BAD_REQUEST,
         Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,

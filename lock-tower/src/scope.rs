@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::Extensions;
@@ -22,6 +22,7 @@ use crate::keep::Keep;
 use crate::key::Keys;
 use crate::loss::Loss;
 use crate::reject::Refusals;
+use crate::request_body::PollAhead;
 
 /// Takes locks for a request behind a [`LockScopeLayer`](crate::LockScopeLayer), which keeps them until the response.
 ///
@@ -32,7 +33,7 @@ use crate::reject::Refusals;
 /// use http::Request;
 /// use lock_tower::{Keys, LockError, LockHandle, RequestLocks};
 ///
-/// async fn lock_cart(request: &Request<String>, user: u64) -> Result<LockHandle, LockError> {
+/// async fn lock_cart<B>(request: &Request<B>, user: u64) -> Result<LockHandle, LockError> {
 ///     let locks = RequestLocks::of(request.extensions())?;
 ///     let mut taken = locks.lock(Keys::one(format!("cart:{user}"))).await?;
 ///     Ok(taken.remove(0))
@@ -49,6 +50,8 @@ pub struct RequestLocks {
 pub(crate) struct Scope {
     pub(crate) config: Arc<Config>,
     pub(crate) answers: Arc<Answers>,
+    /// To be read while the request waits, where that is needed.
+    body: Option<Arc<dyn PollAhead>>,
     state: Mutex<State>,
 }
 
@@ -139,7 +142,13 @@ impl RequestLocks {
         let claim = Claim::new(asked, config.options, self.outer.clone());
         let mut claim = pin!(claim.beside(self.scope.tops()));
         let began = Instant::now();
-        let hold = poll_fn(|cx| claim.as_mut().poll(config, cx)).await;
+        let reader = Reader(self.scope.body.as_deref());
+        let hold = poll_fn(|cx| match claim.as_mut().poll(config, cx) {
+            Poll::Ready(hold) => Poll::Ready(hold),
+            Poll::Pending => reader.poll(cx).map(Err),
+        })
+        .await;
+        drop(reader);
         if let Some(journal) = &mut self.scope.lock().journal {
             journal.add_wait(began.elapsed());
             if let Ok(hold) = &hold {
@@ -150,9 +159,28 @@ impl RequestLocks {
     }
 }
 
+/// Reads the request's body, if it has to be read, while its wait lasts.
+struct Reader<'a>(Option<&'a dyn PollAhead>);
+
+impl Reader<'_> {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<LockError> {
+        self.0.map_or(Poll::Pending, |body| body.poll_ahead(cx))
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        self.0.into_iter().for_each(PollAhead::leave);
+    }
+}
+
 impl Scope {
-    pub(crate) fn new(config: &Arc<Config>, answers: Arc<Answers>) -> Arc<Self> {
-        Arc::new(Self { config: Arc::clone(config), answers, state: Mutex::default() })
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        answers: Arc<Answers>,
+        body: Option<Arc<dyn PollAhead>>,
+    ) -> Arc<Self> {
+        Arc::new(Self { config: Arc::clone(config), answers, body, state: Mutex::default() })
     }
 
     /// Somebody wants a lock.

@@ -121,7 +121,9 @@ where
                                 && !response.body().is_end_stream()
                                 && refusal(&response).is_none() =>
                         {
-                            let body = |body| LockBody::held(body, hold, journal, &scope.config);
+                            let body = |body| {
+                                LockBody::held(body, hold, journal, &scope.config, &scope.answers)
+                            };
                             return Poll::Ready(Ok(timed(&scope, response.map(body), waited)));
                         }
                         (result, journal) if scope.config.release_in_background => {

@@ -23,16 +23,19 @@ use crate::scope_service::LockScope;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), std::convert::Infallible> {
 /// use std::convert::Infallible;
+/// use std::fmt::Debug;
 ///
 /// use http::{Request, Response};
-/// use http_body_util::Full;
+/// use http_body::Body;
+/// use http_body_util::{BodyExt, Full};
 /// use lock_tower::{Keys, LockScopeLayer, RequestLocks};
 /// use lockcore::Locks;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
-/// async fn pay(request: Request<String>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+/// async fn pay<B: Body<Error: Debug>>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
 ///     let locks = RequestLocks::of(request.extensions()).expect("the layer is there");
-///     let order = request.body(); // the key is in the body
+///     let order = request.into_body().collect().await.expect("it comes").to_bytes(); // the key is in the body
+///     let order = String::from_utf8_lossy(&order);
 ///     let response = match locks.lock(Keys::one(format!("order:{order}"))).await {
 ///         Ok(_) => Response::new("paid".into()), // held until this is out
 ///         Err(error) => locks.refusals().respond(&error),

@@ -11,6 +11,8 @@ use tower::{BoxError, Service};
 use crate::answers::Answers;
 use crate::body::LockBody;
 use crate::config::Config;
+use crate::read_ahead::is_needed;
+use crate::request_body::{PollAhead, RequestBody};
 use crate::scope::{RequestLocks, Scope};
 use crate::scope_future::LockScopeFuture;
 
@@ -45,7 +47,10 @@ impl<S> LockScope<S> {
 
 impl<S, B, R> Service<Request<B>> for LockScope<S>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Send,
     R: Body,
     R::Data: From<Bytes>,
     R::Error: Into<BoxError>,
@@ -58,9 +63,18 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<B>) -> Self::Future {
         let answers = self.answers.of_request(request.headers());
-        let scope = Scope::new(&self.config, answers);
+        let (parts, body) = request.into_parts();
+        let (body, ahead) = match is_needed(parts.version, &body) {
+            true => {
+                let (body, shared) = RequestBody::shared(body, &answers.read_ahead);
+                (body, Some(shared as Arc<dyn PollAhead>))
+            }
+            false => (RequestBody::open(body), None),
+        };
+        let scope = Scope::new(&self.config, answers, ahead);
+        let mut request = Request::from_parts(parts, body);
         request.extensions_mut().insert(RequestLocks::new(Arc::clone(&scope)));
         LockScopeFuture::new(self.inner.call(request), scope)
     }

@@ -143,6 +143,26 @@ where
         self.config.as_deref()
     }
 
+    /// The request, while it waits for its lock or for the inner service to be ready.
+    pub(crate) fn waiting(self: Pin<&mut Self>) -> Option<&mut Req> {
+        match self.project().state.project() {
+            StateProjection::Acquiring { caller, .. }
+            | StateProjection::Readying { caller, .. } => {
+                caller.as_mut().map(|(_, request)| request)
+            }
+            _ => None,
+        }
+    }
+
+    /// Ends a wait: leaves the queue, and gives back what was taken.
+    pub(crate) fn refuse(self: Pin<&mut Self>, error: LockError) -> Outcome<S::Response, S::Error> {
+        let mut this = self.project();
+        this.state.set(State::Done);
+        this.loss.set(None);
+        this.journal.iter_mut().for_each(|journal| journal.refused(&error));
+        Outcome::Refused(error)
+    }
+
     /// How long the request has waited for its lock; `None` if it needs none.
     pub(crate) fn waited(self: Pin<&Self>) -> Option<std::time::Duration> {
         self.get_ref().journal.as_ref().map(Journal::waited)

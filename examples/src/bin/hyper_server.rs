@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -19,7 +18,7 @@ use lockcore::Locks;
 use tokio::net::TcpListener;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
-async fn handle(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn handle<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
     let text = match request.extensions().get::<LockHandle>() {
         Some(lock) => {
             tokio::time::sleep(Duration::from_secs(2)).await; // the work

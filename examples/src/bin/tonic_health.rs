@@ -1,45 +1,109 @@
-//! `cargo run -p lock-examples --bin tonic_health --features tonic`: a gRPC server whose calls of one method queue.
+//! `cargo run -p lock-examples --bin tonic_health --features tonic`: a gRPC server whose calls of one name queue.
 //!
-//! The server is tonic's health service, which needs no code generation; a client in the same process calls it, and is
-//! refused as gRPC does while somebody else has the lock.
+//! The key comes from the message, so the method takes the lock; the layer around the server keeps it until the answer,
+//! or the stream, has ended. A client in the same process is refused as gRPC does while another request has the lock.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
 use std::time::Duration;
 
-use lock_tower::HttpLockLayer;
+use futures_util::{Stream, StreamExt as _, stream};
+use lock_tower::{Keys, LockError, LockScopeLayer, RequestLocks};
 use lockcore::Locks;
 use tokio::net::TcpListener;
-use tonic::codegen::http::Request;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
-use tonic_health::pb::HealthCheckRequest;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+/// Stands for a service of yours; this one needs no code generation.
+struct Checks;
+
+/// The code, the sentence, and as metadata `lock-code` and a hint when to try again.
+fn refused(error: LockError) -> Status {
+    Status::from_header_map(&error.grpc_trailers()).expect("it has a status")
+}
+
+/// Waits for the lock of what the message names, and leaves it with the layer.
+async fn locked(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
+    let locks = RequestLocks::of(request.extensions()).map_err(refused)?;
+    let key = format!("service:{}", request.get_ref().service);
+    locks.lock(Keys::one(key)).await.map_err(refused)?;
+    Ok(())
+}
+
+fn healthy() -> HealthCheckResponse {
+    HealthCheckResponse { status: ServingStatus::Serving.into() }
+}
+
+#[tonic::async_trait]
+impl Health for Checks {
+    type WatchStream =
+        std::pin::Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+    /// The lock is held until the answer is out.
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        locked(&request).await?;
+        Ok(Response::new(healthy()))
+    }
+
+    /// The lock is held until the stream has ended. If it is lost before, the stream ends with ABORTED.
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        locked(&request).await?;
+        let states = stream::iter([Ok(healthy()), Ok(healthy())]);
+        Ok(Response::new(states.chain(stream::pending()).boxed()))
+    }
+}
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
-
-    // The path of a gRPC request is its method. For a key from the message, lock in the method itself.
-    let method = |request: &Request<tonic::body::Body>| request.uri().path().to_owned();
-    let layer = HttpLockLayer::new(locks.clone(), method).wait(Duration::from_millis(200)).grpc();
+    let layer = LockScopeLayer::new(locks.clone())
+        .wait(Duration::from_millis(200))
+        .hold_until_body_end()
+        .max_hold(Duration::from_secs(60))
+        .grpc();
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let (_reporter, health) = tonic_health::server::health_reporter();
-    let server = Server::builder().layer(layer).add_service(health);
+    // tonic's own `concurrency_limit_per_connection` stands outside this layer: calls that wait would fill it.
+    let server = Server::builder().layer(layer).add_service(HealthServer::new(Checks));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
 
     let channel = Channel::from_shared(format!("http://{address}"))?.connect().await?;
     let mut client = HealthClient::new(channel);
-    let question = || HealthCheckRequest { service: String::new() };
+    let question = || HealthCheckRequest { service: "orders".to_owned() };
 
-    let guard = locks.lock("/grpc.health.v1.Health/Check").await?;
+    let mut watch = client.watch(question()).await?.into_inner();
+    watch.message().await?;
     match client.check(question()).await {
         Ok(_) => println!("served beside the lock: that is a bug"),
-        Err(refused) => println!("while it is held: {:?}, {}", refused.code(), refused.message()),
+        Err(refused) => {
+            let code = refused.metadata().get("lock-code").and_then(|code| code.to_str().ok());
+            println!(
+                "while it is held: {:?}, {}",
+                refused.code(),
+                code.unwrap_or("without a code")
+            );
+        }
     }
-    guard.release().await?;
+    locks.force_release("service:orders").await?; // an operator takes it away
+    let ended = loop {
+        if let Err(status) = watch.message().await {
+            break status;
+        }
+    };
+    println!("the stream: {:?}, {}", ended.code(), ended.message());
+
     let served = client.check(question()).await?;
     println!("after that: status {:?}", served.into_inner().status());
     Ok(())

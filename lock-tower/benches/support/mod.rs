@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
-use lock_tower::{HttpLock, HttpLockLayer, Lock, LockError, LockLayer};
+use lock_tower::{HttpLock, HttpLockLayer, Lock, LockError, LockLayer, RequestBody};
 use lockcore::internals::{
     Acquired, Grant, Inspection, Leaving, Left, Link, LockName, Member, Mode, Presence, Released,
     Renewed, Reply, Store, StoreFuture, Touched, locks_on, new_node,
@@ -56,29 +56,31 @@ pub(crate) fn plain_locked(
 }
 
 pub(crate) type HttpResult = Result<Response<Empty<Bytes>>, Infallible>;
-pub(crate) type Http = fn(Request<()>) -> std::future::Ready<HttpResult>;
+pub(crate) type Http<B> = fn(Request<B>) -> std::future::Ready<HttpResult>;
 
-pub(crate) fn http() -> tower::util::ServiceFn<Http> {
+pub(crate) type HttpInner = tower::util::ServiceFn<Http<RequestBody<String>>>;
+
+pub(crate) fn http<B>() -> tower::util::ServiceFn<Http<B>> {
     tower::service_fn(|request| {
         black_box(&request);
         std::future::ready(Ok(Response::new(Empty::new())))
     })
 }
 
-pub(crate) fn call_http<S: Service<Request<()>>>(service: &mut S, request: Request<()>) {
+pub(crate) fn call_http<S: Service<Request<String>>>(service: &mut S, request: Request<String>) {
     drop(black_box(now(service.call(request))));
 }
 
 pub(crate) fn http_locked(
     locks: &Locks,
     key: Option<LockKey>,
-) -> HttpLock<tower::util::ServiceFn<Http>, impl Fn(&Request<()>) -> Option<LockKey>> {
-    HttpLockLayer::new(locks.clone(), move |_: &Request<()>| key.clone()).layer(http())
+) -> HttpLock<HttpInner, impl Fn(&Request<String>) -> Option<LockKey>> {
+    HttpLockLayer::new(locks.clone(), move |_: &Request<String>| key.clone()).layer(http())
 }
 
 /// What servers, routers and other layers leave on a request: the map of extensions is there already.
-pub(crate) fn with_extension() -> Request<()> {
-    let mut request = Request::new(());
+pub(crate) fn with_extension() -> Request<String> {
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert(7u8);
     request
 }

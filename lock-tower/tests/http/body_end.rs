@@ -10,7 +10,6 @@ use futures_util::stream;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
-use hyper::body::Incoming;
 use lock_tower::{ByPath, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::io::AsyncReadExt as _;
@@ -43,7 +42,7 @@ async fn start(
 ) -> (SocketAddr, mpsc::UnboundedReceiver<Pieces>) {
     let (streams, started) = mpsc::unbounded_channel();
     let layer = change(HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end());
-    let service = layer.layer(service_fn(move |request: Request<Incoming>| {
+    let service = layer.layer(service_fn(move |request: Request<_>| {
         let streams = streams.clone();
         async move {
             let mut response = Response::new(match request.uri().path() {
@@ -209,7 +208,7 @@ async fn what_the_body_has_is_dropped_before_the_next_has_the_lock() {
     let (seen, mut was_held) = mpsc::unbounded_channel();
     let (streams, mut started) = mpsc::unbounded_channel();
     let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
-    let service = layer.layer(service_fn(move |request: Request<Incoming>| {
+    let service = layer.layer(service_fn(move |request: Request<_>| {
         let lock = request.extensions().get::<LockHandle>().unwrap().clone();
         let (pieces, inner) = streamed();
         streams.send(pieces).unwrap();
@@ -236,7 +235,7 @@ async fn what_the_body_has_is_dropped_before_the_next_has_the_lock() {
 async fn an_upgrade_frees_the_lock_with_its_head() {
     let locks = Locks::in_memory();
     let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
-    let service = layer.layer(service_fn(|request: Request<Incoming>| async move {
+    let service = layer.layer(service_fn(|request: Request<_>| async move {
         tokio::spawn(async move {
             let _open = hyper::upgrade::on(request).await;
             std::future::pending::<()>().await;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use lock_tower::{ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost};
+use lock_tower::{
+    ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost, RequestBody,
+};
 use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{ServiceBuilder, service_fn};
@@ -20,7 +22,7 @@ async fn start(locks: &Locks, on_lost: OnLost) -> (SocketAddr, Keeper) {
     let service = ServiceBuilder::new()
         .layer(HttpLockLayer::new(locks.clone(), key).on_lost(on_lost))
         .layer(DetachLayer::new())
-        .service(service_fn(move |request: Request<Incoming>| {
+        .service(service_fn(move |request: Request<_>| {
             let gate = gate.clone();
             async move {
                 gate.pass().await;
@@ -141,12 +143,13 @@ where
     F: Fn(LockHandle) -> R + Clone + Send + Sync + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
-    let two = (|_: &Request<Incoming>| "b", |_: &Request<Incoming>| "c");
+    type Inner = Request<RequestBody<Incoming>>;
+    let two = (|_: &Inner| "b", |_: &Inner| "c");
     let service = ServiceBuilder::new()
         .layer(HttpLockLayer::new(locks.clone(), |_: &Request<Incoming>| "a").on_lost(outer))
         .layer(HttpLockLayer::new(locks.clone(), two))
         .layer(DetachLayer::new())
-        .service(service_fn(move |request: Request<Incoming>| {
+        .service(service_fn(move |request: Request<_>| {
             let handled = handler(request.extensions().get::<LockHandle>().unwrap().clone());
             async move {
                 handled.await;
@@ -245,7 +248,7 @@ async fn start_streaming(
     let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
     let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
     let service = ServiceBuilder::new().layer(layer).layer(DetachLayer::new()).service(service_fn(
-        move |_: Request<Incoming>| {
+        move |_: Request<_>| {
             let (gate, streams) = (gate.clone(), streams.clone());
             async move {
                 gate.pass().await;

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use lock_tower::{ByPath, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, service_fn};
@@ -14,7 +13,7 @@ use crate::support::{Client, free, gate, get, queued, serve, text};
 async fn a_client_that_goes_while_it_waits_leaves_the_queue_at_once() {
     let locks = Locks::in_memory();
     let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(service_fn(
-        |_: Request<Incoming>| async move { Ok::<_, Infallible>(Response::new(text("served"))) },
+        |_: Request<_>| async move { Ok::<_, Infallible>(Response::new(text("served"))) },
     ));
     let address = serve(service).await;
     let guard = locks.lock("/a").await.unwrap();
@@ -32,15 +31,14 @@ async fn a_client_that_goes_while_it_waits_leaves_the_queue_at_once() {
 async fn a_client_that_goes_while_its_handler_runs_ends_it_and_frees_the_lock() {
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
-    let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(service_fn(
-        move |_: Request<Incoming>| {
+    let service =
+        HttpLockLayer::new(locks.clone(), ByPath::new()).layer(service_fn(move |_: Request<_>| {
             let gate = gate.clone();
             async move {
                 gate.pass().await;
                 Ok::<_, Infallible>(Response::new(text("served")))
             }
-        },
-    ));
+        }));
     let client = Client::send(serve(service).await, "GET /a", "").await;
     keeper.entered().await;
     drop(client);
@@ -52,7 +50,7 @@ async fn a_client_that_goes_while_its_handler_runs_ends_it_and_frees_the_lock() 
 async fn a_handler_that_panics_frees_the_lock() {
     let locks = Locks::in_memory();
     let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(service_fn(
-        |request: Request<Incoming>| async move {
+        |request: Request<_>| async move {
             assert_ne!(request.uri().path(), "/panic", "on purpose");
             Ok::<_, Infallible>(Response::new(text("served")))
         },

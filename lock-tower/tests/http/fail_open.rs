@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer};
 use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
 use lockcore::Locks;
@@ -19,7 +18,7 @@ const WAIT: Duration = Duration::from_millis(300);
 /// Locks what the header says; tells whether it was served under its lock.
 async fn start(locks: &Locks, wait: Duration) -> SocketAddr {
     let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait).fail_open();
-    serve(layer.layer(service_fn(|request: Request<Incoming>| async move {
+    serve(layer.layer(service_fn(|request: Request<_>| async move {
         let is_locked = request.extensions().get::<LockHandle>().is_some();
         Ok::<_, Infallible>(Response::new(text(if is_locked { "locked" } else { "unlocked" })))
     })))

@@ -6,10 +6,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use lock_tower::{ByPath, HttpLockLayer, ServiceBuilderExt as _};
 use lockcore::Locks;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tonic::Code;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -17,16 +17,27 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer as _, ServiceBuilder, service_fn};
 
-use crate::support::{get, queued, serve, text};
+use crate::body_end::{piece, streamed};
+use crate::support::{Client, LIMIT, free, get, queued, serve, text};
 
 async fn start(locks: &Locks) -> HealthClient<Channel> {
+    start_with(locks, |layer| layer).await
+}
+
+type Tonic = Request<tonic::body::Body>;
+
+async fn start_with<F>(locks: &Locks, change: F) -> HealthClient<Channel>
+where
+    F: FnOnce(HttpLockLayer<fn(&Tonic) -> String>) -> HttpLockLayer<fn(&Tonic) -> String>,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let key = |request: &Request<tonic::body::Body>| request.uri().path().to_owned();
+    let key: fn(&Tonic) -> String = |request| request.uri().path().to_owned();
     let layer = HttpLockLayer::new(locks.clone(), key)
         .wait(Duration::from_millis(50))
         .queue_limit(1)
         .grpc();
+    let layer = change(layer);
     let (_reporter, health) = tonic_health::server::health_reporter();
     let router = Server::builder().layer(layer).add_service(health);
     tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener)));
@@ -65,6 +76,56 @@ async fn a_tonic_server_serves_under_the_lock_and_refuses_as_grpc_does() {
     client.check(question()).await.expect("served again");
 }
 
+#[tokio::test]
+async fn a_stream_whose_hold_is_lost_or_too_long_ends_with_aborted() {
+    const WATCH: &str = "/grpc.health.v1.Health/Watch";
+    for max_hold in [None, Some(Duration::from_millis(400))] {
+        let locks = Locks::in_memory();
+        let mut client = start_with(&locks, |layer| match max_hold {
+            Some(max_hold) => layer.hold_until_body_end().max_hold(max_hold),
+            None => layer.hold_until_body_end(),
+        })
+        .await;
+        let mut stream = client.watch(question()).await.unwrap().into_inner();
+        stream.message().await.unwrap().expect("the first one is sent at once");
+        assert!(locks.inspect(WATCH).await.unwrap().holder.is_some());
+        if max_hold.is_none() {
+            locks.force_release(WATCH).await.unwrap();
+        }
+        let ended = tokio::time::timeout(LIMIT, stream.message()).await.expect("it ends");
+        let status = ended.unwrap_err();
+        assert_eq!(status.code(), Code::Aborted, "{status:?}");
+        assert!(status.message().starts_with("The lock was lost"), "{status:?}");
+        assert_eq!(status.metadata().get("lock-code").unwrap(), "lock-lost");
+        assert!(
+            status.metadata().get("grpc-retry-pushback-ms").is_none(),
+            "its effects are unknown"
+        );
+        free(&locks, WATCH).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_grpc_web_whose_hold_is_lost_ends_with_trailers_in_its_body() {
+    let locks = Locks::in_memory();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).grpc().hold_until_body_end();
+    let (streams, mut started) = mpsc::unbounded_channel();
+    let service = layer.layer(service_fn(move |_: Request<_>| {
+        let (pieces, body) = streamed();
+        streams.send(pieces).unwrap();
+        async move { Ok::<_, Infallible>(Response::new(body)) }
+    }));
+    let headers = "content-type: application/grpc-web+proto\r\n";
+    let mut client = Client::send(serve(service).await, "POST /a", headers).await;
+    let pieces = started.recv().await.unwrap();
+    pieces.send(piece("message")).unwrap();
+    client.until("message").await;
+    locks.force_release("/a").await.unwrap();
+    let rest = client.answer().await;
+    assert!(rest.head.contains("grpc-status:10\r\n"), "{}", rest.head);
+    drop(pieces);
+}
+
 /// The trailers that a gRPC-Web body ends with: one frame, marked by its highest bit.
 fn trailers(body: &[u8]) -> String {
     assert_eq!(body[0], 0x80, "{body:?}");
@@ -78,9 +139,10 @@ async fn a_browser_that_speaks_grpc_web_is_refused_in_its_own_format() {
     let locks = Locks::in_memory();
     let _guard = locks.lock("/a").await.unwrap();
     let layer = HttpLockLayer::new(locks, ByPath::new()).wait(Duration::ZERO).grpc();
-    let service = service_fn(|_: Request<Incoming>| async move {
-        Ok::<_, Infallible>(Response::new(text("served")))
-    });
+    let service =
+        service_fn(
+            |_: Request<_>| async move { Ok::<_, Infallible>(Response::new(text("served"))) },
+        );
     let address = serve(layer.layer(service)).await;
     let formats = [
         "application/grpc-web",

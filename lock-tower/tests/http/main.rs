@@ -6,6 +6,7 @@ mod detach;
 mod disconnect;
 mod fail_open;
 mod grpc;
+mod multiplexed;
 mod processes;
 mod refusals;
 mod release;

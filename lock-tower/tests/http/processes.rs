@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{Request, Response};
-use hyper::body::Incoming;
 use lock_tests::{Leash, Monitor, Raw, RedisServer, Source};
 use lock_tower::{ByPath, HttpLockLayer, LockHandle};
 use lockcore::Locks;
@@ -31,8 +30,8 @@ async fn serve_for_ever(url: &str) {
     let locks = Locks::connect(url).await.unwrap();
     let redis = Arc::new(Mutex::new(Raw::connect(url).await));
     let layer = HttpLockLayer::new(locks, ByPath::new()).wait(Duration::from_secs(60));
-    let service = ServiceBuilder::new().layer(layer).service(service_fn(
-        move |request: Request<Incoming>| {
+    let service =
+        ServiceBuilder::new().layer(layer).service(service_fn(move |request: Request<_>| {
             let redis = Arc::clone(&redis);
             async move {
                 let lock = request.extensions().get::<LockHandle>().unwrap();
@@ -46,8 +45,7 @@ async fn serve_for_ever(url: &str) {
                 tell("RPUSH", token).await;
                 Ok::<_, Infallible>(Response::new(text("served")))
             }
-        },
-    ));
+        }));
     let address = serve(service).await;
     writeln!(std::io::stdout().lock(), "\nlistening on {address}").unwrap();
     std::future::pending::<()>().await;
@@ -151,7 +149,7 @@ async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() 
     let service = ServiceBuilder::new()
         .layer(HttpLockLayer::new(locks.clone(), ByPath::new()).wait(Duration::from_secs(60)))
         .concurrency_limit(2)
-        .service(service_fn(move |request: Request<Incoming>| {
+        .service(service_fn(move |request: Request<_>| {
             let (served, open) = (Arc::clone(&at), Arc::clone(&gate));
             async move {
                 let path = request.uri().path().to_owned();

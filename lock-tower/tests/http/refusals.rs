@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use lock_tower::{ByPath, Cause, ExtractKeyExt as _, HttpLockLayer, LockError};
 use lockcore::{LockGuard, Locks};
 use tower::{ServiceBuilder, service_fn};
@@ -29,7 +28,7 @@ async fn taken(change: impl FnOnce(Layer) -> Layer) -> (SocketAddr, LockGuard) {
         response
     };
     let service = ServiceBuilder::new().map_response(seen).layer(layer).service(service_fn(
-        |_: Request<Incoming>| async move { Ok::<_, Infallible>(Response::new(text("served"))) },
+        |_: Request<_>| async move { Ok::<_, Infallible>(Response::new(text("served"))) },
     ));
     (serve(service).await, guard)
 }
@@ -91,7 +90,7 @@ async fn only_the_methods_named_are_locked() {
     let key = ByPath::new().prefix("order").methods([Method::POST, Method::PUT]);
     let layer = HttpLockLayer::new(locks, key).wait(Duration::ZERO);
     let service =
-        ServiceBuilder::new().layer(layer).service(service_fn(|_: Request<Incoming>| async move {
+        ServiceBuilder::new().layer(layer).service(service_fn(|_: Request<_>| async move {
             Ok::<_, Infallible>(Response::new(text("served")))
         }));
     let address = serve(service).await;

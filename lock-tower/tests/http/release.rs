@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use lock_tests::{Proxy, RedisServer};
 use lock_tower::{ByPath, HttpLockLayer, LockError, LockLayer};
 use lockcore::Locks;
@@ -23,7 +22,7 @@ async fn a_slow_release_delays_the_answer_for_half_a_second_and_goes_on() {
         let (gate, mut keeper) = gate();
         let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
         let layer = if in_background { layer.release_in_background() } else { layer };
-        let service = layer.layer(service_fn(move |_: Request<Incoming>| {
+        let service = layer.layer(service_fn(move |_: Request<_>| {
             let gate = gate.clone();
             async move {
                 gate.pass().await;
@@ -82,7 +81,7 @@ async fn a_client_that_has_its_answer_never_meets_its_own_lock() {
     let server = RedisServer::start();
     let locks = Locks::connect(server.url()).await.unwrap();
     let layer = HttpLockLayer::new(locks, ByPath::new()).wait(Duration::ZERO);
-    let service = layer.layer(service_fn(|_: Request<Incoming>| async move {
+    let service = layer.layer(service_fn(|_: Request<_>| async move {
         Ok::<_, Infallible>(Response::new(text("served")))
     }));
     let address = serve(service).await;

@@ -16,7 +16,7 @@ async fn start<K>(layer: HttpLockLayer<K>) -> SocketAddr
 where
     K: lock_tower::ExtractKey<Request<Incoming>> + Send + Sync + 'static,
 {
-    serve(layer.layer(service_fn(|_: Request<Incoming>| async move {
+    serve(layer.layer(service_fn(|_: Request<_>| async move {
         Ok::<_, Infallible>(Response::new(text("served")))
     })))
     .await
@@ -90,15 +90,14 @@ async fn an_unreachable_store_is_503() {
 async fn a_hold_lost_while_the_handler_runs_is_503_without_retry_after() {
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
-    let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(service_fn(
-        move |_: Request<Incoming>| {
+    let service =
+        HttpLockLayer::new(locks.clone(), ByPath::new()).layer(service_fn(move |_: Request<_>| {
             let gate = gate.clone();
             async move {
                 gate.pass().await;
                 Ok::<_, Infallible>(Response::new(text("served")))
             }
-        },
-    ));
+        }));
     let client = Client::send(serve(service).await, "GET /secret", "").await;
     keeper.entered().await;
     locks.force_release("/secret").await.unwrap();

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use lock_tower::{ByPath, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, service_fn};
@@ -17,7 +16,7 @@ async fn the_wait_is_told_where_it_was_asked_for() {
         let locks = Locks::in_memory();
         let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
         let layer = if is_told { layer.server_timing() } else { layer };
-        let service = layer.layer(service_fn(|_: Request<Incoming>| async move {
+        let service = layer.layer(service_fn(|_: Request<_>| async move {
             let response = Response::builder().header("server-timing", "db;dur=1");
             Ok::<_, Infallible>(response.body(text("served")).unwrap())
         }));

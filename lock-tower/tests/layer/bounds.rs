@@ -7,13 +7,13 @@ use http::{Request, Response};
 use http_body::Body;
 use lock_tower::{
     ByPath, CarryHandle, Detach, DetachLayer, HttpLock, HttpLockLayer, Lock, LockBody, LockError,
-    LockHandle, LockLayer,
+    LockHandle, LockLayer, RequestBody,
 };
 use lockcore::Locks;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt as _, service_fn};
 
-type Route = BoxCloneSyncService<Request<String>, Response<String>, Infallible>;
+type Route = BoxCloneSyncService<Request<RequestBody<String>>, Response<String>, Infallible>;
 
 fn shared<T: Clone + Send + Sync + 'static>() {}
 fn sent<T: Send + 'static>() {}

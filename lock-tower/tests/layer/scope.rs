@@ -28,11 +28,11 @@ where
     F: FnOnce(RequestLocks) -> R + Clone,
     R: Future<Output = Answer>,
 {
-    let service = layer.layer(service_fn(move |request: Request<()>| {
+    let service = layer.layer(service_fn(move |request: Request<_>| {
         let answer = handler.clone()(RequestLocks::of(request.extensions()).unwrap());
         async move { Ok::<_, Infallible>(answer.await) }
     }));
-    let (parts, body) = service.oneshot(Request::new(())).await?.into_parts();
+    let (parts, body) = service.oneshot(Request::new(String::new())).await?.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     Ok(Response::from_parts(parts, String::from_utf8(body.to_vec()).unwrap()))
 }

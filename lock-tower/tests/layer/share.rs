@@ -2,23 +2,31 @@
 
 use http::{Request, Response};
 use http_body_util::Empty;
-use lock_tower::{HttpLockLayer, InExtensions, LockHandle, LockLayer};
+use lock_tower::{ExtractKey, HttpLockLayer, InExtensions, KeyError, Keys, LockHandle, LockLayer};
 use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
 type Body = Empty<bytes::Bytes>;
 
+/// The same for requests of all kinds.
+struct Named(&'static str);
+
+impl<B> ExtractKey<Request<B>> for Named {
+    fn extract_key(&self, _: &Request<B>) -> Result<Option<Keys>, KeyError> {
+        Ok(Some(Keys::one(self.0)))
+    }
+}
+
 #[tokio::test]
 async fn a_second_layer_on_the_same_key_shares_the_hold() {
     let locks = Locks::in_memory();
     let by = |name: &'static str| {
-        HttpLockLayer::new(locks.clone(), move |_: &Request<()>| name)
-            .wait(std::time::Duration::ZERO)
+        HttpLockLayer::new(locks.clone(), Named(name)).wait(std::time::Duration::ZERO)
     };
     let inner = locks.clone();
     // The second "a" is under "b": it is found behind it.
     let service = ServiceBuilder::new().layer(by("a")).layer(by("b")).layer(by("a")).service(
-        service_fn(move |request: Request<()>| {
+        service_fn(move |request: Request<_>| {
             let locks = inner.clone();
             async move {
                 let lock = request.extensions().get::<LockHandle>().unwrap();
@@ -30,7 +38,7 @@ async fn a_second_layer_on_the_same_key_shares_the_hold() {
             }
         }),
     );
-    let response = service.oneshot(Request::new(())).await.unwrap();
+    let response = service.oneshot(Request::new(String::new())).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(locks.status().holding, 0);
     assert!(locks.try_lock("a").await.unwrap().is_some());
@@ -39,10 +47,10 @@ async fn a_second_layer_on_the_same_key_shares_the_hold() {
 #[tokio::test]
 async fn a_layer_on_other_locks_does_not_share() {
     let (one, other) = (Locks::in_memory(), Locks::in_memory());
-    let by = |locks: &Locks| HttpLockLayer::new(locks.clone(), |_: &Request<()>| "a");
+    let by = |locks: &Locks| HttpLockLayer::new(locks.clone(), Named("a"));
     let inner = other.clone();
     let service = ServiceBuilder::new().layer(by(&one)).layer(by(&other)).service(service_fn(
-        move |_: Request<()>| {
+        move |_: Request<_>| {
             let other = inner.clone();
             async move {
                 assert!(other.try_lock("a").await.unwrap().is_none());
@@ -50,19 +58,19 @@ async fn a_layer_on_other_locks_does_not_share() {
             }
         },
     ));
-    service.oneshot(Request::new(())).await.unwrap();
+    service.oneshot(Request::new(String::new())).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_handle_can_prolong_the_hold_beyond_the_response() {
     let locks = Locks::in_memory();
-    let layer = LockLayer::new(locks.clone(), |_: &Request<()>| "a").carry(InExtensions);
-    let service = layer.layer(service_fn(|request: Request<()>| async move {
+    let layer = LockLayer::new(locks.clone(), |_: &Request<String>| "a").carry(InExtensions);
+    let service = layer.layer(service_fn(|request: Request<_>| async move {
         let lock = request.extensions().get::<LockHandle>().unwrap().clone();
         let guard = lock.reenter()?;
         Ok::<_, BoxError>((lock, guard))
     }));
-    let (lock, guard) = service.oneshot(Request::new(())).await.unwrap();
+    let (lock, guard) = service.oneshot(Request::new(String::new())).await.unwrap();
     assert!(locks.try_lock("a").await.unwrap().is_none());
     assert!(lock.is_lost(), "the layer has given its part back");
     assert!(!guard.is_lost());
