@@ -15,6 +15,7 @@ use crate::heartbeat;
 use crate::in_flight::{self, InFlight};
 use crate::member::{Label, NodeId};
 use crate::options::LockOptions;
+use crate::passed_over::PassedOver;
 use crate::reaper::Reaper;
 use crate::store::{Event, Listener, Store};
 use crate::waiters::Waiters;
@@ -51,6 +52,7 @@ pub(crate) struct Engine {
     next_number: AtomicU64,
     pub(crate) places_lost: AtomicU64,
     pub(crate) warned_of_foreign: AtomicBool,
+    pub(crate) passed_over: PassedOver,
     started: Instant,
     /// ms after `started`.
     last_success: AtomicU64,
@@ -80,6 +82,7 @@ impl Engine {
             next_number: AtomicU64::new(1),
             places_lost: AtomicU64::new(0),
             warned_of_foreign: AtomicBool::new(false),
+            passed_over: PassedOver::default(),
             started: Instant::now(),
             last_success: AtomicU64::new(0),
         });

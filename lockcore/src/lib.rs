@@ -71,6 +71,7 @@ mod member;
 mod memory;
 mod observe;
 mod options;
+mod passed_over;
 mod protocol;
 mod reaper;
 mod redis;

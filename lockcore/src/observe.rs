@@ -5,6 +5,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::engine::Engine;
@@ -125,6 +126,12 @@ pub(crate) fn passed_over(engine: &Engine, lock: &LockName, waiters: u64) {
     debug!(lock = %name(engine, lock), waiters, "passed over: their nodes are not connected");
     #[cfg(feature = "metrics")]
     metrics::counter!("lockcore_passed_over_total").increment(waiters);
+    if let Some(lasting) = engine.passed_over.note(Instant::now()) {
+        warn!(
+            lock = %name(engine, lock), ?lasting,
+            "waiting members are passed over for longer than processes that died would be: do all that share the lock have the same channel_prefix?"
+        );
+    }
 }
 
 /// Once per node: a queue shared with a JVM is no accident that comes and goes.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use lock_tests::RedisServer;
 use lockcore::Locks;
@@ -9,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::common::{LONG, held, release, setup, soon};
+use crate::common::{LONG, SOON, granted, held, queued, release, setup, soon};
 
 /// Keeps every event as a line.
 #[derive(Clone, Default)]
@@ -81,6 +82,33 @@ async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
     let locks = setup.direct().await;
     release(held(&locks, "k", LONG).await).await;
     assert_eq!(log.warnings(), Vec::<String>::new());
+}
+
+/// A grant's channel is made of the prefix of the process that grants: one with another never hears of its own.
+#[tokio::test]
+async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compare() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let mut setup = setup().await;
+    let near = setup.direct().await;
+    let builder = Locks::builder().channel_prefix("elsewhere");
+    let far = soon("a connection", builder.connect(setup.server.url())).await.expect("accepted");
+    let mut guard = held(&near, "k", LONG).await;
+    let never = queued(&far, "k", LONG, &mut setup.redis).await;
+    let started = Instant::now();
+    while log.warnings().is_empty() {
+        assert!(started.elapsed() < 3 * SOON, "no warning");
+        let next = queued(&near, "k", LONG, &mut setup.redis).await;
+        tokio::time::sleep(Duration::from_millis(500)).await; // hand-overs need not be many
+        release(guard).await;
+        guard = granted(next).await;
+    }
+    // A process that died is out of the queue by then.
+    assert!(started.elapsed() > Duration::from_secs(20), "{:?}", started.elapsed());
+    let warnings = log.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("channel_prefix"), "{warnings:?}");
+    assert!(!never.is_finished(), "its place is kept");
 }
 
 #[tokio::test]

@@ -1,0 +1,60 @@
+//! Waiting members that are passed over for longer than a process that died would be.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Twice the time after which a process that died has left every queue.
+const LONG: Duration = Duration::from_secs(30);
+
+/// One node's look at it, over all its locks.
+#[derive(Debug, Default)]
+pub(crate) struct PassedOver(Mutex<Option<Streak>>);
+
+#[derive(Debug)]
+struct Streak {
+    since: Instant,
+    last: Instant,
+    warned: Option<Instant>,
+}
+
+impl PassedOver {
+    /// A hand-over passed members over. Says for how long that has gone on when it is time to warn: once a period.
+    pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
+        let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });
+        if now - current.last > LONG {
+            *current = Streak { since: now, last: now, warned: None };
+        }
+        current.last = now;
+        let is_due = current.warned.is_none_or(|warned| now - warned >= LONG);
+        let lasted = now - current.since;
+        (lasted >= LONG && is_due).then(|| {
+            current.warned = Some(now);
+            lasted
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warned_at(seconds: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let (passed_over, start) = (PassedOver::default(), Instant::now());
+        let at = |second: &u64| passed_over.note(start + Duration::from_secs(*second)).is_some();
+        seconds.into_iter().filter(at).collect()
+    }
+
+    #[test]
+    fn what_goes_on_is_warned_of_once_a_period() {
+        assert_eq!(warned_at((0..=100).step_by(5)), [30, 60, 90]);
+    }
+
+    #[test]
+    fn processes_that_die_now_and_then_are_no_reason() {
+        let dying = (0..10).flat_map(|minute| (0..16).map(move |second| minute * 60 + second));
+        assert_eq!(warned_at(dying), Vec::<u64>::new());
+    }
+}
