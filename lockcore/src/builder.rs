@@ -131,9 +131,9 @@ impl LocksBuilder {
     /// as somebody stands in it, and each lock's fencing token stays for good, since an `RFencedLock`
     /// counts on from it.
     ///
-    /// Set it alike in every process that shares a lock. A Redis user needs `+psubscribe`, the right to
-    /// all channels, and the keys `redisson_lock_*`. What a JVM can still break stands in the project's
-    /// `docs/redisson.md`.
+    /// Set it alike in every process that shares a lock. A Redis user needs `+psubscribe +lpush +llen`,
+    /// the right to all channels, and the keys `redisson_lock_*`. What a JVM can still break stands in the
+    /// project's `docs/redisson.md`.
     pub fn redisson_peers(mut self, peers: bool) -> Self {
         self.redisson_peers = peers;
         self
