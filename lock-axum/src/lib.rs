@@ -148,6 +148,8 @@
 //! | `form` | [`PayloadKey`] for `Form` bodies | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
+// On docs.rs, each item shows the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
 mod key;

@@ -150,6 +150,8 @@
 //! | `http` | [`HttpLockLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
 //!
 //! [lockcore]: https://docs.rs/lockcore
+// On docs.rs, each item shows the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Bodies that hold and refusals that are responses are HTTP's.
 #![cfg_attr(not(feature = "http"), allow(dead_code))]
 

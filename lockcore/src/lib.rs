@@ -45,7 +45,8 @@
 //! | `tls` | `rediss://` by rustls; see [`guide::redis`] |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
-
+// On docs.rs, each item shows the feature that it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // What the doors in `internals` show is public there, and only there.
 #![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub))]
 

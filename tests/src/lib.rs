@@ -53,7 +53,10 @@ pub use raw::Raw;
 pub use server::RedisServer;
 pub use watcher::Watcher;
 
-/// The README's example has to compile.
+/// The examples of the READMEs have to compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../lockcore/README.md")]
+#[doc = include_str!("../../lock-tower/README.md")]
+#[doc = include_str!("../../lock-axum/README.md")]
 pub struct Readme;
