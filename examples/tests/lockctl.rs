@@ -421,7 +421,7 @@ async fn a_lock_taken_away_stops_the_command_and_exec_ends_with_74() {
     let holder = Running::start(&url, &[], "force", "echo; exec cat").await;
     run(&url, ["release", "--force", "force"]).await.is(0);
     holder.end().await.says(74, "lost");
-    run(&url, ["release", "--force", "force"]).await.says(1, "nobody");
+    run(&url, ["release", "--force", "force"]).await.says(1, "not held");
 }
 
 #[tokio::test]

@@ -24,19 +24,20 @@ use crate::waiting::Seat;
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease if that is longer.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock) and its kin.
+/// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
+/// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and [`LockRequest::lock`](crate::LockRequest::lock).
 ///
 /// Does nothing until it is polled.
 ///
 /// # Errors
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
 /// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`.
-/// Without a wait limit it ends with `Unavailable` once nothing has reached the server for the
-/// lease or 15 s, whichever is longer.
+/// Without a wait limit it ends with `Unavailable` once no request of this `Locks` has succeeded for
+/// 15 s, or for the lease if that is longer.
 ///
 /// # Cancel safety
-/// Dropping it at any point leaves the queue, or gives the lock back if it had just been granted.
-/// Nothing stays behind; the place in the queue is lost.
+/// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
+/// Nothing stays behind. Its place in the queue is gone: a new acquire queues at the tail.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire {
@@ -67,11 +68,11 @@ impl fmt::Debug for Acquire {
     }
 }
 
-/// Asks for a lock once; made by [`Locks::try_lock`](crate::Locks::try_lock). `None` means that it
-/// is taken, or that others queue for it.
+/// Tries to acquire a lock once; made by [`Locks::try_lock`](crate::Locks::try_lock). `None` means that the
+/// lock is held, or that others wait for it.
 ///
 /// # Errors
-/// Every [`LockErrorKind`] but `Timeout`, `QueueFull` and `Lost`; within the request timeout.
+/// Every [`LockErrorKind`] but `Timeout`, `QueueFull` and `Lost`; it ends within the request timeout.
 ///
 /// # Cancel safety
 /// As [`Acquire`].
@@ -242,7 +243,7 @@ impl Future for Attempt {
                 (Some(away), _) => away.into(),
                 (None, Limit::At(_)) => LockError::new(LockErrorKind::Timeout),
                 (None, Limit::Once(_)) => {
-                    LockError::with_detail(LockErrorKind::Unavailable, "it does not answer")
+                    LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
                 }
                 (None, Limit::Silence(silence, _)) => LockError::with_detail(
                     LockErrorKind::Unavailable,

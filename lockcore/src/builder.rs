@@ -63,36 +63,37 @@ impl LocksBuilder {
         }
     }
 
-    /// Puts `namespace:` before every lock's name, so that no name from a request can touch a key
-    /// outside it. Not empty, without colon, braces, percent sign or control characters. A Redis user with
-    /// few rights needs all keys of its namespace: connecting looks.
+    /// Puts `namespace:` before every lock's name, so that no name from a request can be a key outside of
+    /// the namespace. 1 to 64 bytes, without colon, braces, percent sign or control characters. A Redis
+    /// user with few rights needs all keys of its namespace; connecting checks that.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
     }
 
-    /// The first part of the channels on which grants arrive, `lockcore` by default. All who share a
-    /// lock must have the same. For servers where each tenant may use only its own channels.
+    /// The first part of the names of the channels on which grants arrive; `lockcore` by default. All
+    /// processes that share a lock must have the same. For servers where each tenant may use only its
+    /// own channels.
     pub fn channel_prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.channel_prefix = Arc::from(prefix.as_ref());
         self
     }
 
-    /// What people see of this process when they look at a queue, or at `CLIENT LIST`: at most 64 bytes, the rest is cut.
-    /// `host:pid` by default.
+    /// What [`inspect`](Locks::inspect) shows of this process's holders and waiters, and `CLIENT LIST` of its
+    /// connections: at most 64 bytes, longer labels are cut. `host:pid` by default.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
         self
     }
 
-    /// The options of acquisitions that do not say otherwise.
+    /// The options of acquisitions that do not set their own.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
         self.defaults = defaults;
         self
     }
 
-    /// Renews every grant that arrives as a message before handing it out: one round trip more per
-    /// hand-over. For servers where others could publish to the grants channels.
+    /// Renews every grant that arrives as a message before its guard is returned: one round trip more per
+    /// hand-over. For servers where other programs could publish to the grants channels.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
         self
@@ -104,8 +105,9 @@ impl LocksBuilder {
         self
     }
 
-    /// How long one request to the server may take before its connection is given up; 2 s by default,
-    /// 50 ms to a minute. Well below a third of the shortest lease, or one slow answer costs the hold.
+    /// How long one request to the server may take before its connection is replaced; 2 s by default,
+    /// 50 ms to a minute. Keep it well below a third of the shortest lease, else one slow answer can cost
+    /// the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
@@ -124,16 +126,16 @@ impl LocksBuilder {
 
     /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off by default.
     ///
-    /// Without it, a JVM and this process exclude each other, but a JVM's bookkeeping throws our waiters
-    /// out of the queue and its unlock does not wake them; the first encounter is a warning. With it, all
-    /// take turns in the order in which they came. It costs one pattern subscription per `Locks`, a longer
-    /// way for hand-overs, and two exceptions from "every key expires": the keys of a queue live as long
-    /// as somebody stands in it, and each lock's fencing token stays for good, since an `RFencedLock`
-    /// counts on from it.
+    /// Without it, a JVM and this process exclude each other, but a JVM removes this process's waiters
+    /// from the queue, and its unlock does not wake them; the first encounter is logged as a warning. With
+    /// it, all are served in the order in which they came. It costs one pattern subscription per `Locks`, a
+    /// longer way for hand-overs, and two exceptions from "every key expires": the keys of a queue live as
+    /// long as it has a waiter, and each lock's fencing token stays for good, since an `RFencedLock`
+    /// continues from it.
     ///
     /// Set it alike in every process that shares a lock. A Redis user needs `+psubscribe +lpush +llen`,
-    /// the right to all channels, and the keys `redisson_lock_*`. What a JVM can still break stands in the
-    /// project's `docs/redisson.md`.
+    /// the right to all channels, and the keys `redisson_lock_*`. The project's `docs/redisson.md` lists
+    /// what a JVM can still break.
     pub fn redisson_peers(mut self, peers: bool) -> Self {
         self.redisson_peers = peers;
         self

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::key::KeyError;
 use crate::options::ConfigError;
 
-/// Why a lock was not had, not kept or not given back.
+/// Why a lock was not acquired, was lost or could not be released.
 ///
 /// Branch on [`kind`](Self::kind); the text is for people and says what to do.
 #[derive(Clone)]
@@ -27,30 +27,30 @@ pub enum LockErrorKind {
     InvalidKey,
     /// An option is out of its range. Nothing was sent.
     InvalidOption,
-    /// The lock was not had within the time the caller allowed.
+    /// The lock was not acquired within the caller's wait.
     Timeout,
-    /// As many are waiting as the [queue limit](crate::LockOptions::queue_limit) allows for this lock, or
-    /// [`max_waiting`](crate::LocksBuilder::max_waiting) for all locks of one `Locks`.
+    /// As many waiters are queued for this lock as its [queue limit](crate::LockOptions::queue_limit)
+    /// allows, or for all locks of this `Locks` as [`max_waiting`](crate::LocksBuilder::max_waiting) allows.
     QueueFull,
-    /// The store cannot be reached, or did not answer within the
-    /// [request timeout](crate::LocksBuilder::request_timeout). A server that is slower than the caller's wait, but
-    /// not that slow, is a [`Timeout`](Self::Timeout).
+    /// The store is disconnected, or did not answer within the
+    /// [request timeout](crate::LocksBuilder::request_timeout). If the caller's wait is shorter than that
+    /// and ends first, the error is a [`Timeout`](Self::Timeout).
     Unavailable,
-    /// The server is a read-only replica, or does not accept writes for want of replicas.
+    /// The server is a read-only replica, or refuses writes because it has too few replicas.
     ReadOnly,
     /// The server refuses the credentials, or the user lacks a right.
     Denied,
-    /// The server's memory is full: nothing new can be locked. Releases and renewals still work.
+    /// The server's memory is full: no new lock can be acquired. Releases and renewals still work.
     OutOfMemory,
-    /// A key of another program stands at one of the lock's names. Nothing was changed.
+    /// One of the lock's keys exists already and belongs to another program. It was not changed.
     WrongType,
-    /// The server cannot carry this lock: too old, or in a mode that is not supported.
+    /// The server does not support the lock: it is too old, or in a mode such as Redis Cluster.
     Unsupported,
-    /// The hold is lost: its lease ended, or it was forced off.
+    /// The hold is lost: its lease expired, or it was force-released.
     Lost,
     /// The `Locks` was shut down, or its runtime has ended.
     Closed,
-    /// The server answered something that makes no sense here.
+    /// The server's answer cannot be understood.
     Protocol,
 }
 
@@ -68,13 +68,13 @@ impl LockError {
         self.kind
     }
 
-    /// Whether the same call may succeed later without anybody changing anything: the lock was busy,
-    /// its queue full, or the store away.
+    /// Whether the same call may succeed later although nothing is changed: the lock was busy, its queue
+    /// was full, or the store was unavailable, read-only or out of memory.
     pub fn is_retryable(&self) -> bool {
         self.retry_after().is_some()
     }
 
-    /// How long to wait before trying again, as a hint; `None` when trying again is no use.
+    /// How long to wait before trying again, as a hint; `None` if trying again does not help.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             LockErrorKind::Timeout | LockErrorKind::QueueFull => Some(Duration::from_secs(1)),
@@ -92,9 +92,9 @@ impl LockErrorKind {
         match self {
             Self::InvalidKey => "invalid lock name",
             Self::InvalidOption => "invalid option",
-            Self::Timeout => "the lock was not had in time",
+            Self::Timeout => "timed out waiting for the lock",
             Self::QueueFull => "the lock's queue is full",
-            Self::Unavailable => "the lock store cannot be reached",
+            Self::Unavailable => "the lock store is unavailable",
             Self::ReadOnly => "the lock store does not accept writes: connect to the primary",
             Self::Denied => "the lock store refuses the credentials or lacks a right for this user",
             Self::OutOfMemory => {
@@ -103,10 +103,10 @@ impl LockErrorKind {
             Self::WrongType => {
                 "another program's key stands at one of the lock's names: use a namespace or another name"
             }
-            Self::Unsupported => "this server cannot carry the lock",
-            Self::Lost => "the hold is lost: its lease ended or it was forced off",
+            Self::Unsupported => "this server does not support the lock",
+            Self::Lost => "the hold is lost: its lease expired or it was force-released",
             Self::Closed => "this Locks was shut down",
-            Self::Protocol => "the lock store gave an answer that makes no sense",
+            Self::Protocol => "the lock store gave an answer that cannot be understood",
         }
     }
 }

@@ -19,13 +19,13 @@ use crate::reaper::Job;
 use crate::store::{Leaving, Left, Released, Reply, StoreFuture};
 use crate::token::FencingToken;
 
-/// A held lock. Dropping it gives the lock back in the background; [`release`](Self::release) does
-/// the same and says whether the hold lasted until then.
+/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) releases it
+/// and reports whether the hold lasted until then.
 ///
-/// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) says no, the server has not given
-/// the lock to anybody else. It cannot stop work that goes on after the loss: for that, give the
-/// [fencing token](Self::fencing_token) to whatever you write to.
-#[must_use = "a guard that is dropped gives the lock back at once"]
+/// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) returns `false`, the server has not
+/// granted the lock to another client. A guard cannot stop work that goes on after the loss: for that,
+/// give the [fencing token](Self::fencing_token) to the resource that you write to.
+#[must_use = "a guard that is dropped releases the lock at once"]
 pub struct LockGuard {
     /// Taken only by what consumes the guard.
     hold: Option<Arc<Hold>>,
@@ -34,12 +34,12 @@ pub struct LockGuard {
 /// What a guard knows of its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
-    /// Held. As far as the last request knew, the server can be reached: nothing is sent to find out.
+    /// Held, and the server is connected as far as the last request knew. Nothing is sent to find out.
     Held,
-    /// Still held for certain, but the server cannot be reached: unless it comes back before the
+    /// The server is unreachable; the lease has not expired yet. Unless a renewal succeeds before the
     /// [deadline](LockGuard::deadline), the hold is lost then.
     Uncertain,
-    /// No longer held for certain.
+    /// The lease has expired or may have expired, or the hold was force-released.
     Lost,
 }
 
@@ -62,8 +62,8 @@ impl LockGuard {
         self.hold().lock.as_str()
     }
 
-    /// Whether the hold can no longer be relied on: its deadline has passed without a renewal, the
-    /// server did not know it any more, or it was forced off. Once true, it stays true.
+    /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed without a
+    /// renewal, the server no longer has it, or it was force-released. Once `true`, it stays `true`.
     pub fn is_lost(&self) -> bool {
         self.hold().is_lost()
     }
@@ -79,7 +79,8 @@ impl LockGuard {
         }
     }
 
-    /// Completes when the hold is lost, shortly before the deadline passes. Never, if it is given back first.
+    /// Completes when the hold is lost, shortly before the deadline passes. Never completes if the lock
+    /// is released first.
     ///
     /// # Cancel safety
     /// Can be dropped and called again at will.
@@ -93,7 +94,8 @@ impl LockGuard {
         .await;
     }
 
-    /// Cancelled when the hold is lost, and already cancelled if it is lost by now: pass it to what must stop then.
+    /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the hold
+    /// is already lost, the token is already cancelled.
     pub fn cancellation_token(&self) -> CancellationToken {
         let token = self.hold().lost().child_token();
         if self.is_lost() {
@@ -102,15 +104,15 @@ impl LockGuard {
         token
     }
 
-    /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it forward.
-    /// Earlier than the server's own end of the lease, by 1 % of it or 5 ms.
+    /// Until when the hold is certain if no further renewal succeeds. Each renewal moves it forward. It is
+    /// earlier than the lease's end on the server, by 1 % of the lease or 5 ms, whichever is more.
     pub fn deadline(&self) -> Instant {
         self.hold().deadline()
     }
 
-    /// Another guard on the same hold; the lock is given back with the last one.
+    /// Another guard on the same hold; the lock is released with the last guard.
     ///
-    /// Re-entrancy is explicit: another `lock` of the same key waits behind this hold like anybody else.
+    /// Re-entry is explicit: a second `lock` of the same key waits for this hold to end, like any other.
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold is lost.
@@ -129,16 +131,16 @@ impl LockGuard {
         self.hold.take().expect("a guard has its hold until it is consumed")
     }
 
-    /// Gives the lock back, and hands it to the next in the queue in the same step. With other guards
-    /// on the same hold it only gives up this one.
+    /// Releases the lock; the server grants it to the next waiter in the same step. While other guards
+    /// share the hold, this only drops this guard.
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold had ended before: what was done under it may have
-    /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not answer; the
-    /// release goes on in the background, and at the latest the lease ends.
+    /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not answer: the
+    /// release is repeated in the background, and if that fails, the lease expires.
     ///
     /// # Cancel safety
-    /// The lock is given back even if the future is dropped.
+    /// The lock is released even if the future is dropped.
     pub fn release(self) -> Release {
         let hold = self.into_hold();
         if !hold.part() {
@@ -157,11 +159,11 @@ impl LockGuard {
         engine.release(hold)
     }
 
-    /// Gives up the guard and keeps the lock: nothing renews it any more and nothing gives it back,
-    /// so it stays taken until its lease ends. For "not again within the next ten seconds", and for
-    /// work that outlives this process.
+    /// Drops the guard without releasing the lock: the lock stays taken, without further renewals, until
+    /// its lease expires. For "not again within the next ten seconds", and for work that outlives this
+    /// process.
     ///
-    /// Returns until when the lock stays taken for certain. Other guards on the same hold are told that it is lost.
+    /// Returns until when the lock stays taken for certain. Other guards on the same hold are lost.
     pub fn leak(self) -> Instant {
         let hold = self.into_hold();
         let deadline = hold.deadline();

@@ -10,26 +10,27 @@ use crate::token::FencingToken;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// Who holds it.
+    /// The holder, if the lock is held.
     pub holder: Option<Participant>,
     /// The last token given out, if it is still remembered.
     pub token: Option<FencingToken>,
-    /// What is left of the holder's lease; zero when free.
+    /// What is left of the holder's lease; zero if the lock is free.
     pub lease: Duration,
-    /// Who waits, next first; those that have been silent for too long are left out.
+    /// The waiters, the next one first. Without those whose process has been silent for 15 s.
     pub waiters: Vec<Participant>,
 }
 
-/// Somebody who holds a lock or waits for it.
+/// A holder of a lock, or a waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
     /// The member as it stands in the store, unique to one acquisition.
     pub member: String,
-    /// For people, as it was given, so also with control characters: escape them before a terminal sees them. `None` for
-    /// members that are not ours, such as those of a JVM service.
+    /// The label, for people, exactly as it was set: escape control characters before you print it.
+    /// `None` for members of other programs, such as a JVM service.
     pub label: Option<String>,
-    /// The node it belongs to, if it is ours; see [`Locks::node`](crate::Locks::node).
+    /// The node that it belongs to; `None` for members of other programs. See
+    /// [`Locks::node`](crate::Locks::node).
     pub node: Option<String>,
 }
 

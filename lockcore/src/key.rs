@@ -1,4 +1,5 @@
-//! The name of a lock: validated, encoded so that distinct names never share a key, and kept inside its namespace.
+//! The name of a lock: validated, encoded so that distinct names never share a key, and kept inside
+//! its namespace.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -10,10 +11,10 @@ pub const MAX_KEY_BYTES: usize = 512;
 
 /// The validated name of a lock.
 ///
-/// Everything that takes a key takes a `&str`, a `String` or a `LockKey`. A plain name such as
-/// `order:42` is its own key in Redis. Braces and the percent sign are percent-encoded, because Redis
-/// Cluster reads `{…}` as "this part chooses the slot": whoever chooses the name can then neither
-/// choose the slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct names keep distinct keys.
+/// Methods that take a key accept a `&str`, a `String` or a `LockKey`. A plain name such as `order:42`
+/// is the key in Redis, as it is. Braces and the percent sign are percent-encoded, because Redis
+/// Cluster reads `{…}` as "this part chooses the slot". So a name from a request can neither choose the
+/// slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct names have distinct keys.
 ///
 /// ```
 /// use lockcore::LockKey;
@@ -30,21 +31,21 @@ pub struct LockKey {
 }
 
 impl LockKey {
-    /// A name of one's own.
+    /// A lock's name, inside the namespace of the [`Locks`](crate::Locks) that uses it.
     ///
     /// # Errors
-    /// [`KeyError`] if the name is empty, longer than [`MAX_KEY_BYTES`], or holds a control character.
+    /// [`KeyError`] if the name is empty, longer than [`MAX_KEY_BYTES`], or has a control character.
     pub fn new(name: impl AsRef<str>) -> Result<Self, KeyError> {
         let name = name.as_ref();
         validate(name)?;
         Ok(Self { encoded: Arc::from(encode(name)), foreign: false })
     }
 
-    /// A name that somebody else chose, taken as it is: no encoding and no namespace.
+    /// The name of a lock that another program uses, taken as it is: no encoding and no namespace.
     ///
-    /// For a lock shared with a service on Redisson whose name holds braces or a percent sign. In Redis
-    /// Cluster a name with an unbalanced brace puts the keys of one lock into different slots.
-    /// The caller vouches for the name: it may not come from a request.
+    /// For a lock shared with a service on Redisson whose name has braces or a percent sign. In Redis
+    /// Cluster a name with an unbalanced brace puts the keys of one lock into different slots. The name
+    /// must not come from a request, since it is outside of every namespace.
     ///
     /// # Errors
     /// As [`LockKey::new`].
@@ -117,7 +118,7 @@ pub enum KeyError {
         /// Its length in bytes.
         bytes: usize,
     },
-    /// The name holds a control character.
+    /// The name has a control character.
     ControlCharacter {
         /// The position of the first one, in bytes.
         at: usize,

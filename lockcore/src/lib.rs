@@ -6,22 +6,25 @@
 //!
 //! let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
 //!
-//! let guard = locks.lock("order:42").await?; // waits in line, as long as it takes
-//! println!("mine, with fencing token {}", guard.fencing_token());
+//! let guard = locks.lock("order:42").await?; // waits in the queue, without a limit
+//! println!("acquired, with fencing token {}", guard.fencing_token());
 //! guard.release().await?; // or drop it
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
 //! ```
 //!
-//! - **Fair.** Grants follow the order in which requests reached the server. Nobody barges, also not
-//!   with [`try_lock`](Locks::try_lock).
-//! - **Fenced.** Every hold has a [token](FencingToken) higher than all before it.
-//! - **Handed over** in one round trip: the release script picks the next waiter and tells its process.
-//! - **Alive.** A process that dies holding costs at most its lease, one that dies waiting costs nothing.
-//! - **Cancel-safe.** Drop anything at any await point: nothing stays behind.
-//! - **Bounded.** A limit for the wait, for the queue and for the hold.
-//! - **Honest.** A guard knows its [deadline](LockGuard::deadline) and tells of its [loss](LockGuard::lost) in time.
+//! - **Fair.** Grants follow the order in which requests reached the server. No newcomer overtakes the
+//!   queue, not even with [`try_lock`](Locks::try_lock).
+//! - **Fenced.** Every hold has a [token](FencingToken) that is higher than all earlier ones.
+//! - **Handed over in one round trip.** The release script grants the next waiter and sends a message
+//!   to its process.
+//! - **Alive.** A holder that dies delays the others by at most its lease, a waiter that dies does not
+//!   delay them at all.
+//! - **Cancel-safe.** Drop any future or guard at any await point: nothing stays behind.
+//! - **Bounded.** There are limits for the wait, for the queue and for the hold.
+//! - **Honest.** A guard knows its [deadline](LockGuard::deadline) and reports its
+//!   [loss](LockGuard::lost) before it passes.
 //!
 //! # Where to go from here
 //!
@@ -29,14 +32,15 @@
 //! |---|---|
 //! | Which lock do I need? | [`guide::choosing`] |
 //! | What does a lease promise? | [`guide::leases`] |
-//! | How do I keep stale writers out? | [`guide::fencing`] |
-//! | What if a future is dropped? | [`guide::cancellation`] |
+//! | How do I refuse the writes of a holder whose lease has expired? | [`guide::fencing`] |
+//! | What happens when a future is dropped? | [`guide::cancellation`] |
+//! | What if more requests come than can be served? | [`guide::overload`] |
 //! | Runtimes, and ending a process | [`guide::runtimes`] |
 //! | Running it on Redis | [`guide::redis`] |
 //! | Events and metrics | [`guide::observability`] |
 //! | Testing my own code | [`guide::testing`] |
 //!
-//! [`Locks`] is the front door. [`Locks::with`] is the shape that is hard to misuse.
+//! Start with [`Locks`]. [`Locks::with`] is the form that is hardest to misuse.
 //!
 //! # Features
 //!

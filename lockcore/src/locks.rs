@@ -17,8 +17,8 @@ use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
 use crate::store::Released;
 
-/// Fair locks on one store. Cheap to clone; every clone is the same node, with one connection for commands and one
-/// for wake-ups, however many locks are held and waited for.
+/// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands and
+/// one for messages, however many locks it holds and waits for.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -26,7 +26,7 @@ use crate::store::Released;
 ///
 /// let locks = Locks::in_memory(); // or Locks::connect("redis://127.0.0.1/").await?
 /// let guard = locks.lock("order:42").await?;
-/// println!("mine, with token {}", guard.fencing_token());
+/// println!("acquired, with token {}", guard.fencing_token());
 /// guard.release().await?;
 /// # Ok(())
 /// # }
@@ -44,7 +44,7 @@ impl Locks {
     /// Within about three seconds: [`Unavailable`](LockErrorKind::Unavailable),
     /// [`Denied`](LockErrorKind::Denied), [`ReadOnly`](LockErrorKind::ReadOnly) or
     /// [`Unsupported`](LockErrorKind::Unsupported), each saying what to change;
-    /// [`InvalidOption`](LockErrorKind::InvalidOption) for a URL that is none.
+    /// [`InvalidOption`](LockErrorKind::InvalidOption) if the URL cannot be read.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -52,7 +52,7 @@ impl Locks {
         Self::builder().connect(url).await
     }
 
-    /// Connects as a `deadpool_redis` configuration says.
+    /// Connects with a `deadpool_redis` configuration.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -63,7 +63,7 @@ impl Locks {
         Self::builder().from_config(config).await
     }
 
-    /// Takes its command connection from a pool that you have, without occupying one of its slots. A
+    /// Takes its command connection from a pool of yours, without occupying one of the pool's slots. A
     /// pool cannot open a subscription, so the URL of the same server is needed as well.
     ///
     /// # Errors
@@ -87,12 +87,13 @@ impl Locks {
         Self::builder().in_memory()
     }
 
-    /// For namespaces, labels, defaults and the like.
+    /// A builder, to set a namespace, a label, default options and more.
     pub fn builder() -> LocksBuilder {
         LocksBuilder::new()
     }
 
-    /// Waits for the lock, in order of arrival among all processes, as long as it takes; with the defaults of this `Locks`.
+    /// Waits for the lock, in order of arrival among all processes; with the
+    /// [defaults](LocksBuilder::defaults) of this `Locks`, which have no wait limit unless you set one.
     pub fn lock<K>(&self, key: K) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -101,7 +102,7 @@ impl Locks {
         self.key(key).lock()
     }
 
-    /// Takes the lock if it is free and nobody queues for it.
+    /// Acquires the lock if it is free and has no waiters.
     pub fn try_lock<K>(&self, key: K) -> TryAcquire
     where
         K: TryInto<LockKey>,
@@ -110,7 +111,7 @@ impl Locks {
         self.key(key).try_lock()
     }
 
-    /// Waits for the lock at most `wait`.
+    /// Waits for the lock, at most for `wait`.
     pub fn lock_timeout<K>(&self, key: K, wait: Duration) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -119,7 +120,7 @@ impl Locks {
         self.key(key).wait(wait).lock()
     }
 
-    /// An acquisition with its own options. A bad key is an error of what follows.
+    /// An acquisition with its own options. A bad key is an error of the `lock` or `try_lock` that follows.
     pub fn key<K>(&self, key: K) -> LockRequest
     where
         K: TryInto<LockKey>,
@@ -128,7 +129,7 @@ impl Locks {
         LockRequest::new(&self.engine, self.name(key))
     }
 
-    /// Runs `section` under the lock: stops it when the hold is lost, and gives the lock back after it.
+    /// Runs `section` under the lock, stops it when the hold is lost, and releases the lock after it.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -147,7 +148,7 @@ impl Locks {
     /// Those of [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before `section` did.
     ///
     /// # Cancel safety
-    /// Dropping it drops `section` where it stands and gives the lock back.
+    /// Dropping it drops `section` at its current await point and releases the lock.
     pub async fn with<K, F, T>(&self, key: K, section: F) -> Result<T, LockError>
     where
         K: TryInto<LockKey>,
@@ -161,12 +162,12 @@ impl Locks {
         };
         match guard.release().await {
             Err(error) if error.kind() == LockErrorKind::Lost => Err(error),
-            // Not reached: it was still held for certain, and the release goes on in the background.
+            // Unavailable: the lease had not expired, and the release goes on in the background.
             _ => Ok(value),
         }
     }
 
-    /// Who holds the lock and who waits for it, in order.
+    /// The holder of the lock and its waiters, in order.
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
@@ -183,16 +184,18 @@ impl Locks {
         Ok(LockInspection::new(inspection))
     }
 
-    /// Takes the lock away from whoever holds it and hands it to the next. The holder is told, but
-    /// nothing stops it: only its fencing token keeps it from writing. For operators.
+    /// Takes the lock away from its holder and grants it to the next waiter. For operators.
     ///
-    /// Returns whether anybody held it.
+    /// The holder's guard is lost, but its work is not stopped: only a resource that checks the
+    /// [fencing token](crate::guide::fencing) refuses its writes.
+    ///
+    /// Returns whether the lock was held.
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
     ///
     /// # Cancel safety
-    /// Once polled, it may happen even if it is dropped.
+    /// Once polled, the lock may be released even if the future is dropped.
     pub async fn force_release<K>(&self, key: K) -> Result<bool, LockError>
     where
         K: TryInto<LockKey>,
@@ -220,7 +223,7 @@ impl Locks {
         Ok(self.engine.complete(self.engine.store.ping()).await?)
     }
 
-    /// How this node stands: its connections, holds and waiters. Asks nobody.
+    /// The state of this node: its connections, holds and waiters. Does not ask the server.
     pub fn status(&self) -> Status {
         Status {
             commands: Connection::from(&*self.engine.store.commands().borrow()),
@@ -232,16 +235,16 @@ impl Locks {
         }
     }
 
-    /// This process as the queue sees it.
+    /// The identity of this node, as it stands in each of its holds and queue entries.
     pub fn node(&self) -> &NodeId {
         &self.engine.node
     }
 
-    /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for guards
-    /// to be given back, takes the rest away from their holders (who are told that it is lost) and
-    /// gives that back too. With a `timeout` of zero it waits for nobody.
+    /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all guards
+    /// to be released or dropped, then releases the remaining holds, whose guards are lost. With a
+    /// `timeout` of zero it does not wait for guards.
     ///
-    /// Call it before the runtime ends: what was dropped is given back by background tasks.
+    /// Call it before the runtime ends: dropped guards are released by background tasks.
     ///
     /// # Cancel safety
     /// New acquisitions stay refused and queues are left; the rest may not happen.

@@ -17,11 +17,11 @@ use clock::Clock;
 use inner::Inner;
 use node::MemoryNode;
 
-/// Locks in this process's memory.
+/// A store in this process's memory, by the same rules as the store on Redis.
 ///
-/// It keeps every rule of the store on Redis, and its clock is tokio's, so tests under paused time
-/// run at once. Clones are handles of the same store: give one to each
-/// [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory) to see what several processes would.
+/// Its clock is tokio's: under paused time, tests do not wait for leases. Clones share one store. Give
+/// it to several [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each of these `Locks` behaves as
+/// a process of its own.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -39,8 +39,8 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// While set, every acquire on this store fails with `kind`; `None` ends it. For tests of code
-    /// that uses locks: releases, renewals and waiters already in a queue go on undisturbed.
+    /// Makes every acquire on this store fail with `kind`, until this is called with `None`. Releases,
+    /// renewals and queued waiters are not affected. For tests of code that uses locks.
     pub fn refuse(&self, kind: Option<LockErrorKind>) {
         self.shared.lock().refusing = kind;
     }

@@ -11,7 +11,8 @@ pub const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease: a day.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How one acquisition behaves. Consuming setters; ranges are checked when it is used.
+/// The options of one acquisition. Ranges are checked when the options are used, or by
+/// [`check`](Self::check).
 ///
 /// ```
 /// use lockcore::LockOptions;
@@ -53,41 +54,41 @@ impl LockOptions {
         }
     }
 
-    /// The lease: how long others are kept out after this process has died. The watchdog renews it
-    /// while the guard lives. 100 ms to a day, fractions of a millisecond are cut; the default is 30 s.
+    /// The lease: how long the lock stays taken after this process has died. The watchdog renews it
+    /// while the guard lives. 100 ms to a day, in whole milliseconds; the default is 30 s.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self.renewal = Renewal::Watchdog;
         self
     }
 
-    /// A lease that nothing renews: the hold ends after `lease` even if the guard lives on.
+    /// A lease that is never renewed: the hold expires after `lease` even if the guard still lives.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self.renewal = Renewal::Fixed;
         self
     }
 
-    /// How long to wait at most. Zero asks once. The default is to wait for ever.
+    /// How long to wait at most. Zero tries once. The default is to wait without a limit.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Waits for ever, as by default.
+    /// Waits without a limit. This is the default.
     pub const fn wait_forever(mut self) -> Self {
         self.wait = None;
         self
     }
 
-    /// How many may wait at most, this one included. At least 1; the default is 1 000.
+    /// How many waiters the queue may have at most, this one included. At least 1; the default is 1 000.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = queue_limit;
         self
     }
 
-    /// The longest hold: after it the guard is told that it is lost, nothing renews it any more, and
-    /// the lock goes to the next when the lease has run out. At least the lease. The default is no limit.
+    /// The longest hold. After it the guard is lost, the lease is no longer renewed, and the next waiter
+    /// has the lock once the lease has expired. At least the lease. The default is no limit.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -123,7 +124,7 @@ impl Default for LockOptions {
     }
 }
 
-/// An option is out of its range: which one, and what it may be.
+/// An option is out of its range: which option, and the range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     option: &'static str,

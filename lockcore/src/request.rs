@@ -13,8 +13,8 @@ use crate::member::Label;
 use crate::options::LockOptions;
 use crate::store::Mode;
 
-/// Options for one acquisition; made by [`Locks::key`](crate::Locks::key). What is not set comes from
-/// the defaults of the `Locks`.
+/// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that are not
+/// set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -85,19 +85,20 @@ impl LockRequest {
         self
     }
 
-    /// All options at once.
+    /// Sets all options at once, those that were set before included.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Who waits, for people who look at the queue: at most 64 bytes, the rest is cut.
+    /// What [`inspect`](crate::Locks::inspect) shows of this waiter or holder: at most 64 bytes, longer
+    /// labels are cut.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
         self
     }
 
-    /// Waits for the lock.
+    /// Waits for the lock, at most for the [wait](Self::wait).
     pub fn lock(self) -> Acquire {
         let mode = match self.options.wait {
             Some(Duration::ZERO) => Mode::Try,
@@ -107,7 +108,7 @@ impl LockRequest {
         Acquire::new(&engine, self.build(mode))
     }
 
-    /// Asks for the lock once.
+    /// Tries to acquire the lock once, without waiting.
     pub fn try_lock(self) -> TryAcquire {
         let engine = Arc::clone(&self.engine);
         TryAcquire::new(&engine, self.build(Mode::Try))

@@ -1,4 +1,4 @@
-//! How a node stands, without asking the server.
+//! The state of a node, as it knows it without asking the server.
 
 use crate::store::Link;
 
@@ -10,18 +10,18 @@ pub struct Status {
     pub commands: Connection,
     /// The connection on which grants arrive.
     pub subscription: Connection,
-    /// Attempts that have no outcome yet.
+    /// Acquisitions that have no outcome yet.
     pub waiting: usize,
-    /// Holds with a guard.
+    /// Holds that have a guard.
     pub holding: usize,
-    /// What was dropped and is not given back on the server yet.
+    /// Dropped holds and waiters whose release the server has not confirmed yet.
     pub giving_back: usize,
-    /// How many times a waiting attempt has lost its place since the start.
+    /// How many times a waiter has lost its place since the node began.
     pub places_lost: u64,
 }
 
 impl Status {
-    /// Whether both connections stand.
+    /// Whether both connections are up.
     pub fn is_connected(&self) -> bool {
         self.commands == Connection::Up && self.subscription == Connection::Up
     }
@@ -30,9 +30,9 @@ impl Status {
 /// The state of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connection {
-    /// Usable.
+    /// Connected.
     Up,
-    /// Gone, being re-established.
+    /// Disconnected; the node is reconnecting.
     Down {
         /// Why, for people.
         reason: String,

@@ -18,17 +18,17 @@ const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 const EXEC_CODES: &str = "\
 Exit status: that of CMD (128+n if signal n killed it), or
   64   bad usage
-  69   Redis could not be reached, or refused
+  69   Redis is unavailable, or refuses to serve
   74   the hold was lost while CMD ran; CMD got SIGTERM, and SIGKILL 5 s later
-  75   the lock was not had in time, or its queue was full
-  126  CMD cannot be run
+  75   timed out waiting for the lock, or its queue is full
+  126  CMD cannot be executed
   127  CMD was not found
 
-SIGINT, SIGTERM and SIGHUP are passed on to CMD while it runs, and end the wait before. A Ctrl-C \
-reaches CMD from the terminal itself, so in the foreground of a terminal SIGINT is not sent a \
-second time.
+SIGINT, SIGTERM and SIGHUP end the wait for the lock. While CMD runs they are passed on to it. In the \
+foreground of a terminal SIGINT is not passed on, because the terminal itself sends a Ctrl-C to CMD.
 
-CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in LOCK_TOKEN.";
+In its environment CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in \
+LOCK_TOKEN.";
 
 /// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
 #[derive(Parser)]
@@ -55,9 +55,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Runs a command while it holds a lock
     Exec(Exec),
-    /// Shows who holds a lock and who waits for it
+    /// Shows the holder of a lock and its waiters
     Inspect(Inspect),
-    /// Takes a lock away from whoever holds it
+    /// Takes a lock away from its holder
     Release(Release),
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Command {
 #[command(after_help = EXEC_CODES)]
 pub(crate) struct Exec {
     #[arg(
-        help = "Wait at most this long; 0 tries once [default: for ever]",
+        help = "Wait at most this long; 0 tries once [default: no limit]",
         long,
         value_name = "SECS",
         allow_hyphen_values = true,
@@ -84,7 +84,7 @@ pub(crate) struct Exec {
     pub(crate) lease: Duration,
 
     #[arg(
-        help = "Queue only if at most N wait then, this one included [default: 1000]",
+        help = "Refuse to queue if more than N would wait then, this one included [default: 1000]",
         long,
         value_name = "N",
         allow_hyphen_values = true,
@@ -93,7 +93,7 @@ pub(crate) struct Exec {
     pub(crate) queue_limit: Option<u32>,
 
     #[arg(
-        help = "What others see of this process in the queue; at most 64 bytes [default: host:pid]",
+        help = "What `lockctl inspect` shows of this process; at most 64 bytes [default: host:pid]",
         long,
         value_name = "TEXT"
     )]
@@ -114,15 +114,15 @@ pub(crate) struct Inspect {
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
-#[command(after_help = "Exit status: 0 if it was held, 1 if nobody held it.")]
+#[command(after_help = "Exit status: 0 if the lock was held, 1 if it was free.")]
 pub(crate) struct Release {
-    /// Required: nothing stops the holder, who may still be at work
+    /// Required, because the holder is not stopped and may still be at work
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -87,7 +87,7 @@ impl Child {
         }
     }
 
-    /// The id is CMD's own as long as nobody has waited for it to its end, which only `end` does.
+    /// The id is CMD's own until the process has been waited for, which only `end` does.
     fn send(&self, signal: Signal) {
         let pid = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(pid) = pid {

@@ -39,7 +39,7 @@ pub(crate) async fn within(
             }
             Ok(Err(error)) => failure(url, &error),
             // What the attempt before said is more than that this one did not end.
-            Err(_) => last.unwrap_or_else(|| away(url, "it did not answer in time")),
+            Err(_) => last.unwrap_or_else(|| unavailable(url, "it did not answer in time")),
         };
         let next = Instant::now() + PAUSE;
         if next >= deadline {
@@ -50,7 +50,7 @@ pub(crate) async fn within(
     }
 }
 
-fn away(url: &str, reason: &str) -> Failure {
+fn unavailable(url: &str, reason: &str) -> Failure {
     Failure::new(exit::UNAVAILABLE, format!("--redis {}: {reason}", text::without_password(url)))
 }
 

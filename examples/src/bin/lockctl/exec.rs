@@ -13,10 +13,10 @@ use crate::exit::{self, Failure};
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// How long Redis has to answer when the question is only whether it is there.
+/// How long Redis has to answer when the question is only whether it is available.
 const PING: Duration = Duration::from_secs(1);
 
-/// How long the last goodbyes may take, when Redis is there and when it is not.
+/// How long the last releases may take, when Redis is available and when it is not.
 const GOODBYE: Duration = Duration::from_secs(5);
 const GOODBYE_UNHEARD: Duration = Duration::from_millis(500);
 
@@ -37,14 +37,13 @@ pub(crate) async fn run(redis: &str, exec: Exec) -> Result<u8, Failure> {
     };
     let mut unheard = false;
     let outcome = hold(&locks, &exec, started, &mut signals, &mut unheard).await;
-    let away = unheard || matches!(&outcome, Err(failure) if failure.code == exit::UNAVAILABLE);
-    let patience = if away { GOODBYE_UNHEARD } else { GOODBYE };
+    let unavailable =
+        unheard || matches!(&outcome, Err(failure) if failure.code == exit::UNAVAILABLE);
+    let patience = if unavailable { GOODBYE_UNHEARD } else { GOODBYE };
     let goodbye = timeout(patience, locks.shutdown(Duration::ZERO)).await;
     if unheard && !matches!(goodbye, Ok(Shutdown { unreleased: 0, .. })) {
         let lease = exec.lease.as_secs_f64();
-        exit::warn(&format!(
-            "the lock could not be given back: it ends with its lease, within {lease} s"
-        ));
+        exit::warn(&format!("the lock could not be released: its lease expires within {lease} s"));
     }
     outcome
 }
@@ -94,7 +93,7 @@ async fn hold(
         Err(error) if error.kind() == LockErrorKind::Lost => {
             Err(Failure::new(exit::LOST, format!("{}: {error}; CMD has ended", exec.key)))
         }
-        // It was held for certain until CMD's end.
+        // The lease had not expired when CMD ended.
         Err(_) => {
             *unheard = true;
             Ok(end.code)
@@ -129,30 +128,30 @@ async fn wait(
     progress.clear();
     match outcome {
         Ok(guard) => Ok(Waited::Held(guard)),
-        Err(error) => Err(not_had(locks, exec, &error).await),
+        Err(error) => Err(not_acquired(locks, exec, &error).await),
     }
 }
 
-async fn not_had(locks: &Locks, exec: &Exec, error: &LockError) -> Failure {
+async fn not_acquired(locks: &Locks, exec: &Exec, error: &LockError) -> Failure {
     let key = &exec.key;
     match error.kind() {
         LockErrorKind::Timeout => {
-            // When Redis went away, nobody knows whether the lock would have been had.
-            if let Some(reason) = why_away(locks).await {
+            // While Redis was unavailable, the lock may have been free.
+            if let Some(reason) = why_unavailable(locks).await {
                 return Failure::new(exit::UNAVAILABLE, format!("{key}: {reason}"));
             }
             let wait = exec.wait.unwrap_or_default().as_secs_f64();
-            Failure::new(exit::NOT_HAD, format!("{key}: {error} (--wait {wait})"))
+            Failure::new(exit::NOT_ACQUIRED, format!("{key}: {error} (--wait {wait})"))
         }
         LockErrorKind::QueueFull => {
             let limit = exec.queue_limit.unwrap_or(1_000);
-            Failure::new(exit::NOT_HAD, format!("{key}: {error} (--queue-limit {limit})"))
+            Failure::new(exit::NOT_ACQUIRED, format!("{key}: {error} (--queue-limit {limit})"))
         }
         kind => Failure::new(exit::code(kind), format!("{key}: {error}")),
     }
 }
 
-async fn why_away(locks: &Locks) -> Option<String> {
+async fn why_unavailable(locks: &Locks) -> Option<String> {
     match timeout(PING, locks.ping()).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),

@@ -13,13 +13,13 @@ pub(crate) const OK: u8 = 0;
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage.
 pub(crate) const USAGE: u8 = 64;
-/// Redis cannot be reached, or refuses to serve.
+/// Redis is unavailable, or refuses to serve.
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The hold was lost while the command ran.
 pub(crate) const LOST: u8 = 74;
-/// The lock was not had in time, or its queue was full.
-pub(crate) const NOT_HAD: u8 = 75;
-/// The command was found and cannot be run.
+/// Timed out waiting for the lock, or its queue is full.
+pub(crate) const NOT_ACQUIRED: u8 = 75;
+/// The command was found and cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
 pub(crate) const NOT_FOUND: u8 = 127;
@@ -33,7 +33,7 @@ pub(crate) fn by_signal(number: i32) -> u8 {
 pub(crate) fn code(kind: LockErrorKind) -> u8 {
     match kind {
         LockErrorKind::InvalidKey | LockErrorKind::InvalidOption => USAGE,
-        LockErrorKind::Timeout | LockErrorKind::QueueFull => NOT_HAD,
+        LockErrorKind::Timeout | LockErrorKind::QueueFull => NOT_ACQUIRED,
         LockErrorKind::Lost => LOST,
         _ => UNAVAILABLE,
     }
@@ -61,6 +61,6 @@ impl Failure {
 /// One line on stderr; without control characters and passwords, whatever is in the message.
 pub(crate) fn warn(message: &str) {
     let line = text::one_line(&text::without_passwords(message));
-    // Whoever closed stderr does not want to read it.
+    // A caller that closed stderr does not want to read it.
     let _ = writeln!(io::stderr().lock(), "lockctl: {line}");
 }

@@ -1,4 +1,4 @@
-//! `lockctl inspect`: who holds a lock and who waits for it.
+//! `lockctl inspect`: the holder of a lock and its waiters.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -21,7 +21,7 @@ pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
         .map_err(|error| Failure::new(exit::code(error.kind()), format!("{key}: {error}")))?;
     let shown = if inspect.json { json(&inspection)? } else { people(&key, &inspection) };
     match writeln!(io::stdout().lock(), "{shown}") {
-        // Whoever reads it has seen enough.
+        // The reader has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(exit::FAILED, format!("writing to stdout: {error}")))
         }
@@ -76,7 +76,7 @@ fn people(key: &str, inspection: &LockInspection) -> String {
         }
     };
     if inspection.waiters.is_empty() {
-        shown.push_str("\nnobody waits");
+        shown.push_str("\nno waiters");
     }
     let width = inspection.waiters.len().to_string().len();
     for (ahead, waiter) in inspection.waiters.iter().enumerate() {

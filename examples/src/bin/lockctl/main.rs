@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Err(error) => return Failure::new(exit::FAILED, format!("no runtime: {error}")).report(),
     };
     let outcome = runtime.block_on(run(arguments));
-    // A name server that does not answer keeps a blocking thread busy: nothing waits for it.
+    // A name server that does not answer keeps a blocking thread busy; it is not waited for.
     runtime.shutdown_background();
     match outcome {
         Ok(code) => ExitCode::from(code),

@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::text;
 
-/// Before the first look: whoever gets the lock at once sees nothing flash.
+/// Before the first look: a lock that is granted at once shows nothing.
 const FIRST: Duration = Duration::from_millis(250);
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(crate) struct Progress {
 /// What there is to say about a queue.
 struct Place<'a> {
     key: &'a str,
-    /// Ours, from 1, if we stand in the queue yet.
+    /// Ours, from 1, if we are in the queue yet.
     place: Option<usize>,
     waiting: usize,
     holder: Option<&'a Participant>,
@@ -48,7 +48,7 @@ impl Progress {
             looks.tick().await;
             let line = match locks.inspect(key).await {
                 Ok(inspection) => Place::of(locks.node().as_str(), key, &inspection).line(),
-                Err(error) => away(key, &error),
+                Err(error) => unavailable(key, &error),
             };
             self.show(&line);
         }
@@ -106,7 +106,7 @@ pub(crate) fn name(participant: &Participant) -> &str {
     participant.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&participant.member)
 }
 
-fn away(key: &str, error: &LockError) -> String {
+fn unavailable(key: &str, error: &LockError) -> String {
     text::one_line(&format!("waiting for {key}: {error}"))
 }
 

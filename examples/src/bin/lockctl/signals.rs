@@ -9,11 +9,11 @@ use rustix::process::{Signal, getpgrp};
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Listens from when it is made; a signal that comes while nobody asks is not forgotten.
+/// Listens from when it is made; a signal that comes between two calls is not forgotten.
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// SIGINT, SIGTERM and SIGHUP, but for those that whoever started us wants ignored (`nohup`, or a
+    /// SIGINT, SIGTERM and SIGHUP, but for those that our parent wants ignored (`nohup`, or a
     /// shell's `&`): CMD inherits that only if we leave it alone.
     pub(crate) fn listen() -> io::Result<Self> {
         let ignored = ignored();
