@@ -60,3 +60,19 @@ pub use watcher::Watcher;
 #[doc = include_str!("../../lock-tower/README.md")]
 #[doc = include_str!("../../lock-axum/README.md")]
 pub struct Readme;
+
+/// So do those of the recipes.
+#[cfg(doctest)]
+pub mod recipes {
+    #[doc = include_str!("../../docs/recipes/agent-session.md")]
+    pub struct AgentSession;
+
+    #[doc = include_str!("../../docs/recipes/webhooks.md")]
+    pub struct Webhooks;
+
+    #[doc = include_str!("../../docs/recipes/payments.md")]
+    pub struct Payments;
+
+    #[doc = include_str!("../../docs/recipes/migrating.md")]
+    pub struct Migrating;
+}

@@ -1,6 +1,8 @@
 //! Each small example does what its first lines say, started as the program that its command builds.
 #![allow(clippy::unwrap_used, reason = "the harness of tests is a test")]
 
+mod recipes;
+
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -74,7 +76,7 @@ fn every_small_example_is_short_and_begins_with_its_command() {
         assert!(text.lines().count() < 120, "{name:?} is short");
         seen += 1;
     }
-    assert_eq!(seen, 8);
+    assert_eq!(seen, 11);
 }
 
 #[tokio::test]

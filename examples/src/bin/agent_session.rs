@@ -1,0 +1,88 @@
+//! `cargo run -p lock-examples --bin agent_session`: a chat whose turns queue, each until its stream has ended.
+//!
+//! Then, twice at once: `curl -N -d hello localhost:3000/sessions/7/turns`. Another session does not wait.
+#![allow(clippy::print_stdout)]
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::response::Sse;
+use axum::response::sse::Event;
+use axum::routing::post;
+use axum::{Extension, Router};
+use futures_util::stream::{self, Stream, StreamExt as _};
+use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer, LockHandle};
+use lockcore::{FencingToken, Locks};
+use tokio::net::TcpListener;
+
+/// Stands for your database.
+#[derive(Clone, Default)]
+struct Transcripts(Arc<Mutex<HashMap<u64, Transcript>>>);
+
+#[derive(Default)]
+struct Transcript {
+    turns: Vec<String>,
+    token: Option<FencingToken>,
+}
+
+async fn turn(
+    Path(session): Path<u64>,
+    Extension(lock): Extension<LockHandle>,
+    State(transcripts): State<Transcripts>,
+    prompt: String,
+) -> Sse<impl Stream<Item = Result<Event, axum::Error>>> {
+    // No other turn of this session runs until the last event is out, so what is read here stays true.
+    let earlier = transcripts.all().entry(session).or_default().turns.len();
+    let answer = format!("{prompt} came after {earlier} earlier turns");
+    let words: Vec<_> = answer.split(' ').map(str::to_owned).collect();
+    let words = stream::iter(words).then(async |word| {
+        tokio::time::sleep(Duration::from_millis(250)).await; // the model
+        Ok(Event::default().data(word))
+    });
+    let save = async move {
+        let token = lock.fencing_token();
+        transcripts.append(session, prompt, token).map_err(axum::Error::new)?;
+        Ok(Event::default().event("saved").data(format!("token {token}")))
+    };
+    Sse::new(words.chain(stream::once(save)))
+}
+
+impl Transcripts {
+    /// One turn more, unless a later holder of the session has written: in SQL `… WHERE token < $1`.
+    fn append(&self, session: u64, turn: String, token: FencingToken) -> Result<(), &'static str> {
+        let mut all = self.all();
+        let transcript = all.entry(session).or_default();
+        if transcript.token >= Some(token) {
+            return Err("the lease expired, and a later turn has written");
+        }
+        transcript.token = Some(token);
+        transcript.turns.push(turn);
+        Ok(())
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Transcript>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let locks = Locks::builder().namespace("chat").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let layer = HttpLockLayer::new(locks, ByPath::new().prefix("session"))
+        .hold_until_body_end()
+        .max_hold(Duration::from_secs(120)) // a client that stops reading does not keep the session
+        .wait(Duration::from_secs(60))
+        .queue_limit(2); // two turns may wait; one more is refused with 429
+    let app = Router::new()
+        .route("/sessions/{id}/turns", post(turn).layer(layer))
+        .with_state(Transcripts::default());
+
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, app).await?;
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! The recipes of `docs/recipes` do what they say, with real clients.
+
+use std::time::Duration;
+
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{Example, SOON, token};
+
+async fn say(address: &str, session: u32) -> Response {
+    let url = format!("http://{address}/sessions/{session}/turns");
+    Client::new().post(url).body("hello").send().await.unwrap()
+}
+
+/// How many turns the model knew of, once the stream has ended well.
+async fn earlier(turn: Response) -> u32 {
+    assert_eq!(turn.status(), 200);
+    let text = turn.text().await.unwrap();
+    assert!(text.contains("event: saved"), "{text}");
+    let words: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    assert_eq!(words[..3], ["hello", "came", "after"], "{text}");
+    words[3].parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_turn_begins_when_the_stream_of_the_one_before_has_ended() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_agent_session")).await;
+    let turn = async |session| earlier(say(&address, session).await).await;
+    let (one, two, three, other) = tokio::join!(turn(7), turn(7), turn(7), turn(8));
+    let mut known = [one, two, three];
+    known.sort_unstable();
+    assert_eq!(known, [0, 1, 2], "each turn knows of all before it");
+    assert_eq!(other, 0);
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_ends_its_turn_and_the_next_begins() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_agent_session")).await;
+    let mut given_up = say(&address, 7).await;
+    given_up.chunk().await.unwrap().expect("the first word");
+    drop(given_up);
+    let next = timeout(SOON, say(&address, 7)).await.expect("the session is free again");
+    assert_eq!(earlier(next).await, 0, "what was not heard to its end is not saved");
+}
+
+#[tokio::test]
+async fn more_turns_than_may_wait_are_refused_at_once() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_agent_session")).await;
+    let holder = say(&address, 7).await;
+    let turns = tokio::join!(say(&address, 7), say(&address, 7), say(&address, 7), earlier(holder));
+    let mut statuses = [turns.0, turns.1, turns.2].map(|turn| turn.status().as_u16());
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
+async fn deliver(address: &str, id: &str, order: u32, version: u32) -> Response {
+    let event = json!({ "id": id, "order": order, "version": version });
+    Client::new().post(format!("http://{address}/webhooks")).json(&event).send().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_webhook_sent_twice_at_once_is_handled_once_and_the_sender_comes_again_after_a_409() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_webhook_orders")).await;
+    // Three seconds of work, and no delivery waits longer than one.
+    let (one, two, other) = tokio::join!(
+        deliver(&address, "e1", 42, 1),
+        deliver(&address, "e1", 42, 1),
+        deliver(&address, "e2", 43, 1),
+    );
+    assert_eq!(other.status(), 200, "another order does not wait");
+    let (handled, refused) = if one.status() == 200 { (one, two) } else { (two, one) };
+    assert_eq!((handled.status().as_u16(), refused.status().as_u16()), (200, 409));
+    let text = handled.text().await.unwrap();
+    assert!(text.starts_with("version 1 under token "), "{text}");
+    let seconds = refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap();
+    assert!((1..=2).contains(&seconds), "{seconds}");
+    let problem: Value = refused.json().await.unwrap();
+    assert_eq!(problem["code"], "lock-busy");
+
+    let again = deliver(&address, "e1", 42, 1).await.text().await.unwrap();
+    assert_eq!(again, "handled before\n");
+    let late = deliver(&address, "e0", 42, 0).await.text().await.unwrap();
+    assert_eq!(late, "older than what is known\n", "the sender's order is in its versions");
+}
+
+async fn pay(address: &str, key: &str, cents: u32) -> Response {
+    let url = format!("http://{address}/accounts/7/payments");
+    let request = Client::new().post(url).header("idempotency-key", key);
+    request.json(&json!({ "cents": cents })).send().await.unwrap()
+}
+
+async fn charged(address: &str) -> u32 {
+    let url = format!("http://{address}/accounts/7");
+    reqwest::get(url).await.unwrap().text().await.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_payment_sent_three_times_at_once_is_charged_once_and_answered_alike() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_payment_idempotency")).await;
+    let (one, two, three, other) = tokio::join!(
+        pay(&address, "a1", 500),
+        pay(&address, "a1", 500),
+        pay(&address, "a1", 500),
+        pay(&address, "a2", 20),
+    );
+    assert_eq!(other.headers()["idempotency-replayed"], "false", "another payment");
+    let mut replayed = 0;
+    let mut answers = Vec::new();
+    for answer in [one, two, three] {
+        assert_eq!(answer.status(), 200);
+        replayed += usize::from(answer.headers()["idempotency-replayed"] == "true");
+        answers.push(answer.text().await.unwrap());
+    }
+    assert_eq!(replayed, 2);
+    assert!(
+        token(&answers[0]) > 0 && answers.iter().all(|answer| *answer == answers[0]),
+        "{answers:?}"
+    );
+    assert_eq!(charged(&address).await, 520);
+
+    assert_eq!(pay(&address, "a1", 501).await.status(), 422, "another payment with a used key");
+    let url = format!("http://{address}/accounts/7/payments");
+    let bare = Client::new().post(url).json(&json!({ "cents": 1 })).send().await.unwrap();
+    assert_eq!(bare.status(), 400, "{}", bare.text().await.unwrap());
+    assert_eq!(charged(&address).await, 520);
+}
+
+#[tokio::test]
+async fn a_payment_whose_client_hangs_up_is_made_and_its_next_attempt_is_told() {
+    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_payment_idempotency")).await;
+    let impatient = timeout(Duration::from_secs(1), pay(&address, "a1", 500)).await;
+    assert!(impatient.is_err(), "the bank takes two seconds");
+    let again = pay(&address, "a1", 500).await;
+    assert_eq!(again.status(), 200);
+    assert_eq!(again.headers()["idempotency-replayed"], "true");
+    assert_eq!(charged(&address).await, 500);
+}
