@@ -5,6 +5,7 @@ mod denial;
 #[cfg(feature = "unstable-internals")]
 pub(crate) mod door;
 mod failure;
+mod greeting;
 mod hello;
 mod keys;
 mod link;

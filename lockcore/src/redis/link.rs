@@ -1,6 +1,6 @@
 //! The one connection that carries every script, replaced when it fails.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_redis::redis::aio::MultiplexedConnection;
@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::connector::{Connector, LIBRARY, Opened};
+use super::connector::{Connector, Opened};
 use super::failure;
+use super::greeting::{Greeting, Identity};
 use super::hello::Hello;
 use super::rights::Extras;
 use super::scripts::{Script, Scripts};
@@ -30,11 +31,7 @@ pub(crate) struct CommandLink(Arc<Shared>);
 
 struct Shared {
     connector: Arc<Connector>,
-    scripts: &'static Scripts,
-    /// In CLIENT LIST.
-    name: String,
-    /// What the user may do beyond the least; nothing until that is known.
-    extras: OnceLock<Extras>,
+    greeting: Greeting,
     request_timeout: Duration,
     current: Mutex<Current>,
     state: watch::Sender<Link>,
@@ -54,13 +51,6 @@ struct Current {
     identity: Option<Identity>,
 }
 
-/// A connection as the server knows it. The id alone would be somebody else's after a restart.
-#[derive(Debug, Clone)]
-struct Identity {
-    id: String,
-    address: String,
-}
-
 impl CommandLink {
     /// Opens the connection, and keeps it until `closed`.
     pub(crate) async fn connect(
@@ -75,9 +65,7 @@ impl CommandLink {
         let current = Current::new(opened, 0, None);
         let shared = Arc::new(Shared {
             connector,
-            scripts,
-            name,
-            extras: OnceLock::new(),
+            greeting: Greeting::new(name, scripts),
             request_timeout,
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
@@ -90,10 +78,10 @@ impl CommandLink {
 
     /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
     pub(crate) async fn settle(&self, extras: Extras) -> Result<(), LockError> {
-        let _ = self.0.extras.set(extras);
+        self.0.greeting.allow(extras);
         let (connection, generation) = self.connection().await?;
         let hello = self.0.current().hello.clone();
-        let identity = self.0.greet(&connection, hello.as_ref(), None).await?;
+        let identity = self.0.greeting.greet(&connection, hello.as_ref(), None).await?;
         let mut current = self.0.current();
         if current.generation == generation {
             current.identity = identity;
@@ -200,53 +188,6 @@ impl Shared {
         warn!(%reason, "the connection to Redis broke");
         self.suspicion.notify_one();
     }
-
-    /// Makes sure that nothing of the old connection runs after this, names the new one and loads the
-    /// scripts into its server. Returns who the connection is, where the user may know it.
-    async fn greet(
-        &self,
-        connection: &MultiplexedConnection,
-        hello: Option<&Hello>,
-        old: Option<&Identity>,
-    ) -> Result<Option<Identity>, StoreError> {
-        let send = |command: Cmd| {
-            let mut connection = connection.clone();
-            async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
-        };
-        let extras = self.extras.get().copied().unwrap_or_default();
-        if let (Some(Identity { id, address }), true) = (old, extras.kill) {
-            let mut kill = client("KILL");
-            kill.arg("ID").arg(id).arg("ADDR").arg(address);
-            // Refused where the rights have changed; tombstones then do without it.
-            let _ = send(kill).await;
-        }
-        let mut sayings: Vec<Cmd> = hello.map(|hello| hello.name(&self.name)).into_iter().collect();
-        if extras.introduce {
-            for (field, value) in [("LIB-NAME", LIBRARY.0), ("LIB-VER", LIBRARY.1)] {
-                let mut introduce = client("SETINFO");
-                introduce.arg(field).arg(value);
-                sayings.push(introduce);
-            }
-        }
-        let scripts = extras.load.then(|| self.scripts.all()).into_iter().flatten();
-        // All on their way at once. Who we are said to be changes nothing, so no answer to that is looked at.
-        let (_, loaded) = tokio::join!(
-            futures_util::future::join_all(sayings.into_iter().map(send)),
-            futures_util::future::join_all(scripts.map(|script| send(script.load()))),
-        );
-        for loaded in loaded {
-            if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
-                // Without that right, each script goes by its source the first time.
-                if error.kind != LockErrorKind::Denied {
-                    return Err(error);
-                }
-            }
-        }
-        if !extras.identity {
-            return Ok(None);
-        }
-        Ok(send(client("INFO")).await.ok().and_then(|info| read_identity(&info)))
-    }
 }
 
 /// Keeps the connection until the store is closed.
@@ -292,7 +233,7 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
         let open = async {
             let opened = shared.connector.commands().await?;
             let hello = opened.hello.as_ref();
-            let identity = shared.greet(&opened.connection, hello, old.as_ref()).await?;
+            let identity = shared.greeting.greet(&opened.connection, hello, old.as_ref()).await?;
             Ok::<_, StoreError>((opened, identity))
         };
         match open.await {
@@ -311,20 +252,6 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
         }
         backoff.pause().await;
     }
-}
-
-fn client(subcommand: &str) -> Cmd {
-    let mut client = redis::cmd("CLIENT");
-    client.arg(subcommand);
-    client
-}
-
-fn read_identity(info: &Value) -> Option<Identity> {
-    let text: String = redis::from_redis_value_ref(info).ok()?;
-    let of = |name: &str| {
-        Some(text.split_whitespace().find_map(|word| word.strip_prefix(name))?.to_owned())
-    };
-    Some(Identity { id: of("id=")?, address: of("addr=")? })
 }
 
 /// Pauses between attempts to connect: short at first, never more than a second, never all at once.

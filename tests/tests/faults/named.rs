@@ -5,7 +5,7 @@ use lock_tests::{Raw, RedisServer, eventually};
 use lockcore::Locks;
 use redis::cmd;
 
-use crate::common::{SOON, connected, setup, soon};
+use crate::common::{LONG, SOON, connected, granted, held, queued, release, setup, soon};
 
 /// The lines of CLIENT LIST that hold a word.
 async fn clients_with(redis: &mut Raw, word: &str) -> usize {
@@ -30,6 +30,25 @@ async fn the_connections_of_a_node_have_its_label_and_our_name_also_when_they_we
         setup.proxy.cut_all().await;
     }
     connected(&locks).await;
+}
+
+/// The greeting that sets the name also sets the protocol: it has to be the one that is spoken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_url_may_choose_the_newer_protocol() {
+    let mut setup = setup().await;
+    let url = format!("{}?protocol=resp3", setup.server.url());
+    let far = soon("a connection", Locks::builder().label("far").connect(&url)).await;
+    let far = far.expect("accepted");
+    let near = setup.direct().await;
+    assert_eq!(clients_with(&mut setup.redis, "resp=3").await, {
+        // Before 7.0 the list does not tell.
+        if setup.server.version() >= (7, 0) { 2 } else { 0 }
+    });
+    assert_eq!(clients_with(&mut setup.redis, "name=lockcore:far").await, 1);
+    let guard = held(&near, "k", LONG).await;
+    let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
+    release(guard).await;
+    release(granted(waiting).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
