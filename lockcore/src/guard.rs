@@ -57,7 +57,7 @@ impl LockGuard {
         self.hold().token
     }
 
-    /// The name of the lock as it stands in the store.
+    /// The name of the lock in the store: with its namespace, and encoded as [`LockKey`](crate::LockKey) says.
     pub fn key(&self) -> &str {
         self.hold().lock.as_str()
     }
@@ -83,7 +83,7 @@ impl LockGuard {
     /// is released first.
     ///
     /// # Cancel safety
-    /// Can be dropped and called again at will.
+    /// Can be dropped and called again.
     pub async fn lost(&self) {
         let mut told = pin!(self.hold().lost().cancelled());
         poll_fn(|cx| match self.is_lost() {

@@ -235,7 +235,7 @@ impl Locks {
         }
     }
 
-    /// The identity of this node, as it stands in each of its holds and queue entries.
+    /// The identity of this node. It is part of each of its holds and queue entries.
     pub fn node(&self) -> &NodeId {
         &self.engine.node
     }

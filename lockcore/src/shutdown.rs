@@ -13,11 +13,11 @@ use crate::schedule::later;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// Attempts that were waiting and were ended with [`Closed`](LockErrorKind::Closed).
+    /// Waiters that were ended with [`Closed`](LockErrorKind::Closed).
     pub ended: usize,
-    /// Holds that were taken away from guards that still lived.
+    /// Holds that were ended although a guard of them still lived; these guards are lost.
     pub taken: usize,
-    /// Holds and places that could not be given back: they end by themselves, with their lease or after 15 s.
+    /// Holds and places that could not be released: holds expire with their lease, places after 15 s.
     pub unreleased: usize,
 }
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use lock_tests::{Raw, RedisServer};
+use lockcore::{LockErrorKind, Locks};
+use redis::cmd;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -135,4 +138,30 @@ async fn a_payment_whose_client_hangs_up_is_made_and_its_next_attempt_is_told() 
     assert_eq!(again.status(), 200);
     assert_eq!(again.headers()["idempotency-replayed"], "true");
     assert_eq!(charged(&address).await, 500);
+}
+
+/// What a process that has not moved yet sends.
+async fn set_nx(redis: &mut Raw, name: &str) -> bool {
+    let set: Option<String> =
+        redis.ask(cmd("SET").arg(name).arg("old").arg("NX").arg("PX").arg(30_000)).await;
+    set.is_some()
+}
+
+#[tokio::test]
+async fn an_old_set_nx_and_a_new_lock_on_one_key_never_overlap_and_in_a_namespace_never_meet() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+
+    let guard = locks.lock("order:42").await.unwrap();
+    assert!(!set_nx(&mut redis, "order:42").await, "the old one is refused");
+    guard.release().await.unwrap();
+    assert!(set_nx(&mut redis, "order:42").await);
+    let refused = locks.try_lock("order:42").await.unwrap_err();
+    assert_eq!(refused.kind(), LockErrorKind::WrongType, "{refused}");
+
+    // So new processes take the new lock in a namespace first, and inside it the old one.
+    let shop = Locks::builder().namespace("shop").connect(server.url()).await.unwrap();
+    let _guard = shop.try_lock("order:42").await.unwrap().expect("it is free");
+    assert!(!set_nx(&mut redis, "order:42").await, "the old holder still has the old lock");
 }
