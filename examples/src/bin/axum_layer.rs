@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .wait(Duration::from_secs(5))
         .queue_limit(10)
         .status(Cause::Busy, axum::http::StatusCode::CONFLICT);
-    // First the lock, then a payment that finishes whoever hangs up.
+    // First the lock, then a payment that finishes even if its client hangs up.
     let stack = ServiceBuilder::new().layer(layer).layer(DetachLayer::new());
     let app = Router::new()
         .route("/orders/{id}/pay", post(pay).layer(stack))

@@ -56,7 +56,7 @@ async fn pay(
     Json(payment): Json<Payment>,
 ) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
     let key = key(&headers).map_err(|_| StatusCode::BAD_REQUEST)?.to_owned();
-    // Under the lock: whoever sent the same attempt before has answered by now.
+    // Under the lock: the same attempt, if it was sent before, has its answer by now.
     match ledger.tables().answers.get(&(account, key.clone())) {
         Some((asked, _)) if *asked != payment => return Err(StatusCode::UNPROCESSABLE_ENTITY),
         Some((_, answer)) => return Ok(([(REPLAYED, "true")], answer.clone())),

@@ -31,7 +31,7 @@ async fn main() -> Result<(), LockError> {
         let locks = Locks::builder().namespace("example").connect(url.as_str()).await?;
         nodes.spawn(work(name, locks));
     }
-    // They take turns: whoever gives the lock back stands at the end of the line.
+    // They take turns: after its release, each queues again, behind the others.
     while let Some(ended) = nodes.join_next().await {
         ended.expect("a node does not panic")?;
     }

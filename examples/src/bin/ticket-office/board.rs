@@ -44,7 +44,7 @@ pub(crate) struct View {
 #[derive(Debug, Clone)]
 struct Hall {
     seats: Vec<Arc<View>>,
-    /// Why nobody can buy now, for people.
+    /// Why no seat can be bought now, for people.
     trouble: Option<&'static str>,
     at: Instant,
 }
@@ -266,7 +266,7 @@ impl Watch {
             Some(())
         });
         if !matches!(all.await, Ok(Some(()))) {
-            hall.trouble = Some("The lock service cannot be reached: nobody can buy now.");
+            hall.trouble = Some("The lock service is unavailable: no seat can be bought now.");
         }
         hall.at = Instant::now();
         hall
