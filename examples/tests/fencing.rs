@@ -3,8 +3,9 @@
 
 use deadpool_sqlite::rusqlite::Connection;
 
-const SHOWN: [(&str, &str); 5] = [
+const SHOWN: [(&str, &str); 6] = [
     ("README.md", include_str!("../../README.md")),
+    ("README.md of lock-axum", include_str!("../../lock-axum/README.md")),
     ("lock-axum", include_str!("../../lock-axum/src/lib.rs")),
     ("Locked", include_str!("../../lock-axum/src/locked.rs")),
     ("lock-tower", include_str!("../../lock-tower/src/lib.rs")),

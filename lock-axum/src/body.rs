@@ -1,120 +1,60 @@
-//! The extractor that reads the body first, and may find the key in it.
-
-use std::convert::Infallible;
+//! The extractor that takes its key from the request's head, but reads the body first.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use http::request::Parts;
-use lock_tower::{KeyError, Keys};
+use lock_tower::RequestLocks;
 
-use crate::key::LockKeySource;
-use crate::locked::Locked;
-use crate::rejection::{LockRejection, LockedBodyRejection, request_locks};
+use crate::lockable::Lockable;
+use crate::locked::{Locked, lock};
+use crate::rejection::LockedBodyRejection;
 
-/// Reads the body as `E`, then waits for the lock: however slowly a client sends, it holds nothing meanwhile.
+/// Reads the body as `E`, then waits for the lock that `K` names: however slowly a client sends, it holds nothing
+/// meanwhile.
 ///
-/// `K` is a source as in [`Locked`], one that looks at the body too ([`BodyKeySource`]), or [`Payload`].
+/// For a key from the body itself take [`Locked<Json<T>>`](Locked); for one that needs both, an extractor of your own
+/// that reads both and is [`Lockable`].
 ///
 /// ```
 /// use axum::{Json, extract::Path};
-/// use lock_axum::{KeyError, Keys, LockedBody, Payload, PayloadKey};
+/// use lock_axum::{Keys, Lockable, LockedBody};
 ///
 /// #[derive(serde::Deserialize)]
-/// struct Transfer { from: u64, to: u64, cents: u64 }
+/// struct Account { id: u64 }
 ///
-/// impl PayloadKey for Transfer {
-///     fn lock_key(&self) -> Result<Keys, KeyError> {
-///         Ok(Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to)))
+/// impl Lockable for Account {
+///     fn lock_key(&self) -> Keys {
+///         format!("account:{}", self.id).into()
 ///     }
 /// }
 ///
-/// async fn transfer(
-///     LockedBody { lock, body: Json(transfer) }: LockedBody<Payload, Json<Transfer>>,
-/// ) -> String {
-///     format!("{} from {} to {} under {}", transfer.cents, transfer.from, transfer.to, lock.fencing_token())
+/// async fn deposit(LockedBody { lock, body: Json(cents) }: LockedBody<Path<Account>, Json<u64>>) -> String {
+///     format!("{cents} for account {} under token {}", lock.id, lock.fencing_token())
 /// }
 /// ```
 #[derive(Debug)]
-pub struct LockedBody<K, E> {
+pub struct LockedBody<K: Lockable, E> {
     /// The lock.
     pub lock: Locked<K>,
     /// The body.
     pub body: E,
 }
 
-/// An extractor that knows, once the body has been read as `E`, which lock its request needs.
-///
-/// Every [`LockKeySource`] is one. Implement it for keys, or options, that need both.
-pub trait BodyKeySource<E> {
-    /// As [`LockKeySource::lock_key`].
-    ///
-    /// # Errors
-    /// [`KeyError`] refuses the request.
-    fn lock_key(&self, body: &E) -> Result<Keys, KeyError>;
-}
-
-impl<K: LockKeySource, E> BodyKeySource<E> for K {
-    fn lock_key(&self, _: &E) -> Result<Keys, KeyError> {
-        LockKeySource::lock_key(self)
-    }
-}
-
-/// A payload that names a lock: `LockedBody<Payload, Json<T>>`.
-///
-/// The same with `Form<T>` and the feature `form`.
-pub trait PayloadKey {
-    /// As [`LockKeySource::lock_key`].
-    ///
-    /// # Errors
-    /// [`KeyError`] refuses the request.
-    fn lock_key(&self) -> Result<Keys, KeyError>;
-}
-
-/// Takes the key from the body alone, where that is a [`PayloadKey`].
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Payload;
-
-impl<S: Sync> FromRequestParts<S> for Payload {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(_: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(Self)
-    }
-}
-
-#[cfg(feature = "json")]
-impl<T: PayloadKey> BodyKeySource<axum::Json<T>> for Payload {
-    fn lock_key(&self, body: &axum::Json<T>) -> Result<Keys, KeyError> {
-        body.0.lock_key()
-    }
-}
-
-#[cfg(feature = "form")]
-impl<T: PayloadKey> BodyKeySource<axum::Form<T>> for Payload {
-    fn lock_key(&self, body: &axum::Form<T>) -> Result<Keys, KeyError> {
-        body.0.lock_key()
-    }
-}
-
 impl<S, K, E> FromRequest<S> for LockedBody<K, E>
 where
     S: Send + Sync,
-    K: BodyKeySource<E> + FromRequestParts<S> + Send,
+    K: Lockable + FromRequestParts<S> + Send,
     E: FromRequest<S> + Send,
 {
     type Rejection = LockedBodyRejection<K::Rejection, E::Rejection>;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
         let (mut parts, body) = request.into_parts();
-        let source =
+        let key =
             K::from_request_parts(&mut parts, state).await.map_err(LockedBodyRejection::Key)?;
-        let locks = request_locks(&parts.extensions).map_err(LockedBodyRejection::Lock)?;
+        let locks = RequestLocks::of(&parts.extensions)
+            .map_err(|error| LockedBodyRejection::Lock(error.into()))?;
         let request = Request::from_parts(parts, body);
         let body = E::from_request(request, state).await.map_err(LockedBodyRejection::Body)?;
-
-        let refused =
-            |error| LockedBodyRejection::Lock(LockRejection::new(error, locks.refusals()));
-        let keys = source.lock_key(&body).map_err(|error| refused(error.into()))?;
-        let handles = locks.lock(keys).await.map_err(refused)?;
-        Ok(Self { lock: Locked::new(source, handles, locks), body })
+        let lock = lock(locks, key).await.map_err(LockedBodyRejection::Lock)?;
+        Ok(Self { lock, body })
     }
 }

@@ -9,14 +9,14 @@
 //! # async fn main() {
 //! use axum::http::StatusCode;
 //! use axum::{Router, extract::Path, routing::post};
-//! use lock_axum::{KeyError, Keys, LockScopeLayer, Locked, Locks, PathKey};
+//! use lock_axum::{Keys, LockScopeLayer, Lockable, Locked, Locks};
 //!
 //! #[derive(serde::Deserialize)]
 //! struct Order { id: i64 }
 //!
-//! impl PathKey for Order {
-//!     fn lock_key(&self) -> Result<Keys, KeyError> {
-//!         Ok(Keys::one(format!("order:{}", self.id)))
+//! impl Lockable for Order {
+//!     fn lock_key(&self) -> Keys {
+//!         format!("order:{}", self.id).into()
 //!     }
 //! }
 //!
@@ -48,12 +48,10 @@
 //!
 //! ```
 //! # use axum::{Router, extract::Path, routing::post};
-//! # use lock_axum::{KeyError, Keys, Locked, PathKey};
+//! # use lock_axum::{Keys, Lockable, Locked};
 //! # #[derive(serde::Deserialize)]
 //! # struct Order { id: u64 }
-//! # impl PathKey for Order {
-//! #     fn lock_key(&self) -> Result<Keys, KeyError> { Ok(Keys::one(format!("order:{}", self.id))) }
-//! # }
+//! # impl Lockable for Order { fn lock_key(&self) -> Keys { format!("order:{}", self.id).into() } }
 //! # async fn charge() {}
 //! # let app: Router =
 //! Router::new().route("/orders/{id}/pay", post(|_order: Locked<Path<Order>>| async {
@@ -73,25 +71,25 @@
 //!
 //! | | locks | until |
 //! |---|---|---|
-//! | [`Locked<K>`](Locked) | before the body is read | the response, or the end of its body |
-//! | [`LockedBody<K, E>`](LockedBody) | when the body has been read as `E` | the same |
-//! | [`OwnedLock<K>`](OwnedLock) | before the body is read | it is dropped |
-//! | `Option<Locked<K>>` | the same as `Locked`; busy or a full queue is `None`, all else refuses | |
+//! | [`Locked<E>`](Locked) | when `E` has been extracted: for `Path` before the body is read, for `Json` after it | the response, or the end of its body |
+//! | [`LockedBody<K, E>`](LockedBody) | what `K` names, when the body has been read as `E` | the same |
+//! | [`OwnedLock<E>`](OwnedLock) | as `Locked` | it is dropped |
+//! | `Option<Locked<E>>` | as `Locked`; busy or a full queue is `None`, all else refuses | the same |
+//! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct and without a change of the handler | the same |
 //!
-//! **Use `LockedBody` where there is a body**: extractors that read bodies come last, so with a `Locked` before them
-//! a slow upload is read under the lock.
+//! **Use `LockedBody` where the key is in the path and there is a body**: extractors that read bodies come last, so with a
+//! `Locked` before them a slow upload is read under the lock.
 //!
 //! # Which key
 //!
-//! `K` is any extractor with a [`LockKeySource`]:
+//! `E` is any [`Lockable`] extractor:
 //!
-//! - [`Path<T>`](axum::extract::Path) where `T:` [`PathKey`]: from the parameters of the route. `/orders/42` and
-//!   `/orders/4%32` are one `u64`.
+//! - [`Path<T>`](axum::extract::Path), `Query<T>`, `Json<T>`, `Form<T>`, `Extension<T>` where `T` is: a struct of yours, also a
+//!   tuple struct such as `struct Order(u64)`. `/orders/42` and `/orders/4%32` are one `u64`.
 //! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in its [one spelling](lock_tower::canonical_path).
 //! - [`MatchedPath`](axum::extract::MatchedPath): one lock for the whole route.
-//! - [`Payload`] in a [`LockedBody`], where the body is `Json<T>` and `T:` [`PayloadKey`].
 //! - a tuple of these: all their locks, in an order that cannot deadlock.
-//! - **your own**: any `FromRequestParts` type, which may read headers, a session, the state.
+//! - **your own**: any extractor, which may read headers, a session, the state, the body.
 //!
 //! [`Keys`] can also carry the options of one request: its wait, its lease, its label.
 //!
@@ -124,18 +122,21 @@
 //! - If the client goes, servers drop the handler where it stands, and the lock is given back. What must not be done
 //!   by halves goes into [`detach`](Locked::detach).
 //! - [`release`](Locked::release) gives the lock back before the answer.
+//! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a response, rendered by the
+//!   layer.
 //!
 //! # Refusals
 //!
 //! | cause | status |
 //! |---|---|
-//! | somebody else has it, and the wait is over | 423, with `Retry-After` |
+//! | another request has it, and the wait is over | 423, with `Retry-After` |
 //! | too many wait | 429, with `Retry-After` |
-//! | Redis is away | 503 |
+//! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
+//! | Redis is unavailable | 503 |
 //! | lost while the handler ran | 503 |
 //! | the key cannot be a lock's name | 400 |
 //! | no layer | 500 |
-//! | the source of the key refuses | its own |
+//! | what is extracted refuses | its own |
 //!
 //! The bodies are problem+json; [`Refusals`] and the layer's methods change them. Rejections are logged as axum's own,
 //! under the target `axum::rejection` at `trace`.
@@ -144,29 +145,34 @@
 //!
 //! | feature | what | default |
 //! |---|---|---|
-//! | `json` | [`PayloadKey`] for `Json` bodies | yes |
-//! | `form` | [`PayloadKey`] for `Form` bodies | no |
+//! | `form` | [`Lockable`] for `Form` | yes |
+//! | `json` | [`Lockable`] for `Json` | yes |
+//! | `query` | [`Lockable`] for `Query` | yes |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
-mod key;
+mod error;
+mod lock_by;
+mod lockable;
 mod locked;
 mod owned;
 mod path;
 mod rejection;
 
-pub use body::{BodyKeySource, LockedBody, Payload, PayloadKey};
-pub use key::{LockKeySource, PathKey};
+pub use body::LockedBody;
+pub use error::LockError;
+pub use lock_by::{KeyFn, LockBy, LockByService, lock_by, lock_by_with_state};
+pub use lockable::Lockable;
 pub use locked::Locked;
 pub use owned::OwnedLock;
 pub use path::{ByMatchedPath, by_path};
-pub use rejection::{LockRejection, LockedBodyRejection, LockedRejection};
+pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
-    Cause, DetachLayer, HttpLockLayer, KeyError, Keys, LockError, LockHandle, LockScopeLayer,
-    OnLost, Refusals, RequestLocks,
+    Cause, DetachLayer, HttpLockLayer, KeyError, Keys, LockHandle, LockScopeLayer, OnLost,
+    Refusals, RequestLocks,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks};

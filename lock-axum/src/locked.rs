@@ -4,27 +4,29 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 
-use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::extract::{
+    FromRequest, FromRequestParts, OptionalFromRequest, OptionalFromRequestParts, Request,
+};
 use http::request::Parts;
-use lock_tower::{Cause, KeyError, Keys, LockError, LockHandle, RequestLocks};
+use lock_tower::{Cause, LockHandle, RequestLocks};
 use lockcore::{FencingToken, LockGuard};
 
-use crate::key::LockKeySource;
-use crate::rejection::{LockRejection, LockedRejection, request_locks};
+use crate::error::LockError;
+use crate::lockable::Lockable;
+use crate::rejection::LockedRejection;
 
-/// Runs the handler under the lock that `K` names, and is what the handler sees of it.
+/// Runs the handler under the lock that `E` names, and is what the handler sees of it.
 ///
 /// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock, until the response or the end of its body; dropping
-/// this changes nothing. It derefs to `K`.
+/// this changes nothing. It derefs to `E`, any [`Lockable`] extractor, also one that reads the body: `Locked<Json<Order>>`
+/// is then the last argument, and the lock is taken when the body has been read.
 ///
 /// ```
 /// # use axum::extract::Path;
-/// # use lock_axum::{KeyError, Keys, Locked, PathKey};
+/// # use lock_axum::{Keys, Lockable, Locked};
 /// # #[derive(serde::Deserialize)]
 /// # struct Order { id: u64 }
-/// # impl PathKey for Order {
-/// #     fn lock_key(&self) -> Result<Keys, KeyError> { Ok(Keys::one(format!("order:{}", self.id))) }
-/// # }
+/// # impl Lockable for Order { fn lock_key(&self) -> Keys { format!("order:{}", self.id).into() } }
 /// # async fn execute(_sql: &str, _parameters: &[u64]) -> u64 { 1 }
 /// async fn pay(order: Locked<Path<Order>>) -> String {
 ///     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
@@ -33,27 +35,27 @@ use crate::rejection::{LockRejection, LockedRejection, request_locks};
 /// }
 /// ```
 ///
-/// `Option<Locked<K>>` waits just as long; if the lock stays busy or its queue is full, it is `None`.
-pub struct Locked<K> {
-    source: K,
+/// `Option<Locked<E>>` waits just as long; if the lock stays busy or its queue is full, it is `None`.
+pub struct Locked<E: Lockable> {
+    source: E,
     /// In the order in which they were taken; never empty.
     handles: Vec<LockHandle>,
     /// All of the request.
     locks: RequestLocks,
 }
 
-impl<K> Locked<K> {
-    pub(crate) fn new(source: K, handles: Vec<LockHandle>, locks: RequestLocks) -> Self {
+impl<E: Lockable> Locked<E> {
+    pub(crate) fn new(source: E, handles: Vec<LockHandle>, locks: RequestLocks) -> Self {
         Self { source, handles, locks }
     }
 
     /// What the key was read from.
-    pub fn source(&self) -> &K {
+    pub fn source(&self) -> &E {
         &self.source
     }
 
     /// What the key was read from. The lock stays.
-    pub fn into_source(self) -> K {
+    pub fn into_source(self) -> E {
         self.source
     }
 
@@ -112,7 +114,7 @@ impl<K> Locked<K> {
         for handle in self.handles.iter().rev() {
             released = released.and(handle.release().await);
         }
-        released
+        Ok(released?)
     }
 
     /// Guards on the same holds, for work that goes on after the response: a lock is given back with the last guard.
@@ -120,7 +122,7 @@ impl<K> Locked<K> {
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been given back.
     pub fn reenter(&self) -> Result<Vec<LockGuard>, LockError> {
-        self.handles.iter().map(LockHandle::reenter).collect()
+        Ok(self.handles.iter().map(LockHandle::reenter).collect::<Result<_, _>>()?)
     }
 
     /// Finishes `future` even if the client goes away, with all locks that the request has, also those of other
@@ -140,72 +142,101 @@ impl<K> Locked<K> {
         F::Output: Send + 'static,
     {
         drop(self.reenter()?); // these ones, whatever else the request has
-        self.locks.detach(future).await
+        Ok(self.locks.detach(future).await?)
     }
 }
 
-impl<K> Deref for Locked<K> {
-    type Target = K;
+impl<E: Lockable> Deref for Locked<E> {
+    type Target = E;
 
-    fn deref(&self) -> &K {
+    fn deref(&self) -> &E {
         &self.source
     }
 }
 
-impl<S, K> FromRequestParts<S> for Locked<K>
+impl<S, E> FromRequestParts<S> for Locked<E>
 where
     S: Send + Sync,
-    K: LockKeySource + FromRequestParts<S> + Send,
+    E: Lockable + FromRequestParts<S> + Send,
 {
-    type Rejection = LockedRejection<K::Rejection>;
+    type Rejection = LockedRejection<E::Rejection>;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let source = K::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
-        let keys = source.lock_key();
-        let (handles, locks) = lock(parts, keys).await.map_err(LockedRejection::Lock)?;
-        Ok(Self::new(source, handles, locks))
+        let inner = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
+        let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::lock)?;
+        let locked = lock(locks, inner).await.map_err(LockedRejection::Lock)?;
+        // What asks for the same key further on shares the hold.
+        parts.extensions.insert(locked.handle().clone());
+        Ok(locked)
     }
 }
 
-impl<S, K> OptionalFromRequestParts<S> for Locked<K>
+/// Where the body names the lock: it is read first, so a slow client holds nothing meanwhile.
+impl<S, E> FromRequest<S> for Locked<E>
 where
     S: Send + Sync,
-    K: LockKeySource + FromRequestParts<S> + Send,
+    E: Lockable + FromRequest<S> + Send,
 {
-    type Rejection = LockedRejection<K::Rejection>;
+    type Rejection = LockedRejection<E::Rejection>;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        let locks = RequestLocks::of(request.extensions());
+        let inner = E::from_request(request, state).await.map_err(LockedRejection::Key)?;
+        let locks = locks.map_err(LockedRejection::lock)?;
+        lock(locks, inner).await.map_err(LockedRejection::Lock)
+    }
+}
+
+impl<S, E> OptionalFromRequestParts<S> for Locked<E>
+where
+    S: Send + Sync,
+    E: Lockable + FromRequestParts<S> + Send,
+{
+    type Rejection = LockedRejection<E::Rejection>;
 
     async fn from_request_parts(
         parts: &mut Parts,
         state: &S,
     ) -> Result<Option<Self>, Self::Rejection> {
-        match <Self as FromRequestParts<S>>::from_request_parts(parts, state).await {
-            Ok(locked) => Ok(Some(locked)),
-            Err(LockedRejection::Lock(refused))
-                if matches!(refused.error().cause(), Cause::Busy | Cause::QueueFull) =>
-            {
-                Ok(None)
-            }
-            Err(rejection) => Err(rejection),
-        }
+        optional(<Self as FromRequestParts<S>>::from_request_parts(parts, state).await)
     }
 }
 
-async fn lock(
-    parts: &mut Parts,
-    keys: Result<Keys, KeyError>,
-) -> Result<(Vec<LockHandle>, RequestLocks), LockRejection> {
-    let locks = request_locks(&parts.extensions)?;
-    let refused = |error| LockRejection::new(error, locks.refusals());
-    let handles = match keys {
-        Ok(keys) => locks.lock(keys).await.map_err(refused)?,
-        Err(error) => return Err(refused(error.into())),
-    };
-    // What asks for the same key further on shares the hold.
-    parts.extensions.insert(handles.last().expect("there is at least one").clone());
-    Ok((handles, locks))
+impl<S, E> OptionalFromRequest<S> for Locked<E>
+where
+    S: Send + Sync,
+    E: Lockable + FromRequest<S> + Send,
+{
+    type Rejection = LockedRejection<E::Rejection>;
+
+    async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Self::Rejection> {
+        optional(<Self as FromRequest<S>>::from_request(request, state).await)
+    }
 }
 
-impl<K: fmt::Debug> fmt::Debug for Locked<K> {
+/// Takes the locks, which stay with the layer.
+pub(crate) async fn lock<E: Lockable>(
+    locks: RequestLocks,
+    inner: E,
+) -> Result<Locked<E>, LockError> {
+    let handles = locks.lock(inner.lock_key()).await?;
+    Ok(Locked::new(inner, handles, locks))
+}
+
+/// Busy and a full queue are no lock; all else refuses.
+fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, LockedRejection<R>> {
+    match locked {
+        Ok(locked) => Ok(Some(locked)),
+        Err(LockedRejection::Lock(error))
+            if matches!(error.cause(), Cause::Busy | Cause::QueueFull) =>
+        {
+            Ok(None)
+        }
+        Err(rejection) => Err(rejection),
+    }
+}
+
+impl<E: Lockable + fmt::Debug> fmt::Debug for Locked<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locked")
             .field("source", &self.source)

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::ops::Deref;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::request::Parts;
-use lockcore::{FencingToken, LockError, LockGuard};
+use lock_tower::RequestLocks;
+use lockcore::{FencingToken, LockGuard};
 
-use crate::key::LockKeySource;
-use crate::rejection::{LockRejection, LockedRejection, request_locks};
+use crate::error::LockError;
+use crate::lockable::Lockable;
+use crate::rejection::LockedRejection;
 
 /// A lock that lasts until this is dropped: for a WebSocket or a task that goes on after the response.
 ///
@@ -23,12 +25,10 @@ use crate::rejection::{LockRejection, LockedRejection, request_locks};
 ///
 /// ```
 /// # use axum::extract::Path;
-/// # use lock_axum::{KeyError, Keys, OwnedLock, PathKey};
+/// # use lock_axum::{Keys, Lockable, OwnedLock};
 /// # #[derive(serde::Deserialize)]
 /// # struct Order { id: u64 }
-/// # impl PathKey for Order {
-/// #     fn lock_key(&self) -> Result<Keys, KeyError> { Ok(Keys::one(format!("order:{}", self.id))) }
-/// # }
+/// # impl Lockable for Order { fn lock_key(&self) -> Keys { format!("order:{}", self.id).into() } }
 /// # async fn ship(id: u64) {}
 /// async fn start(order: OwnedLock<Path<Order>>) -> &'static str {
 ///     tokio::spawn(async move {
@@ -39,15 +39,15 @@ use crate::rejection::{LockRejection, LockedRejection, request_locks};
 /// }
 /// ```
 #[must_use = "the lock is given back when this is dropped"]
-pub struct OwnedLock<K> {
-    source: K,
+pub struct OwnedLock<E: Lockable> {
+    source: E,
     /// In the order in which they were taken; never empty.
     guards: Vec<LockGuard>,
 }
 
-impl<K> OwnedLock<K> {
+impl<E: Lockable> OwnedLock<E> {
     /// What the key was read from.
-    pub fn source(&self) -> &K {
+    pub fn source(&self) -> &E {
         &self.source
     }
 
@@ -63,7 +63,7 @@ impl<K> OwnedLock<K> {
     }
 
     /// What the key was read from, and the guards.
-    pub fn into_parts(self) -> (K, Vec<LockGuard>) {
+    pub fn into_parts(self) -> (E, Vec<LockGuard>) {
         (self.source, self.guards)
     }
 
@@ -80,36 +80,51 @@ impl<K> OwnedLock<K> {
         for release in releases {
             released = released.and(release.await);
         }
-        released
+        Ok(released?)
     }
 }
 
-impl<K> Deref for OwnedLock<K> {
-    type Target = K;
+impl<E: Lockable> Deref for OwnedLock<E> {
+    type Target = E;
 
-    fn deref(&self) -> &K {
+    fn deref(&self) -> &E {
         &self.source
     }
 }
 
-impl<S, K> FromRequestParts<S> for OwnedLock<K>
+impl<S, E> FromRequestParts<S> for OwnedLock<E>
 where
     S: Send + Sync,
-    K: LockKeySource + FromRequestParts<S> + Send,
+    E: Lockable + FromRequestParts<S> + Send,
 {
-    type Rejection = LockedRejection<K::Rejection>;
+    type Rejection = LockedRejection<E::Rejection>;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let source = K::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
-        let locks = request_locks(&parts.extensions).map_err(LockedRejection::Lock)?;
-        let refused = |error| LockedRejection::Lock(LockRejection::new(error, locks.refusals()));
-        let keys = source.lock_key().map_err(|error| refused(error.into()))?;
-        let guards = locks.guards(keys).await.map_err(refused)?;
+        let source = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
+        let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::lock)?;
+        let guards = locks.guards(source.lock_key()).await.map_err(LockedRejection::lock)?;
         Ok(Self { source, guards })
     }
 }
 
-impl<K: fmt::Debug> fmt::Debug for OwnedLock<K> {
+/// Where the body names the lock: it is read first, so a slow client holds nothing meanwhile.
+impl<S, E> FromRequest<S> for OwnedLock<E>
+where
+    S: Send + Sync,
+    E: Lockable + FromRequest<S> + Send,
+{
+    type Rejection = LockedRejection<E::Rejection>;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        let locks = RequestLocks::of(request.extensions());
+        let source = E::from_request(request, state).await.map_err(LockedRejection::Key)?;
+        let locks = locks.map_err(LockedRejection::lock)?;
+        let guards = locks.guards(source.lock_key()).await.map_err(LockedRejection::lock)?;
+        Ok(Self { source, guards })
+    }
+}
+
+impl<E: Lockable + fmt::Debug> fmt::Debug for OwnedLock<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedLock")
             .field("source", &self.source)

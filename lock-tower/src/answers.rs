@@ -15,6 +15,8 @@ pub(crate) struct Answers {
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
     pub(crate) read_ahead: Bounds,
+    /// The layer is switched off.
+    pub(crate) passes_all: bool,
 }
 
 impl Answers {

@@ -5,8 +5,12 @@ use tower::ServiceBuilder;
 use tower::layer::util::Stack;
 
 #[cfg(feature = "http")]
+use crate::detach::DetachLayer;
+#[cfg(feature = "http")]
 use crate::http_layer::HttpLockLayer;
 use crate::layer::LockLayer;
+#[cfg(feature = "http")]
+use crate::scope_layer::LockScopeLayer;
 
 /// The layers with their default options as methods of [`ServiceBuilder`].
 ///
@@ -15,7 +19,7 @@ use crate::layer::LockLayer;
 /// use tower::ServiceBuilder;
 ///
 /// # fn build(locks: lockcore::Locks) {
-/// let stack = ServiceBuilder::new().http_lock(locks, ByPath::new()).into_inner();
+/// let stack = ServiceBuilder::new().http_lock(locks, ByPath::new()).detach().into_inner();
 /// # let _ = stack;
 /// # }
 /// ```
@@ -26,6 +30,14 @@ pub trait ServiceBuilderExt<L>: sealed::Sealed + Sized {
     /// [`HttpLockLayer::new`].
     #[cfg(feature = "http")]
     fn http_lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<HttpLockLayer<K>, L>>;
+
+    /// [`LockScopeLayer::new`].
+    #[cfg(feature = "http")]
+    fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<LockScopeLayer, L>>;
+
+    /// [`DetachLayer::new`].
+    #[cfg(feature = "http")]
+    fn detach(self) -> ServiceBuilder<Stack<DetachLayer, L>>;
 }
 
 impl<L> ServiceBuilderExt<L> for ServiceBuilder<L> {
@@ -36,6 +48,16 @@ impl<L> ServiceBuilderExt<L> for ServiceBuilder<L> {
     #[cfg(feature = "http")]
     fn http_lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<HttpLockLayer<K>, L>> {
         self.layer(HttpLockLayer::new(locks, key))
+    }
+
+    #[cfg(feature = "http")]
+    fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<LockScopeLayer, L>> {
+        self.layer(LockScopeLayer::new(locks))
+    }
+
+    #[cfg(feature = "http")]
+    fn detach(self) -> ServiceBuilder<Stack<DetachLayer, L>> {
+        self.layer(DetachLayer::new())
     }
 }
 

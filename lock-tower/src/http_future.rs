@@ -85,7 +85,10 @@ where
             });
         };
         let (mut response, waited) = match outcome {
-            Outcome::Served(response, None) => (response.map(LockBody::open), section.waited()),
+            Outcome::Served(response, None) => match answers.refusals.rendered(&response) {
+                Some(refusal) => (refusal.map(LockBody::refusal), section.waited()),
+                None => (response.map(LockBody::open), section.waited()),
+            },
             Outcome::Served(response, Some((hold, journal))) => {
                 let waited = journal.waited();
                 (

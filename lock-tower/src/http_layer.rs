@@ -55,6 +55,16 @@ impl<K> HttpLockLayer<K> {
         Self { config: Config::new(locks), key: Arc::new(key), answers: Answers::default() }
     }
 
+    /// Whether anything is locked; as it is, yes. With `false` every request passes, as if the layer were not there.
+    ///
+    /// For a layer that is only there where a flag says so. `tower`'s `option_layer` cannot do it, since this layer changes the
+    /// types of the bodies: `ServiceBuilder::new().layer(HttpLockLayer::new(locks, key).enabled(flag))`. A
+    /// [`LockLayer`](crate::LockLayer) changes no types and goes into `option_layer`.
+    pub fn enabled(mut self, enabled: bool) -> Self {
+        self.answers.passes_all = !enabled;
+        self
+    }
+
     options!();
     fail_open!();
 

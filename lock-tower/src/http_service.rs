@@ -15,6 +15,7 @@ use crate::carry::InExtensions;
 use crate::config::Config;
 use crate::http_future::HttpLockFuture;
 use crate::key::ExtractKey;
+use crate::reject::Provisional;
 use crate::request_body::RequestBody;
 use crate::section::Section;
 
@@ -69,9 +70,15 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let keys = self.key.extract_key(&request);
+        let keys = match self.answers.passes_all {
+            true => Ok(None),
+            false => self.key.extract_key(&request),
+        };
         let outlives: fn(&Response<R>) -> bool = match self.answers.hold_until_body_end {
-            true => |response| !response.body().is_end_stream(),
+            true => |response| {
+                !response.body().is_end_stream()
+                    && response.extensions().get::<Provisional>().is_none()
+            },
             false => |_| false,
         };
         let answers = match keys {

@@ -16,6 +16,7 @@ mod tuple;
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 pub use convert::IntoKeys;
 #[cfg(feature = "http")]
@@ -75,6 +76,20 @@ where
 {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         self(request).into_keys()
+    }
+}
+
+/// As the extractor that is shared.
+impl<Req, E: ExtractKey<Req> + ?Sized> ExtractKey<Req> for Arc<E> {
+    fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
+        (**self).extract_key(request)
+    }
+}
+
+/// As the extractor inside: for one that is chosen while the program runs.
+impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
+    fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
+        (**self).extract_key(request)
     }
 }
 

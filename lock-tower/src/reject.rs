@@ -111,9 +111,17 @@ impl Refusals {
     /// The response for an error, which also rides in its extensions. An [`Internal`](Cause::Internal) one is logged
     /// at `error`, since its response does not say what is wrong.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
-        if error.cause() == Cause::Internal {
-            tracing::error!(%error, "the locks are not set up correctly");
-        }
+        log(error);
+        self.render(error)
+    }
+
+    /// What an inner service left to the layers outside to render.
+    pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
+        response.extensions().get::<Provisional>()?;
+        response.extensions().get().map(|error| self.render(error))
+    }
+
+    fn render(&self, error: &LockError) -> Response<Bytes> {
         let mut response = match &self.format {
             Format::Problem => problem::response(self.status_of(error.cause()), error),
             Format::Grpc(dialect) => dialect.response(error),
@@ -121,6 +129,30 @@ impl Refusals {
         };
         response.extensions_mut().insert(error.clone());
         response
+    }
+}
+
+/// Marks a response that the next layer outside renders as its refusals say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Provisional;
+
+impl LockError {
+    /// A response for handlers that do not know how their layer refuses: the layer outside ([`HttpLockLayer`] or
+    /// [`LockScopeLayer`]) renders it as its own refusals. Without one it is problem+json. An
+    /// [`Internal`](Cause::Internal) one is logged at `error`.
+    ///
+    /// [`HttpLockLayer`]: crate::HttpLockLayer
+    /// [`LockScopeLayer`]: crate::LockScopeLayer
+    pub fn to_response(&self) -> Response<Bytes> {
+        let mut response = Refusals::new().respond(self);
+        response.extensions_mut().insert(Provisional);
+        response
+    }
+}
+
+fn log(error: &LockError) {
+    if error.cause() == Cause::Internal {
+        tracing::error!(%error, "the locks are not set up correctly");
     }
 }
 

@@ -175,7 +175,13 @@ fn served<R: Body, E>(
             None => journal.served(),
         }
     }
-    result.map(|response| timed(scope, response.map(LockBody::open), waited))
+    result.map(|response| {
+        let response = match scope.answers.refusals.rendered(&response) {
+            Some(refusal) => refusal.map(LockBody::refusal),
+            None => response.map(LockBody::open),
+        };
+        timed(scope, response, waited)
+    })
 }
 
 /// The hold was lost under the inner service.

@@ -10,12 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use lock_axum::{
-    KeyError, Keys, LockScopeLayer, Locked, LockedBody, Locks, PathKey, Payload, PayloadKey,
-};
+use lock_axum::{Keys, LockError, LockScopeLayer, Lockable, Locked, Locks};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
@@ -28,9 +25,9 @@ struct Account {
     id: u64,
 }
 
-impl PathKey for Account {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("account:{}", self.id)))
+impl Lockable for Account {
+    fn lock_key(&self) -> Keys {
+        format!("account:{}", self.id).into()
     }
 }
 
@@ -45,25 +42,25 @@ struct Transfer {
     cents: i64,
 }
 
-impl PayloadKey for Transfer {
+impl Lockable for Transfer {
     /// Both accounts, in whatever order: two transfers that go opposite ways do not wait for each other for ever.
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to)))
+    fn lock_key(&self) -> Keys {
+        Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to))
     }
 }
 
 async fn transfer(
     State(bank): State<Bank>,
-    LockedBody { lock, body: Json(transfer) }: LockedBody<Payload, Json<Transfer>>,
-) -> Result<String, StatusCode> {
+    transfer: Locked<Json<Transfer>>,
+) -> Result<String, LockError> {
+    let Transfer { from, to, cents } = **transfer;
     let work = async move {
-        let Transfer { from, to, cents } = transfer;
         bank.set(from, bank.get(from).await - cents).await;
         bank.set(to, bank.get(to).await + cents).await;
     };
     // The money that has left one account arrives at the other, also if the client hangs up in between.
-    lock.detach(work).await.map_err(|_lost| StatusCode::SERVICE_UNAVAILABLE)?;
-    Ok(format!("done under token {}\n", lock.fencing_token()))
+    transfer.detach(work).await?;
+    Ok(format!("done under token {}\n", transfer.fencing_token()))
 }
 
 impl Bank {

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::routing::get;
 use futures_util::stream;
-use lock_axum::{KeyError, Keys, LockScopeLayer, Locked, Locks, PathKey};
+use lock_axum::{Keys, LockScopeLayer, Lockable, Locked, Locks};
 use tokio::net::TcpListener;
 
 #[derive(serde::Deserialize)]
@@ -20,9 +20,9 @@ struct Export {
     month: String,
 }
 
-impl PathKey for Export {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("export:{}", self.month)))
+impl Lockable for Export {
+    fn lock_key(&self) -> Keys {
+        format!("export:{}", self.month).into()
     }
 }
 

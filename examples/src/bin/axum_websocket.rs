@@ -12,7 +12,7 @@ use axum::extract::Path;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use axum::routing::any;
-use lock_axum::{KeyError, Keys, LockScopeLayer, Locks, OwnedLock, PathKey};
+use lock_axum::{Keys, LockScopeLayer, Lockable, Locks, OwnedLock};
 use tokio::net::TcpListener;
 
 #[derive(serde::Deserialize)]
@@ -20,10 +20,10 @@ struct Document {
     id: u64,
 }
 
-impl PathKey for Document {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
+impl Lockable for Document {
+    fn lock_key(&self) -> Keys {
         // The queue limit is for a person: one may wait, a third is told at once.
-        Ok(Keys::one(format!("document:{}", self.id)).queue_limit(1))
+        Keys::one(format!("document:{}", self.id)).queue_limit(1)
     }
 }
 

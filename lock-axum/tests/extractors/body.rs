@@ -1,11 +1,10 @@
 //! Bodies that are read before the lock is taken, or under it.
 
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{FromRequest, Path, Query, Request};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as on_post;
 use axum::{Json, Router};
-use lock_axum::{
-    BodyKeySource, KeyError, Keys, LockScopeLayer, Locked, LockedBody, Locks, Payload, PayloadKey,
-};
+use lock_axum::{KeyError, Keys, LockScopeLayer, Lockable, Locked, LockedBody, Locks};
 use serde::Deserialize;
 
 use crate::support::{ByOrder, Client, LIMIT, Order, ask, free, gate, is_held, post, serve};
@@ -16,20 +15,20 @@ struct Transfer {
     to: u64,
 }
 
-impl PayloadKey for Transfer {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to)))
+impl Lockable for Transfer {
+    fn lock_key(&self) -> Keys {
+        Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to))
     }
 }
 
-fn names<K>(lock: &Locked<K>) -> String {
+fn names<K: Lockable>(lock: &Locked<K>) -> String {
     lock.handles().iter().map(|handle| handle.key()).collect::<Vec<_>>().join(",")
 }
 
 #[tokio::test]
 async fn a_payload_names_its_locks() {
-    let transfer = async |LockedBody { lock, body }: LockedBody<Payload, Json<Transfer>>| {
-        format!("{} to {}: {}", body.from, body.to, names(&lock))
+    let transfer = async |transfer: Locked<Json<Transfer>>| {
+        format!("{} to {}: {}", transfer.from, transfer.to, names(&transfer))
     };
     let app =
         Router::new().route("/", on_post(transfer)).layer(LockScopeLayer::new(Locks::in_memory()));
@@ -40,8 +39,7 @@ async fn a_payload_names_its_locks() {
 #[cfg(feature = "form")]
 #[tokio::test]
 async fn so_does_a_form() {
-    let transfer =
-        async |LockedBody { lock, .. }: LockedBody<Payload, axum::Form<Transfer>>| names(&lock);
+    let transfer = async |transfer: Locked<axum::Form<Transfer>>| names(&transfer);
     let app =
         Router::new().route("/", on_post(transfer)).layer(LockScopeLayer::new(Locks::in_memory()));
     let mut request = post("/", "from=2&to=1");
@@ -50,25 +48,27 @@ async fn so_does_a_form() {
     assert_eq!(ask(&app, request).await.body, "account:1,account:2");
 }
 
-/// The account of the route, and that of the body.
-struct Into(u64);
+/// To the account of the route, from that of the body.
+struct Move {
+    from: u64,
+    to: u64,
+}
 
-impl<S: Send + Sync> FromRequestParts<S> for Into {
-    type Rejection = axum::extract::rejection::PathRejection;
+impl<S: Send + Sync> FromRequest<S> for Move {
+    type Rejection = Response;
 
-    async fn from_request_parts(
-        parts: &mut http::request::Parts,
-        state: &S,
-    ) -> Result<Self, Self::Rejection> {
-        Ok(Self(Path::<Order>::from_request_parts(parts, state).await?.id))
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let read = <(Path<Order>, Json<u64>)>::from_request(request, state).await;
+        let (to, Json(from)) = read.map_err(|refused| refused.into_response())?;
+        Ok(Self { from, to: to.id })
     }
 }
 
-impl BodyKeySource<Json<u64>> for Into {
-    fn lock_key(&self, body: &Json<u64>) -> Result<Keys, KeyError> {
-        match body.0 == self.0 {
-            true => Err(KeyError::new("from an account to itself")),
-            false => Ok(Keys::one(format!("{}>{}", body.0, self.0))),
+impl Lockable for Move {
+    fn lock_key(&self) -> Keys {
+        match self.from == self.to {
+            true => KeyError::new("from an account to itself").into(),
+            false => format!("{}>{}", self.from, self.to).into(),
         }
     }
 }
@@ -76,10 +76,44 @@ impl BodyKeySource<Json<u64>> for Into {
 #[tokio::test]
 async fn a_key_may_need_the_route_and_the_body() {
     let app = Router::new()
-        .route("/{id}", on_post(async |locked: LockedBody<Into, Json<u64>>| names(&locked.lock)))
+        .route("/{id}", on_post(async |moved: Locked<Move>| names(&moved)))
         .layer(LockScopeLayer::new(Locks::in_memory()));
     assert_eq!(ask(&app, post("/7", "3")).await.body, "3>7");
     assert_eq!(ask(&app, post("/7", "7")).await.status, 400);
+}
+
+#[derive(Deserialize)]
+struct Account(u64);
+
+impl Lockable for Account {
+    fn lock_key(&self) -> Keys {
+        format!("account:{}", self.0).into()
+    }
+}
+
+#[tokio::test]
+async fn a_tuple_struct_names_a_number_and_a_tuple_locks_the_route_and_the_body() {
+    let both = async |both: Locked<(ByOrder, Json<Account>)>| names(&both);
+    let app = Router::new()
+        .route("/{id}", on_post(both))
+        .route(
+            "/query",
+            on_post(async |query: Option<Locked<Query<Order>>>| match query {
+                Some(query) => names(&query),
+                None => "busy".to_owned(),
+            }),
+        )
+        .route(
+            "/body",
+            on_post(async |body: Option<Locked<Json<Account>>>| match body {
+                Some(body) => names(&body),
+                None => "busy".to_owned(),
+            }),
+        )
+        .layer(LockScopeLayer::new(Locks::in_memory()).wait(std::time::Duration::ZERO));
+    assert_eq!(ask(&app, post("/7", "3")).await.body, "account:3,order:7");
+    assert_eq!(ask(&app, post("/query?id=7", "")).await.body, "order:7");
+    assert_eq!(ask(&app, post("/body", "3")).await.body, "account:3");
 }
 
 #[tokio::test]

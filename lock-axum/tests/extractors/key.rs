@@ -7,8 +7,8 @@ use axum::extract::{FromRef, FromRequestParts, MatchedPath, OriginalUri, Path, S
 use axum::routing::any;
 use http::request::Parts;
 use lock_axum::{
-    ByMatchedPath, HttpLockLayer, KeyError, Keys, LockHandle, LockKeySource, LockScopeLayer,
-    Locked, Locks, PathKey, by_path,
+    ByMatchedPath, HttpLockLayer, Keys, LockHandle, LockScopeLayer, Lockable, Locked, Locks,
+    by_path,
 };
 
 use crate::support::{ByOrder, LIMIT, ask, free, gate, get, send};
@@ -17,7 +17,7 @@ fn scoped(router: Router) -> Router {
     router.layer(LockScopeLayer::new(Locks::in_memory()))
 }
 
-async fn name<K>(lock: Locked<K>) -> String {
+async fn name<K: Lockable>(lock: Locked<K>) -> String {
     lock.handle().key().to_owned()
 }
 
@@ -28,9 +28,9 @@ struct Seat {
     seat: String,
 }
 
-impl PathKey for Seat {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("seat:{}:{}", self.hall, self.seat)))
+impl Lockable for Seat {
+    fn lock_key(&self) -> Keys {
+        Keys::one(format!("seat:{}:{}", self.hall, self.seat))
     }
 }
 
@@ -98,9 +98,9 @@ where
     }
 }
 
-impl LockKeySource for Cart {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("{}:{}:{}", self.tenant, self.user, self.order)))
+impl Lockable for Cart {
+    fn lock_key(&self) -> Keys {
+        Keys::one(format!("{}:{}:{}", self.tenant, self.user, self.order))
     }
 }
 
@@ -126,10 +126,10 @@ impl<S: Sync> FromRequestParts<S> for Choosy {
     }
 }
 
-impl LockKeySource for Choosy {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
+impl Lockable for Choosy {
+    fn lock_key(&self) -> Keys {
         let keys = Keys::one("choosy").label("who asks").queue_limit(1);
-        Ok(keys.wait(Duration::from_millis(50)).lease(Duration::from_secs(5)))
+        keys.wait(Duration::from_millis(50)).lease(Duration::from_secs(5))
     }
 }
 

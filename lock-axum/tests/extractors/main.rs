@@ -5,8 +5,10 @@ mod body;
 mod disconnect;
 mod key;
 mod lifetime;
+mod lock_by;
 mod lost;
 mod nodes;
+mod question_mark;
 mod rejection;
 mod rejection_log;
 

@@ -9,8 +9,8 @@ use axum::{Json, Router};
 use http::StatusCode;
 use http::request::Parts;
 use lock_axum::{
-    Cause, KeyError, Keys, LockKeySource, LockScopeLayer, Locked, LockedBody, LockedRejection,
-    Locks, OwnedLock, Payload, PayloadKey, Refusals,
+    Cause, Keys, LockScopeLayer, Lockable, Locked, LockedBody, LockedRejection, Locks, OwnedLock,
+    Refusals,
 };
 use lock_tests::RedisServer;
 use serde::Deserialize;
@@ -32,9 +32,9 @@ impl<S: Sync> FromRequestParts<S> for User {
     }
 }
 
-impl LockKeySource for User {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("user:{}", self.0)))
+impl Lockable for User {
+    fn lock_key(&self) -> Keys {
+        Keys::one(format!("user:{}", self.0))
     }
 }
 
@@ -43,9 +43,9 @@ struct Payment {
     order: u64,
 }
 
-impl PayloadKey for Payment {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(format!("order:{}", self.order)))
+impl Lockable for Payment {
+    fn lock_key(&self) -> Keys {
+        Keys::one(format!("order:{}", self.order))
     }
 }
 
@@ -54,7 +54,7 @@ fn routes() -> Router {
         .route("/orders/{id}", any(async |_: Locked<ByOrder>| "served"))
         .route("/owned/{id}", any(async |_: OwnedLock<ByOrder>| "served"))
         .route("/me", any(async |_: Locked<User>| "served"))
-        .route("/pay", on_post(async |_: LockedBody<Payload, Json<Payment>>| "served"))
+        .route("/pay", on_post(async |_: Locked<Json<Payment>>| "served"))
         .route("/mine", on_post(async |_: LockedBody<User, Json<Payment>>| "served"))
 }
 
@@ -272,10 +272,10 @@ async fn a_handler_may_look_at_the_rejection() {
     let _guard = locks.lock("order:7").await.unwrap();
     let look = async |order: Result<Locked<ByOrder>, Refused>| match order.unwrap_err() {
         LockedRejection::Lock(refused) => {
-            assert_eq!(refused.error().cause(), Cause::Busy);
+            assert_eq!(refused.cause(), Cause::Busy);
             let error: &dyn std::error::Error = &refused;
             assert!(error.source().is_some() && !error.to_string().is_empty());
-            (refused.status(), refused.body_text())
+            (refused.status(), refused.cause().code().to_owned())
         }
         LockedRejection::Key(path) => (path.status(), path.body_text()),
         _ => unreachable!("there are two kinds"),

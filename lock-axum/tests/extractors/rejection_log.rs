@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::any;
-use lock_axum::{LockRejection, LockScopeLayer, Locked, Locks};
+use lock_axum::{LockError, LockScopeLayer, Locked, Locks};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -75,7 +75,7 @@ async fn a_rejection_is_logged_as_axum_logs_its_own() {
     ask(&app, get("/7")).await;
     let events = std::mem::take(&mut *log.0.lock().unwrap());
     assert_eq!(events.len(), 1, "{events:?}");
-    let kind = std::any::type_name::<LockRejection>();
+    let kind = std::any::type_name::<LockError>();
     for part in ["TRACE;", "status=423;", "lock-busy", &format!("rejection_type=\"{kind}\"")] {
         assert!(events[0].contains(part), "{part}: {events:?}");
     }

@@ -7,8 +7,7 @@ use axum::routing::any;
 use axum::{Json, Router};
 use http::request::Parts;
 use lock_axum::{
-    HttpLockLayer, KeyError, Keys, LockKeySource, LockScopeLayer, Locked, LockedBody, Locks,
-    OwnedLock, by_path,
+    HttpLockLayer, Keys, LockScopeLayer, Lockable, Locked, LockedBody, Locks, OwnedLock, by_path,
 };
 
 use crate::support::{ask, free, gate, get, is_held, post, queued, send};
@@ -38,15 +37,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Second {
     }
 }
 
-impl LockKeySource for First {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(&self.0))
+impl Lockable for First {
+    fn lock_key(&self) -> Keys {
+        Keys::one(&self.0)
     }
 }
 
-impl LockKeySource for Second {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
-        Ok(Keys::one(&self.0))
+impl Lockable for Second {
+    fn lock_key(&self) -> Keys {
+        Keys::one(&self.0)
     }
 }
 
@@ -55,7 +54,7 @@ fn layer(locks: &Locks) -> LockScopeLayer {
     LockScopeLayer::new(locks.clone()).wait(Duration::ZERO)
 }
 
-fn token<K>(lock: &Locked<K>) -> u64 {
+fn token<K: Lockable>(lock: &Locked<K>) -> u64 {
     lock.fencing_token().get()
 }
 

@@ -9,8 +9,9 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request};
 use axum::response::Response;
 use http::HeaderMap;
-use lock_axum::{Cause, KeyError, Keys, LockError, Locks, PathKey};
+use lock_axum::{Cause, KeyError, Keys, Lockable, Locks};
 use lock_tests::eventually;
+use lock_tower::LockError;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,11 +30,11 @@ pub(crate) struct Order {
 
 pub(crate) type ByOrder = Path<Order>;
 
-impl PathKey for Order {
-    fn lock_key(&self) -> Result<Keys, KeyError> {
+impl Lockable for Order {
+    fn lock_key(&self) -> Keys {
         match self.id {
-            400 => Err(KeyError::new("there is no order 400")),
-            id => Ok(Keys::one(format!("order:{id}"))),
+            400 => Keys::refused(KeyError::new("there is no order 400")),
+            id => format!("order:{id}").into(),
         }
     }
 }

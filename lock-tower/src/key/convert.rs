@@ -8,6 +8,11 @@ use crate::key::keys::{Keys, Name};
 /// What a closure may return: a name, [`Keys`], or an `Option` or `Result` of these.
 ///
 /// It is owned: a closure cannot return a part of the request it looks at.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a key",
+    label = "not a key",
+    note = "return a `String`, `&'static str`, `LockKey` or `Keys`, or an `Option` or `Result` of these: `format!(\"order:{{id}}\")`"
+)]
 pub trait IntoKeys {
     /// The locks, or `None` for "no lock".
     ///

@@ -32,6 +32,8 @@ pub(crate) enum Name {
     Text(String),
     Static(&'static str),
     Key(LockKey),
+    /// There is none.
+    Refused(KeyError),
 }
 
 impl Keys {
@@ -43,6 +45,24 @@ impl Keys {
     /// One lock, of a name that has been checked.
     pub fn key(key: LockKey) -> Self {
         Self::of(Name::Key(key))
+    }
+
+    /// No lock: refuses the request with this error.
+    ///
+    /// ```
+    /// use lock_tower::{KeyError, Keys};
+    ///
+    /// fn account(id: Option<u64>) -> Keys {
+    ///     match id {
+    ///         Some(id) => format!("account:{id}").into(),
+    ///         None => Keys::refused(KeyError::new("the account is missing")),
+    ///     }
+    /// }
+    /// # assert_eq!(account(Some(7)).names().collect::<Vec<_>>(), ["account:7"]);
+    /// # assert_eq!(account(None).names().count(), 0);
+    /// ```
+    pub fn refused(error: KeyError) -> Self {
+        Self::of(Name::Refused(error))
     }
 
     pub(crate) fn of(first: Name) -> Self {
@@ -103,10 +123,11 @@ impl Keys {
 
     /// The names, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&self.first).chain(&self.rest).map(|name| match name {
-            Name::Text(text) => text.as_str(),
-            Name::Static(text) => text,
-            Name::Key(key) => key.as_str(),
+        std::iter::once(&self.first).chain(&self.rest).filter_map(|name| match name {
+            Name::Text(text) => Some(text.as_str()),
+            Name::Static(text) => Some(*text),
+            Name::Key(key) => Some(key.as_str()),
+            Name::Refused(_) => None,
         })
     }
 
@@ -160,6 +181,7 @@ impl Name {
         match self {
             Self::Text(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
             Self::Static(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
+            Self::Refused(error) => Err(error),
             Self::Key(_) => Err(KeyError::misuse(
                 "A finished LockKey takes no prefix: put it into its name, or give the extractor none.",
             )),
@@ -171,6 +193,41 @@ impl Name {
             Self::Text(text) => Ok(LockKey::new(text)?),
             Self::Static(text) => Ok(LockKey::new(text)?),
             Self::Key(key) => Ok(key),
+            Self::Refused(error) => Err(error),
+        }
+    }
+}
+
+impl From<String> for Keys {
+    fn from(name: String) -> Self {
+        Self::one(name)
+    }
+}
+
+impl From<&str> for Keys {
+    fn from(name: &str) -> Self {
+        Self::one(name)
+    }
+}
+
+impl From<LockKey> for Keys {
+    fn from(key: LockKey) -> Self {
+        Self::key(key)
+    }
+}
+
+impl From<KeyError> for Keys {
+    fn from(error: KeyError) -> Self {
+        Self::refused(error)
+    }
+}
+
+/// An error refuses the request.
+impl<K: Into<Keys>, E: Into<KeyError>> From<Result<K, E>> for Keys {
+    fn from(keys: Result<K, E>) -> Self {
+        match keys {
+            Ok(keys) => keys.into(),
+            Err(error) => Self::refused(error.into()),
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Keys that cannot be, and several at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_tower::{
-    Cause, ExtractKey as _, ExtractKeyExt as _, KeyError, Keys, LockError, LockLayer,
-};
+use lock_tower::{Cause, ExtractKey, ExtractKeyExt as _, KeyError, Keys, LockError, LockLayer};
 use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
@@ -115,4 +114,35 @@ fn a_prefix_that_could_meet_another_one_is_refused_and_the_server_is_told_why() 
     let key = (|(): &()| "b:c").prefix("a").prefix("shop");
     let keys = key.extract_key(&()).unwrap().unwrap();
     assert_eq!(keys.names().collect::<Vec<_>>(), ["shop:a:b:c"]);
+}
+
+#[test]
+fn an_extractor_may_be_shared_or_chosen_while_the_program_runs() {
+    fn names<Req>(key: impl ExtractKey<Req>, request: &Req) -> Vec<String> {
+        let keys = key.extract_key(request).unwrap().unwrap();
+        keys.names().map(str::to_owned).collect()
+    }
+    let by_id = |id: &u64| format!("order:{id}");
+    assert_eq!(names(Arc::new(by_id), &7), ["order:7"]);
+    let shared: Arc<dyn ExtractKey<u64> + Send + Sync> = Arc::new(by_id);
+    assert_eq!(names(shared.clone().prefix("shop"), &7), ["shop:order:7"]);
+    let chosen: Box<dyn ExtractKey<u64> + Send + Sync> = match names(shared, &7).len() {
+        1 => Box::new(by_id),
+        _ => Box::new(|_: &u64| "all"),
+    };
+    assert_eq!(names(chosen, &7), ["order:7"]);
+}
+
+#[tokio::test]
+async fn keys_are_made_of_names_and_of_errors() {
+    assert_eq!(Keys::from("a").names().collect::<Vec<_>>(), ["a"]);
+    let key = |(): &()| Keys::from(Err::<String, _>(KeyError::new("there is none"))).and("b");
+    let layer = LockLayer::new(Locks::in_memory(), key.prefix("shop"));
+    let service = layer.layer(service_fn(|()| async move { Ok::<_, BoxError>(()) }));
+    let error = service.oneshot(()).await.unwrap_err();
+    let error = error.downcast_ref::<LockError>().unwrap();
+    assert_eq!(
+        (error.cause(), error.to_string().as_str()),
+        (Cause::BadKey, "the lock's key: there is none")
+    );
 }

@@ -13,3 +13,4 @@ mod ready;
 mod scope;
 mod share;
 mod support;
+mod switch;

@@ -1,30 +1,50 @@
 //! `POST /seats/{id}/buy`: checked, then in line, then served.
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::{FromRequest, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use lock_axum::LockedBody;
+use lock_axum::{Keys, Lockable, Locked};
 
-use crate::office::Office;
+use crate::office::{self, Office};
 use crate::order::Order;
 use crate::problem;
 use crate::sale;
 use crate::seat::SeatId;
 
+/// The seat of the path, and the order of the body.
+pub(crate) struct Purchase {
+    seat: SeatId,
+    order: Order,
+}
+
+impl FromRequest<Office> for Purchase {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, office: &Office) -> Result<Self, Response> {
+        let (seat, order) = <(SeatId, Order)>::from_request(request, office).await?;
+        Ok(Self { seat, order })
+    }
+}
+
+/// The seat is what is locked; who waits for it is the label.
+impl Lockable for Purchase {
+    fn lock_key(&self) -> Keys {
+        Keys::one(office::key(self.seat.0)).label(self.order.buyer.as_str())
+    }
+}
+
 /// Runs when the buyer's turn has come. Whoever hangs up before is dropped with this request; from here on the sale
 /// is finished in a task of its own.
-pub(crate) async fn buy(
-    State(office): State<Office>,
-    LockedBody { lock, body: order }: LockedBody<SeatId, Order>,
-) -> Response {
-    let (seat, token, waited) = (lock.source().0, lock.fencing_token(), order.asked.elapsed());
+pub(crate) async fn buy(State(office): State<Office>, purchase: Locked<Purchase>) -> Response {
+    let (seat, order) = (purchase.seat.0, purchase.order.clone());
+    let (token, waited) = (purchase.fencing_token(), order.asked.elapsed());
     let stirring = office.board.stirring(seat);
     let sale = async move {
         let _stirring = stirring;
         sale::sell(office, seat, token, order, waited).await
     };
-    match lock.detach(sale).await {
+    match purchase.detach(sale).await {
         Ok(Ok(ticket)) => Json(ticket).into_response(),
         Ok(Err(problem)) => problem.into_response(),
         Err(lost) => problem::of_locks(lost),

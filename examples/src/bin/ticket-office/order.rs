@@ -26,7 +26,7 @@ struct Body {
 }
 
 /// Who buys, and how long paying takes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) buyer: String,
     pub(crate) pay: Duration,

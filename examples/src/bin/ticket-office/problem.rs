@@ -1,10 +1,9 @@
 //! Refusals of the office's own, in the shape that those of the locks have: `application/problem+json`.
 
-use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
-use lock_tower::{LockError, Refusals};
+use lock_axum::LockError;
 use serde_json::json;
 
 use crate::database::DatabaseError;
@@ -58,5 +57,5 @@ impl IntoResponse for Problem {
 
 /// An error of the locks, as the lock layer itself answers it.
 pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
-    Refusals::new().respond(&error.into()).map(Body::from)
+    error.into().into_response()
 }

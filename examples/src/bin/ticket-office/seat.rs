@@ -1,11 +1,9 @@
-//! The seat in a request's path, and the lock that a purchase of it needs.
+//! The seat in a request's path.
 
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
-use lock_axum::{BodyKeySource, KeyError, Keys};
 
-use crate::office::{self, Office};
-use crate::order::Order;
+use crate::office::Office;
 use crate::problem::Problem;
 
 /// A seat that exists.
@@ -20,12 +18,5 @@ impl FromRequestParts<Office> for SeatId {
             Ok(Path(seat)) if office.seats.contains(seat) => Ok(Self(seat)),
             _ => Err(Problem::no_such_seat()),
         }
-    }
-}
-
-/// The seat is in the path, but who waits for it is in the body.
-impl BodyKeySource<Order> for SeatId {
-    fn lock_key(&self, order: &Order) -> Result<Keys, KeyError> {
-        Ok(Keys::one(office::key(self.0)).label(order.buyer.as_str()))
     }
 }

@@ -1,0 +1,208 @@
+//! A lock around one route, with its key from a closure of extractors.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::HttpBody;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use http::Request;
+use http::request::Parts;
+use lock_tower::{IntoKeys, Keys, RequestLocks};
+use tower::{Layer, Service};
+
+use crate::error::LockError;
+
+/// Locks what `key` makes of its extractors, around one route: without a struct, and without a change of the handler.
+///
+/// ```
+/// use axum::{Extension, Router, extract::Path, routing::post};
+/// use lock_axum::{LockHandle, LockScopeLayer, Locks, lock_by};
+///
+/// async fn pay(Extension(lock): Extension<LockHandle>) -> String {
+///     format!("paid under token {}", lock.fencing_token())
+/// }
+///
+/// # fn app(locks: Locks) -> Router {
+/// Router::new()
+///     .route("/orders/{id}/pay", post(pay).layer(lock_by(|Path(id): Path<u64>| format!("order:{id}"))))
+///     .layer(LockScopeLayer::new(locks))
+/// # }
+/// ```
+///
+/// The closure takes one to four extractors that do not read the body, and returns what [`IntoKeys`] allows: a `String`,
+/// [`Keys`], or an `Option` or `Result` of these; `None` passes without a lock. An extractor that refuses answers itself. The lock is
+/// the [`LockScopeLayer`](crate::LockScopeLayer)'s, which has to stand outside (500 without it): waiting, refusals and the
+/// end of the hold are as with a [`Locked`](crate::Locked).
+///
+/// For extractors that need the router's state take [`lock_by_with_state`].
+pub fn lock_by<F, T>(key: F) -> LockBy<F, T, ()>
+where
+    F: KeyFn<T, ()>,
+{
+    lock_by_with_state((), key)
+}
+
+/// [`lock_by`] with extractors that read `state`.
+///
+/// ```
+/// use axum::extract::{Path, State};
+/// use axum::{Router, routing::post};
+/// use lock_axum::{LockScopeLayer, Locks, lock_by_with_state};
+///
+/// #[derive(Clone)]
+/// struct App { tenant: &'static str }
+///
+/// # fn app(locks: Locks) -> Router {
+/// let app = App { tenant: "acme" };
+/// let key = |State(app): State<App>, Path(id): Path<u64>| format!("{}/order:{id}", app.tenant);
+/// Router::new()
+///     .route("/orders/{id}", post(async || "changed").layer(lock_by_with_state(app.clone(), key)))
+///     .layer(LockScopeLayer::new(locks))
+///     .with_state(app)
+/// # }
+/// ```
+pub fn lock_by_with_state<F, T, S>(state: S, key: F) -> LockBy<F, T, S>
+where
+    F: KeyFn<T, S>,
+{
+    LockBy { key, state, arguments: PhantomData }
+}
+
+/// A closure of one to four extractors that returns a key; see [`lock_by`].
+#[diagnostic::on_unimplemented(
+    message = "`lock_by` needs a closure of one to four extractors that returns a key",
+    label = "not a closure from extractors to a key",
+    note = "like this: `lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\"))`",
+    note = "its arguments are extractors that do not read the body, with their types written out; it returns a `String`, \
+            `Keys`, or an `Option` or `Result` of these; what it captures is `Clone + Send + Sync`",
+    note = "extractors that need the state: `lock_by_with_state(state, ..)`"
+)]
+pub trait KeyFn<T, S>: Clone + Send + Sync + 'static {
+    #[doc(hidden)]
+    fn keys(
+        &self,
+        parts: &mut Parts,
+        state: &S,
+    ) -> impl Future<Output = Result<Option<Keys>, Response>> + Send;
+}
+
+macro_rules! key_fn {
+    ($($extractor:ident),+) => {
+        #[allow(non_snake_case, reason = "one name for a type and its value")]
+        impl<F, K, S, $($extractor),+> KeyFn<($($extractor,)+), S> for F
+        where
+            F: Fn($($extractor),+) -> K + Clone + Send + Sync + 'static,
+            K: IntoKeys,
+            S: Send + Sync,
+            $($extractor: FromRequestParts<S> + Send,)+
+        {
+            async fn keys(&self, parts: &mut Parts, state: &S) -> Result<Option<Keys>, Response> {
+                $(
+                    let $extractor = $extractor::from_request_parts(parts, state).await;
+                    let $extractor = $extractor.map_err(IntoResponse::into_response)?;
+                )+
+                let keys = self($($extractor),+).into_keys();
+                keys.map_err(|error| LockError::from(error).into_response())
+            }
+        }
+    };
+}
+
+key_fn!(A);
+key_fn!(A, B);
+key_fn!(A, B, C);
+key_fn!(A, B, C, D);
+
+/// The layer that [`lock_by`] makes.
+#[must_use = "a layer does nothing until it is put on a route"]
+pub struct LockBy<F, T, S> {
+    key: F,
+    state: S,
+    arguments: PhantomData<fn() -> T>,
+}
+
+impl<I, F: Clone, T, S: Clone> Layer<I> for LockBy<F, T, S> {
+    type Service = LockByService<I, F, T, S>;
+
+    fn layer(&self, inner: I) -> Self::Service {
+        LockByService { inner, layer: self.clone() }
+    }
+}
+
+impl<F: Clone, T, S: Clone> Clone for LockBy<F, T, S> {
+    fn clone(&self) -> Self {
+        Self { key: self.key.clone(), state: self.state.clone(), arguments: PhantomData }
+    }
+}
+
+impl<F, T, S> fmt::Debug for LockBy<F, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockBy").finish_non_exhaustive()
+    }
+}
+
+/// A route behind a lock; made by [`lock_by`].
+pub struct LockByService<I, F, T, S> {
+    inner: I,
+    layer: LockBy<F, T, S>,
+}
+
+impl<I, F, T, S, B> Service<Request<B>> for LockByService<I, F, T, S>
+where
+    I: Service<Request<B>> + Clone + Send + 'static,
+    I::Response: IntoResponse,
+    I::Future: Send,
+    F: KeyFn<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+    B: HttpBody + Send + 'static,
+{
+    type Response = Response;
+    type Error = I::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, I::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
+        Poll::Ready(Ok(())) // the inner service is made ready under the lock
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (mut inner, layer) = (self.inner.clone(), self.layer.clone());
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            match layer.key.keys(&mut parts, &layer.state).await {
+                Ok(Some(keys)) => {
+                    if let Err(error) = lock(&mut parts, keys).await {
+                        return Ok(error.into_response());
+                    }
+                }
+                Ok(None) => {}
+                Err(refused) => return Ok(refused),
+            }
+            poll_fn(|cx| inner.poll_ready(cx)).await?;
+            inner.call(Request::from_parts(parts, body)).await.map(IntoResponse::into_response)
+        })
+    }
+}
+
+async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
+    let handles = RequestLocks::of(&parts.extensions)?.lock(keys).await?;
+    let last = handles.into_iter().next_back().expect("there is at least one");
+    parts.extensions.insert(last);
+    Ok(())
+}
+
+impl<I: Clone, F: Clone, T, S: Clone> Clone for LockByService<I, F, T, S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<I: fmt::Debug, F, T, S> fmt::Debug for LockByService<I, F, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockByService").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

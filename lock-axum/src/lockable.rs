@@ -1,0 +1,135 @@
+//! What names a lock.
+
+use axum::Extension;
+use axum::extract::{MatchedPath, OriginalUri, Path};
+use lock_tower::{Keys, canonical_path};
+
+use crate::path::by_route;
+
+/// What a request brings along and a lock is named after: the parameters of a route, a body, a session.
+///
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on what is in them; a tuple takes the locks of all its parts;
+/// [`OriginalUri`] is the whole path in its [one spelling](canonical_path), and [`MatchedPath`] one lock for all requests
+/// of a route.
+///
+/// ```
+/// use lock_axum::{Keys, Lockable};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Seat { hall: u32, seat: u32 }
+///
+/// impl Lockable for Seat {
+///     fn lock_key(&self) -> Keys {
+///         format!("hall:{}:seat:{}", self.hall, self.seat).into()
+///     }
+/// }
+/// ```
+///
+/// Implement it for an extractor of your own to lock what that has read, from wherever it is:
+///
+/// ```
+/// use axum::extract::FromRequestParts;
+/// use http::{StatusCode, request::Parts};
+/// use lock_axum::{Keys, Lockable, Locked};
+///
+/// struct Wallet { owner: String }
+///
+/// impl<S: Sync> FromRequestParts<S> for Wallet {
+///     type Rejection = (StatusCode, &'static str);
+///
+///     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+///         let owner = parts.headers.get("x-user").and_then(|owner| owner.to_str().ok());
+///         let owner = owner.ok_or((StatusCode::UNAUTHORIZED, "who are you?"))?;
+///         Ok(Self { owner: owner.to_owned() })
+///     }
+/// }
+///
+/// impl Lockable for Wallet {
+///     fn lock_key(&self) -> Keys {
+///         format!("wallet:{}", self.owner).into()
+///     }
+/// }
+///
+/// async fn withdraw(wallet: Locked<Wallet>) -> String {
+///     format!("{} withdraws", wallet.owner)
+/// }
+/// ```
+///
+/// A number or a string alone says not what it counts, so it is not lockable: put it into a struct (`struct Order(u64)` is
+/// one), or take [`lock_by`](crate::lock_by).
+///
+/// Who chooses the key chooses whom to wait for: see [`ExtractKey`](lock_tower::ExtractKey).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say which lock it needs",
+    label = "not `Lockable`",
+    note = "implement it: `impl Lockable for {Self} {{ fn lock_key(&self) -> Keys {{ format!(\"order:{{}}\", self.id).into() }} }}`",
+    note = "a number or a string names nothing by itself: put it into a struct of yours, such as `struct Order(u64)`",
+    note = "without a struct: `.layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
+)]
+pub trait Lockable {
+    /// The lock, or several, with options of this request's own if it has any. A name that cannot be a lock's, and
+    /// [`Keys::refused`], refuse the request, with 400 unless the layer says otherwise.
+    fn lock_key(&self) -> Keys;
+}
+
+impl<T: Lockable> Lockable for Path<T> {
+    fn lock_key(&self) -> Keys {
+        self.0.lock_key()
+    }
+}
+
+impl<T: Lockable> Lockable for Extension<T> {
+    fn lock_key(&self) -> Keys {
+        self.0.lock_key()
+    }
+}
+
+#[cfg(feature = "query")]
+impl<T: Lockable> Lockable for axum::extract::Query<T> {
+    fn lock_key(&self) -> Keys {
+        self.0.lock_key()
+    }
+}
+
+#[cfg(feature = "json")]
+impl<T: Lockable> Lockable for axum::Json<T> {
+    fn lock_key(&self) -> Keys {
+        self.0.lock_key()
+    }
+}
+
+#[cfg(feature = "form")]
+impl<T: Lockable> Lockable for axum::Form<T> {
+    fn lock_key(&self) -> Keys {
+        self.0.lock_key()
+    }
+}
+
+/// The whole path as the client sent it, also inside nested routers, in its [one spelling](canonical_path).
+impl Lockable for OriginalUri {
+    fn lock_key(&self) -> Keys {
+        canonical_path(self.path()).into()
+    }
+}
+
+/// One lock for all requests of a route, whatever its parameters: `:route:/orders/{id}`.
+impl Lockable for MatchedPath {
+    fn lock_key(&self) -> Keys {
+        by_route(self)
+    }
+}
+
+macro_rules! tuple {
+    ($first:ident $($part:ident $index:tt),+) => {
+        /// All their locks, taken in an order that cannot deadlock.
+        impl<$first: Lockable, $($part: Lockable),+> Lockable for ($first, $($part,)+) {
+            fn lock_key(&self) -> Keys {
+                self.0.lock_key()$(.join(self.$index.lock_key()))+
+            }
+        }
+    };
+}
+
+tuple!(A B 1);
+tuple!(A B 1, C 2);
+tuple!(A B 1, C 2, D 3);

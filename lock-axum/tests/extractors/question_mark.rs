@@ -1,0 +1,97 @@
+//! What a handler may call takes `?`, and its error is answered as the layer refuses.
+
+use axum::extract::Path;
+use axum::routing::any;
+use axum::{Extension, Router};
+use http::StatusCode;
+use lock_axum::{
+    Cause, HttpLockLayer, LockError, LockHandle, LockScopeLayer, Locked, Locks, OnLost, OwnedLock,
+    by_path,
+};
+
+use crate::support::{ByOrder, ask, get};
+
+/// Takes the lock away from its holder.
+async fn lose(locks: &Locks, key: &str) {
+    assert!(locks.force_release(key).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_loss_that_a_handler_hands_on_is_the_refusal_of_its_layer() {
+    let locks = Locks::in_memory();
+    let handler = {
+        let locks = locks.clone();
+        async move |Path(call): Path<String>, order: Locked<Path<Call>>| {
+            lose(&locks, &format!("call:{}", order.0.0)).await;
+            order.lost().await;
+            match call.as_str() {
+                "release" => order.release().await?,
+                "detach" => order.detach(async {}).await?,
+                "handle" => order.handle().release().await?,
+                "guard" => drop(order.handle().reenter()?),
+                _ => drop(order.reenter()?),
+            }
+            Ok::<_, LockError>("not lost")
+        }
+    };
+    let owned = {
+        let locks = locks.clone();
+        async move |order: OwnedLock<ByOrder>| {
+            lose(&locks, "order:7").await;
+            order.guards()[0].lost().await;
+            order.release().await?;
+            Ok::<_, LockError>("not lost")
+        }
+    };
+    let layer = LockScopeLayer::new(locks.clone())
+        .on_lost(OnLost::Continue)
+        .status(Cause::Lost, StatusCode::CONFLICT);
+    let app = Router::new()
+        .route("/calls/{call}", any(handler))
+        .route("/owned/{id}", any(owned))
+        .layer(layer);
+    for call in ["release", "detach", "handle", "guard", "reenter"] {
+        let answer = ask(&app, get(&format!("/calls/{call}"))).await;
+        assert_eq!((answer.status, answer.cause), (409, Some(Cause::Lost)), "{call}");
+        assert!(answer.body.contains(r#""status":409"#), "{answer:?}");
+    }
+    assert_eq!(ask(&app, get("/owned/7")).await.status, 409);
+}
+
+#[derive(serde::Deserialize)]
+struct Call(String);
+
+impl lock_axum::Lockable for Call {
+    fn lock_key(&self) -> lock_axum::Keys {
+        format!("call:{}", self.0).into()
+    }
+}
+
+#[tokio::test]
+async fn the_layer_that_reads_the_key_renders_it_too_and_without_a_layer_it_is_a_problem() {
+    let locks = Locks::in_memory();
+    let handler = {
+        let locks = locks.clone();
+        async move |Extension(lock): Extension<LockHandle>| {
+            lose(&locks, "/a").await;
+            lock.lost().await;
+            lock.release().await?;
+            Ok::<_, LockError>("not lost")
+        }
+    };
+    let layer = HttpLockLayer::new(locks.clone(), by_path()).on_lost(OnLost::Continue);
+    for until_body_end in [false, true] {
+        let layer = layer.clone().status(Cause::Lost, StatusCode::IM_A_TEAPOT);
+        let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
+        let app = Router::new().route("/a", any(handler.clone())).layer(layer);
+        assert_eq!(ask(&app, get("/a")).await.status, 418);
+    }
+    let busy = async move || {
+        let _guard = locks.lock("b").await?;
+        drop(locks.key("b").wait(std::time::Duration::ZERO).lock().await?);
+        Ok::<_, LockError>("not busy")
+    };
+    let answer = ask(&Router::new().route("/b", any(busy)), get("/b")).await;
+    assert_eq!((answer.status, answer.cause), (423, Some(Cause::Busy)));
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+}

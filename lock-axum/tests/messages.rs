@@ -1,0 +1,62 @@
+//! What the compiler says where something of ours is missing: it says what to write.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Programs that do not compile, and the sentences of ours that are part of what the compiler says.
+const FIXTURES: [(&str, &str, &[&str]); 4] = [
+    (
+        "number",
+        include_str!("messages/number.rs"),
+        &["`u64` does not say which lock it needs", "struct Order(u64)", "lock_by(|Path(id)"],
+    ),
+    (
+        "forgotten",
+        include_str!("messages/forgotten.rs"),
+        &["`Order` does not say which lock it needs", "impl Lockable for Order"],
+    ),
+    (
+        "closure",
+        include_str!("messages/closure.rs"),
+        &["`lock_by` needs a closure of one to four extractors that returns a key"],
+    ),
+    ("key", include_str!("messages/key.rs"), &["is not a key", "return a `String`"]),
+];
+
+/// A package of the fixtures, in the folder of the build: it has to find our dependencies there.
+fn package(folder: &Path) {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let path = |name: &str| crates.join(name).display().to_string();
+    let manifest = format!(
+        "[package]\nname = \"messages\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
+         axum = {{ version = \"0.8.9\", default-features = false }}\n\
+         lock-axum = {{ path = {:?}, default-features = false }}\n",
+        path("lock-axum"),
+    );
+    std::fs::create_dir_all(folder.join("src/bin")).unwrap();
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    std::fs::copy(crates.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
+    for (name, text, _) in FIXTURES {
+        std::fs::write(folder.join(format!("src/bin/{name}.rs")), text).unwrap();
+    }
+}
+
+#[test]
+fn the_compiler_says_what_to_write_where_a_trait_is_forgotten() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("messages");
+    package(&folder);
+    for (name, _, sentences) in FIXTURES {
+        let check = Command::new(env!("CARGO"))
+            .args(["check", "--offline", "--quiet", "--bin", name])
+            .current_dir(&folder)
+            .env("CARGO_TARGET_DIR", folder.join("target"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&check.stderr);
+        assert!(!check.status.success(), "{name} compiles");
+        for sentence in sentences {
+            assert!(said.contains(sentence), "{name} lacks {sentence:?}:\n{said}");
+        }
+    }
+}
