@@ -21,19 +21,21 @@ use crate::store::Mode;
 use crate::waiters::Outcome;
 use crate::waiting::Seat;
 
-/// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease if that is longer.
+/// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
+/// if that is longer.
 const SILENCE: Duration = Duration::from_secs(15);
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
-/// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and [`LockRequest::lock`](crate::LockRequest::lock).
+/// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
+/// [`LockRequest::lock`](crate::LockRequest::lock).
 ///
 /// Does nothing until it is polled.
 ///
 /// # Errors
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
 /// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`.
-/// Without a wait limit it ends with `Unavailable` once no request of this `Locks` has succeeded for
-/// 15 s, or for the lease if that is longer.
+/// Without a wait limit it ends with `Unavailable` once no request of this `Locks` has succeeded
+/// for 15 s, or for the lease if that is longer.
 ///
 /// # Cancel safety
 /// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
@@ -68,11 +70,12 @@ impl fmt::Debug for Acquire {
     }
 }
 
-/// Tries to acquire a lock once; made by [`Locks::try_lock`](crate::Locks::try_lock). `None` means that the
-/// lock is held, or that others wait for it.
+/// Tries to acquire a lock once; made by [`Locks::try_lock`](crate::Locks::try_lock). `None` means
+/// that the lock is held, or that others wait for it.
 ///
 /// # Errors
-/// Every [`LockErrorKind`] but `Timeout`, `QueueFull` and `Lost`; it ends within the request timeout.
+/// Every [`LockErrorKind`] but `Timeout`, `QueueFull` and `Lost`; it ends within the request
+/// timeout.
 ///
 /// # Cancel safety
 /// As [`Acquire`].

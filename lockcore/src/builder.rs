@@ -63,24 +63,25 @@ impl LocksBuilder {
         }
     }
 
-    /// Puts `namespace:` before every lock's name, so that no name from a request can be a key outside of
-    /// the namespace. 1 to 64 bytes, without colon, braces, percent sign or control characters. A Redis
-    /// user with few rights needs all keys of its namespace; connecting checks that.
+    /// Puts `namespace:` before every lock's name, so that no name from a request can be a key
+    /// outside of the namespace. 1 to 64 bytes, without colon, braces, percent sign or control
+    /// characters. A Redis user with few rights needs all keys of its namespace; connecting checks
+    /// that.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
     }
 
-    /// The first part of the names of the channels on which grants arrive; `lockcore` by default. All
-    /// processes that share a lock must have the same. For servers where each tenant may use only its
-    /// own channels.
+    /// The first part of the names of the channels on which grants arrive; `lockcore` by default.
+    /// All processes that share a lock must have the same. For servers where each tenant may use
+    /// only its own channels.
     pub fn channel_prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.channel_prefix = Arc::from(prefix.as_ref());
         self
     }
 
-    /// What [`inspect`](Locks::inspect) shows of this process's holders and waiters, and `CLIENT LIST` of its
-    /// connections: at most 64 bytes, longer labels are cut. `host:pid` by default.
+    /// What [`inspect`](Locks::inspect) shows of this process's holders and waiters, and `CLIENT
+    /// LIST` of its connections: at most 64 bytes, longer labels are cut. `host:pid` by default.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
         self
@@ -92,8 +93,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Renews every grant that arrives as a message before its guard is returned: one round trip more per
-    /// hand-over. For servers where other programs could publish to the grants channels.
+    /// Renews every grant that arrives as a message before its guard is returned: one round trip
+    /// more per hand-over. For servers where other programs could publish to the grants channels.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
         self
@@ -105,37 +106,39 @@ impl LocksBuilder {
         self
     }
 
-    /// How long one request to the server may take before its connection is replaced; 2 s by default,
-    /// 50 ms to a minute. Keep it well below a third of the shortest lease, else one slow answer can cost
-    /// the hold.
+    /// How long one request to the server may take before its connection is replaced; 2 s by
+    /// default, 50 ms to a minute. Keep it well below a third of the shortest lease, else one slow
+    /// answer can cost the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// How many attempts of this `Locks` may wait at the same time, whatever they wait for; 100 000 by
-    /// default, at least 1. One more is refused with [`QueueFull`](crate::LockErrorKind::QueueFull), before
-    /// anything is sent.
+    /// How many attempts of this `Locks` may wait at the same time, whatever they wait for; 100 000
+    /// by default, at least 1. One more is refused with
+    /// [`QueueFull`](crate::LockErrorKind::QueueFull), before anything is sent.
     ///
-    /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of one lock; this bounds what all take,
-    /// where names come from requests: each costs some 1.2 kB here and 200 bytes on the server.
+    /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of one lock; this bounds what all
+    /// take, where names come from requests: each costs some 1.2 kB here and 200 bytes on the
+    /// server.
     pub fn max_waiting(mut self, attempts: u32) -> Self {
         self.max_waiting = attempts;
         self
     }
 
-    /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off by default.
+    /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off
+    /// by default.
     ///
-    /// Without it, a JVM and this process exclude each other, but a JVM removes this process's waiters
-    /// from the queue, and its unlock does not wake them; the first encounter is logged as a warning. With
-    /// it, all are served in the order in which they came. It costs one pattern subscription per `Locks`, a
-    /// longer way for hand-overs, and two exceptions from "every key expires": the keys of a queue live as
-    /// long as it has a waiter, and each lock's fencing token stays for good, since an `RFencedLock`
-    /// continues from it.
+    /// Without it, a JVM and this process exclude each other, but a JVM removes this process's
+    /// waiters from the queue, and its unlock does not wake them; the first encounter is logged as
+    /// a warning. With it, all are served in the order in which they came. It costs one pattern
+    /// subscription per `Locks`, a longer way for hand-overs, and two exceptions from "every key
+    /// expires": the keys of a queue live as long as it has a waiter, and each lock's fencing token
+    /// stays for good, since an `RFencedLock` continues from it.
     ///
-    /// Set it alike in every process that shares a lock. A Redis user needs `+psubscribe +lpush +llen`,
-    /// the right to all channels, and the keys `redisson_lock_*`. The project's `docs/redisson.md` lists
-    /// what a JVM can still break.
+    /// Set it alike in every process that shares a lock. A Redis user needs `+psubscribe +lpush
+    /// +llen`, the right to all channels, and the keys `redisson_lock_*`. The project's
+    /// `docs/redisson.md` lists what a JVM can still break.
     pub fn redisson_peers(mut self, peers: bool) -> Self {
         self.redisson_peers = peers;
         self
@@ -149,7 +152,8 @@ impl LocksBuilder {
         self
     }
 
-    /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks for.
+    /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks
+    /// for.
     #[cfg(feature = "tls")]
     pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.certificates.identify(certificate.as_ref(), key.as_ref());
@@ -181,12 +185,12 @@ impl LocksBuilder {
         self.on_redis(connector).await
     }
 
-    /// See [`Locks::from_pool`]. Pool and URL may have different users and databases, but have to lead
-    /// to one server.
+    /// See [`Locks::from_pool`]. Pool and URL may have different users and databases, but have to
+    /// lead to one server.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if they
-    /// lead to two servers.
+    /// As [`connect`](Self::connect), and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if
+    /// they lead to two servers.
     ///
     /// # Panics
     /// Outside a tokio runtime.

@@ -29,11 +29,12 @@ pub enum LockErrorKind {
     InvalidOption,
     /// The lock was not acquired within the caller's wait.
     Timeout,
-    /// As many waiters are queued for this lock as its [queue limit](crate::LockOptions::queue_limit)
-    /// allows, or for all locks of this `Locks` as [`max_waiting`](crate::LocksBuilder::max_waiting) allows.
+    /// As many waiters are queued for this lock as its [queue
+    /// limit](crate::LockOptions::queue_limit) allows, or for all locks of this `Locks` as
+    /// [`max_waiting`](crate::LocksBuilder::max_waiting) allows.
     QueueFull,
-    /// The store is disconnected, or did not answer within the
-    /// [request timeout](crate::LocksBuilder::request_timeout). If the caller's wait is shorter than that
+    /// The store is disconnected, or did not answer within the [request
+    /// timeout](crate::LocksBuilder::request_timeout). If the caller's wait is shorter than that
     /// and ends first, the error is a [`Timeout`](Self::Timeout).
     Unavailable,
     /// The server is a read-only replica, or refuses writes because it has too few replicas.
@@ -68,8 +69,8 @@ impl LockError {
         self.kind
     }
 
-    /// Whether the same call may succeed later although nothing is changed: the lock was busy, its queue
-    /// was full, or the store was unavailable, read-only or out of memory.
+    /// Whether the same call may succeed later although nothing is changed: the lock was busy, its
+    /// queue was full, or the store was unavailable, read-only or out of memory.
     pub fn is_retryable(&self) -> bool {
         self.retry_after().is_some()
     }

@@ -19,12 +19,12 @@ use crate::reaper::Job;
 use crate::store::{Leaving, Left, Released, Reply, StoreFuture};
 use crate::token::FencingToken;
 
-/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release) releases it
-/// and reports whether the hold lasted until then.
+/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release)
+/// releases it and reports whether the hold lasted until then.
 ///
-/// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) returns `false`, the server has not
-/// granted the lock to another client. A guard cannot stop work that goes on after the loss: for that,
-/// give the [fencing token](Self::fencing_token) to the resource that you write to.
+/// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) returns `false`, the server has
+/// not granted the lock to another client. A guard cannot stop work that goes on after the loss:
+/// for that, give the [fencing token](Self::fencing_token) to the resource that you write to.
 #[must_use = "a guard that is dropped releases the lock at once"]
 pub struct LockGuard {
     /// Taken only by what consumes the guard.
@@ -34,10 +34,11 @@ pub struct LockGuard {
 /// What a guard knows of its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
-    /// Held, and the server is connected as far as the last request knew. Nothing is sent to find out.
+    /// Held, and the server is connected as far as the last request knew. Nothing is sent to find
+    /// out.
     Held,
-    /// The server is unreachable; the lease has not expired yet. Unless a renewal succeeds before the
-    /// [deadline](LockGuard::deadline), the hold is lost then.
+    /// The server is unreachable; the lease has not expired yet. Unless a renewal succeeds before
+    /// the [deadline](LockGuard::deadline), the hold is lost then.
     Uncertain,
     /// The lease has expired or may have expired, or the hold was force-released.
     Lost,
@@ -52,18 +53,21 @@ impl LockGuard {
         self.hold.as_ref().expect("a guard has its hold until it is consumed")
     }
 
-    /// The number that proves this hold to the resource it protects; higher than that of every earlier hold.
+    /// The number that proves this hold to the resource it protects; higher than that of every
+    /// earlier hold.
     pub fn fencing_token(&self) -> FencingToken {
         self.hold().token
     }
 
-    /// The name of the lock in the store: with its namespace, and encoded as [`LockKey`](crate::LockKey) says.
+    /// The name of the lock in the store: with its namespace, and encoded as
+    /// [`LockKey`](crate::LockKey) says.
     pub fn key(&self) -> &str {
         self.hold().lock.as_str()
     }
 
-    /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed without a
-    /// renewal, the server no longer has it, or it was force-released. Once `true`, it stays `true`.
+    /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed
+    /// without a renewal, the server no longer has it, or it was force-released. Once `true`, it
+    /// stays `true`.
     pub fn is_lost(&self) -> bool {
         self.hold().is_lost()
     }
@@ -79,8 +83,8 @@ impl LockGuard {
         }
     }
 
-    /// Completes when the hold is lost, shortly before the deadline passes. Never completes if the lock
-    /// is released first.
+    /// Completes when the hold is lost, shortly before the deadline passes. Never completes if the
+    /// lock is released first.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -94,8 +98,8 @@ impl LockGuard {
         .await;
     }
 
-    /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the hold
-    /// is already lost, the token is already cancelled.
+    /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the
+    /// hold is already lost, the token is already cancelled.
     pub fn cancellation_token(&self) -> CancellationToken {
         let token = self.hold().lost().child_token();
         if self.is_lost() {
@@ -104,15 +108,17 @@ impl LockGuard {
         token
     }
 
-    /// Until when the hold is certain if no further renewal succeeds. Each renewal moves it forward. It is
-    /// earlier than the lease's end on the server, by 1 % of the lease or 5 ms, whichever is more.
+    /// Until when the hold is certain if no further renewal succeeds. Each renewal moves it
+    /// forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
+    /// whichever is more.
     pub fn deadline(&self) -> Instant {
         self.hold().deadline()
     }
 
     /// Another guard on the same hold; the lock is released with the last guard.
     ///
-    /// Re-entry is explicit: a second `lock` of the same key waits for this hold to end, like any other.
+    /// Re-entry is explicit: a second `lock` of the same key waits for this hold to end, like any
+    /// other.
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold is lost.
@@ -131,13 +137,13 @@ impl LockGuard {
         self.hold.take().expect("a guard has its hold until it is consumed")
     }
 
-    /// Releases the lock; the server grants it to the next waiter in the same step. While other guards
-    /// share the hold, this only drops this guard.
+    /// Releases the lock; the server grants it to the next waiter in the same step. While other
+    /// guards share the hold, this only drops this guard.
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold had ended before: what was done under it may have
-    /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not answer: the
-    /// release is repeated in the background, and if that fails, the lease expires.
+    /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not
+    /// answer: the release is repeated in the background, and if that fails, the lease expires.
     ///
     /// # Cancel safety
     /// The lock is released even if the future is dropped.
@@ -159,9 +165,9 @@ impl LockGuard {
         engine.release(hold)
     }
 
-    /// Drops the guard without releasing the lock: the lock stays taken, without further renewals, until
-    /// its lease expires. For "not again within the next ten seconds", and for work that outlives this
-    /// process.
+    /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
+    /// until its lease expires. For "not again within the next ten seconds", and for work that
+    /// outlives this process.
     ///
     /// Returns until when the lock stays taken for certain. Other guards on the same hold are lost.
     pub fn leak(self) -> Instant {

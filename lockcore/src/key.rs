@@ -11,10 +11,11 @@ pub const MAX_KEY_BYTES: usize = 512;
 
 /// The validated name of a lock.
 ///
-/// Methods that take a key accept a `&str`, a `String` or a `LockKey`. A plain name such as `order:42`
-/// is the key in Redis, as it is. Braces and the percent sign are percent-encoded, because Redis
-/// Cluster reads `{…}` as "this part chooses the slot". So a name from a request can neither choose the
-/// slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct names have distinct keys.
+/// Methods that take a key accept a `&str`, a `String` or a `LockKey`. A plain name such as
+/// `order:42` is the key in Redis, as it is. Braces and the percent sign are percent-encoded,
+/// because Redis Cluster reads `{…}` as "this part chooses the slot". So a name from a request can
+/// neither choose the slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct
+/// names have distinct keys.
 ///
 /// ```
 /// use lockcore::LockKey;
@@ -34,7 +35,8 @@ impl LockKey {
     /// A lock's name, inside the namespace of the [`Locks`](crate::Locks) that uses it.
     ///
     /// # Errors
-    /// [`KeyError`] if the name is empty, longer than [`MAX_KEY_BYTES`], or has a control character.
+    /// [`KeyError`] if the name is empty, longer than [`MAX_KEY_BYTES`], or has a control
+    /// character.
     pub fn new(name: impl AsRef<str>) -> Result<Self, KeyError> {
         let name = name.as_ref();
         validate(name)?;
@@ -43,9 +45,9 @@ impl LockKey {
 
     /// The name of a lock that another program uses, taken as it is: no encoding and no namespace.
     ///
-    /// For a lock shared with a service on Redisson whose name has braces or a percent sign. In Redis
-    /// Cluster a name with an unbalanced brace puts the keys of one lock into different slots. The name
-    /// must not come from a request, since it is outside of every namespace.
+    /// For a lock shared with a service on Redisson whose name has braces or a percent sign. In
+    /// Redis Cluster a name with an unbalanced brace puts the keys of one lock into different
+    /// slots. The name must not come from a request, since it is outside of every namespace.
     ///
     /// # Errors
     /// As [`LockKey::new`].

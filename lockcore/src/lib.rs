@@ -14,13 +14,13 @@
 //! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
 //! ```
 //!
-//! - **Fair.** Grants follow the order in which requests reached the server. No newcomer overtakes the
-//!   queue, not even with [`try_lock`](Locks::try_lock).
+//! - **Fair.** Grants follow the order in which requests reached the server. No newcomer overtakes
+//!   the queue, not even with [`try_lock`](Locks::try_lock).
 //! - **Fenced.** Every hold has a [token](FencingToken) that is higher than all earlier ones.
-//! - **Handed over in one round trip.** The release script grants the next waiter and sends a message
-//!   to its process.
-//! - **Alive.** A holder that dies delays the others by at most its lease, a waiter that dies does not
-//!   delay them at all.
+//! - **Handed over in one round trip.** The release script grants the next waiter and sends a
+//!   message to its process.
+//! - **Alive.** A holder that dies delays the others by at most its lease, a waiter that dies does
+//!   not delay them at all.
 //! - **Cancel-safe.** Drop any future or guard at any await point: nothing stays behind.
 //! - **Bounded.** There are limits for the wait, for the queue and for the hold.
 //! - **Honest.** A guard knows its [deadline](LockGuard::deadline) and reports its

@@ -17,8 +17,8 @@ use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
 use crate::store::Released;
 
-/// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands and
-/// one for messages, however many locks it holds and waits for.
+/// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
+/// and one for messages, however many locks it holds and waits for.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -63,8 +63,8 @@ impl Locks {
         Self::builder().from_config(config).await
     }
 
-    /// Takes its command connection from a pool of yours, without occupying one of the pool's slots. A
-    /// pool cannot open a subscription, so the URL of the same server is needed as well.
+    /// Takes its command connection from a pool of yours, without occupying one of the pool's
+    /// slots. A pool cannot open a subscription, so the URL of the same server is needed as well.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -93,7 +93,8 @@ impl Locks {
     }
 
     /// Waits for the lock, in order of arrival among all processes; with the
-    /// [defaults](LocksBuilder::defaults) of this `Locks`, which have no wait limit unless you set one.
+    /// [defaults](LocksBuilder::defaults) of this `Locks`, which have no wait limit unless you set
+    /// one.
     pub fn lock<K>(&self, key: K) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -120,7 +121,8 @@ impl Locks {
         self.key(key).wait(wait).lock()
     }
 
-    /// An acquisition with its own options. A bad key is an error of the `lock` or `try_lock` that follows.
+    /// An acquisition with its own options. A bad key is an error of the `lock` or `try_lock` that
+    /// follows.
     pub fn key<K>(&self, key: K) -> LockRequest
     where
         K: TryInto<LockKey>,
@@ -129,7 +131,8 @@ impl Locks {
         LockRequest::new(&self.engine, self.name(key))
     }
 
-    /// Runs `section` under the lock, stops it when the hold is lost, and releases the lock after it.
+    /// Runs `section` under the lock, stops it when the hold is lost, and releases the lock after
+    /// it.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -145,7 +148,8 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before `section` did.
+    /// Those of [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before
+    /// `section` did.
     ///
     /// # Cancel safety
     /// Dropping it drops `section` at its current await point and releases the lock.
@@ -240,9 +244,9 @@ impl Locks {
         &self.engine.node
     }
 
-    /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all guards
-    /// to be released or dropped, then releases the remaining holds, whose guards are lost. With a
-    /// `timeout` of zero it does not wait for guards.
+    /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all
+    /// guards to be released or dropped, then releases the remaining holds, whose guards are lost.
+    /// With a `timeout` of zero it does not wait for guards.
     ///
     /// Call it before the runtime ends: dropped guards are released by background tasks.
     ///

@@ -19,9 +19,9 @@ use node::MemoryNode;
 
 /// A store in this process's memory, by the same rules as the store on Redis.
 ///
-/// Its clock is tokio's: under paused time, tests do not wait for leases. Clones share one store. Give
-/// it to several [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each of these `Locks` behaves as
-/// a process of its own.
+/// Its clock is tokio's: under paused time, tests do not wait for leases. Clones share one store.
+/// Give it to several [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each of
+/// these `Locks` behaves as a process of its own.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -39,8 +39,8 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Makes every acquire on this store fail with `kind`, until this is called with `None`. Releases,
-    /// renewals and queued waiters are not affected. For tests of code that uses locks.
+    /// Makes every acquire on this store fail with `kind`, until this is called with `None`.
+    /// Releases, renewals and queued waiters are not affected. For tests of code that uses locks.
     pub fn refuse(&self, kind: Option<LockErrorKind>) {
         self.shared.lock().refusing = kind;
     }
@@ -51,7 +51,8 @@ impl MemoryStore {
         self.connect_as(node, listener, false)
     }
 
-    /// One more node, by the rules of a queue that is shared with JVMs if `peers` is set. None comes here.
+    /// One more node, by the rules of a queue that is shared with JVMs if `peers` is set. None
+    /// comes here.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
@@ -62,7 +63,8 @@ impl MemoryStore {
         Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers))
     }
 
-    /// Whether messages to `node` are not received, as if its subscription were with another server.
+    /// Whether messages to `node` are not received, as if its subscription were with another
+    /// server.
     #[cfg(any(test, feature = "unstable-internals"))]
     pub fn set_deaf(&self, node: &NodeId, deaf: bool) {
         self.shared.lock().deaf.set(node, deaf);

@@ -18,7 +18,10 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// use lockcore::LockOptions;
 /// use std::time::Duration;
 ///
-/// let options = LockOptions::new().lease(Duration::from_secs(10)).wait(Duration::from_secs(5)).queue_limit(100);
+/// let options = LockOptions::new()
+///     .lease(Duration::from_secs(10))
+///     .wait(Duration::from_secs(5))
+///     .queue_limit(100);
 /// assert!(options.check().is_ok());
 /// assert!(options.lease(Duration::ZERO).check().unwrap_err().to_string().contains("lease"));
 /// ```
@@ -81,14 +84,15 @@ impl LockOptions {
         self
     }
 
-    /// How many waiters the queue may have at most, this one included. At least 1; the default is 1 000.
+    /// How many waiters the queue may have at most, this one included. At least 1; the default is 1
+    /// 000.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = queue_limit;
         self
     }
 
-    /// The longest hold. After it the guard is lost, the lease is no longer renewed, and the next waiter
-    /// has the lock once the lease has expired. At least the lease. The default is no limit.
+    /// The longest hold. After it the guard is lost, the lease is no longer renewed, and the next
+    /// waiter has the lock once the lease has expired. At least the lease. The default is no limit.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self

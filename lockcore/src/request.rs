@@ -13,8 +13,8 @@ use crate::member::Label;
 use crate::options::LockOptions;
 use crate::store::Mode;
 
-/// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that are not
-/// set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
+/// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
+/// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -91,8 +91,8 @@ impl LockRequest {
         self
     }
 
-    /// What [`inspect`](crate::Locks::inspect) shows of this waiter or holder: at most 64 bytes, longer
-    /// labels are cut.
+    /// What [`inspect`](crate::Locks::inspect) shows of this waiter or holder: at most 64 bytes,
+    /// longer labels are cut.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
         self

@@ -17,7 +17,8 @@ pub struct Shutdown {
     pub ended: usize,
     /// Holds that were ended although a guard of them still lived; these guards are lost.
     pub taken: usize,
-    /// Holds and places that could not be released: holds expire with their lease, places after 15 s.
+    /// Holds and places that could not be released: holds expire with their lease, places after 15
+    /// s.
     pub unreleased: usize,
 }
 
@@ -53,8 +54,8 @@ impl Engine {
     }
 }
 
-/// Waits until `is_so`, at most until `end`. What it waits for ends in many places, and nobody is in
-/// a hurry any more: so it looks from time to time.
+/// Waits until `is_so`, at most until `end`. What it waits for ends in many places, and nobody is
+/// in a hurry any more: so it looks from time to time.
 async fn until(end: Instant, is_so: impl Fn() -> bool) {
     while !is_so() && Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(2)).await;
