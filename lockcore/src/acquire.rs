@@ -10,15 +10,12 @@ use std::time::Duration;
 use pin_project::{pin_project, pinned_drop};
 use tokio::time::{Instant, Sleep};
 
-use crate::attempt::{Begun, Request};
-use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
-use crate::in_flight;
+use crate::key::LockName;
+use crate::node::{self, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later};
 use crate::observe;
-use crate::schedule::later;
 use crate::store::Mode;
-use crate::waiters::Outcome;
 use crate::waiting::Seat;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
@@ -48,8 +45,8 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    pub(crate) fn new(engine: &Arc<Engine>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(engine, request) }
+    pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
+        Self { attempt: Attempt::new(node, request) }
     }
 }
 
@@ -87,8 +84,8 @@ pub struct TryAcquire {
 }
 
 impl TryAcquire {
-    pub(crate) fn new(engine: &Arc<Engine>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(engine, request) }
+    pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
+        Self { attempt: Attempt::new(node, request) }
     }
 }
 
@@ -106,10 +103,13 @@ impl fmt::Debug for TryAcquire {
     }
 }
 
+/// What an attempt ends with; `None` is "busy", for those that would not wait.
+type Outcome = Result<Option<LockGuard>, LockError>;
+
 /// What both have in common.
 #[pin_project(PinnedDrop)]
 struct Attempt {
-    engine: Arc<Engine>,
+    node: Arc<Node>,
     state: State,
     #[pin]
     alarm: Option<Sleep>,
@@ -123,7 +123,11 @@ enum State {
 }
 
 struct Running {
-    begun: Begun,
+    attempt: u64,
+    lock: LockName,
+    seat: Arc<Shared>,
+    /// Its acquire, while it is on its way.
+    asking: Option<Flight>,
     limit: Limit,
     span: tracing::Span,
     _waiting: Option<Seat>,
@@ -141,35 +145,94 @@ enum Limit {
 }
 
 impl Attempt {
-    fn new(engine: &Arc<Engine>, request: Result<Request, LockError>) -> Self {
-        Self { engine: Arc::clone(engine), state: State::New(Some(request)), alarm: None }
+    fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
+        Self { node: Arc::clone(node), state: State::New(Some(request)), alarm: None }
     }
 }
 
 /// A place among those of this `Locks` that wait, for those that would.
-fn take_seat(engine: &Engine, request: &Request) -> Result<Option<Seat>, LockError> {
+fn take_seat(node: &Node, request: &Request) -> Result<Option<Seat>, LockError> {
     if request.mode == Mode::Try {
         return Ok(None);
     }
-    let taken = engine.settings.waiting.enter().map(Some);
-    taken.inspect_err(|error| observe::refused(engine, &request.lock, error.kind()))
+    let taken = node.settings.waiting.enter().map(Some);
+    taken.inspect_err(|error| {
+        let (lock, kind) = (request.lock.clone(), error.kind());
+        observe::note(node, &Note::Refused { lock, kind });
+    })
 }
 
 impl Limit {
-    fn new(engine: &Engine, request: &Request) -> Self {
+    fn new(node: &Node, request: &Request) -> Self {
         let now = Instant::now();
         match (request.mode, request.options.wait) {
-            (Mode::Try, _) => Self::Once(now + engine.settings.request_timeout),
+            (Mode::Try, _) => Self::Once(later(now, node.settings.request_timeout)),
             (_, Some(wait)) => Self::At(later(now, wait)),
             (_, None) => Self::Silence(request.options.lease.max(SILENCE), now),
         }
     }
 
-    fn instant(self, engine: &Engine) -> Instant {
+    fn instant(self, node: &Node) -> Instant {
         match self {
             Self::Once(at) | Self::At(at) => at,
-            Self::Silence(silence, start) => engine.last_success().max(start) + silence,
+            Self::Silence(silence, start) => node.last_success().max(start) + silence,
         }
+    }
+}
+
+impl Running {
+    fn begin(node: &Arc<Node>, request: Request) -> Result<Self, LockError> {
+        let limit = Limit::new(node, &request);
+        let lock = request.lock.clone();
+        let span = observe::acquiring(node, &lock);
+        let in_span = span.clone().entered();
+        let waiting = take_seat(node, &request)?;
+        let seat = Arc::new(Shared::default());
+        let begun = node.with(|core, now, _| core.begin(now, request, Arc::clone(&seat)));
+        let Some((attempt, ask)) = begun else { return Err(node.closed()) };
+        let asking = ask.map(|ask| node.send(ask));
+        drop(in_span);
+        Ok(Self { attempt, lock, seat, asking, limit, span, _waiting: waiting })
+    }
+
+    /// What has become of the attempt, if anything has.
+    fn outcome(&self, node: &Arc<Node>, outcome: node::Outcome) -> Option<Outcome> {
+        match outcome {
+            node::Outcome::Waits => None,
+            node::Outcome::Granted { number, token, since } => {
+                let (lock, seat) = (self.lock.clone(), Arc::clone(&self.seat));
+                Some(Ok(Some(LockGuard::new(node, lock, seat, number, token, since))))
+            }
+            node::Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
+            node::Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => {
+                Some(Err(node.closed()))
+            }
+            node::Outcome::Refused(Refusal::Kind(kind)) => Some(Err(LockError::new(kind))),
+            node::Outcome::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
+        }
+    }
+
+    /// Its time is up. A grant may have come in the same instant; then it counts.
+    fn time_out(&self, node: &Arc<Node>) -> Outcome {
+        let (outcome, unavailable) = node.with(|core, now, fx| {
+            let outcome = core.take(now, self.attempt, fx);
+            let waits = matches!(outcome, node::Outcome::Waits);
+            (outcome, waits.then(|| core.cancel(now, self.attempt, fx)).flatten())
+        });
+        if let Some(outcome) = self.outcome(node, outcome) {
+            return outcome;
+        }
+        Err(match (unavailable, self.limit) {
+            (Some(error), _) => node.error(error),
+            (None, Limit::At(_)) => LockError::new(LockErrorKind::Timeout),
+            (None, Limit::Once(_)) => {
+                LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
+            }
+            (None, Limit::Silence(silence, _)) => LockError::with_detail(
+                LockErrorKind::Unavailable,
+                format!("no request has succeeded for {silence:?}"),
+            ),
+        })
     }
 }
 
@@ -181,80 +244,56 @@ impl Future for Attempt {
         if let State::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
             *this.state = State::Done;
-            let request = request?;
-            let limit = Limit::new(this.engine, &request);
-            let span = observe::acquiring(this.engine, &request.lock);
-            let waiting = span.in_scope(|| take_seat(this.engine, &request))?;
-            let begun = span.in_scope(|| this.engine.begin(request))?;
-            *this.state = State::Running(Running { begun, limit, span, _waiting: waiting });
+            *this.state = State::Running(Running::begin(this.node, request?)?);
         }
         let State::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
         let _waiting = running.span.clone().entered();
-        if let Some(asking) = &mut running.begun.asking
-            && let Poll::Ready(answered) = Pin::new(asking).poll(cx)
-        {
-            running.begun.asking = None;
-            if answered.is_none() {
-                // The runtime ended, and with it everything that could answer.
-                this.engine.cancel(running.begun.ticket);
-                *this.state = State::Done;
-                return Poll::Ready(Err(LockError::new(LockErrorKind::Closed)));
+        if let Some(asking) = &mut running.asking {
+            // This task is awake: an answer that it finds itself is not to wake it once more.
+            drop(running.seat.caller.take());
+            if let Poll::Ready(answered) = Pin::new(asking).poll(cx) {
+                running.asking = None;
+                if answered.is_none() {
+                    // The runtime ended, and with it everything that could answer.
+                    let attempt = running.attempt;
+                    this.node.with(|core, now, fx| core.cancel(now, attempt, fx));
+                    *this.state = State::Done;
+                    return Poll::Ready(Err(this.node.closed()));
+                }
             }
         }
+        // First, so that what comes after the look wakes this task.
+        running.seat.caller.register(cx.waker());
+        let attempt = running.attempt;
+        let outcome = this.node.with(|core, now, fx| core.take(now, attempt, fx));
+        if let Some(outcome) = running.outcome(this.node, outcome) {
+            *this.state = State::Done;
+            this.alarm.set(None);
+            return Poll::Ready(outcome);
+        }
         loop {
-            // Not while this task polls for the answer: it would set the outcome, and wake this very task.
-            let is_polled_here =
-                running.begun.asking.as_ref().is_some_and(in_flight::Request::is_here);
-            if !is_polled_here
-                && let Poll::Ready(outcome) = Pin::new(&mut running.begun.outcome).poll(cx)
-            {
-                *this.state = State::Done;
-                this.alarm.set(None);
-                return Poll::Ready(
-                    outcome.unwrap_or_else(|_| Err(LockError::new(LockErrorKind::Closed))),
-                );
-            }
-            let at = running.limit.instant(this.engine);
-            let far = Instant::now() + 4 * this.engine.settings.request_timeout;
-            if running.begun.asking.is_some() && at > far {
-                // The answer, or that there is none, comes before that and wakes this task.
+            let is_asking = running.asking.is_some() && is_driven(this.node);
+            if is_asking && matches!(running.limit, Limit::Silence(..)) {
+                // Its own answer, or that there is none, wakes this task before there was silence.
                 return Poll::Pending;
             }
             if this.alarm.is_none() {
-                // The caller may be polled by another runtime, or by none.
-                let _in_runtime = this.engine.runtime.enter();
-                this.alarm.set(Some(tokio::time::sleep_until(at)));
+                this.alarm.set(Some(alarm(this.node, running.limit.instant(this.node))));
             }
             let mut alarm = this.alarm.as_mut().as_pin_mut().expect("set above");
             if alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if running.limit.instant(this.engine) > Instant::now() {
+            if running.limit.instant(this.node) > Instant::now() {
                 // Something has succeeded since the alarm was set.
                 this.alarm.set(None);
                 continue;
             }
-            let away = this.engine.cancel(running.begun.ticket);
-            // A grant may have come in the same instant; then it counts.
-            if let Ok(outcome) = running.begun.outcome.try_recv() {
-                *this.state = State::Done;
-                return Poll::Ready(outcome);
-            }
-            let error = match (away, running.limit) {
-                (Some(away), _) => away.into(),
-                (None, Limit::At(_)) => LockError::new(LockErrorKind::Timeout),
-                (None, Limit::Once(_)) => {
-                    LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
-                }
-                (None, Limit::Silence(silence, _)) => LockError::with_detail(
-                    LockErrorKind::Unavailable,
-                    format!("no request has succeeded for {silence:?}"),
-                ),
-            };
+            let outcome = running.time_out(this.node);
             *this.state = State::Done;
-            return Poll::Ready(Err(error));
+            return Poll::Ready(outcome);
         }
     }
 }
@@ -264,9 +303,8 @@ impl PinnedDrop for Attempt {
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
         if let State::Running(running) = this.state {
-            // First, so that a grant which comes now finds nobody to take it.
-            running.begun.outcome.close();
-            this.engine.cancel(running.begun.ticket);
+            let attempt = running.attempt;
+            this.node.with(|core, now, fx| core.cancel(now, attempt, fx));
         }
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::engine::{Engine, Inbox, Settings};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::member::{Label, NodeId};
 use crate::memory::MemoryStore;
+use crate::node::{Inbox, Node, Settings};
 use crate::options::{ConfigError, LockOptions};
 use crate::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::Store;
@@ -258,7 +258,7 @@ impl LocksBuilder {
             redisson_peers: self.redisson_peers,
             waiting: Room::new(self.max_waiting),
         };
-        Locks { engine: Engine::start(store, node, settings, Handle::current(), inbox) }
+        Locks { node: Node::start(store, node, settings, Handle::current(), inbox) }
     }
 
     fn check(&self) -> Result<(), ConfigError> {

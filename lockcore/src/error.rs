@@ -106,7 +106,7 @@ impl LockErrorKind {
             }
             Self::Unsupported => "this server does not support the lock",
             Self::Lost => "the hold is lost: its lease expired or it was force-released",
-            Self::Closed => "this Locks was shut down",
+            Self::Closed => "this Locks is closed",
             Self::Protocol => "the lock store gave an answer that cannot be understood",
         }
     }

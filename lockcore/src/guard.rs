@@ -9,14 +9,12 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::Engine;
-use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::hold::Hold;
-use crate::in_flight::Request;
-use crate::member::Member;
+use crate::error::{LockError, LockErrorKind};
+use crate::key::LockName;
+use crate::node::{Bounded, Moment, Node, Shared};
 use crate::observe;
-use crate::reaper::Job;
-use crate::store::{Leaving, Left, Released, Reply, StoreFuture};
+use crate::protocol::Answer;
+use crate::store::{Left, Released};
 use crate::token::FencingToken;
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release)
@@ -28,7 +26,28 @@ use crate::token::FencingToken;
 #[must_use = "a guard that is dropped releases the lock at once"]
 pub struct LockGuard {
     /// Taken only by what consumes the guard.
-    hold: Option<Arc<Hold>>,
+    hold: Option<Hold>,
+}
+
+/// What every guard of a hold knows of it.
+#[derive(Debug, Clone)]
+struct Hold {
+    node: Arc<Node>,
+    lock: LockName,
+    shared: Arc<Shared>,
+    number: u64,
+    token: FencingToken,
+    since: Moment,
+}
+
+impl Hold {
+    fn is_lost(&self) -> bool {
+        self.shared.is_lost(self.node.clock.look())
+    }
+
+    fn observe_end(&self) {
+        observe::ended(&self.node, &self.lock, self.node.clock.now().since(self.since));
+    }
 }
 
 /// What a guard knows of its hold.
@@ -45,11 +64,19 @@ pub enum HoldState {
 }
 
 impl LockGuard {
-    pub(crate) fn new(hold: Arc<Hold>) -> Self {
-        Self { hold: Some(hold) }
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        lock: LockName,
+        shared: Arc<Shared>,
+        number: u64,
+        token: FencingToken,
+        since: Moment,
+    ) -> Self {
+        shared.join();
+        Self { hold: Some(Hold { node: Arc::clone(node), lock, shared, number, token, since }) }
     }
 
-    fn hold(&self) -> &Arc<Hold> {
+    fn hold(&self) -> &Hold {
         self.hold.as_ref().expect("a guard has its hold until it is consumed")
     }
 
@@ -76,7 +103,7 @@ impl LockGuard {
     pub fn state(&self) -> HoldState {
         if self.is_lost() {
             HoldState::Lost
-        } else if self.hold().engine.store.commands().borrow().is_up() {
+        } else if self.hold().node.store.commands().borrow().is_up() {
             HoldState::Held
         } else {
             HoldState::Uncertain
@@ -89,7 +116,7 @@ impl LockGuard {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn lost(&self) {
-        let mut told = pin!(self.hold().lost().cancelled());
+        let mut told = pin!(self.hold().shared.lost().cancelled());
         poll_fn(|cx| match self.is_lost() {
             // By the clock, though no task got to tell.
             true => Poll::Ready(()),
@@ -101,7 +128,7 @@ impl LockGuard {
     /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the
     /// hold is already lost, the token is already cancelled.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let token = self.hold().lost().child_token();
+        let token = self.hold().shared.lost().child_token();
         if self.is_lost() {
             token.cancel();
         }
@@ -112,7 +139,8 @@ impl LockGuard {
     /// forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
     /// whichever is more.
     pub fn deadline(&self) -> Instant {
-        self.hold().deadline()
+        let hold = self.hold();
+        hold.node.clock.instant(hold.shared.until())
     }
 
     /// Another guard on the same hold; the lock is released with the last guard.
@@ -123,17 +151,21 @@ impl LockGuard {
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold is lost.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
-        self.hold().join()?;
-        Ok(Self::new(Arc::clone(self.hold())))
+        let hold = self.hold();
+        if hold.is_lost() {
+            return Err(LockError::new(LockErrorKind::Lost));
+        }
+        hold.shared.join();
+        Ok(Self { hold: Some(hold.clone()) })
     }
 
     /// How many guards share this hold.
     pub fn hold_count(&self) -> usize {
-        self.hold().guards()
+        self.hold().shared.guards()
     }
 
     /// Takes the hold out, so that the drop finds nothing to do.
-    fn into_hold(mut self) -> Arc<Hold> {
+    fn into_hold(mut self) -> Hold {
         self.hold.take().expect("a guard has its hold until it is consumed")
     }
 
@@ -149,20 +181,22 @@ impl LockGuard {
     /// The lock is released even if the future is dropped.
     pub fn release(self) -> Release {
         let hold = self.into_hold();
-        if !hold.part() {
+        if !hold.shared.part() {
             return Release(Progress::Done(Some(Ok(()))));
         }
-        if hold.is_leaked() {
+        let node = &hold.node;
+        if node.has_ended() {
+            return Release(Progress::Done(Some(Err(node.closed()))));
+        }
+        hold.observe_end();
+        let Some(ask) = node.with(|core, now, fx| core.release(now, hold.number, fx)) else {
+            // Leaked, or taken away by a shutdown.
             return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
-        }
-        let engine = Arc::clone(&hold.engine);
-        if hold.is_lost() {
-            // By the clock, though no task got to run yet.
-            engine.lost(&hold, "its deadline has passed");
-        }
-        engine.holds().begin_end(hold.number);
-        observe::ended(&engine, &hold);
-        engine.release(hold)
+        };
+        let mut request = node.send(ask);
+        request.send();
+        let request = Bounded::new(node, request);
+        Release(Progress::Running(Running { request, shared: hold.shared }))
     }
 
     /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
@@ -171,11 +205,10 @@ impl LockGuard {
     ///
     /// Returns until when the lock stays taken for certain. Other guards on the same hold are lost.
     pub fn leak(self) -> Instant {
+        let deadline = self.deadline();
         let hold = self.into_hold();
-        let deadline = hold.deadline();
-        hold.leak();
-        hold.part();
-        hold.engine.holds().leak(&hold);
+        hold.shared.part();
+        hold.node.with(|core, now, fx| core.leak(now, hold.number, fx));
         deadline
     }
 }
@@ -183,12 +216,10 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        if hold.part() && !hold.is_leaked() {
-            // A shutdown that looks in between must not find that nothing is left to wait for.
-            hold.engine.holds().begin_end(hold.number);
-            observe::ended(&hold.engine, &hold);
-            hold.engine.give_back(&hold);
-            hold.engine.holds().finish_end(hold.number);
+        if hold.shared.part() {
+            // First, while the table still knows that it is held: a shutdown waits for this thread.
+            hold.observe_end();
+            hold.node.with(|core, now, fx| core.dropped(now, hold.number, fx));
         }
     }
 }
@@ -211,7 +242,13 @@ pub struct Release(Progress);
 #[derive(Debug)]
 enum Progress {
     Done(Option<Result<(), LockError>>),
-    Running(Request<Result<(), LockError>>),
+    Running(Running),
+}
+
+#[derive(Debug)]
+struct Running {
+    request: Bounded,
+    shared: Arc<Shared>,
 }
 
 impl Future for Release {
@@ -222,89 +259,27 @@ impl Future for Release {
             Progress::Done(outcome) => {
                 Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
             }
-            Progress::Running(request) => Pin::new(request)
-                .poll(cx)
-                .map(|answer| answer.unwrap_or_else(|| Err(LockError::new(LockErrorKind::Closed)))),
+            Progress::Running(running) => {
+                let answer = Pin::new(&mut running.request).poll(cx);
+                answer.map(|answer| released(&running.shared, answer))
+            }
         }
     }
 }
 
-impl Engine {
-    /// In the background, until the server knows.
-    pub(crate) fn give_back(&self, hold: &Hold) {
-        self.reaper.send(Job::leave(hold.lock.clone(), hold.member.clone(), hold.ambiguous));
+/// Whether the hold lasted until it was given back.
+fn released(shared: &Shared, answer: Result<Answer, LockError>) -> Result<(), LockError> {
+    let was_held = match answer {
+        Ok(Answer::Released(reply)) => reply.outcome == Released::Released,
+        Ok(Answer::Left(reply)) => reply.outcome.first() == Some(&Left::Left),
+        Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
+        // The release goes on in the background.
+        Err(error) if !shared.was_lost() => return Err(error),
+        Err(_) => false,
+    };
+    if was_held && !shared.was_lost() {
+        return Ok(());
     }
-
-    fn release(self: &Arc<Self>, hold: Arc<Hold>) -> Release {
-        // A store in memory runs the command before it returns.
-        let sent = Instant::now();
-        if hold.ambiguous {
-            let leaving = Leaving { member: hold.member.clone(), ambiguous: true };
-            let leave = self.store.leave(&hold.lock, vec![leaving]);
-            return self
-                .finish_release(hold, sent, leave, |left| left.first() == Some(&Left::Left));
-        }
-        let release = self.store.release(&hold.lock, &hold.member);
-        self.finish_release(hold, sent, release, |released| *released == Released::Released)
-    }
-
-    fn finish_release<T: Send + 'static>(
-        self: &Arc<Self>,
-        hold: Arc<Hold>,
-        sent: Instant,
-        answer: StoreFuture<Reply<T>>,
-        was_held: impl FnOnce(&T) -> bool + Send + 'static,
-    ) -> Release {
-        match answer {
-            StoreFuture::Ready(answer) => {
-                let outcome = answer.map(|answer| self.released(&hold, sent, answer, was_held));
-                Release(Progress::Done(outcome))
-            }
-            answer => {
-                let engine = Arc::clone(self);
-                let request = async move {
-                    let answer = answer.await;
-                    engine.released(&hold, sent, answer, was_held)
-                };
-                Release(Progress::Running(self.in_flight.add(request, &self.runtime)))
-            }
-        }
-    }
-
-    fn released<T>(
-        self: &Arc<Self>,
-        hold: &Hold,
-        sent: Instant,
-        answer: Result<Reply<T>, StoreError>,
-        was_held: impl FnOnce(&T) -> bool,
-    ) -> Result<(), LockError> {
-        let was_lost = hold.lost().is_cancelled();
-        match answer {
-            Ok(reply) => {
-                self.holds().finish_end(hold.number);
-                self.absorb(&hold.lock, sent, &reply);
-                if was_lost || !was_held(&reply.outcome) {
-                    hold.lose();
-                    return Err(LockError::new(LockErrorKind::Lost));
-                }
-                Ok(())
-            }
-            Err(error) => {
-                // In this order: a shutdown that looks in between finds one or the other.
-                self.give_back(hold);
-                self.holds().finish_end(hold.number);
-                let error = LockError::from(error);
-                Err(if was_lost { LockError::new(LockErrorKind::Lost) } else { error })
-            }
-        }
-    }
-
-    /// Somebody forced a hold of ours off.
-    pub(crate) fn revoked(&self, member: &Member) {
-        let Some(number) = member.ours().map(|ours| ours.number) else { return };
-        let hold = self.holds().get(number);
-        if let Some(hold) = hold.filter(|hold| hold.member == *member) {
-            self.lost(&hold, "it was forced off");
-        }
-    }
+    shared.tell_lost();
+    Err(LockError::new(LockErrorKind::Lost))
 }

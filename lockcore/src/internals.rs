@@ -11,17 +11,24 @@ pub use crate::store::{
     Released, Renewed, Reply, Store, StoreFuture, Touched,
 };
 
-use crate::engine::Inbox;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::member::NodeId;
 use crate::memory::MemoryStore;
+use crate::node::Inbox;
 use crate::redis::{Certificates, Connector, RedisSettings, RedisStore};
 
 /// The protocol as a pure function.
 pub mod protocol {
     pub use crate::protocol::*;
+}
+
+/// This process's half of the protocol, without I/O.
+pub mod node {
+    pub use crate::node::{
+        Ask, Core, Counts, Due, Effect, Moment, Note, Outcome, Phase, Refusal, Request, Rules, Seat,
+    };
 }
 
 /// What is written to a server and read from it.
@@ -99,4 +106,9 @@ pub fn memory_store_with_peers(
     listener: Arc<dyn Listener>,
 ) -> Arc<dyn Store> {
     store.connect_as(node, listener, true)
+}
+
+/// As if the machine of this node had been suspended for so long.
+pub fn suspend(locks: &Locks, time: Duration) {
+    locks.node.clock.suspend(time);
 }

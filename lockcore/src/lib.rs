@@ -55,17 +55,10 @@
 #![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub))]
 
 mod acquire;
-mod attempt;
 mod builder;
-mod cancel;
-mod engine;
 mod error;
-mod grant;
 mod guard;
 pub mod guide;
-mod heartbeat;
-mod hold;
-mod in_flight;
 mod inspection;
 #[cfg(feature = "unstable-internals")]
 #[doc(hidden)]
@@ -74,21 +67,18 @@ mod key;
 mod locks;
 mod member;
 mod memory;
+mod node;
 mod observe;
 mod options;
 mod passed_over;
 mod protocol;
-mod reaper;
 mod redis;
 mod request;
-mod schedule;
 mod shutdown;
 mod status;
 mod store;
 mod token;
-mod waiters;
 mod waiting;
-mod watchdog;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;

@@ -1,17 +1,17 @@
 //! The front door: a cloneable handle on one store.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::builder::LocksBuilder;
-use crate::engine::Engine;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
 use crate::key::{LockKey, LockName};
 use crate::member::NodeId;
+use crate::node::{Ask, Bounded, Core, Node};
+use crate::protocol::{Answer, Command};
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
@@ -34,7 +34,7 @@ use crate::store::Released;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Locks {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) node: Arc<Node>,
 }
 
 impl Locks {
@@ -128,7 +128,7 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        LockRequest::new(&self.engine, self.name(key))
+        LockRequest::new(&self.node, self.name(key))
     }
 
     /// Runs `section` under the lock, stops it when the hold is lost, and releases the lock after
@@ -183,9 +183,10 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        let lock = self.name(key)?;
-        let inspection = self.engine.complete(self.engine.store.inspect(&lock)).await?;
-        Ok(LockInspection::new(inspection))
+        match self.ask(self.name(key)?, Command::Inspect).await? {
+            Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
     }
 
     /// Takes the lock away from its holder and grants it to the next waiter. For operators.
@@ -205,15 +206,18 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        let lock = self.name(key)?;
-        let engine = Arc::clone(&self.engine);
-        let request = async move {
-            let sent = tokio::time::Instant::now();
-            let reply = engine.store.force_release(&lock).await?;
-            engine.absorb(&lock, sent, &reply);
-            Ok(reply.outcome == Released::Released)
-        };
-        Ok(self.engine.complete(request).await?)
+        match self.ask(self.name(key)?, Command::ForceRelease).await? {
+            Answer::Released(reply) => Ok(reply.outcome == Released::Released),
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
+    }
+
+    async fn ask(&self, lock: LockName, command: Command) -> Result<Answer, LockError> {
+        if self.node.has_ended() {
+            return Err(self.node.closed());
+        }
+        let ask = Ask { lock, command, sent: self.node.clock.now(), background: false };
+        Bounded::new(&self.node, self.node.send(ask)).await
     }
 
     /// Whether the store answers.
@@ -224,24 +228,25 @@ impl Locks {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
-        Ok(self.engine.complete(self.engine.store.ping()).await?)
+        self.node.ping().await
     }
 
     /// The state of this node: its connections, holds and waiters. Does not ask the server.
     pub fn status(&self) -> Status {
+        let counts = self.node.look(Core::counts);
         Status {
-            commands: Connection::from(&*self.engine.store.commands().borrow()),
-            subscription: Connection::from(&*self.engine.store.subscription().borrow()),
-            waiting: self.engine.waiters().len(),
-            holding: self.engine.holds().len(),
-            giving_back: self.engine.reaper.outstanding(),
-            places_lost: self.engine.places_lost.load(Ordering::Relaxed),
+            commands: Connection::from(&*self.node.store.commands().borrow()),
+            subscription: Connection::from(&*self.node.store.subscription().borrow()),
+            waiting: counts.attempts,
+            holding: counts.holds,
+            giving_back: counts.given_back,
+            places_lost: counts.places_lost,
         }
     }
 
     /// The identity of this node. It is part of each of its holds and queue entries.
     pub fn node(&self) -> &NodeId {
-        &self.engine.node
+        &self.node.id
     }
 
     /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all
@@ -253,7 +258,7 @@ impl Locks {
     /// # Cancel safety
     /// New acquisitions stay refused and queues are left; the rest may not happen.
     pub async fn shutdown(&self, timeout: Duration) -> Shutdown {
-        self.engine.shut_down(timeout).await
+        self.node.shut_down(timeout).await
     }
 
     fn name<K>(&self, key: K) -> Result<LockName, LockError>
@@ -261,6 +266,6 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        Ok(key.try_into()?.resolve(self.engine.settings.namespace.as_deref()))
+        Ok(key.try_into()?.resolve(self.node.settings.namespace.as_deref()))
     }
 }

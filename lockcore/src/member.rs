@@ -80,6 +80,13 @@ impl Member {
         Self(Arc::from(text))
     }
 
+    /// The same attempt of ours under another number.
+    pub(crate) fn renumbered(&self, number: u64) -> Self {
+        let Some(ours) = self.ours() else { return self.clone() };
+        let Ours { node, lease_ms, label, .. } = ours;
+        Self(Arc::from(format!("{MARKER}{node}:{number}:{lease_ms}:{label}")))
+    }
+
     /// The text in list, sorted set and hash.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -7,6 +7,7 @@ use crate::member::{Member, NodeId};
 use crate::token::FencingToken;
 
 mod advance;
+mod command;
 mod commands;
 mod deadlines;
 mod peers;
@@ -17,6 +18,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use command::{Answer, Command};
 pub use deadlines::Deadlines;
 #[cfg(feature = "unstable-internals")]
 pub use peers::{
@@ -25,10 +27,10 @@ pub use peers::{
 pub use peers::{Peers, Suspects};
 #[cfg(feature = "unstable-internals")]
 pub use recognise::{is_hold, is_member, is_token};
+#[cfg(any(test, feature = "unstable-internals"))]
+pub use step::step;
 #[cfg(feature = "unstable-internals")]
 pub use step::step_with_peers;
-#[cfg(any(test, feature = "unstable-internals"))]
-pub use step::{Answer, Command, step};
 
 /// A waiter's deadline after its enqueue or touch.
 pub const PATIENCE_MS: u64 = 15_000;

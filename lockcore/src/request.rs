@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Acquire, TryAcquire};
-use crate::attempt::Request;
-use crate::engine::Engine;
 use crate::error::LockError;
 use crate::key::LockName;
 use crate::member::Label;
+use crate::node::{Node, Request};
 use crate::options::LockOptions;
 use crate::store::Mode;
 
@@ -36,17 +35,17 @@ use crate::store::Mode;
 #[derive(Clone)]
 #[must_use = "call lock() or try_lock()"]
 pub struct LockRequest {
-    engine: Arc<Engine>,
+    node: Arc<Node>,
     lock: Result<LockName, LockError>,
     options: LockOptions,
     label: Label,
 }
 
 impl LockRequest {
-    pub(crate) fn new(engine: &Arc<Engine>, lock: Result<LockName, LockError>) -> Self {
-        let options = engine.settings.defaults;
-        let label = engine.settings.label.clone();
-        Self { engine: Arc::clone(engine), lock, options, label }
+    pub(crate) fn new(node: &Arc<Node>, lock: Result<LockName, LockError>) -> Self {
+        let options = node.settings.defaults;
+        let label = node.settings.label.clone();
+        Self { node: Arc::clone(node), lock, options, label }
     }
 
     /// See [`LockOptions::lease`].
@@ -104,14 +103,14 @@ impl LockRequest {
             Some(Duration::ZERO) => Mode::Try,
             _ => Mode::Wait,
         };
-        let engine = Arc::clone(&self.engine);
-        Acquire::new(&engine, self.build(mode))
+        let node = Arc::clone(&self.node);
+        Acquire::new(&node, self.build(mode))
     }
 
     /// Tries to acquire the lock once, without waiting.
     pub fn try_lock(self) -> TryAcquire {
-        let engine = Arc::clone(&self.engine);
-        TryAcquire::new(&engine, self.build(Mode::Try))
+        let node = Arc::clone(&self.node);
+        TryAcquire::new(&node, self.build(Mode::Try))
     }
 
     fn build(self, mode: Mode) -> Result<Request, LockError> {
@@ -123,7 +122,7 @@ impl LockRequest {
 impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lock = match &self.lock {
-            Ok(_) if self.engine.settings.redact_names => "(redacted)",
+            Ok(_) if self.node.settings.redact_names => "(redacted)",
             Ok(lock) => lock.as_str(),
             Err(_) => "(invalid)",
         };

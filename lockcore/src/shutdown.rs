@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::engine::Engine;
 use crate::error::LockErrorKind;
-use crate::schedule::later;
+use crate::node::{Core, Counts, Driver, Effect, Moment, Shared, later};
 
 /// What a shutdown did; made by [`Locks::shutdown`](crate::Locks::shutdown).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,42 +21,63 @@ pub struct Shutdown {
     pub unreleased: usize,
 }
 
-impl Engine {
+impl Driver {
     pub(crate) async fn shut_down(self: &Arc<Self>, timeout: Duration) -> Shutdown {
         let deadline = later(Instant::now(), timeout);
         // What is on its way or given back at the last moment has the time of one request.
-        let end = deadline + self.settings.request_timeout;
-        let failed_before = self.reaper.failed();
-        self.close();
+        let end = later(deadline, self.settings.request_timeout);
+        let failed_before = self.look(Core::counts).failed;
+        self.with(|core, _, _| core.close());
         // Queues first: the other way round, a released lock would be handed to one of our own leaving waiters.
-        let ended = self.cancel_all(LockErrorKind::Closed);
-        until(end, || self.waiters().len() == 0).await;
-        self.given_back(end).await;
-        until(deadline, || self.holds().len() == 0).await;
-        let remaining = self.holds().all();
-        for hold in &remaining {
-            self.lost(hold, "the node was shut down");
-            self.give_back(hold);
-        }
-        until(end, || self.holds().ending() == 0).await;
-        self.given_back(end).await;
-        let unanswered = self.waiters().len() + self.holds().ending() + self.reaper.outstanding();
-        let unreleased = unanswered + self.reaper.failed() - failed_before;
+        let ended = self
+            .for_all(|core, now, from, fx| core.end_attempts(now, from, LockErrorKind::Closed, fx))
+            .await;
+        self.until(end, |counts| counts.attempts + counts.given_back == 0).await;
+        self.until(deadline, |counts| counts.holds == 0).await;
+        let taken = self
+            .for_all(|core, now, from, fx| core.take_holds(now, from, "the node was shut down", fx))
+            .await;
+        self.until(end, |counts| counts.given_back == 0).await;
+        let counts = self.look(Core::counts);
+        let unanswered = counts.attempts + counts.given_back;
         if unanswered == 0 {
             self.store.close();
         }
-        Shutdown { ended, taken: remaining.len(), unreleased }
+        Shutdown { ended, taken, unreleased: unanswered + counts.failed - failed_before }
     }
 
-    async fn given_back(&self, end: Instant) {
-        let _ = tokio::time::timeout_at(end, self.reaper.idle()).await;
+    /// A part at a time: others want the table, too. Returns how many it was done to.
+    async fn for_all(
+        self: &Arc<Self>,
+        part: impl Fn(
+            &mut Core<Arc<Shared>>,
+            Moment,
+            u64,
+            &mut Vec<Effect<Arc<Shared>>>,
+        ) -> (usize, Option<u64>),
+    ) -> usize {
+        let (mut count, mut from) = (0, Some(0));
+        while let Some(start) = from {
+            let (done, next) = self.with(|core, now, fx| part(core, now, start, fx));
+            count += done;
+            from = next;
+            tokio::task::yield_now().await;
+        }
+        count
     }
-}
 
-/// Waits until `is_so`, at most until `end`. What it waits for ends in many places, and nobody is
-/// in a hurry any more: so it looks from time to time.
-async fn until(end: Instant, is_so: impl Fn() -> bool) {
-    while !is_so() && Instant::now() < end {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+    /// Waits until it is so, at most until `end`. Every change of a closed node is told.
+    async fn until(&self, end: Instant, is_so: impl Fn(Counts) -> bool) {
+        loop {
+            let progress = self.progress.notified();
+            tokio::pin!(progress);
+            progress.as_mut().enable();
+            if is_so(self.look(Core::counts)) {
+                return;
+            }
+            if tokio::time::timeout_at(end, progress).await.is_err() {
+                return;
+            }
+        }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::client::send;
+use lockcore::internals::node::{Core, Phase};
+
 use crate::laws::at_ms;
 use crate::model::{Action, Locking};
-use crate::packet::{Ask, Outcome, Packet};
+use crate::packet::{Ask, Outcome, Packet, Told};
 use crate::server::bits;
-use crate::state::{Client, NUMBERS, Phase, State};
+use crate::state::{Client, Stage, State, node_of};
+use crate::wire::moment;
 
 /// Who asks for an operator.
 pub(crate) const OPERATOR: u8 = u8::MAX;
@@ -16,24 +18,42 @@ impl Locking {
     pub(crate) fn act(&self, state: &mut State, action: Action) {
         match action {
             Action::Begin { client, waits } => self.begin(state, client, waits),
-            Action::AskAgain { client } => self.ask(state, client),
-            Action::Touch { node } => {
-                let members = self.line(state, node);
-                send(state, node, Ask::Touch { members });
+            Action::Attend { node, due } => {
+                let due = state.nodes[usize::from(node)].core.dues().nth(due);
+                let (_, due) = due.expect("it is due in this very state");
+                self.attend(state, node, &due);
             }
-            Action::Renew { client } => {
-                let Client { member, .. } = state.clients[client];
-                send(state, self.scope.homes[client], Ask::Renew { member, confirms: false });
+            Action::Release { client } => {
+                let node = self.scope.homes[client];
+                let Stage::Guard(number) = state.clients[client].stage else {
+                    unreachable!("only guards are released");
+                };
+                let request =
+                    self.event(state, node, |core, now, fx| core.release(now, number, fx));
+                state.clients[client].stage = match request {
+                    Some(request) => {
+                        self.send(state, node, &request);
+                        Stage::Releasing(number)
+                    }
+                    None => Stage::Idle,
+                };
             }
-            Action::Release { client } => self.release(state, client),
             Action::Drop { client } => {
-                let Client { member, is_ambiguous, .. } = state.clients[client];
-                state.clients[client].phase = Phase::Idle;
-                self.leave(state, member, is_ambiguous);
+                let Stage::Guard(number) = state.clients[client].stage else {
+                    unreachable!("only guards are dropped");
+                };
+                state.clients[client].stage = Stage::Idle;
+                let node = self.scope.homes[client];
+                self.event(state, node, |core, now, fx| core.dropped(now, number, fx));
             }
             Action::Cancel { client } => {
                 state.budget.cancels -= 1;
-                self.cancel(state, client);
+                let Stage::Attempt(attempt) = state.clients[client].stage else {
+                    unreachable!("only attempts are cancelled");
+                };
+                state.clients[client].stage = Stage::Idle;
+                let node = self.scope.homes[client];
+                self.event(state, node, |core, now, fx| core.cancel(now, attempt, fx));
             }
             Action::Run { packet } => {
                 let Packet::Request { node, ask, sent, is_late } = state.network.remove(packet)
@@ -55,17 +75,17 @@ impl Locking {
             },
             Action::Fail { packet, stays } => {
                 state.budget.losses -= 1;
-                let (node, ask) = match state.network.remove(packet) {
-                    Packet::Request { node, ask, .. } => {
+                let (node, ask, sent) = match state.network.remove(packet) {
+                    Packet::Request { node, ask, sent, .. } => {
                         if stays {
                             put(state, Packet::Request { node, ask, sent: 0, is_late: true });
                         }
-                        (node, ask)
+                        (node, ask, sent)
                     }
-                    Packet::Reply { node, ask, .. } => (node, ask),
+                    Packet::Reply { node, ask, sent, .. } => (node, ask, sent),
                     _ => unreachable!("nobody waits for a message"),
                 };
-                self.unanswered(state, node, ask);
+                self.unanswered(state, node, ask, sent);
             }
             Action::Lose { packet } => {
                 let lost = state.network.remove(packet);
@@ -78,13 +98,16 @@ impl Locking {
                 self.crash(state, node);
             }
             Action::Unsubscribe { node } => {
-                let node = &mut state.nodes[usize::from(node)];
-                node.is_connected = false;
-                if !node.is_dead {
+                state.nodes[usize::from(node)].is_connected = false;
+                if !state.nodes[usize::from(node)].is_dead {
                     state.budget.cuts -= 1;
+                    self.subscribed(state, node, false);
                 }
             }
-            Action::Resubscribe { node } => state.nodes[usize::from(node)].is_connected = true,
+            Action::Resubscribe { node } => {
+                state.nodes[usize::from(node)].is_connected = true;
+                self.subscribed(state, node, true);
+            }
             Action::Force => {
                 state.budget.forced -= 1;
                 self.run(state, OPERATOR, Ask::Force, false);
@@ -101,41 +124,65 @@ impl Locking {
         self.forget(state);
     }
 
+    fn begin(&self, state: &mut State, client: usize, waits: bool) {
+        let node = self.scope.homes[client];
+        let request = self.wish(waits);
+        let begun = self.event(state, node, |core, now, _| core.begin(now, request, ()));
+        let (attempt, request) = begun.expect("no node is closed");
+        state.clients[client] =
+            Client { stage: Stage::Attempt(attempt), left: state.clients[client].left - 1 };
+        if let Some(request) = request {
+            self.send(state, node, &request);
+        }
+    }
+
     /// What can make no difference any more is the same in all states that differ in nothing else.
     fn forget(&self, state: &mut State) {
-        for client in &mut state.clients {
-            match client.phase {
-                Phase::Idle => {
-                    let (member, left) = (client.member / NUMBERS * NUMBERS, client.left);
-                    *client = Client { member, left, ..Client::IDLE };
-                }
-                Phase::Holding { .. } | Phase::Ending => client.anchor = 0,
-                _ => {}
-            }
+        // An answer that says nothing but that it arrived arrives at once.
+        while let Some(at) = state.network.iter().position(|packet| {
+            matches!(packet, Packet::Reply { ask, told, .. } if is_mere_receipt(*ask, told))
+                && !self.is_awaited(state, packet)
+        }) {
+            let Packet::Reply { node, ask, sent, told } = state.network.remove(at) else {
+                unreachable!("only replies are receipts");
+            };
+            self.replied(state, node, ask, sent, &told);
         }
-        let clients = &state.clients;
-        state.network.retain(|packet| self.matters(clients, packet));
+        let network = std::mem::take(&mut state.network);
+        state.network = network.into_iter().filter(|packet| self.matters(state, packet)).collect();
+        for node in &mut state.nodes {
+            node.print.clear();
+            node.core.print(&mut node.print);
+        }
+    }
+
+    /// Whether the owner of a guard waits for it.
+    fn is_awaited(&self, state: &State, packet: &Packet) -> bool {
+        let Packet::Reply { node, ask, .. } = packet else { return false };
+        let (Ask::Release { member } | Ask::Leave { member, .. }) = *ask else { return false };
+        let mut clients = state.clients.iter().zip(self.scope.homes);
+        clients.any(|(client, home)| {
+            matches!(client.stage, Stage::Releasing(number) if home == node && self.id_of(*node, number) == member)
+        })
     }
 
     /// Whether anybody would do anything when it arrives.
-    fn matters(&self, clients: &[Client], packet: &Packet) -> bool {
-        let is_any = |member: u8, phase: fn(Phase) -> bool| {
-            clients.iter().any(|client| client.member == member && phase(client.phase))
-        };
+    fn matters(&self, state: &State, packet: &Packet) -> bool {
+        let phase =
+            |member: u8| state.nodes[node_of(member)].core.phase(self.number(state, member));
         match packet {
             Packet::Request { .. } => true,
-            Packet::Grant { member, .. } => is_any(*member, Phase::is_open),
-            Packet::Revoked { member } => is_any(*member, |phase| phase != Phase::Idle),
-            Packet::Reply { ask: Ask::Renew { member, confirms }, .. } => {
-                let confirms = *confirms;
-                is_any(*member, |phase| matches!(phase, Phase::Confirming | Phase::Holding { .. }))
-                    && is_any(*member, |phase| phase == Phase::Confirming) == confirms
+            Packet::Grant { member, .. } => {
+                matches!(phase(*member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
             }
-            Packet::Reply { ask: Ask::Leave { ends: false, .. }, told, .. } => told.grant.is_some(),
+            Packet::Revoked { member } => phase(*member).is_some(),
+            Packet::Reply { ask: Ask::Renew { member }, .. } => {
+                matches!(phase(*member), Some(Phase::Confirming | Phase::Held))
+            }
             Packet::Reply { ask: Ask::Touch { members }, told, sent, .. } => {
-                let news = |member| {
-                    let known = |client: &Client| client.member == member && client.anchor == *sent;
-                    !clients.iter().any(known)
+                let news = |member: u8| {
+                    let core = &state.nodes[node_of(member)].core;
+                    core.anchor(self.number(state, member)) != Some(moment(*sent))
                 };
                 let Outcome::Touched { waiting, .. } = told.outcome else { return true };
                 told.grant.is_some() || waiting != *members || bits(waiting).any(news)
@@ -147,15 +194,19 @@ impl Locking {
     /// A process ends: what it has sent may still run, what was sent to it arrives nowhere.
     fn crash(&self, state: &mut State, node: u8) {
         state.nodes[usize::from(node)].is_dead = true;
+        state.nodes[usize::from(node)].core =
+            Arc::new(Core::new(self.ids[usize::from(node)].clone(), self.rules()));
         for (client, home) in state.clients.iter_mut().zip(self.scope.homes) {
             if *home == node {
-                *client = Client { member: home * NUMBERS, ..Client::IDLE };
+                *client = Client { stage: Stage::Idle, left: 0 };
             }
         }
         state.network.retain(|packet| match packet {
             Packet::Request { .. } => true,
             Packet::Reply { node: to, .. } => *to != node,
-            Packet::Grant { member, .. } | Packet::Revoked { member } => member / NUMBERS != node,
+            Packet::Grant { member, .. } | Packet::Revoked { member } => {
+                node_of(*member) != usize::from(node)
+            }
         });
         for packet in &mut state.network {
             if let Packet::Request { node: from, is_late, sent, .. } = packet
@@ -166,6 +217,11 @@ impl Locking {
         }
         state.network.sort_unstable();
     }
+}
+
+/// Whether a reply tells the node no more than that the server knows.
+fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
+    matches!(ask, Ask::Release { .. } | Ask::Leave { .. }) && told.grant.is_none()
 }
 
 pub(crate) fn put(state: &mut State, packet: Packet) {

@@ -1,11 +1,12 @@
 //! The laws: what holds in every state, whatever happened on the way to it.
 
-use lockcore::internals::protocol::{Command, LockState};
+use lockcore::internals::node::Phase;
+use lockcore::internals::protocol::LockState;
 use stateright::Property;
 
 use crate::model::{Locking, START_MS};
 use crate::packet::{Ask, Outcome};
-use crate::state::{Client, NUMBERS, Phase, State, node_of};
+use crate::state::{Client, NUMBERS, Node, Stage, State, node_of};
 
 /// Laws of single commands, noted in the record where they are broken.
 #[derive(Clone, Copy, Debug)]
@@ -68,19 +69,24 @@ pub(crate) fn all(model: &Locking) -> Vec<Property<Locking>> {
         Always::always(UNSTUCK, unstuck),
         Always::always(CLEAN, clean),
         Always::sometimes("everybody is served", |_, state| {
-            let is_done = |client: &Client| client.left == 0 && client.phase == Phase::Idle;
+            let is_done = |client: &Client| client.left == 0 && client.stage == Stage::Idle;
             state.network.is_empty() && state.clients.iter().all(is_done)
         }),
-        Always::sometimes("two wait while one holds", |_, state| {
-            let open = state.clients.iter().filter(|client| client.phase == Phase::Waiting);
-            open.count() + 1 == state.clients.len()
-                && state.clients.iter().any(|client| client.believes(state.now))
+        Always::sometimes("two wait while one holds", |model, state| {
+            let clients = || state.clients.iter().zip(model.scope.homes);
+            let waits = |(client, home): &(&Client, &u8)| {
+                state.phase(**home, client) == Some(Phase::Waiting)
+            };
+            clients().filter(waits).count() + 1 == state.clients.len()
+                && clients().any(|(client, home)| state.believes(*home, client))
         }),
     ];
     if model.scope.budget.passes > 0 {
-        laws.push(Always::sometimes("a guard outlives its lease", |_, state| {
-            let is_there = |client: &Client| matches!(client.phase, Phase::Holding { .. });
-            state.clients.iter().any(|client| is_there(client) && !client.believes(state.now))
+        laws.push(Always::sometimes("a guard outlives its lease", |model, state| {
+            let mut clients = state.clients.iter().zip(model.scope.homes);
+            clients.any(|(client, home)| {
+                matches!(client.stage, Stage::Guard(_)) && !state.believes(*home, client)
+            })
         }));
     }
     laws
@@ -90,30 +96,34 @@ pub(crate) fn at_ms(now: u32) -> u64 {
     START_MS + u64::from(now)
 }
 
-/// Whether the server would still refuse the lock to everybody but this client.
-fn has_lease(model: &Locking, state: &State, client: &Client) -> bool {
+/// The members whose guards say that the lock is held. Of a hold that is forced off, its guard hears later.
+fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
+    let clients = state.clients.iter().zip(model.scope.homes);
+    let believing = clients.filter(|(client, home)| state.believes(**home, client));
+    let members = believing
+        .filter_map(|(client, home)| Some(model.id_of(*home, state.number(*home, client)?)));
+    members.filter(|member| state.record.forced & (1 << *member) == 0)
+}
+
+/// Whether the server would still refuse the lock to everybody but this member.
+fn has_lease(model: &Locking, state: &State, member: u8) -> bool {
     let hold = state.server.hold.as_ref();
     let live = hold.filter(|hold| hold.expires_ms.is_some_and(|ends| ends > at_ms(state.now)));
-    live.is_some_and(|hold| model.id(&hold.member) == client.member)
+    live.is_some_and(|hold| model.id(&hold.member) == member)
 }
 
 fn guarded(model: &Locking, state: &State) -> bool {
-    // Of a hold that is forced off, its guard hears later.
-    let foreseen = |client: &&Client| state.record.forced & (1 << client.member) == 0;
-    let believing = state.clients.iter().filter(|client| client.believes(state.now));
-    believing.filter(foreseen).all(|client| has_lease(model, state, client))
+    believing(model, state).all(|member| has_lease(model, state, member))
 }
 
-fn one_guard(_: &Locking, state: &State) -> bool {
-    let foreseen = |client: &&Client| state.record.forced & (1 << client.member) == 0;
-    let believing = state.clients.iter().filter(|client| client.believes(state.now));
-    believing.filter(foreseen).count() <= 1
+fn one_guard(model: &Locking, state: &State) -> bool {
+    believing(model, state).count() <= 1
 }
 
 /// Whether one of a live process accounts for what stands under this member on the server.
-fn is_accounted_for(state: &State, member: u8) -> bool {
-    state.nodes[node_of(member)].is_dead
-        || state.clients.iter().any(|client| client.member == member && client.phase != Phase::Idle)
+fn is_accounted_for(model: &Locking, state: &State, member: u8) -> bool {
+    let node = &state.nodes[node_of(member)];
+    node.is_dead || node.core.phase(model.number(state, member)).is_some()
 }
 
 /// When everything has arrived, the server knows of nobody who has gone.
@@ -124,24 +134,36 @@ fn clean(model: &Locking, state: &State) -> bool {
     let mut server = LockState::clone(&state.server);
     server.expire(at_ms(state.now));
     let hold = server.hold.iter().map(|hold| &hold.member);
-    hold.chain(&server.queue).all(|member| is_accounted_for(state, model.id(member)))
+    hold.chain(&server.queue).all(|member| is_accounted_for(model, state, model.id(member)))
 }
 
-/// When everything has arrived, those who wait need nothing but time and their next question: once
-/// what nobody gives back has ended, one of them holds the lock.
+/// When everything has arrived, no node waits for an answer, and those who wait need nothing but time and their next
+/// question: once what is given back is given back and what nobody gives back has ended, one of them holds the lock.
 fn unstuck(model: &Locking, state: &State) -> bool {
-    let is_open = |client: &Client| matches!(client.phase, Phase::Waiting | Phase::Parked);
-    if !state.network.is_empty() || !state.clients.iter().any(is_open) {
+    if !state.network.is_empty() {
         return true;
     }
-    let gives_back = |client: &Client| matches!(client.phase, Phase::Holding { .. });
+    let waits_for_ever = |node: &Node| node.core.unanswered_numbers().next().is_some();
+    if state.nodes.iter().any(waits_for_ever) {
+        return false;
+    }
+    let clients = || state.clients.iter().zip(model.scope.homes);
+    let open: Vec<(u8, u64)> = clients()
+        .filter(|(client, home)| {
+            matches!(state.phase(**home, client), Some(Phase::Waiting | Phase::Parked))
+        })
+        .filter_map(|(client, home)| Some((*home, state.number(*home, client)?)))
+        .collect();
+    if open.is_empty() {
+        return true;
+    }
     let mut server = LockState::clone(&state.server);
     let mut now_ms = at_ms(state.now);
     server.expire(now_ms);
     if let Some(hold) = &server.hold {
         let holder = model.id(&hold.member);
-        let mut holding = state.clients.iter().filter(|client| gives_back(client));
-        if holding.any(|client| client.member == holder) {
+        let has_guard = |(client, home): (&Client, &u8)| matches!(client.stage, Stage::Guard(number) if model.id_of(*home, number) == holder);
+        if clients().any(has_guard) {
             return true;
         }
         // A waiter who was not told finds its hold by asking; one of a dead process ends.
@@ -150,23 +172,29 @@ fn unstuck(model: &Locking, state: &State) -> bool {
             now_ms = ends_ms;
         }
     }
-    let mut ask = |command: Command, node: usize| {
+    let mut ask = |ask: Ask, node: u8| {
         let connected = |text: &str| {
             let node = state.nodes.get(usize::from(text.as_bytes()[0] - b'a'));
             node.is_some_and(|node| node.is_connected && !node.is_dead)
         };
-        let id = &model.ids[node];
-        model.variant.step(&mut server, &connected, id, &command, now_ms * 1_000).0
+        let command = model.command(ask, |id| model.member(id).clone());
+        let id = &model.ids[usize::from(node)];
+        let step = model.variant.step(&mut server, &connected, id, &command, now_ms * 1_000);
+        model.told(ask, &step.0)
     };
-    for client in state.clients.iter().filter(|client| is_open(client)) {
-        let node = node_of(client.member);
-        let touch = Ask::Touch { members: 1 << client.member };
-        let told = model.told(touch, &ask(model.command(touch), node));
+    for (node, core) in (0..).zip(state.nodes.iter().map(|node| &node.core)) {
+        for number in core.numbers() {
+            if let Some(Phase::Releasing | Phase::Leaving) = core.phase(number) {
+                ask(Ask::Leave { member: model.id_of(node, number), is_ambiguous: false }, node);
+            }
+        }
+    }
+    for (node, number) in open {
+        let told = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
             // It goes on under a number that nobody has had.
-            let member = (client.member / NUMBERS) * NUMBERS + NUMBERS - 1;
-            let waits = client.waits;
-            ask(model.command(Ask::Acquire { member, waits }), node);
+            let member = node * NUMBERS + NUMBERS - 1;
+            ask(Ask::Acquire { member, waits: true }, node);
         }
     }
     let holder = server.hold.as_ref().map(|hold| node_of(model.id(&hold.member)));

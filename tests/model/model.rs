@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
-use lockcore::NodeId;
+use lockcore::internals::node::{Core, Due, Moment, Phase, Request, Rules};
 use lockcore::internals::protocol::LockState;
-use lockcore::internals::{Label, Member};
+use lockcore::internals::{Label, LockName, Member, Mode};
+use lockcore::{LockOptions, NodeId};
 use stateright::{Model, Property};
 
 use crate::laws;
 use crate::packet::{Ask, Packet};
-use crate::state::{Budget, Client, Id, NUMBERS, Node, Phase, Record, State};
+use crate::state::{Budget, Client, Id, NUMBERS, Node, ROUNDS, Record, Stage, State};
 use crate::variant::Variant;
+use crate::wire::moment;
 
 /// The server's time at which the model begins.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
@@ -42,14 +45,10 @@ pub(crate) enum Action {
         client: usize,
         waits: bool,
     },
-    AskAgain {
-        client: usize,
-    },
-    Touch {
+    /// Something that is due some time is done now: by its place among what its node has to do.
+    Attend {
         node: u8,
-    },
-    Renew {
-        client: usize,
+        due: usize,
     },
     Release {
         client: usize,
@@ -98,6 +97,7 @@ pub(crate) struct Locking {
     pub(crate) variant: Variant,
     pub(crate) ids: Vec<NodeId>,
     members: Vec<Member>,
+    pub(crate) lock: LockName,
     pub(crate) met: AtomicU32,
 }
 
@@ -107,16 +107,30 @@ impl Locking {
         let id = |node: u8| NodeId::from(&*char::from(b'a' + node).to_string().repeat(22));
         let ids: Vec<_> = (0..=nodes).map(id).collect();
         let label = Label::new("");
+        let lease_ms = u64::from(LEASE_MS);
         let member = |id: Id| {
-            Member::new(
-                &ids[usize::from(id / NUMBERS)],
-                u64::from(id % NUMBERS),
-                u64::from(LEASE_MS),
-                &label,
-            )
+            let attempt = u64::from(id % NUMBERS / ROUNDS) + 1;
+            let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
+            Member::new(&ids[usize::from(id / NUMBERS)], number, lease_ms, &label)
         };
         let members = (0..nodes * NUMBERS).map(member).collect();
-        Self { scope, variant, ids, members, met: AtomicU32::new(0) }
+        let lock = LockName::from("lock");
+        Self { scope, variant, ids, members, lock, met: AtomicU32::new(0) }
+    }
+
+    /// What a node of the model is told.
+    pub(crate) fn rules(&self) -> Rules {
+        Rules { confirm_grants: false, peers: false, window: usize::MAX, seed: 0 }
+    }
+
+    /// What a client asks its node for.
+    pub(crate) fn wish(&self, waits: bool) -> Request {
+        Request {
+            lock: self.lock.clone(),
+            options: LockOptions::new().lease(Duration::from_millis(u64::from(LEASE_MS))),
+            mode: if waits { Mode::Wait } else { Mode::Try },
+            label: Label::new(""),
+        }
     }
 
     pub(crate) fn member(&self, id: Id) -> &Member {
@@ -126,7 +140,7 @@ impl Locking {
     /// The reverse of [`member`](Self::member).
     pub(crate) fn id(&self, member: &Member) -> Id {
         let ours = member.ours().expect("all members are ours");
-        (ours.node.as_bytes()[0] - b'a') * NUMBERS + ours.number as u8
+        self.id_of(ours.node.as_bytes()[0] - b'a', ours.number)
     }
 
     /// How far time goes at once: a little, or to the next end on the server.
@@ -140,59 +154,45 @@ impl Locking {
     }
 
     fn client_actions(&self, state: &State, client: usize, actions: &mut Vec<Action>) {
-        let Client { phase, left, .. } = state.clients[client];
-        let node = self.scope.homes[client];
-        if state.nodes[usize::from(node)].is_dead {
+        let Client { stage, left } = state.clients[client];
+        let node = &state.nodes[usize::from(self.scope.homes[client])];
+        if node.is_dead {
             return;
         }
-        match phase {
-            Phase::Idle if left > 0 => {
-                if state.nodes[usize::from(node)].is_connected {
+        match stage {
+            Stage::Idle if left > 0 => {
+                if node.is_connected {
                     actions.push(Action::Begin { client, waits: true });
                 }
                 if self.scope.tries {
                     actions.push(Action::Begin { client, waits: false });
                 }
             }
-            Phase::Parked if state.nodes[usize::from(node)].is_connected => {
-                actions.push(Action::AskAgain { client });
-            }
-            Phase::Holding { .. } => {
+            Stage::Guard(_) => {
                 actions.push(Action::Release { client });
                 if self.scope.drops {
                     actions.push(Action::Drop { client });
                 }
-                let renews = |packet: &Packet| {
-                    matches!(packet,
-                    Packet::Request { ask: Ask::Renew { member, .. }, is_late: false, .. }
-                    | Packet::Reply { ask: Ask::Renew { member, .. }, .. } if *member == state.clients[client].member)
-                };
-                if self.could_extend(state, client) && !state.network.iter().any(renews) {
-                    actions.push(Action::Renew { client });
-                }
+            }
+            Stage::Attempt(_) if state.budget.cancels > 0 => {
+                actions.push(Action::Cancel { client });
             }
             _ => {}
-        }
-        if phase.is_open() && !state.clients[client].is_cancelled && state.budget.cancels > 0 {
-            actions.push(Action::Cancel { client });
         }
     }
 
     fn node_actions(&self, state: &State, node: u8, actions: &mut Vec<Action>) {
-        let Node { is_connected, is_dead, .. } = state.nodes[usize::from(node)];
-        if is_dead {
-            if is_connected {
+        let Node { is_connected, is_dead, core, .. } = &state.nodes[usize::from(node)];
+        if *is_dead {
+            if *is_connected {
                 actions.push(Action::Unsubscribe { node });
             }
             return;
         }
-        let touches = |packet: &Packet| {
-            matches!(packet,
-            Packet::Request { ask: Ask::Touch { .. }, node: of, is_late: false, .. }
-            | Packet::Reply { ask: Ask::Touch { .. }, node: of, .. } if *of == node)
-        };
-        if self.has_news(state, node) && !state.network.iter().any(touches) {
-            actions.push(Action::Touch { node });
+        for (due, (at, what)) in core.dues().enumerate() {
+            if self.may_do(state, node, at, &what) {
+                actions.push(Action::Attend { node, due });
+            }
         }
         if state.budget.crashes > 0 {
             actions.push(Action::Crash { node });
@@ -201,6 +201,29 @@ impl Locking {
             actions.push(Action::Resubscribe { node });
         } else if state.budget.cuts > 0 {
             actions.push(Action::Unsubscribe { node });
+        }
+    }
+
+    /// Whether a node may do now what is due at `at`. What ends, ends in its time or later; what is asked may be asked at
+    /// any time, if that makes any difference.
+    fn may_do(&self, state: &State, node: u8, at: Moment, due: &Due) -> bool {
+        match due {
+            Due::End(_) => at <= moment(state.now),
+            Due::Send(_) => true,
+            Due::Renewal(number) => {
+                let full = state.now + LEASE_MS - LEASE_MS / 100;
+                let until = state.nodes[usize::from(node)].core.until(*number);
+                until.is_some_and(|until| moment(state.now) < until && until < moment(full))
+            }
+            Due::Retry => state.nodes[usize::from(node)].is_connected,
+            Due::Touch(_) => {
+                let touches = |packet: &Packet| {
+                    matches!(packet,
+                    Packet::Request { ask: Ask::Touch { .. }, node: of, is_late: false, .. }
+                    | Packet::Reply { ask: Ask::Touch { .. }, node: of, .. } if *of == node)
+                };
+                self.has_news(state, node) && !state.network.iter().any(touches)
+            }
         }
     }
 
@@ -235,33 +258,17 @@ impl Locking {
         }
     }
 
-    /// Whether a renewal would move the end of the hold.
-    fn could_extend(&self, state: &State, client: usize) -> bool {
-        match state.clients[client].phase {
-            Phase::Holding { deadline, is_lost: false } => {
-                state.now < deadline && deadline < state.now + LEASE_MS - LEASE_MS / 100
-            }
-            _ => false,
-        }
-    }
-
     /// Whether a touch would change anything, now or for those whose last one was at this very instant.
     fn has_news(&self, state: &State, node: u8) -> bool {
-        let line = self.line(state, node);
-        let waits =
-            |client: &Client| state.server.deadlines.get(self.member(client.member)).is_some();
-        let mut waiting = state.clients.iter().filter(|client| line & (1 << client.member) != 0);
-        waiting.any(|client| {
-            client.phase != Phase::Idle && (client.anchor < state.now || !waits(client))
+        let core = &state.nodes[usize::from(node)].core;
+        let mut waiting = core.numbers().filter(|number| {
+            matches!(core.phase(*number), Some(Phase::Waiting | Phase::Confirming))
+        });
+        waiting.any(|number| {
+            let member = self.member(self.id_of(node, number));
+            let is_old = core.anchor(number).is_some_and(|anchor| anchor < moment(state.now));
+            is_old || state.server.deadlines.get(member).is_none()
         })
-    }
-
-    /// The members that a node would touch, a bit for each.
-    pub(crate) fn line(&self, state: &State, node: u8) -> u32 {
-        let waits = |client: &&Client| matches!(client.phase, Phase::Waiting | Phase::Confirming);
-        let of_node = |client: &&Client| client.member / NUMBERS == node;
-        let waiting = state.clients.iter().filter(waits).filter(of_node);
-        waiting.fold(0, |bits, client| bits | 1 << client.member)
     }
 }
 
@@ -270,17 +277,19 @@ impl Model for Locking {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let node = Node { is_connected: true, is_dead: false, next_number: 0 };
-        let client = |home: &u8| Client {
-            member: home * NUMBERS,
-            left: self.scope.operations,
-            ..Client::IDLE
+        let node = |id: &NodeId| {
+            let core = Core::new(id.clone(), self.rules());
+            let mut print = Vec::new();
+            core.print(&mut print);
+            Node { is_connected: true, is_dead: false, core: Arc::new(core), print }
         };
+        let nodes = self.ids[..self.ids.len() - 1].iter().map(node).collect();
+        let client = Client { stage: Stage::Idle, left: self.scope.operations };
         vec![State {
             now: 0,
             server: Arc::new(LockState::default()),
-            nodes: vec![node; self.ids.len() - 1],
-            clients: self.scope.homes.iter().map(client).collect(),
+            nodes,
+            clients: vec![client; self.scope.homes.len()],
             network: Vec::new(),
             budget: self.scope.budget,
             record: Record::default(),

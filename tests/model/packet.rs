@@ -26,7 +26,7 @@ pub(crate) enum Packet {
     },
 }
 
-/// A command, and who in the node wants its answer.
+/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Acquire {
@@ -38,8 +38,6 @@ pub(crate) enum Ask {
     },
     Renew {
         member: Id,
-        /// Before the guard is handed out.
-        confirms: bool,
     },
     Touch {
         /// A bit for each.
@@ -48,8 +46,6 @@ pub(crate) enum Ask {
     Leave {
         member: Id,
         is_ambiguous: bool,
-        /// The release of a guard that waits for it, not the reaper's.
-        ends: bool,
     },
     /// An operator's.
     Force,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockcore::internals::protocol::{Answer, Command, LockState, Message};
 use lockcore::internals::{
-    Acquired, Grant, Leaving, Left, Mode, Presence, Released, Renewed, Reply,
+    Acquired, Grant, Leaving, Left, Member, Mode, Presence, Released, Renewed, Reply,
 };
 
 use crate::act::{OPERATOR, put};
@@ -19,7 +19,7 @@ const QUEUE_LIMIT: u32 = 1_000;
 impl Locking {
     /// Runs a command at the server: its messages are on their way afterwards, its reply is returned.
     pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
-        let command = self.command(ask);
+        let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };
         let now_ms = START_MS + u64::from(state.now);
         let mut before = LockState::clone(&state.server);
@@ -69,19 +69,19 @@ impl Locking {
         }
     }
 
-    pub(crate) fn command(&self, ask: Ask) -> Command {
-        let member = |id: Id| self.member(id).clone();
+    /// The command, with the members as one of both sides writes them.
+    pub(crate) fn command(&self, ask: Ask, member: impl Fn(Id) -> Member) -> Command {
         match ask {
             Ask::Acquire { member: id, waits } => {
                 let mode = if waits { Mode::Wait } else { Mode::Try };
                 Command::Acquire { member: member(id), mode, queue_limit: QUEUE_LIMIT }
             }
             Ask::Release { member: id } => Command::Release { member: member(id) },
-            Ask::Renew { member: id, .. } => Command::Renew { member: member(id) },
+            Ask::Renew { member: id } => Command::Renew { member: member(id) },
             Ask::Touch { members } => {
-                Command::Touch { members: bits(members).map(member).collect() }
+                Command::Touch { members: bits(members).map(&member).collect() }
             }
-            Ask::Leave { member: id, is_ambiguous, .. } => {
+            Ask::Leave { member: id, is_ambiguous } => {
                 let leaving = Leaving { member: member(id), ambiguous: is_ambiguous };
                 Command::Leave { leaving: vec![leaving] }
             }

@@ -1,15 +1,20 @@
-//! One state of the model: the server, the nodes with their clients, what is on its way, and the record of what happened.
+//! One state of the model: the server, the nodes with their tables, their clients, what is on its way, and the record of what happened.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use lockcore::internals::node::{Core, Phase};
 use lockcore::internals::protocol::LockState;
 
 use crate::packet::Packet;
+use crate::wire::moment;
 
 /// A member by its node and number: a byte instead of a text.
 pub(crate) type Id = u8;
-/// How many members a node can have.
+/// How many members a node can have,
 pub(crate) const NUMBERS: u8 = 10;
+/// and how many of them are of one attempt: it has a new one whenever it loses its place.
+pub(crate) const ROUNDS: u8 = 5;
 
 pub(crate) fn node_of(id: Id) -> usize {
     usize::from(id / NUMBERS)
@@ -29,70 +34,82 @@ pub(crate) struct State {
 }
 
 /// One process.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// Whether the server counts its subscription.
     pub(crate) is_connected: bool,
     pub(crate) is_dead: bool,
-    /// Of its next member.
-    pub(crate) next_number: u8,
+    pub(crate) core: Arc<Core<()>>,
+    /// What tells its table from others, made anew after each step.
+    pub(crate) print: Vec<u64>,
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |node: &Self| (node.is_connected, node.is_dead);
+        of(self) == of(other) && self.print == other.print
+    }
+}
+
+impl Eq for Node {}
+
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.is_connected, self.is_dead, &self.print).hash(hasher);
+    }
 }
 
 /// One who acquires and releases, one operation after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
-    pub(crate) phase: Phase,
-    pub(crate) member: Id,
-    /// An instant at which the member had surely not been granted yet.
-    pub(crate) anchor: u32,
-    /// A copy of the acquire was not answered and may still run.
-    pub(crate) is_ambiguous: bool,
-    /// Nobody wants the outcome any more.
-    pub(crate) is_cancelled: bool,
-    pub(crate) waits: bool,
+    pub(crate) stage: Stage,
     /// Operations that have not begun.
     pub(crate) left: u8,
 }
 
+/// What a client does. How its attempt stands is in its node's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Phase {
+pub(crate) enum Stage {
     Idle,
-    /// An acquire is on its way.
-    Asking,
-    /// Unanswered, and to be asked for again.
-    Parked,
-    Waiting,
-    /// Granted with little left: renewed before it is handed out.
-    Confirming,
-    Holding {
-        deadline: u32,
-        is_lost: bool,
-    },
-    /// Its release is on its way.
-    Ending,
+    /// Waits for the outcome of this attempt.
+    Attempt(u64),
+    /// Has a guard of this number,
+    Guard(u64),
+    /// or waits for the answer to its release.
+    Releasing(u64),
 }
 
-impl Phase {
-    /// Whether an attempt in it has no outcome yet.
-    pub(crate) fn is_open(self) -> bool {
-        matches!(self, Self::Asking | Self::Parked | Self::Waiting | Self::Confirming)
+impl State {
+    /// The table of a node, to be changed.
+    pub(crate) fn core(&mut self, node: u8) -> &mut Core<()> {
+        Arc::make_mut(&mut self.nodes[usize::from(node)].core)
     }
-}
 
-impl Client {
-    pub(crate) const IDLE: Self = Self {
-        phase: Phase::Idle,
-        member: 0,
-        anchor: 0,
-        is_ambiguous: false,
-        is_cancelled: false,
-        waits: false,
-        left: 0,
-    };
+    /// How many clients of a node have a guard.
+    pub(crate) fn guards(&self, node: u8) -> usize {
+        let core = &self.nodes[usize::from(node)].core;
+        core.numbers().filter(|number| core.phase(*number) == Some(Phase::Held)).count()
+    }
 
-    /// Whether its guard says, at `now`, that the lock is held.
-    pub(crate) fn believes(&self, now: u32) -> bool {
-        matches!(self.phase, Phase::Holding { deadline, is_lost: false } if now < deadline)
+    /// The number of the attempt or the guard of a client of this node.
+    pub(crate) fn number(&self, node: u8, client: &Client) -> Option<u64> {
+        match client.stage {
+            Stage::Idle => None,
+            Stage::Attempt(attempt) => self.nodes[usize::from(node)].core.round(attempt),
+            Stage::Guard(number) | Stage::Releasing(number) => Some(number),
+        }
+    }
+
+    pub(crate) fn phase(&self, node: u8, client: &Client) -> Option<Phase> {
+        let number = self.number(node, client)?;
+        self.nodes[usize::from(node)].core.phase(number)
+    }
+
+    /// Whether its guard says that the lock is held.
+    pub(crate) fn believes(&self, node: u8, client: &Client) -> bool {
+        let Stage::Guard(number) = client.stage else { return false };
+        let until = self.nodes[usize::from(node)].core.until(number);
+        until.is_some_and(|until| moment(self.now) < until)
     }
 }
 

@@ -76,7 +76,7 @@ impl Step<'_> {
     fn stale(&self, state: &mut State) {
         let holder = self.holder(self.before);
         let is_own = match self.ask {
-            Ask::Renew { member, .. } => Some(member) == holder,
+            Ask::Renew { member } => Some(member) == holder,
             _ => holder.is_some_and(|holder| self.may_end(holder)),
         };
         let takes = holder.is_none() && !matches!(self.ask, Ask::Renew { .. });

@@ -1,63 +1,7 @@
 //! All commands behind one function, for those who treat them alike: model checkers and comparisons.
 
-use super::{Call, LockState, Message};
-use crate::member::{Member, NodeId};
-use crate::store::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
-
-/// One command, for those who treat all alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    /// Takes the lock or queues for it.
-    Acquire {
-        /// Who.
-        member: Member,
-        /// Whether it may queue.
-        mode: Mode,
-        /// Most live waiters.
-        queue_limit: u32,
-    },
-    /// Gives a hold back.
-    Release {
-        /// Whose.
-        member: Member,
-    },
-    /// Extends a hold to the full lease.
-    Renew {
-        /// Whose.
-        member: Member,
-    },
-    /// Keeps waiters alive.
-    Touch {
-        /// Which.
-        members: Vec<Member>,
-    },
-    /// Takes members out.
-    Leave {
-        /// Which.
-        leaving: Vec<Leaving>,
-    },
-    /// Drops the hold, whoever has it.
-    ForceRelease,
-    /// Looks.
-    Inspect,
-}
-
-/// The answer to a [`Command`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// To an acquire.
-    Acquired(Reply<Acquired>),
-    /// To a release or a force release.
-    Released(Reply<Released>),
-    /// To a renew.
-    Renewed(Reply<Renewed>),
-    /// To a touch.
-    Touched(Reply<Touched>),
-    /// To a leave.
-    Left(Reply<Vec<Left>>),
-    /// To an inspect.
-    Inspected(Inspection),
-}
+use super::{Answer, Call, Command, LockState, Message};
+use crate::member::NodeId;
 
 /// Runs one command of `node` at `now_us`; `connected` tells whether a node would receive a message.
 pub fn step(

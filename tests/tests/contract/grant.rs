@@ -66,3 +66,26 @@ async fn a_deaf_node_takes_a_free_lock_by_its_touches() {
     store.set_deaf(b.node(), false);
     soon(guard.release()).await.expect("held until now");
 }
+
+// An Acquire may be kept and not polled: then it costs the others a claim, and itself its turn.
+#[tokio::test(start_paused = true)]
+async fn a_grant_whose_future_is_not_polled_is_passed_on_after_a_claim_and_had_later() {
+    let store = MemoryStore::new();
+    let options = LockOptions::new().lease(LONG);
+    let node = || Locks::builder().defaults(options).on_memory(&store).expect("options");
+    let (a, b) = (node(), node());
+    let guard = a.lock("key").await.expect("free");
+    let mut unread = Box::pin(b.lock("key"));
+    assert!(futures_util::poll!(unread.as_mut()).is_pending());
+    let next = wait_as(2, &a, "key").await;
+    guard.release().await.expect("held until now");
+    let granted_at = tokio::time::Instant::now();
+    let next = tokio::time::timeout(2 * LONG, next).await.expect("it is not renewed for ever");
+    let next = next.expect("no panic").expect("granted");
+    assert!(granted_at.elapsed() < LONG, "it cost {:?}", granted_at.elapsed());
+    assert_eq!(b.status().places_lost, 1);
+    next.release().await.expect("held until now");
+    let guard = soon(unread).await.expect("in its second turn");
+    guard.release().await.expect("held until now");
+    until_nothing_is_left(&b, "key").await;
+}

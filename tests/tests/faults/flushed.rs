@@ -99,18 +99,18 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_second_leave_past_the_first() {
+async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_release() {
     let mut setup = setup().await;
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
     let member = holder(&mut setup.redis, "k").await;
     let (touch, waiting) = told_late_of_the_hold(&mut setup, &locks).await;
-    // The leave has to be sent a second time, with its source; one that was sent later would run at once.
+    // The release has to be sent a second time, with its source; a leave that was sent later would run at once.
     setup.redis.flush_scripts().await;
     setup.redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).await;
-    let forgotten = setup.proxy.hold_reply(runs("leave"));
+    let forgotten = setup.proxy.hold_reply(runs("release"));
     drop(guard);
-    soon("the leave", async {
+    soon("the release", async {
         let stats = cmd("INFO").arg("errorstats").clone();
         while !setup.redis.ask::<String>(&stats).await.contains("NOSCRIPT") {
             tokio::task::yield_now().await;
@@ -120,10 +120,10 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_second_leave_past_th
     let leave = Script::named("leave");
     setup.redis.ask::<()>(cmd("SCRIPT").arg("LOAD").arg(leave.source())).await;
     touch.release();
-    soon("the leave", forgotten.struck()).await;
+    soon("the release", forgotten.struck()).await;
     // Time for what must not happen: longer can only find more.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(holder(&mut setup.redis, "k").await, member, "a second leave has run");
+    assert_eq!(holder(&mut setup.redis, "k").await, member, "a leave has overtaken it");
     forgotten.release();
     release(granted(waiting).await).await;
 }

@@ -106,11 +106,11 @@ async fn a_leave_whose_reply_is_lost_is_repeated_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leave_that_never_reached_the_server_is_repeated() {
+async fn the_release_of_a_dropped_guard_that_never_reached_the_server_is_repeated() {
     let mut setup = setup().await;
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
-    let fault = setup.proxy.lose_request(runs("leave"));
+    let fault = setup.proxy.lose_request(runs("release"));
     drop(guard);
     soon("the fault", fault.struck()).await;
     nothing_left(&mut setup.redis, "k").await;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use lockcore::MemoryStore;
 use lockcore::internals::{
     Acquired, Event, Inspection, Leaving, Left, Link, Listener, LockName, Member, Mode, Released,
@@ -101,6 +102,25 @@ impl Store for Overtaking {
     fn close(&self) {
         self.store.close();
     }
+}
+
+// A hold that is given back is not to wait for somebody to poll the future that tells how it ended.
+#[tokio::test]
+async fn a_release_is_on_its_way_when_the_call_returns() {
+    let node = new_node();
+    let (released, renewed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let store = Overtaking {
+        store: memory_store(&MemoryStore::new(), node.clone(), Arc::new(Deaf)),
+        asked: Arc::default(),
+        released: Arc::clone(&released),
+        renewed: Arc::clone(&renewed),
+    };
+    let locks = locks_on(Arc::new(store), node);
+    let guard = locks.lock("k").await.expect("the lock is free");
+    let releasing = guard.release();
+    assert!(released.notified().now_or_never().is_some(), "nothing was sent");
+    renewed.notify_one();
+    soon("the release", releasing).await.expect("it was held until it was given back");
 }
 
 #[tokio::test]

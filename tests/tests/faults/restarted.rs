@@ -87,3 +87,18 @@ async fn an_idle_node_notices_that_its_server_went_and_came_back() {
     let guard = soon("an answer", locks.try_lock("k")).await.expect("it works").expect("free");
     release(guard).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_that_a_restarted_server_forgot_are_lost_when_the_connection_is_new() {
+    let mut server = RedisServer::start();
+    let locks = connect(&server.url()).await;
+    let mut guards = Vec::new();
+    for number in 0..300 {
+        guards.push(held(&locks, &format!("k{number}"), LONG).await);
+    }
+    server.kill();
+    server.restart();
+    // Nothing else would ask for a third of the lease.
+    let all_lost = async || guards.iter().all(|guard| guard.is_lost());
+    eventually("all are lost", Duration::from_secs(6), all_lost).await;
+}

@@ -83,3 +83,66 @@ fn everything_may_be_dropped_outside_of_a_runtime() {
     }));
     theirs.block_on(async { release(held(&locks, "k", LONG).await).await });
 }
+
+/// Nothing runs on it but what is blocked on.
+fn undriven() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+#[test]
+fn calls_on_a_node_whose_runtime_is_not_driven_end_in_their_time_and_leave_nothing() {
+    let server = RedisServer::start();
+    let (theirs, ours) = (undriven(), runtime());
+    let timeout = Duration::from_millis(200);
+    let locks = theirs.block_on(async {
+        Locks::builder().request_timeout(timeout).connect(server.url()).await.expect("connected")
+    });
+    ours.block_on(async {
+        let error =
+            soon("the wait", locks.lock_timeout("k", timeout)).await.expect_err("no answer");
+        assert!(matches!(error.kind(), LockErrorKind::Timeout | LockErrorKind::Unavailable));
+        let unavailable = |error: lockcore::LockError| {
+            assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        };
+        unavailable(soon("a try", locks.try_lock("k")).await.expect_err("no answer"));
+        unavailable(soon("a ping", locks.ping()).await.expect_err("no answer"));
+        unavailable(soon("a look", locks.inspect("k")).await.expect_err("no answer"));
+    });
+    theirs.block_on(async {
+        eventually("nothing is open", SOON, async || {
+            let status = locks.status();
+            status.waiting + status.holding + status.giving_back == 0
+        })
+        .await;
+        release(held(&locks, "k", LONG).await).await;
+    });
+}
+
+#[test]
+fn every_call_after_the_end_of_a_runtime_says_so_and_none_panics() {
+    let server = RedisServer::start();
+    let (theirs, ours) = (runtime(), runtime());
+    let (locks, guards) = theirs.block_on(async {
+        let locks = connect(&server.url()).await;
+        let guards = [held(&locks, "one", LONG).await, held(&locks, "two", LONG).await];
+        (locks, guards)
+    });
+    drop(theirs);
+    ours.block_on(async {
+        let mut errors = Vec::new();
+        for guard in guards {
+            errors.push(soon("a release", guard.release()).await.expect_err("it has ended"));
+        }
+        for _ in 0..2 {
+            errors.push(soon("a ping", locks.ping()).await.expect_err("it has ended"));
+            errors.push(soon("a look", locks.inspect("k")).await.expect_err("it has ended"));
+            let forced = soon("an order", locks.force_release("k")).await;
+            errors.push(forced.expect_err("it has ended"));
+            errors.push(soon("a lock", locks.lock("k")).await.expect_err("it has ended"));
+        }
+        for error in errors {
+            assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+            assert!(error.to_string().contains("its runtime has ended"), "{error}");
+        }
+    });
+}

@@ -1,0 +1,81 @@
+//! What happens although no caller does anything: renewals, touches, repetitions, and what was dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::watch;
+
+use super::calling::call;
+use super::driver::Driver;
+use super::effect::Ask;
+use crate::store::Link;
+
+/// The longest time for which nobody looks whether the machine was suspended.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Ends every attempt when the runtime drops the task before its end: nothing could ever answer them.
+struct EndWithTheRuntime(Option<Arc<Driver>>);
+
+impl Drop for EndWithTheRuntime {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0.take() {
+            driver.end();
+        }
+    }
+}
+
+/// Runs until no handle of the node is left, and nothing to give back.
+pub(super) async fn run(
+    driver: Arc<Driver>,
+    (mut commands, mut subscription): (watch::Receiver<Link>, watch::Receiver<Link>),
+) {
+    let mut end = EndWithTheRuntime(Some(Arc::clone(&driver)));
+    loop {
+        let (is_more, next) = driver.tick(LONGEST);
+        if is_more {
+            // Others want the table, too.
+            tokio::task::yield_now().await;
+            continue;
+        }
+        if driver.is_abandoned.load(Ordering::Acquire) {
+            let counts = driver.look(|core| core.counts());
+            if counts.attempts + counts.holds + counts.given_back == 0 {
+                break;
+            }
+        }
+        tokio::select! {
+            () = driver.wake.notified() => {}
+            () = until(next.map(|next| driver.clock.instant(next))) => {}
+            Ok(()) = commands.changed() => {}
+            Ok(()) = subscription.changed() => {}
+        }
+    }
+    end.0 = None;
+    driver.store.close();
+}
+
+async fn until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Sends requests in their order, and takes in their answers as they come.
+pub(super) async fn send(driver: Arc<Driver>, asks: Vec<Ask>) {
+    let mut answers = FuturesUnordered::new();
+    for ask in asks {
+        let mut calling = call(&*driver.store, &ask);
+        match calling.ready() {
+            Some(answer) => driver.answered(&ask, &answer),
+            // First polled, and so sent, in the order in which they were pushed.
+            None => answers.push(async move { (calling.await, ask) }),
+        }
+    }
+    while let Some((answer, ask)) = answers.next().await {
+        driver.answered(&ask, &answer);
+    }
+}

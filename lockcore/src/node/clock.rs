@@ -1,0 +1,121 @@
+//! Where the node's moments come from: tokio's clock, which tests can pause, and the time for which
+//! the machine was suspended, which no timer counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::moment::Moment;
+
+/// As far ahead as matters where a sum cannot be said.
+const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+/// `at` plus `by`, or as far ahead as matters.
+pub(crate) fn later(at: Instant, by: Duration) -> Instant {
+    at.checked_add(by).unwrap_or_else(|| at + FAR)
+}
+
+#[derive(Debug)]
+pub(crate) struct Clock {
+    began: Instant,
+    /// µs.
+    suspended: AtomicU64,
+    boot: boot::Clock,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), suspended: AtomicU64::new(0), boot: boot::Clock::new() }
+    }
+
+    /// Never too late: what is counted from here ends rather too early.
+    pub(crate) fn now(&self) -> Moment {
+        let passed = Instant::now().saturating_duration_since(self.began);
+        let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
+        Moment::default() + (passed + suspended)
+    }
+
+    /// The same after a look at whether the machine was suspended: for all that asks whether something is over.
+    pub(crate) fn look(&self) -> Moment {
+        self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
+        self.now()
+    }
+
+    /// When tokio's clock shows this moment, if the machine is not suspended until then.
+    pub(crate) fn instant(&self, moment: Moment) -> Instant {
+        let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
+        self.began + moment.before(suspended).since(Moment::default()).min(FAR)
+    }
+
+    /// As if the machine had been suspended for so long.
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub(crate) fn suspend(&self, time: Duration) {
+        self.suspended.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod boot {
+    use std::time::{Duration, Instant};
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    /// `CLOCK_BOOTTIME` beside `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+    #[derive(Debug)]
+    pub(super) struct Clock {
+        monotonic: Instant,
+        boot: Duration,
+    }
+
+    fn boot() -> Duration {
+        let time = clock_gettime(ClockId::Boottime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    }
+
+    impl Clock {
+        pub(super) fn new() -> Self {
+            let monotonic = Instant::now();
+            Self { monotonic, boot: boot() }
+        }
+
+        /// How far it ran ahead, rather less than more: read here in the other order than at the begin.
+        pub(super) fn ahead_us(&self) -> u64 {
+            let passed = boot().saturating_sub(self.boot);
+            passed.saturating_sub(self.monotonic.elapsed()).as_micros() as u64
+        }
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod boot {
+    /// Nothing is known of suspensions.
+    #[derive(Debug)]
+    pub(super) struct Clock;
+
+    impl Clock {
+        pub(super) fn new() -> Self {
+            Self
+        }
+
+        pub(super) fn ahead_us(&self) -> u64 {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_follows_a_paused_one_and_adds_suspensions() {
+        let clock = Clock::new();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let before = clock.look();
+        assert_eq!(before.since(Moment::default()).as_secs(), 3);
+        clock.suspend(Duration::from_secs(40));
+        assert_eq!(clock.look().since(before), Duration::from_secs(40));
+        assert_eq!(clock.instant(clock.now()), Instant::now());
+    }
+}

@@ -1,0 +1,73 @@
+//! The end of a node.
+
+use super::{Core, Effects, MAX_AT_ONCE};
+use crate::error::LockErrorKind;
+use crate::node::entry::{Caller, Class, Entry, Refusal, Seat, State};
+use crate::node::moment::Moment;
+
+impl<P: Seat> Core<P> {
+    /// From now on nothing begins.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    /// Ends attempts with this error, a bounded part of them from this number on. Returns how many,
+    /// and where to go on.
+    pub fn end_attempts(
+        &mut self,
+        now: Moment,
+        from: u64,
+        kind: LockErrorKind,
+        fx: &mut Effects<P>,
+    ) -> (usize, Option<u64>) {
+        let (numbers, next) =
+            self.part_of(from, |entry| entry.is_attempt() && entry.caller == Caller::Waits);
+        let ended = numbers.len();
+        for number in numbers {
+            self.tell(number, Refusal::Kind(kind), fx);
+            self.withdraw(now, number, fx);
+        }
+        (ended, next)
+    }
+
+    /// Takes holds away from their guards and gives them back, a bounded part of them from this number on.
+    pub fn take_holds(
+        &mut self,
+        now: Moment,
+        from: u64,
+        why: &'static str,
+        fx: &mut Effects<P>,
+    ) -> (usize, Option<u64>) {
+        let (numbers, next) = self.part_of(from, |entry| entry.place().class == Some(Class::Hold));
+        let taken = numbers.len();
+        for number in numbers {
+            self.tell(number, Refusal::Kind(LockErrorKind::Closed), fx);
+            self.lose(now, number, why, fx);
+            self.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+        }
+        (taken, next)
+    }
+
+    pub(super) fn part_of(
+        &self,
+        from: u64,
+        is_meant: impl Fn(&Entry<P>) -> bool,
+    ) -> (Vec<u64>, Option<u64>) {
+        let mut numbers = Vec::new();
+        // Looking costs something, too.
+        for (looked, (number, entry)) in self.entries.range(from..).enumerate() {
+            if numbers.len() == MAX_AT_ONCE || looked == 16 * MAX_AT_ONCE {
+                return (numbers, Some(*number));
+            }
+            if is_meant(entry) {
+                numbers.push(*number);
+            }
+        }
+        (numbers, None)
+    }
+}

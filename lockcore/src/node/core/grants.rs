@@ -1,0 +1,132 @@
+//! Grants, however they are told: from the server's word to an offer.
+
+use std::time::Duration;
+
+use super::{Core, Effects};
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::{Caller, Entry, Seat, State};
+use crate::node::lease::{self, Lease};
+use crate::node::moment::Moment;
+use crate::options::LockOptions;
+use crate::protocol::Command;
+use crate::store::{Grant, Mode, Reply};
+use crate::token::FencingToken;
+
+impl<P: Seat> Core<P> {
+    /// Takes in what every reply tells besides its outcome.
+    pub(super) fn absorb<T>(
+        &mut self,
+        now: Moment,
+        ask: &Ask,
+        reply: &Reply<T>,
+        fx: &mut Effects<P>,
+    ) {
+        if reply.foreign && !self.rules.peers {
+            fx.push(Effect::Observe(Note::Foreign { lock: ask.lock.clone() }));
+        }
+        if reply.passed_over > 0 {
+            let (lock, waiters) = (ask.lock.clone(), reply.passed_over);
+            fx.push(Effect::Observe(Note::PassedOver { lock, waiters }));
+        }
+        let Some(Grant { member, token }) = &reply.grant else { return };
+        let Some(number) = self.number(member) else { return };
+        if self.entries.contains_key(&number) {
+            return self.granted(now, number, *token, reply.left_ms, Some(ask.sent), fx);
+        }
+        // Nobody here waits for it any more, and no copy of its acquire is on its way.
+        let lease_ms = member.ours().map_or(0, |ours| ours.lease_ms);
+        let mut stray = Entry {
+            lock: ask.lock.clone(),
+            member: member.clone(),
+            options: LockOptions::new().lease(Duration::from_millis(lease_ms)),
+            mode: Mode::Try,
+            state: State::Over,
+            caller: Caller::Gone,
+            ambiguous: false,
+            anchor: now,
+            started: now,
+            seat: P::default(),
+        };
+        stray.state = stray.leaving(now);
+        self.insert(number, stray);
+    }
+
+    /// A member of ours holds its lock, with `left_ms` counted from `asked`, or from its own anchor if
+    /// the grant came unasked.
+    pub(super) fn granted(
+        &mut self,
+        now: Moment,
+        number: u64,
+        token: FencingToken,
+        left_ms: u64,
+        asked: Option<Moment>,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(entry) = self.entries.get(&number) else { return };
+        if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
+            // Known already, or on its way out.
+            return;
+        }
+        let left = Duration::from_millis(left_ms);
+        let is_message = asked.is_none();
+        let anchor = asked.unwrap_or(entry.anchor);
+        let certain = lease::certain_until(anchor, left).since(now);
+        let wants = entry.caller == Caller::Waits;
+        if certain.is_zero() {
+            // Too late to be a guard: a touch decides.
+            self.change(number, |entry| entry.state = State::Waiting);
+            let lock = self.entries[&number].lock.clone();
+            self.touch_by(&lock, now);
+            if !wants {
+                self.withdraw(now, number, fx);
+            }
+            return;
+        }
+        let short = certain < lease::claim(&entry.options) / 2;
+        if short || (is_message && self.rules.confirm_grants) {
+            let command = Command::Renew { member: entry.member.clone() };
+            let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
+            self.change(number, |entry| entry.state = State::Confirming { token });
+            self.background(ask, fx);
+            if !wants {
+                self.withdraw(now, number, fx);
+            }
+            return;
+        }
+        self.offer(now, number, token, anchor, left, is_message, fx);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "each is one fact of the grant")]
+    pub(super) fn offer(
+        &mut self,
+        now: Moment,
+        number: u64,
+        token: FencingToken,
+        anchor: Moment,
+        left: Duration,
+        handed_over: bool,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(entry) = self.entries.get(&number) else { return };
+        let lease = Lease::granted(&entry.options, token, now, anchor, left);
+        let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
+        let (wants, seat) = (entry.caller == Caller::Waits, entry.seat.clone());
+        self.change(number, |entry| entry.state = State::Offered(lease));
+        if !wants {
+            return self.withdraw(now, number, fx);
+        }
+        fx.push(Effect::Wake(seat));
+        fx.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
+    }
+
+    /// An offer was not taken in time: it is given on, and its attempt goes on in the next round once its caller comes.
+    pub(super) fn miss(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) -> u64 {
+        let next = self.next_round(now, number);
+        self.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+        self.counts.places_lost += 1;
+        if let Some(entry) = self.entries.get(&number) {
+            fx.push(Effect::Observe(Note::Missed { lock: entry.lock.clone() }));
+        }
+        next
+    }
+}

@@ -1,0 +1,134 @@
+//! Holds: renewed in time, and lost.
+
+use std::time::Duration;
+
+use super::{Core, Effects};
+use crate::error::StoreError;
+use crate::member::Member;
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::{Seat, State};
+use crate::node::lease;
+use crate::node::moment::Moment;
+
+/// A renewal before the hand-out that failed is followed by a touch after this time.
+const CONFIRM_RETRY: Duration = Duration::from_millis(250);
+
+impl<P: Seat> Core<P> {
+    pub(super) fn renewed(
+        &mut self,
+        now: Moment,
+        ask: &Ask,
+        member: &Member,
+        left: Duration,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(number) = self.known(member) else { return };
+        let chance = self.chance(number, now);
+        let entry = &self.entries[&number];
+        match &entry.state {
+            State::Confirming { token } => {
+                let token = *token;
+                if lease::certain_until(ask.sent, left) > now {
+                    return self.offer(now, number, token, ask.sent, left, true, fx);
+                }
+                self.change(number, |entry| entry.state = State::Waiting);
+                self.touch_by(&ask.lock, now);
+            }
+            State::Held(_) if left.is_zero() => {
+                self.lose(now, number, "the server no longer knows the hold", fx);
+            }
+            // Whoever asked has been told so.
+            State::Held(lease) if now >= lease.until() => {
+                self.lose(now, number, "its renewal came too late", fx);
+            }
+            State::Held(_) => {
+                self.change(number, |entry| {
+                    if let State::Held(lease) = &mut entry.state {
+                        lease.extend(&entry.options, ask.sent, left, chance);
+                    }
+                });
+                fx.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
+            }
+            // Its own release has overtaken it, and tells how the hold ended.
+            _ => {}
+        }
+    }
+
+    pub(super) fn renewal_failed(
+        &mut self,
+        now: Moment,
+        member: &Member,
+        error: &StoreError,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(number) = self.known(member) else { return };
+        let lock = self.entries[&number].lock.clone();
+        match self.entries[&number].state {
+            State::Confirming { .. } => {
+                self.change(number, |entry| entry.state = State::Waiting);
+                self.touch_by(&lock, now + CONFIRM_RETRY);
+            }
+            State::Held(_) => {
+                self.change(number, |entry| {
+                    if let State::Held(lease) = &mut entry.state {
+                        lease.retry(now);
+                    }
+                });
+                fx.push(Effect::Observe(Note::RenewalFailed { lock, error: error.clone() }));
+            }
+            _ => {}
+        }
+    }
+
+    /// The hold is over without having been given back. What is left of its lease on the server stays as it is until
+    /// its guard goes.
+    pub(super) fn lose(
+        &mut self,
+        now: Moment,
+        number: u64,
+        why: &'static str,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(entry) = self.entries.get(&number) else { return };
+        let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
+        let held = now.since(lease.since);
+        let (lock, seat) = (entry.lock.clone(), entry.seat.clone());
+        self.change(number, |entry| entry.state = State::Lost);
+        fx.push(Effect::TellLost(seat));
+        fx.push(Effect::Observe(Note::Lost { lock, held, why }));
+    }
+
+    pub(super) fn revoked(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
+        match self.entries[&number].state {
+            State::Held(_) => self.lose(now, number, "it was forced off", fx),
+            State::Offered(_) => {
+                self.miss(now, number, fx);
+                // What was forced off is not given back.
+                self.change(number, |entry| entry.state = State::Over);
+                let current = number + 1;
+                if let Some(entry) = self.entries.get(&current) {
+                    fx.push(Effect::Wake(entry.seat.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A hold or an offer ends by the clock, or one that ends on the server by itself has done so.
+    pub(super) fn ended(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
+        let Some(entry) = self.entries.get(&number) else { return };
+        match &entry.state {
+            State::Held(lease) => {
+                let why = lease.end(&entry.options);
+                self.lose(now, number, why, fx);
+            }
+            State::Offered(_) => {
+                self.miss(now, number, fx);
+            }
+            State::Leaked { .. } => {
+                self.change(number, |entry| entry.state = State::Over);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Lines: the attempts of this node that wait for one lock, touched together.
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use super::{Core, Effects};
+use crate::key::LockName;
+use crate::member::Member;
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::{Seat, State};
+use crate::node::lease::TOUCH_PERIOD;
+use crate::node::moment::Moment;
+use crate::protocol::Command;
+use crate::store::{MAX_BATCH, Presence, Reply, Touched};
+
+/// A touch that failed is repeated after this time.
+pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
+/// A lease's end is asked for this much later at most, so that not all nodes ask in the same instant,
+const JITTER_MS: u64 = 50;
+/// and after this time at the earliest, so that nothing spins.
+const FLOOR: Duration = Duration::from_millis(5);
+
+impl<P: Seat> Core<P> {
+    /// Messages may have been missed: every line is touched that was not since now.
+    pub(super) fn check_lines(&mut self, now: Moment) {
+        self.recheck = Some((Bound::Unbounded, now));
+    }
+
+    pub(super) fn recheck_on(&mut self, now: Moment, mut budget: usize, fx: &mut Effects<P>) {
+        while budget > 0 && self.has_room() && self.commands.is_up() {
+            let Some((from, since)) = self.recheck.take() else { return };
+            let next = self.lines.range((from, Bound::Unbounded)).next();
+            let Some((lock, line)) = next else { return };
+            let (lock, is_stale) = (lock.clone(), line.touched <= since);
+            if is_stale {
+                // Touched together now, and not for ever after.
+                self.touch_line(now, &lock, 2, fx);
+            }
+            self.recheck = Some((Bound::Excluded(lock), since));
+            budget -= 1;
+        }
+    }
+
+    /// The next touch is due after the period, earlier by up to this part of it.
+    pub(super) fn touch_line(
+        &mut self,
+        now: Moment,
+        lock: &LockName,
+        part: u32,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(line) = self.lines.get(lock) else { return };
+        let numbers: Vec<u64> = line.numbers.iter().copied().collect();
+        let chance = numbers.first().map_or(0, |first| self.chance(*first, now));
+        let due = now + (line.period - line.period / part / 1_000 * chance);
+        if let Some(line) = self.lines.get_mut(lock) {
+            line.touched = now;
+        }
+        self.touch_at(lock, due);
+        for numbers in numbers.chunks(MAX_BATCH) {
+            let members = numbers.iter().map(|number| self.entries[number].member.clone());
+            let command = Command::Touch { members: members.collect() };
+            let ask = Ask { lock: lock.clone(), command, sent: now, background: true };
+            self.background(ask, fx);
+        }
+    }
+
+    pub(super) fn touched(
+        &mut self,
+        now: Moment,
+        ask: &Ask,
+        members: &[Member],
+        reply: &Reply<Touched>,
+        fx: &mut Effects<P>,
+    ) {
+        for (member, presence) in members.iter().zip(&reply.outcome.members) {
+            let Some(number) = self.known(member) else { continue };
+            match presence {
+                Presence::Waiting => {
+                    self.change(number, |entry| entry.anchor = entry.anchor.max(ask.sent));
+                }
+                // Told as a grant in the same reply.
+                Presence::Holding => {}
+                Presence::Gone => self.place_lost(now, number, fx),
+            }
+        }
+        let first = self.lines.get(&ask.lock).and_then(|line| line.numbers.first().copied());
+        if let Some(first) = first {
+            let due = self.lease_end(now, first, reply.left_ms);
+            self.touch_by(&ask.lock, due);
+        }
+        if reply.outcome.listeners == 0 && self.subscription.is_up() {
+            fx.push(Effect::Observe(Note::Deaf));
+            fx.push(Effect::Reopen);
+        }
+    }
+
+    /// A JVM tells a member of ours to come. Asks for that one alone: it is next, and the line may be long.
+    pub(super) fn poked(&mut self, now: Moment, member: &Member, fx: &mut Effects<P>) {
+        let Some(number) = self.known(member) else { return };
+        let entry = &self.entries[&number];
+        match entry.state {
+            State::Waiting => {
+                let lock = entry.lock.clone();
+                let command = Command::Touch { members: vec![member.clone()] };
+                self.background(Ask { lock, command, sent: now, background: true }, fx);
+            }
+            State::Asking { .. } => {
+                // Its answer is older than this and may say that the lock is held.
+                self.change(number, |entry| {
+                    if let State::Asking { poked, .. } = &mut entry.state {
+                        *poked = true;
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// When to ask for a lock whose lease has `left_ms` left; as usual if it has none.
+    pub(super) fn lease_end(&self, now: Moment, number: u64, left_ms: u64) -> Moment {
+        if left_ms == 0 {
+            return now + TOUCH_PERIOD;
+        }
+        let jitter = u64::from(self.chance(number, now)) * JITTER_MS / 1_000;
+        now + Duration::from_millis(left_ms + jitter).max(FLOOR)
+    }
+}

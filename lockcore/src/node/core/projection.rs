@@ -1,0 +1,168 @@
+//! The table as those see it who go through all its states.
+
+use std::collections::BTreeMap;
+
+use super::{Core, Effects, MAX_AT_ONCE, ROUND_BITS};
+use crate::key::LockName;
+use crate::member::Member;
+use crate::node::entry::{Caller, Seat, State};
+use crate::node::moment::Moment;
+
+/// Where an entry stands, without what belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "as in the table")]
+pub enum Phase {
+    Asking,
+    Parked,
+    Waiting,
+    Confirming,
+    Offered,
+    Missed,
+    Held,
+    Releasing,
+    Leaving,
+    Lost,
+    Leaked,
+    Over,
+}
+
+/// Something that is due, alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Due {
+    /// A hold or an offer ends, or is forgotten.
+    End(u64),
+    /// A hold is renewed.
+    Renewal(u64),
+    /// A release or a leave of this number.
+    Send(u64),
+    /// A line is touched.
+    Touch(LockName),
+    /// Parked attempts are asked for again.
+    Retry,
+}
+
+impl State {
+    fn phase(&self) -> Phase {
+        match self {
+            Self::Asking { .. } => Phase::Asking,
+            Self::Parked { .. } => Phase::Parked,
+            Self::Waiting => Phase::Waiting,
+            Self::Confirming { .. } => Phase::Confirming,
+            Self::Offered(_) => Phase::Offered,
+            Self::Missed => Phase::Missed,
+            Self::Held(_) => Phase::Held,
+            Self::Releasing { .. } => Phase::Releasing,
+            Self::Leaving { .. } => Phase::Leaving,
+            Self::Lost => Phase::Lost,
+            Self::Leaked { .. } => Phase::Leaked,
+            Self::Over => Phase::Over,
+        }
+    }
+}
+
+impl<P: Seat> Core<P> {
+    /// The number of an attempt's `round`.
+    pub fn number_of(attempt: u64, round: u64) -> u64 {
+        attempt << ROUND_BITS | round
+    }
+
+    /// An attempt and its round, by their number.
+    pub fn parts_of(number: u64) -> (u64, u64) {
+        (number >> ROUND_BITS, number % (1 << ROUND_BITS))
+    }
+
+    /// The number under which an attempt stands now.
+    pub fn round(&self, attempt: u64) -> Option<u64> {
+        self.current(attempt)
+    }
+
+    /// Where a number stands, if it is in the table.
+    pub fn phase(&self, number: u64) -> Option<Phase> {
+        self.entries.get(&number).map(|entry| entry.state.phase())
+    }
+
+    /// Its member.
+    pub fn member(&self, number: u64) -> Option<&Member> {
+        self.entries.get(&number).map(|entry| &entry.member)
+    }
+
+    /// From when on a grant that comes unasked is counted.
+    pub fn anchor(&self, number: u64) -> Option<Moment> {
+        self.entries.get(&number).map(|entry| entry.anchor)
+    }
+
+    /// Until when a hold is certain, unless it is lost.
+    pub fn until(&self, number: u64) -> Option<Moment> {
+        match &self.entries.get(&number)?.state {
+            State::Held(lease) | State::Offered(lease) => Some(lease.until()),
+            _ => None,
+        }
+    }
+
+    /// All numbers in the table.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.entries.keys().copied()
+    }
+
+    /// Numbers of which a request is on its way, and nothing else would ever move them.
+    pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
+        let waits = self.entries.iter().filter(|(_, entry)| match &entry.state {
+            State::Asking { .. } | State::Confirming { .. } => true,
+            State::Releasing { due } | State::Leaving { due, .. } => due.is_none(),
+            _ => false,
+        });
+        waits.map(|(number, _)| *number)
+    }
+
+    /// What is due some time, alone: for those who decide themselves what comes first.
+    pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
+        let ends = self.ends.iter().map(|(at, number)| (*at, Due::End(*number)));
+        let renewals = self.renewals.iter().map(|(at, number)| (*at, Due::Renewal(*number)));
+        let sends = self.sends.iter().map(|(at, number)| (*at, Due::Send(*number)));
+        let touches = self.touches.iter().map(|(at, lock)| (*at, Due::Touch(lock.clone())));
+        let retry = self.parked.first().map(|_| (Moment::default(), Due::Retry));
+        ends.chain(renewals).chain(sends).chain(touches).chain(retry)
+    }
+
+    /// Handles one of them, whenever it is due.
+    pub fn attend(&mut self, now: Moment, due: &Due, fx: &mut Effects<P>) {
+        match due {
+            Due::End(number) => self.ended(now, *number, fx),
+            Due::Renewal(number) => self.renew(now, *number, fx),
+            Due::Send(number) => {
+                let mut leaving = BTreeMap::new();
+                self.send(now, *number, &mut leaving, fx);
+                self.leave(now, leaving, fx);
+            }
+            Due::Touch(lock) => self.touch_line(now, lock, 10, fx),
+            Due::Retry => {
+                self.ask_again(now, MAX_AT_ONCE, fx);
+            }
+        }
+    }
+
+    /// What tells two tables apart that are to be told apart. Left out is what only decides when
+    /// something is done, as counters do and the moments at which requests are due.
+    pub fn print(&self, print: &mut Vec<u64>) {
+        for (number, entry) in &self.entries {
+            let caller = match entry.caller {
+                Caller::Waits => 0,
+                Caller::Told(_) => 1,
+                Caller::Gone => 2,
+            };
+            let (until, is_due) = match &entry.state {
+                State::Held(lease) => (lease.until(), lease.renew_at.is_some()),
+                State::Offered(lease) => (lease.until(), true),
+                State::Releasing { due } | State::Leaving { due, .. } => {
+                    (Moment::default(), due.is_some())
+                }
+                State::Leaked { until } => (*until, false),
+                _ => (entry.anchor, false),
+            };
+            let flags = u64::from(entry.ambiguous) | u64::from(is_due) << 1 | caller << 2;
+            let phase = entry.state.phase() as u64;
+            print.extend([*number, phase << 8 | flags, until.as_micros()]);
+        }
+        print.extend([self.next_attempt, u64::from(self.is_up())]);
+    }
+}

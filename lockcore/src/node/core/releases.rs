@@ -1,0 +1,90 @@
+//! What is given back, until the server knows.
+
+use std::time::Duration;
+
+use super::attempts::LAST_RETRY;
+use super::{Core, Effects};
+use crate::error::{LockErrorKind, StoreError};
+use crate::key::LockName;
+use crate::member::Member;
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::{Entry, Seat, State};
+use crate::node::moment::Moment;
+use crate::protocol::Command;
+use crate::store::Leaving;
+
+impl<P: Seat> Core<P> {
+    /// Returns whether there is something to give back.
+    pub(super) fn begin_release(
+        &mut self,
+        now: Moment,
+        number: u64,
+        due: Option<Moment>,
+        fx: &mut Effects<P>,
+    ) -> bool {
+        let Some(entry) = self.entries.get(&number) else { return false };
+        match &entry.state {
+            // By the clock, though no tick came by yet.
+            State::Held(lease) if now >= lease.until() => {
+                self.lose(now, number, "its deadline has passed", fx);
+            }
+            State::Held(_) | State::Lost => {}
+            _ => return false,
+        }
+        self.change(number, |entry| entry.state = State::Releasing { due });
+        true
+    }
+
+    pub(super) fn release_request(&self, now: Moment, number: u64, background: bool) -> Ask {
+        let Entry { lock, member, ambiguous, .. } = &self.entries[&number];
+        let command = if *ambiguous {
+            // A copy of its acquire may still run.
+            Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
+        } else {
+            Command::Release { member: member.clone() }
+        };
+        Ask { lock: lock.clone(), command, sent: now, background }
+    }
+
+    /// The server knows that the member is gone.
+    pub(super) fn gone(&mut self, member: &Member) {
+        if let Some(number) = self.known(member) {
+            self.change(number, |entry| {
+                if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
+                    entry.state = State::Over;
+                }
+            });
+        }
+    }
+
+    /// Repeating is harmless: the first copy takes the member away, later ones find nothing.
+    pub(super) fn leave_failed(
+        &mut self,
+        now: Moment,
+        member: &Member,
+        lock: &LockName,
+        error: &StoreError,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(number) = self.known(member) else { return };
+        let is_closed = error.kind == LockErrorKind::Closed;
+        let is_last = self.change(number, |entry| match &mut entry.state {
+            State::Releasing { .. } => {
+                entry.state = entry.leaving(now);
+                is_closed
+            }
+            State::Leaving { due, pause_ms, give_up } => {
+                *due = Some(now + Duration::from_millis(u64::from(*pause_ms)));
+                *pause_ms = (*pause_ms * 2).min(LAST_RETRY.as_millis() as u32);
+                is_closed || now >= *give_up
+            }
+            _ => false,
+        });
+        if is_last == Some(true) {
+            self.change(number, |entry| entry.state = State::Over);
+            self.counts.failed += 1;
+            let lock = lock.clone();
+            fx.push(Effect::Observe(Note::LeaveFailed { lock, error: error.clone() }));
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The table itself: an entry, and everything that is kept in order by it, change together.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Core, Effects, Line, ROUND_BITS};
+use crate::key::LockName;
+use crate::member::Member;
+use crate::node::effect::{Ask, Effect};
+use crate::node::entry::{Class, Entry, Place, Seat};
+use crate::node::lease;
+use crate::node::moment::Moment;
+use crate::protocol::Command;
+
+impl<P: Seat> Core<P> {
+    pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
+        let (lock, period, anchor) =
+            (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
+        let place = entry.place();
+        entry.mirror();
+        self.entries.insert(number, entry);
+        self.reorder(number, &lock, period, anchor, None, Some(place));
+    }
+
+    /// The one place where an entry changes. Forgets it when nothing is left of it.
+    pub(super) fn change<T>(
+        &mut self,
+        number: u64,
+        change: impl FnOnce(&mut Entry<P>) -> T,
+    ) -> Option<T> {
+        let entry = self.entries.get_mut(&number)?;
+        let before = entry.place();
+        let changed = change(entry);
+        entry.mirror();
+        let after = entry.place();
+        let is_over = entry.is_over();
+        if before != after {
+            let (lock, period, anchor) =
+                (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
+            self.reorder(number, &lock, period, anchor, Some(before), Some(after));
+        }
+        if is_over {
+            self.entries.remove(&number);
+        }
+        Some(changed)
+    }
+
+    pub(super) fn reorder(
+        &mut self,
+        number: u64,
+        lock: &LockName,
+        period: Duration,
+        anchor: Moment,
+        before: Option<Place>,
+        after: Option<Place>,
+    ) {
+        fn moves<K: Ord>(set: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {
+            if before != after {
+                before.map(|before| set.remove(&before));
+                set.extend(after);
+            }
+        }
+        let of = |place: Option<Place>, which: fn(Place) -> Option<Moment>| {
+            place.and_then(which).map(|at| (at, number))
+        };
+        moves(&mut self.ends, of(before, |place| place.end), of(after, |place| place.end));
+        moves(&mut self.renewals, of(before, |place| place.renew), of(after, |place| place.renew));
+        moves(&mut self.sends, of(before, |place| place.send), of(after, |place| place.send));
+        let is = |place: Option<Place>, which: fn(Place) -> bool| place.is_some_and(which);
+        let parked = |place| is(place, |place| place.is_parked).then_some(number);
+        moves(&mut self.parked, parked(before), parked(after));
+        match (is(before, |place| place.waits_in_line), is(after, |place| place.waits_in_line)) {
+            (false, true) => self.line_up(number, lock, period, anchor),
+            (true, false) => self.step_out(number, lock),
+            _ => {}
+        }
+        for (place, by) in [(before, -1), (after, 1)] {
+            let Some(class) = place.and_then(|place| place.class) else { continue };
+            let count = match class {
+                Class::Attempt => &mut self.counts.attempts,
+                Class::Hold => &mut self.counts.holds,
+                Class::GivenBack => &mut self.counts.given_back,
+            };
+            *count = count.saturating_add_signed(by);
+        }
+    }
+
+    pub(super) fn line_up(
+        &mut self,
+        number: u64,
+        lock: &LockName,
+        period: Duration,
+        anchor: Moment,
+    ) {
+        if let Some(line) = self.lines.get_mut(lock) {
+            line.numbers.insert(number);
+            line.period = line.period.min(period);
+            let due = anchor + line.period;
+            return self.touch_by(lock, due);
+        }
+        let due = anchor + period;
+        let line = Line { numbers: BTreeSet::from([number]), period, due, touched: anchor };
+        self.lines.insert(lock.clone(), line);
+        self.touches.insert((due, lock.clone()));
+    }
+
+    pub(super) fn step_out(&mut self, number: u64, lock: &LockName) {
+        let Some(line) = self.lines.get_mut(lock) else { return };
+        line.numbers.remove(&number);
+        if line.numbers.is_empty() {
+            let due = line.due;
+            self.lines.remove(lock);
+            self.touches.remove(&(due, lock.clone()));
+        }
+    }
+
+    /// The line of `lock`, if there is one, is touched by `due` at the latest.
+    pub(super) fn touch_by(&mut self, lock: &LockName, due: Moment) {
+        if self.lines.get(lock).is_some_and(|line| due < line.due) {
+            self.touch_at(lock, due);
+        }
+    }
+
+    pub(super) fn touch_at(&mut self, lock: &LockName, due: Moment) {
+        let Some(line) = self.lines.get_mut(lock) else { return };
+        let before = std::mem::replace(&mut line.due, due);
+        self.touches.remove(&(before, lock.clone()));
+        self.touches.insert((due, lock.clone()));
+    }
+
+    /// The last round of an attempt: the one that it stands in.
+    pub(super) fn current(&self, attempt: u64) -> Option<u64> {
+        let first = attempt << ROUND_BITS;
+        let rounds = self.entries.range(first..first + (1 << ROUND_BITS));
+        rounds.map(|(number, _)| *number).next_back()
+    }
+
+    /// The number of a member of this node.
+    pub(super) fn number(&self, member: &Member) -> Option<u64> {
+        let ours = member.ours().filter(|ours| ours.node == self.node.as_str())?;
+        Some(ours.number)
+    }
+
+    /// The same, if this very member is in the table.
+    pub(super) fn known(&self, member: &Member) -> Option<u64> {
+        let number = self.number(member)?;
+        self.entries.get(&number).is_some_and(|entry| entry.member == *member).then_some(number)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.commands.is_up() && self.subscription.is_up()
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.on_their_way < self.rules.window
+    }
+
+    pub(super) fn background(&mut self, ask: Ask, fx: &mut Effects<P>) {
+        match ask.command {
+            Command::Renew { .. } => self.renewing += 1,
+            _ => self.on_their_way += 1,
+        }
+        fx.push(Effect::Send(Ask { background: true, ..ask }));
+    }
+
+    pub(super) fn arrived(&mut self, ask: &Ask) {
+        match ask.command {
+            _ if !ask.background => {}
+            Command::Renew { .. } => self.renewing = self.renewing.saturating_sub(1),
+            _ => self.on_their_way = self.on_their_way.saturating_sub(1),
+        }
+    }
+
+    /// Up to a thousand, the same for the same number and moment.
+    pub(super) fn chance(&self, number: u64, now: Moment) -> u32 {
+        if self.rules.seed == 0 {
+            return 0;
+        }
+        let mut bits = self.rules.seed ^ number.rotate_left(32) ^ now.as_micros();
+        for factor in [0xBF58_476D_1CE4_E5B9_u64, 0x94D0_49BB_1331_11EB] {
+            bits = (bits ^ (bits >> 30)).wrapping_mul(factor);
+        }
+        ((bits ^ (bits >> 31)) % 1_001) as u32
+    }
+}

@@ -1,0 +1,378 @@
+//! The table by itself: events in, requests out.
+
+use super::*;
+use crate::member::Label;
+use crate::options::LockOptions;
+use crate::store::{Acquired, Grant, Left, Mode, Presence, Released, Reply, Touched};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn at(ms: u64) -> Moment {
+    Moment::from_micros(ms * 1_000)
+}
+
+fn core() -> Core<()> {
+    let rules = Rules { confirm_grants: false, peers: false, window: 64, seed: 7 };
+    Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules)
+}
+
+fn wish(lock: &str) -> Request {
+    Request {
+        lock: LockName::from(lock),
+        options: LockOptions::new().lease(LEASE),
+        mode: Mode::Wait,
+        label: Label::new("test"),
+    }
+}
+
+fn token() -> crate::token::FencingToken {
+    crate::token::FencingToken::try_from(1).expect("small")
+}
+
+fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
+    let grant = grant.map(|member| Grant { member: member.clone(), token: token() });
+    let left_ms = left.as_millis() as u64;
+    Reply { outcome, left_ms, grant, foreign: false, now_us: 0, passed_over: 0 }
+}
+
+fn member_of(ask: &Ask) -> Member {
+    match &ask.command {
+        Command::Acquire { member, .. }
+        | Command::Release { member }
+        | Command::Renew { member } => member.clone(),
+        other => panic!("{other:?} is not of one member"),
+    }
+}
+
+fn sent(fx: &mut Effects<()>) -> Vec<Ask> {
+    fx.drain(..)
+        .filter_map(|effect| match effect {
+            Effect::Send(ask) => Some(ask),
+            _ => None,
+        })
+        .collect()
+}
+
+fn lost(fx: &mut Effects<()>) -> usize {
+    fx.drain(..).filter(|effect| matches!(effect, Effect::TellLost(()))).count()
+}
+
+/// An attempt in the queue.
+fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(now, wish(lock), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    core.replied(now, &ask, &Answer::Acquired(queued), &mut fx);
+    (attempt, member_of(&ask))
+}
+
+/// A guard; its number.
+fn held(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
+    let (attempt, member) = offered(core, now, lock);
+    match core.take(now, attempt, &mut Vec::new()) {
+        Outcome::Granted { number, .. } => (number, member),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(now, wish(lock), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let member = member_of(&ask);
+    let granted = reply(Acquired::Granted, LEASE, Some(&member));
+    core.replied(now, &ask, &Answer::Acquired(granted), &mut fx);
+    (attempt, member)
+}
+
+fn ticked(core: &mut Core<()>, now: Moment) -> Vec<Ask> {
+    let mut fx = Vec::new();
+    while core.tick(now, &mut fx) {}
+    sent(&mut fx)
+}
+
+#[test]
+fn an_attempt_that_is_cancelled_before_its_answer_leaves_after_it() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.cancel(at(1), attempt, &mut fx);
+    assert_eq!(ticked(&mut core, at(1)), [], "a leave must not overtake its acquire");
+    let queued = reply(Acquired::Queued { position: 3 }, LEASE, None);
+    core.replied(at(2), &ask, &Answer::Acquired(queued), &mut fx);
+    let leaves = ticked(&mut core, at(2));
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if !leaving[0].ambiguous));
+    core.replied(at(3), &leaves[0], &Answer::Left(reply(vec![Left::Left], LEASE, None)), &mut fx);
+    assert_eq!(core.counts(), Counts::default());
+    assert!(core.entries.is_empty() && core.lines.is_empty() && core.next().is_none());
+}
+
+#[test]
+fn an_acquire_without_an_answer_is_asked_for_again_and_leaves_with_a_tombstone() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.unanswered(at(1), &ask, &StoreError::ambiguous("cut"), &mut fx);
+    assert_eq!(ticked(&mut core, at(50)), []);
+    let again = ticked(&mut core, at(101));
+    assert_eq!(again[0].command, ask.command);
+    core.unanswered(at(102), &again[0], &StoreError::ambiguous("cut"), &mut fx);
+    let error = core.cancel(at(103), attempt, &mut fx).expect("the store did not answer");
+    assert_eq!(error.kind, LockErrorKind::Unavailable);
+    let leaves = ticked(&mut core, at(103));
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
+
+#[test]
+fn a_place_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, first) = queued(&mut core, at(0), "a");
+    let touches = ticked(&mut core, at(5_000));
+    let gone = Touched { members: vec![Presence::Gone], listeners: 1 };
+    core.replied(at(5_001), &touches[0], &Answer::Touched(reply(gone, LEASE, None)), &mut fx);
+    let asks = sent(&mut fx);
+    let second = member_of(&asks[0]);
+    assert_ne!(first, second);
+    assert_eq!(core.counts().places_lost, 1);
+    let message = |member| Event::Granted { member, token: token(), left_ms: 10_000 };
+    core.heard(at(5_002), message(first), &mut fx);
+    assert!(matches!(core.take(at(5_002), attempt, &mut fx), Outcome::Waits));
+    core.heard(at(5_003), message(second), &mut fx);
+    assert!(matches!(core.take(at(5_003), attempt, &mut fx), Outcome::Granted { .. }));
+}
+
+#[test]
+fn a_hold_that_nobody_here_wants_is_given_back_once() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let stray = Member::from("~1AAAAAAAAAAAAAAAAAAAAAA:4711:30000:late");
+    for now in [0, 1] {
+        let (_, ask) = core.begin(at(now), wish("a"), ()).expect("it is open");
+        let answer = reply(Acquired::Queued { position: 0 }, LEASE, Some(&stray));
+        let ask = ask.expect("the subscription stands");
+        core.replied(at(now), &ask, &Answer::Acquired(answer), &mut fx);
+    }
+    let leaves = ticked(&mut core, at(1));
+    let [Ask { command: Command::Leave { leaving }, .. }] = leaves.as_slice() else {
+        panic!("{leaves:?}");
+    };
+    assert_eq!(leaving[0].member, stray);
+}
+
+// A16.
+#[test]
+fn a_renewal_that_its_release_has_overtaken_means_nothing() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (number, member) = held(&mut core, at(0), "a");
+    let renewals = ticked(&mut core, at(10_000));
+    assert_eq!(renewals[0].command, Command::Renew { member });
+    let release = core.release(at(10_001), number, &mut fx).expect("it is held");
+    let released = reply(Released::Released, Duration::ZERO, None);
+    core.replied(at(10_002), &release, &Answer::Released(released), &mut fx);
+    let not_held = reply(Renewed::NotHeld, Duration::ZERO, None);
+    core.replied(at(10_003), &renewals[0], &Answer::Renewed(not_held), &mut fx);
+    assert_eq!(lost(&mut fx), 0);
+    assert!(core.entries.is_empty());
+}
+
+// A11.
+#[test]
+fn an_offer_that_is_not_taken_is_not_renewed_and_is_given_on_after_a_claim() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, first) = offered(&mut core, at(0), "a");
+    assert_eq!(ticked(&mut core, at(9_999)), [], "nothing renews it");
+    let given_on = ticked(&mut core, at(10_000));
+    assert_eq!(given_on[0].command, Command::Release { member: first.clone() });
+    assert_eq!(ticked(&mut core, at(60_000)), [], "it is not asked for before its caller comes");
+    assert!(matches!(core.take(at(60_000), attempt, &mut fx), Outcome::Waits));
+    let again = sent(&mut fx);
+    assert_ne!(member_of(&again[0]), first);
+    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
+    core.replied(at(60_001), &again[0], &Answer::Acquired(granted), &mut fx);
+    assert!(matches!(core.take(at(60_002), attempt, &mut fx), Outcome::Granted { .. }));
+}
+
+// A8.
+#[test]
+fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_deadline() {
+    let mut core = core();
+    for lock in 0..40_000 {
+        held(&mut core, at(0), &format!("{lock}"));
+    }
+    let error = StoreError::ambiguous("unreachable");
+    let mut told = 0;
+    let mut now = at(9_000);
+    while told < 40_000 {
+        let mut fx = Vec::new();
+        core.tick(now, &mut fx);
+        assert!(fx.len() <= 4 * MAX_AT_ONCE, "{} effects in one section", fx.len());
+        let asks: Vec<Ask> = fx
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Send(ask) => Some(ask.clone()),
+                _ => None,
+            })
+            .collect();
+        told += lost(&mut fx);
+        for ask in asks {
+            core.unanswered(now, &ask, &error, &mut Vec::new());
+        }
+        // So fast comes the driver, under load.
+        now = now + Duration::from_micros(500);
+        if told == 0 && now < at(29_590) {
+            now = now + Duration::from_millis(10);
+        }
+    }
+    assert!(now <= at(29_700), "the last was told at {now:?}, its deadline was at 29.7 s");
+}
+
+// A7.
+#[test]
+fn a_new_connection_has_every_hold_renewed_at_once_in_windows() {
+    let mut core = core();
+    for lock in 0..1_000 {
+        held(&mut core, at(0), &format!("{lock}"));
+    }
+    core.linked(at(20), Link::Up, Link::Up);
+    let mut renewed = 0;
+    let mut rounds = 0;
+    loop {
+        let asks = ticked(&mut core, at(21));
+        if asks.is_empty() {
+            break;
+        }
+        assert!(asks.len() <= MAX_AT_ONCE, "{} at once", asks.len());
+        rounds += 1;
+        renewed += asks.len();
+        for ask in asks {
+            let held = reply(Renewed::Held, LEASE, Some(&member_of(&ask)));
+            core.replied(at(21), &ask, &Answer::Renewed(held), &mut Vec::new());
+        }
+    }
+    assert_eq!((renewed, rounds), (1_000, 4), "each once, 256 at a time");
+}
+
+// A3.
+#[test]
+fn after_an_interruption_lines_are_touched_once_within_the_window_and_part_from_then_on() {
+    let mut core = core();
+    for lock in 0..20_000 {
+        queued(&mut core, at(0), &format!("{lock}"));
+    }
+    core.linked(at(500), Link::Down { reason: "cut".into() }, Link::Up);
+    assert_eq!(ticked(&mut core, at(600)), [], "nothing is sent without a connection");
+    core.linked(at(700), Link::Up, Link::Up);
+    core.heard(at(700), Event::Resubscribed, &mut Vec::new());
+    let mut touched = 0;
+    loop {
+        let asks = ticked(&mut core, at(701));
+        if asks.is_empty() {
+            break;
+        }
+        assert!(asks.len() <= 64, "{} are on their way at once", asks.len());
+        touched += asks.len();
+        for ask in asks {
+            let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
+            let answer = Answer::Touched(reply(waiting, LEASE, None));
+            core.replied(at(701), &ask, &answer, &mut Vec::new());
+        }
+    }
+    assert_eq!(touched, 20_000, "each once, although two things said that messages may be missing");
+    let dues: Vec<Moment> = core.touches.iter().map(|(at, _)| *at).collect();
+    let in_window = |from, to| dues.iter().filter(|due| (from..to).contains(*due)).count();
+    for start in (2_701..4_701).step_by(250) {
+        let part = in_window(at(start), at(start + 250));
+        assert!((1_500..3_500).contains(&part), "{part} lines are due in a quarter of a second");
+    }
+}
+
+// A15.
+#[test]
+fn a_leave_is_repeated_whatever_the_error_until_the_server_has_expired_it() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    core.cancel(at(1), attempt, &mut fx);
+    let denied = StoreError::refused(LockErrorKind::Denied, "no right");
+    let mut now = at(1);
+    let mut repeated = 0;
+    while core.counts().given_back > 0 {
+        for ask in ticked(&mut core, now) {
+            repeated += 1;
+            core.unanswered(now, &ask, &denied, &mut fx);
+        }
+        now = core.next().unwrap_or(now);
+    }
+    assert!(now >= at(30_000), "given up at {now:?}");
+    assert!((15..30).contains(&repeated), "{repeated} times");
+    assert_eq!(core.counts().failed, 1);
+}
+
+#[test]
+fn many_that_leave_one_lock_leave_together() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let attempts: Vec<_> = (0..100).map(|_| queued(&mut core, at(0), "a").0).collect();
+    for attempt in attempts {
+        core.cancel(at(1), attempt, &mut fx);
+    }
+    let leaves = ticked(&mut core, at(1));
+    assert!(
+        matches!(&leaves[..], [Ask { command: Command::Leave { leaving }, .. }] if leaving.len() == 100)
+    );
+}
+
+#[test]
+fn a_dropped_guard_is_released_and_an_ambiguous_one_leaves() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (number, member) = held(&mut core, at(0), "a");
+    core.dropped(at(1), number, &mut fx);
+    assert_eq!(ticked(&mut core, at(1))[0].command, Command::Release { member });
+
+    let (attempt, ask) = core.begin(at(2), wish("b"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.unanswered(at(3), &ask, &StoreError::ambiguous("cut"), &mut fx);
+    let again = ticked(&mut core, at(200));
+    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
+    core.replied(at(201), &again[0], &Answer::Acquired(granted), &mut fx);
+    let Outcome::Granted { number, .. } = core.take(at(202), attempt, &mut fx) else {
+        panic!("it was granted");
+    };
+    core.dropped(at(203), number, &mut fx);
+    let leaves = ticked(&mut core, at(203));
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
+
+#[test]
+fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    let (number, _) = held(&mut core, at(0), "b");
+    core.close();
+    assert!(core.begin(at(1), wish("c"), ()).is_none());
+    assert_eq!(core.end_attempts(at(1), 0, LockErrorKind::Closed, &mut fx), (1, None));
+    let Outcome::Refused(refusal) = core.take(at(1), attempt, &mut fx) else {
+        panic!("it was ended");
+    };
+    assert_eq!(refusal, Refusal::Kind(LockErrorKind::Closed));
+    assert_eq!(core.take_holds(at(2), 0, "the node was shut down", &mut fx), (1, None));
+    assert_eq!(lost(&mut fx), 1);
+    assert_eq!(core.release(at(3), number, &mut fx), None, "it was taken away");
+    for ask in ticked(&mut core, at(3)) {
+        let answer = match &ask.command {
+            Command::Leave { .. } => Answer::Left(reply(vec![Left::Left], LEASE, None)),
+            _ => Answer::Released(reply(Released::Released, LEASE, None)),
+        };
+        core.replied(at(4), &ask, &answer, &mut fx);
+    }
+    let Counts { attempts, holds, given_back, .. } = core.counts();
+    assert_eq!((attempts, holds, given_back), (0, 0, 0));
+}

@@ -1,0 +1,309 @@
+//! What drives the table: the only mutex, the only calls of the store, and whatever wakes others.
+//!
+//! An event takes the mutex once; what is to be done about it is done without it. So a store that answers and
+//! calls back within a call, a waker that is not ours, or a log can do no harm.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::background;
+use super::calling::call;
+use super::clock::Clock;
+use super::core::{Core, Rules};
+use super::effect::{Ask, Effect};
+use super::flight::{self, Flights, Request};
+use super::moment::Moment;
+use super::seat::Shared;
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::member::{Label, NodeId};
+use crate::observe;
+use crate::options::LockOptions;
+use crate::passed_over::PassedOver;
+use crate::protocol::Answer;
+use crate::store::{Event, Link, Listener, Store};
+use crate::waiting::Room;
+
+/// What was chosen for all locks of one `Locks`.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) label: Label,
+    pub(crate) defaults: LockOptions,
+    pub(crate) confirm_grants: bool,
+    pub(crate) redact_names: bool,
+    pub(crate) request_timeout: Duration,
+    pub(crate) redisson_peers: bool,
+    pub(crate) waiting: Room,
+}
+
+/// Requests in the background that are on their way at once.
+const WINDOW: usize = 64;
+
+pub(crate) type Effects = Vec<Effect<Arc<Shared>>>;
+
+/// One node. Lives as long as a handle of it, or something that is to be given back.
+pub(crate) struct Driver {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) id: NodeId,
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Handle,
+    pub(crate) clock: Clock,
+    pub(crate) warned_of_foreign: AtomicBool,
+    pub(crate) passed_over: PassedOver,
+    pub(super) flights: Flights,
+    table: Mutex<Table>,
+    /// Something is due sooner than the background task knows.
+    pub(super) wake: Notify,
+    /// A closed node has changed.
+    pub(crate) progress: Notify,
+    has_ended: AtomicBool,
+    pub(super) is_abandoned: AtomicBool,
+}
+
+/// What stands behind the mutex.
+struct Table {
+    core: Core<Arc<Shared>>,
+    commands: watch::Receiver<Link>,
+    subscription: watch::Receiver<Link>,
+    /// When the background task comes by itself.
+    armed: Option<Moment>,
+}
+
+impl Table {
+    /// Nothing is decided on an old state of the connections.
+    fn follow(&mut self, now: Moment) {
+        let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
+        if has_changed(&self.commands) || has_changed(&self.subscription) {
+            let commands = self.commands.borrow_and_update().clone();
+            let subscription = self.subscription.borrow_and_update().clone();
+            self.core.linked(now, commands, subscription);
+        }
+    }
+
+    /// Whether the background task has to come sooner.
+    fn is_late(&mut self) -> bool {
+        let Some(next) = self.core.next() else { return false };
+        let is_late = self.armed.is_none_or(|armed| next < armed);
+        if is_late {
+            // Once is enough for all that comes before it gets to run.
+            self.armed = Some(Moment::default());
+        }
+        is_late
+    }
+}
+
+impl Driver {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One event.
+    pub(crate) fn with<T>(
+        self: &Arc<Self>,
+        event: impl FnOnce(&mut Core<Arc<Shared>>, Moment, &mut Effects) -> T,
+    ) -> T {
+        let mut effects = Vec::new();
+        let mut table = self.table();
+        let now = self.clock.look();
+        table.follow(now);
+        let value = event(&mut table.core, now, &mut effects);
+        let is_late = table.is_late();
+        let is_closed = table.core.is_closed();
+        drop(table);
+        if is_late {
+            self.wake.notify_one();
+        }
+        if is_closed {
+            self.progress.notify_waiters();
+        }
+        self.run(effects);
+        value
+    }
+
+    /// Handles what is due. Returns whether there is more, and when to come again.
+    pub(super) fn tick(self: &Arc<Self>, longest: Duration) -> (bool, Option<Moment>) {
+        let mut effects = Vec::new();
+        let mut table = self.table();
+        let now = self.clock.look();
+        table.follow(now);
+        let is_more = table.core.tick(now, &mut effects);
+        // Timers sleep through a suspension: so it comes once in a while, whatever is due.
+        let armed = table.core.next().map(|next| next.min(now + longest));
+        table.armed = armed;
+        let is_closed = table.core.is_closed();
+        drop(table);
+        if is_closed {
+            self.progress.notify_waiters();
+        }
+        self.run(effects);
+        (is_more, armed)
+    }
+
+    /// Looks without changing anything.
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&Core<Arc<Shared>>) -> T) -> T {
+        at(&self.table().core)
+    }
+
+    /// Requests first: a log may stop this thread.
+    fn run(self: &Arc<Self>, mut effects: Effects) {
+        if effects.is_empty() {
+            return;
+        }
+        let asks: Vec<Ask> = effects
+            .extract_if(.., |effect| matches!(effect, Effect::Send(_)))
+            .filter_map(|effect| match effect {
+                Effect::Send(ask) => Some(ask),
+                _ => None,
+            })
+            .collect();
+        if !asks.is_empty() {
+            self.runtime.spawn(background::send(Arc::clone(self), asks));
+        }
+        for effect in effects {
+            match effect {
+                Effect::Send(_) => {}
+                Effect::Wake(seat) => seat.caller.wake(),
+                Effect::TellLost(seat) => seat.tell_lost(),
+                Effect::Reopen => self.store.reopen_subscription(),
+                Effect::Observe(note) => observe::note(self, &note),
+            }
+        }
+    }
+
+    /// Sends a request for whoever polls for its answer.
+    pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Request {
+        let mut calling = call(&*self.store, &ask);
+        match calling.ready() {
+            Some(answer) => {
+                self.answered(&ask, &answer);
+                Request::done(Arc::clone(self), answer)
+            }
+            None => self.flights.add(self, calling, ask),
+        }
+    }
+
+    pub(super) fn answered(self: &Arc<Self>, ask: &Ask, answer: &Result<Answer, StoreError>) {
+        self.with(|core, now, fx| match answer {
+            Ok(answer) => core.replied(now, ask, answer, fx),
+            Err(error) => core.unanswered(now, ask, error, fx),
+        });
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Why nothing begins any more.
+    pub(crate) fn closed(&self) -> LockError {
+        let why = if self.has_ended() { "its runtime has ended" } else { "it was shut down" };
+        LockError::with_detail(LockErrorKind::Closed, why)
+    }
+
+    /// The runtime has ended: nothing could ever answer those that wait.
+    pub(super) fn end(self: &Arc<Self>) {
+        self.has_ended.store(true, Ordering::Release);
+        self.with(|core, _, _| core.close());
+        let mut from = Some(0);
+        while let Some(start) = from {
+            (_, from) =
+                self.with(|core, now, fx| core.end_attempts(now, start, LockErrorKind::Closed, fx));
+        }
+    }
+
+    /// When a request last succeeded.
+    pub(crate) fn last_success(&self) -> Instant {
+        self.clock.instant(self.look(Core::last_success))
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("id", &self.id)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What handles, futures and guards have of a node. With the last of them it ends, once everything is given back.
+#[derive(Debug)]
+pub(crate) struct Node(Arc<Driver>);
+
+impl Node {
+    /// Starts the background tasks on `runtime`. `inbox` is what the store was told to talk to.
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        id: NodeId,
+        settings: Settings,
+        runtime: Handle,
+        inbox: &Inbox,
+    ) -> Arc<Self> {
+        let rules = Rules {
+            confirm_grants: settings.confirm_grants,
+            peers: settings.redisson_peers,
+            window: WINDOW,
+            seed: rand::random_range(1..=u64::MAX),
+        };
+        let table = Table {
+            core: Core::new(id.clone(), rules),
+            commands: store.commands(),
+            subscription: store.subscription(),
+            armed: None,
+        };
+        let links = (store.commands(), store.subscription());
+        let driver = Arc::new(Driver {
+            store,
+            id,
+            settings,
+            runtime: runtime.clone(),
+            clock: Clock::new(),
+            warned_of_foreign: AtomicBool::new(false),
+            passed_over: PassedOver::default(),
+            flights: Flights::new(),
+            table: Mutex::new(table),
+            wake: Notify::new(),
+            progress: Notify::new(),
+            has_ended: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
+        });
+        let _ = inbox.0.set(Arc::downgrade(&driver));
+        runtime.spawn(background::run(Arc::clone(&driver), links));
+        runtime.spawn(flight::adopt(Arc::downgrade(&driver)));
+        Arc::new(Self(driver))
+    }
+}
+
+impl Deref for Node {
+    type Target = Arc<Driver>;
+
+    fn deref(&self) -> &Arc<Driver> {
+        &self.0
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.0.is_abandoned.store(true, Ordering::Release);
+        self.0.wake.notify_one();
+        self.0.flights.stop();
+    }
+}
+
+/// Where a store's messages go: made before the store, opened once the node is there.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Inbox(Arc<OnceLock<Weak<Driver>>>);
+
+impl Listener for Inbox {
+    fn hear(&self, event: Event) {
+        // Before the node is there nothing waits, and after it nothing can.
+        let Some(driver) = self.0.get().and_then(Weak::upgrade) else { return };
+        driver.with(|core, now, fx| core.heard(now, event, fx));
+    }
+}

@@ -1,0 +1,56 @@
+//! What the core asks its driver to do.
+
+use std::time::Duration;
+
+use super::moment::Moment;
+use crate::error::{LockErrorKind, StoreError};
+use crate::key::LockName;
+use crate::protocol::Command;
+
+/// A request on its way to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// Of which lock.
+    pub lock: LockName,
+    /// What the store is to do.
+    pub command: Command,
+    /// When it was sent: what it grants is counted from here.
+    pub sent: Moment,
+    /// Nobody polls for its answer but the driver; counts against the window.
+    pub background: bool,
+}
+
+/// Something to do outside the table, in order.
+#[derive(Debug, Clone)]
+pub enum Effect<P> {
+    /// Send it, and feed its answer back.
+    Send(Ask),
+    /// Its caller has something to look up.
+    Wake(P),
+    /// Tell the guards that their hold is lost.
+    TellLost(P),
+    /// The server does not count the subscription: open it anew.
+    Reopen,
+    /// Log and count.
+    Observe(Note),
+}
+
+/// What people who look at a process want to know.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Note {
+    Queued { lock: LockName, position: u64 },
+    Granted { lock: LockName, waited: Duration, handed_over: bool },
+    Cancelled { lock: LockName, waited: Duration },
+    Refused { lock: LockName, kind: LockErrorKind },
+    PlaceLost { lock: LockName },
+    Missed { lock: LockName },
+    Renewed { lock: LockName },
+    RenewalFailed { lock: LockName, error: StoreError },
+    Lost { lock: LockName, held: Duration, why: &'static str },
+    LeaveFailed { lock: LockName, error: StoreError },
+    TouchFailed { lock: LockName, error: StoreError },
+    PassedOver { lock: LockName, waiters: u64 },
+    Foreign { lock: LockName },
+    Deaf,
+}

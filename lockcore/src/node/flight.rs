@@ -1,0 +1,233 @@
+//! Requests on their way: polled by the future that wants the answer, run to their end whatever becomes of it.
+//!
+//! A task of its own for each request would be simpler, but every request would then wake one task more on its way
+//! out and one more on its way back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::calling::Calling;
+use super::driver::Driver;
+use super::effect::Ask;
+use crate::error::StoreError;
+use crate::protocol::Answer;
+
+/// A request that is not done after this time is finished by a task: its future may not be polled
+/// any more, and the answer may concern others.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+type Answered = Result<Answer, StoreError>;
+
+/// A request and the right to its answer. Dropping it leaves the request to a task. Whoever finishes it feeds the
+/// answer to the node.
+pub(crate) struct Request {
+    shared: Arc<Shared>,
+    driver: Arc<Driver>,
+}
+
+type Shared = Mutex<State>;
+
+enum State {
+    /// Polled by whoever wants the answer, and who is to be told if a task takes it over.
+    Here(Calling, Ask, Option<Waker>),
+    /// Finished by a task, which wakes this one.
+    TakenOver(Option<Waker>),
+    /// Nothing if the runtime ended before the request did.
+    Done(Option<Answered>),
+    /// The answer was taken, or nobody wants it.
+    Over,
+}
+
+impl Future for Request {
+    /// Nothing if the runtime ended before the request did.
+    type Output = Option<Answered>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Answered>> {
+        let mut state = lock(&self.shared);
+        let answer = match &mut *state {
+            // Its timers would panic.
+            State::Here(..) if self.driver.has_ended() => None,
+            State::Here(calling, _, waker) => {
+                // Its timers belong to the node's runtime, whoever polls.
+                let _in_runtime = self.driver.runtime.enter();
+                match Pin::new(calling).poll(cx) {
+                    Poll::Ready(answer) => Some(answer),
+                    Poll::Pending => {
+                        remember(waker, cx.waker());
+                        return Poll::Pending;
+                    }
+                }
+            }
+            State::TakenOver(waker) => {
+                remember(waker, cx.waker());
+                return Poll::Pending;
+            }
+            State::Done(answer) => {
+                let answer = answer.take();
+                *state = State::Over;
+                return Poll::Ready(answer);
+            }
+            State::Over => panic!("a request is not polled after it is ready"),
+        };
+        let flight = mem::replace(&mut *state, State::Over);
+        // What follows may run what is not ours.
+        drop(state);
+        if let (State::Here(_, ask, _), Some(answer)) = (&flight, &answer) {
+            self.driver.answered(ask, answer);
+        }
+        Poll::Ready(answer)
+    }
+}
+
+impl Request {
+    /// One that is done before it is polled.
+    pub(super) fn done(driver: Arc<Driver>, answer: Answered) -> Self {
+        Self { shared: Arc::new(Mutex::new(State::Done(Some(answer)))), driver }
+    }
+
+    /// Polls it once, which sends it: nobody is to wait for its owner to do so.
+    pub(crate) fn send(&mut self) {
+        let polled = Pin::new(&mut *self).poll(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(answer) = polled {
+            *lock(&self.shared) = State::Done(answer);
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        take_over(&self.shared, &self.driver);
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Request")
+    }
+}
+
+fn remember(last: &mut Option<Waker>, waker: &Waker) {
+    match last {
+        Some(last) => last.clone_from(waker),
+        None => *last = Some(waker.clone()),
+    }
+}
+
+fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Leaves the request to a task, unless it is done or one has it already.
+fn take_over(shared: &Arc<Shared>, driver: &Arc<Driver>) {
+    let mut state = lock(shared);
+    let State::Here(_, _, waker) = &mut *state else { return };
+    let waker = waker.take();
+    let flight = mem::replace(&mut *state, State::TakenOver(waker.clone()));
+    drop(state);
+    let State::Here(calling, ask, _) = flight else { return };
+    let end = End { shared: Arc::clone(shared), answer: None };
+    let driver_of_task = Arc::clone(driver);
+    driver.runtime.spawn(async move {
+        // As a whole, so that it is dropped with the task.
+        let mut end = end;
+        let answer = calling.await;
+        driver_of_task.answered(&ask, &answer);
+        end.answer = Some(answer);
+    });
+    if let Some(waker) = waker {
+        // It has polled the store so far, and waits for the task from now on.
+        waker.wake();
+    }
+}
+
+/// Tells whoever waits, also when the runtime drops the task before its end.
+struct End {
+    shared: Arc<Shared>,
+    answer: Option<Answered>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let done = State::Done(self.answer.take());
+        let before = mem::replace(&mut *lock(&self.shared), done);
+        if let State::TakenOver(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+/// The requests that were sent lately, oldest first.
+pub(super) struct Flights {
+    recent: Mutex<VecDeque<(Instant, Weak<Shared>)>>,
+    wake: Arc<Notify>,
+}
+
+impl Flights {
+    pub(super) fn new() -> Self {
+        Self { recent: Mutex::new(VecDeque::new()), wake: Arc::new(Notify::new()) }
+    }
+
+    /// Takes charge of a request.
+    pub(super) fn add(&self, driver: &Arc<Driver>, calling: Calling, ask: Ask) -> Request {
+        let shared = Arc::new(Mutex::new(State::Here(calling, ask, None)));
+        let mut recent = self.recent();
+        let was_idle = recent.is_empty();
+        recent.push_back((Instant::now(), Arc::downgrade(&shared)));
+        drop(recent);
+        if was_idle {
+            self.wake.notify_one();
+        }
+        Request { shared, driver: Arc::clone(driver) }
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Weak<Shared>)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was sent before `limit`, and whether anything is left.
+    fn overdue(&self, limit: Instant) -> (Vec<Arc<Shared>>, bool) {
+        let mut recent = self.recent();
+        let mut overdue = Vec::new();
+        while recent.front().is_some_and(|(sent, _)| *sent <= limit) {
+            overdue.extend(recent.pop_front().and_then(|(_, shared)| shared.upgrade()));
+        }
+        (overdue, !recent.is_empty())
+    }
+
+    pub(super) fn stop(&self) {
+        self.wake.notify_one();
+    }
+}
+
+/// Takes over what nobody polls, until the node is gone.
+pub(super) async fn adopt(driver: Weak<Driver>) {
+    let Some(wake) = driver.upgrade().map(|driver| Arc::clone(&driver.flights.wake)) else {
+        return;
+    };
+    loop {
+        wake.notified().await;
+        loop {
+            tokio::time::sleep(PATIENCE).await;
+            let Some(driver) = driver.upgrade() else { return };
+            let (overdue, is_more) = driver.flights.overdue(Instant::now() - PATIENCE);
+            for shared in overdue {
+                take_over(&shared, &driver);
+            }
+            if !is_more {
+                break;
+            }
+        }
+        if driver.strong_count() == 0 {
+            return;
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What an attempt, its hold and the guards of it share outside the table.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use futures_util::task::AtomicWaker;
+use tokio_util::sync::CancellationToken;
+
+use super::entry::Seat;
+use super::moment::Moment;
+
+/// The deadline and the loss are written in the table's own sections, so that a guard needs no mutex to say what it is worth.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// Of the caller that waits.
+    pub(crate) caller: AtomicWaker,
+    /// µs; the hold is certain until this moment.
+    until: AtomicU64,
+    is_lost: AtomicBool,
+    lost: OnceLock<CancellationToken>,
+    guards: AtomicUsize,
+}
+
+impl Seat for Arc<Shared> {
+    fn certain_until(&self, until: Moment) {
+        self.until.store(until.as_micros(), Ordering::Release);
+    }
+
+    fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+    }
+}
+
+impl Shared {
+    pub(crate) fn until(&self) -> Moment {
+        Moment::from_micros(self.until.load(Ordering::Acquire))
+    }
+
+    /// Whether the hold is over, told or not.
+    pub(crate) fn is_lost(&self, now: Moment) -> bool {
+        self.is_lost.load(Ordering::Acquire) || now >= self.until()
+    }
+
+    /// Whether the table has said so.
+    pub(crate) fn was_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Cancelled once the hold is lost.
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        self.lost.get_or_init(CancellationToken::new)
+    }
+
+    /// Tells the guards. Wakes what is not ours: never under a mutex.
+    pub(crate) fn tell_lost(&self) {
+        self.is_lost.store(true, Ordering::Release);
+        self.lost().cancel();
+    }
+
+    /// One more guard.
+    pub(crate) fn join(&self) {
+        self.guards.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One guard less. Returns whether it was the last.
+    pub(crate) fn part(&self) -> bool {
+        self.guards.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn guards(&self) -> usize {
+        self.guards.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("until", &self.until())
+            .field("is_lost", &self.was_lost())
+            .field("guards", &self.guards())
+            .finish_non_exhaustive()
+    }
+}
