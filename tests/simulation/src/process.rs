@@ -1,0 +1,113 @@
+//! One process: a node's table, its clock, its connections, and those who call it.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lockcore::NodeId;
+use lockcore::internals::node::{Core, Moment, Rules, Seat};
+
+/// What a guard reads: how long it may rely on its hold.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shared(Rc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    until: Cell<Moment>,
+    is_lost: Cell<bool>,
+    caller: Cell<usize>,
+}
+
+impl Shared {
+    pub(crate) fn of(caller: usize) -> Self {
+        let shared = Self::default();
+        shared.0.caller.set(caller);
+        shared
+    }
+
+    pub(crate) fn caller(&self) -> usize {
+        self.0.caller.get()
+    }
+
+    pub(crate) fn believes(&self, now: Moment) -> bool {
+        !self.0.is_lost.get() && now < self.0.until.get()
+    }
+}
+
+impl Seat for Shared {
+    fn certain_until(&self, until: Moment) {
+        self.0.until.set(until);
+    }
+
+    fn lose(&self) {
+        self.0.is_lost.set(true);
+    }
+}
+
+/// One who takes locks, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) enum Caller {
+    Idle,
+    Waits { attempt: u64, lock: u64, shared: Shared },
+    Holds { number: u64, lock: u64, shared: Shared },
+    Releases,
+}
+
+pub(crate) struct Process {
+    pub(crate) core: Core<Shared>,
+    pub(crate) callers: Vec<Caller>,
+    /// Each caller's operations: what was meant for an earlier one comes too late.
+    pub(crate) turns: Vec<u64>,
+    /// µs of the world at its begin, and how fast its clock goes, in millionths.
+    born_us: u64,
+    rate: u64,
+    pub(crate) is_subscribed: bool,
+    pub(crate) is_connected: bool,
+    /// Until when it does nothing.
+    pub(crate) stopped_until: u64,
+    /// Requests arrive in their order: not before this.
+    pub(crate) last_arrival: u64,
+    pub(crate) last_reply: u64,
+    /// Requests that are on their way, by a number of their own.
+    pub(crate) open: BTreeMap<u64, lockcore::internals::node::Ask>,
+    /// The next tick that is planned.
+    pub(crate) tick_at: Option<u64>,
+}
+
+impl Process {
+    pub(crate) fn new(name: u64, seed: u64, now_us: u64, rate: u64, callers: usize) -> Self {
+        let id = NodeId::from(&*format!("{name:022}"));
+        let rules = Rules { confirm_grants: false, peers: false, window: 64, seed: seed | 1 };
+        Self {
+            core: Core::new(id, rules),
+            callers: vec![Caller::Idle; callers],
+            turns: vec![0; callers],
+            born_us: now_us,
+            rate,
+            is_subscribed: true,
+            is_connected: true,
+            stopped_until: 0,
+            last_arrival: 0,
+            last_reply: 0,
+            open: BTreeMap::new(),
+            tick_at: None,
+        }
+    }
+
+    /// The world's time as this process counts it.
+    pub(crate) fn moment(&self, now_us: u64) -> Moment {
+        let passed = (now_us - self.born_us) as u128 * u128::from(self.rate) / 1_000_000;
+        Moment::from_micros(passed as u64)
+    }
+
+    /// When this moment is in the world.
+    pub(crate) fn world_us(&self, moment: Moment) -> u64 {
+        let passed = u128::from(moment.as_micros()) * 1_000_000 / u128::from(self.rate);
+        self.born_us + passed as u64 + 1
+    }
+
+    pub(crate) fn lease(dice: &mut crate::dice::Dice) -> Duration {
+        Duration::from_millis(dice.of(1_000, 9_000))
+    }
+}
