@@ -33,7 +33,14 @@ fn main() -> ExitCode {
                 continue;
             }
             let size = 2 + seed % 20;
-            let plan = Plan { seed, events, nodes: size, callers: 1 + seed % 9, locks: 1 + seed % 7, faults };
+            let plan = Plan {
+                seed,
+                events,
+                nodes: size,
+                callers: 1 + seed % 9,
+                locks: 1 + seed % 7,
+                faults,
+            };
             match run(plan) {
                 Ok(outcome) => {
                     total.events += outcome.events;
@@ -43,14 +50,19 @@ fn main() -> ExitCode {
                 }
                 Err(broken) => {
                     eprintln!("{kind}, seed {seed}: {broken}");
-                    eprintln!("again: lock-simulate --seed {seed} --runs 1 --events {events} {kind}");
+                    eprintln!(
+                        "again: lock-simulate --seed {seed} --runs 1 --events {events} {kind}"
+                    );
                     return ExitCode::FAILURE;
                 }
             }
         }
     }
     let Outcome { events, holds, lost, killed, .. } = total;
-    println!("{events} events, {holds} holds ({lost} lost), {killed} processes killed, no law broken, {:.1?}", begun.elapsed());
+    println!(
+        "{events} events, {holds} holds ({lost} lost), {killed} processes killed, no law broken, {:.1?}",
+        begun.elapsed()
+    );
     ExitCode::SUCCESS
 }
 

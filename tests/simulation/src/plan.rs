@@ -47,7 +47,10 @@ impl Plan {
     pub const KINDS: [(&'static str, Faults); 5] = [
         ("calm", CALM),
         ("cancels", Faults { cancels: 3, unread: 50, ..CALM }),
-        ("network", Faults { breaks: 400, lost_messages: 30, cuts: 300, late: 200, cancels: 20, ..CALM }),
+        (
+            "network",
+            Faults { breaks: 400, lost_messages: 30, cuts: 300, late: 200, cancels: 20, ..CALM },
+        ),
         ("processes", Faults { kills: 2_000, stops: 3_000, cancels: 20, ..CALM }),
         (
             "everything",

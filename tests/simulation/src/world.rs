@@ -24,23 +24,60 @@ const MS: u64 = 1_000;
 #[derive(Debug)]
 enum What {
     /// A request at the server. Of a connection or process that is gone, it runs without an answer.
-    Arrive { at: Place, request: u64, ask: Ask },
+    Arrive {
+        at: Place,
+        request: u64,
+        ask: Ask,
+    },
     /// Its answer at the process, or that there is none.
-    Answered { at: Place, request: u64, answer: Result<Answer, StoreError> },
-    TimedOut { at: Place, request: u64 },
-    Told { at: Place, event: Event },
-    Tick { at: Place },
+    Answered {
+        at: Place,
+        request: u64,
+        answer: Result<Answer, StoreError>,
+    },
+    TimedOut {
+        at: Place,
+        request: u64,
+    },
+    Told {
+        at: Place,
+        event: Event,
+    },
+    Tick {
+        at: Place,
+    },
     /// A caller does what comes next,
-    Turn { at: Place, caller: usize, turn: u64 },
+    Turn {
+        at: Place,
+        caller: usize,
+        turn: u64,
+    },
     /// looks what it was woken for,
-    Look { at: Place, caller: usize, turn: u64 },
+    Look {
+        at: Place,
+        caller: usize,
+        turn: u64,
+    },
     /// or gives up.
-    Cancel { at: Place, caller: usize, turn: u64 },
-    Connected { at: Place },
-    Subscribed { at: Place },
+    Cancel {
+        at: Place,
+        caller: usize,
+        turn: u64,
+    },
+    Connected {
+        at: Place,
+    },
+    Subscribed {
+        at: Place,
+    },
     /// The server notices that a subscription is gone.
-    Unheard { name: u64, cut: u64 },
-    Continued { at: Place },
+    Unheard {
+        name: u64,
+        cut: u64,
+    },
+    Continued {
+        at: Place,
+    },
 }
 
 /// A process, as long as it lives.
@@ -116,7 +153,11 @@ impl World {
                 break;
             }
             if self.now > rest_at {
-                let law = format!("L1 still busy after {} s without faults: {}", REST_US / MS / MS, self.busy());
+                let law = format!(
+                    "L1 still busy after {} s without faults: {}",
+                    REST_US / MS / MS,
+                    self.busy()
+                );
                 return Err(Broken { event: self.outcome.events, law });
             }
         }
@@ -234,7 +275,10 @@ impl World {
         let holder = state.hold.as_ref().map(|hold| hold.member.clone());
         if holder.is_some() && holder != before {
             if token <= self.tokens[lock] {
-                self.breaks(format!("S3 token {token} of lock {lock} is not above {}", self.tokens[lock]));
+                self.breaks(format!(
+                    "S3 token {token} of lock {lock} is not above {}",
+                    self.tokens[lock]
+                ));
             }
             self.tokens[lock] = token;
             self.note(token);
@@ -360,7 +404,8 @@ impl World {
     fn process(&mut self) -> (u64, Process) {
         self.born += 1;
         let name = self.born;
-        let rate = self.dice.of(997_000, 1_003_000);
+        // Clocks that differ by less than the margin.
+        let rate = self.dice.of(992_500, 1_007_500);
         let seed = self.dice.next();
         self.heard.insert(name, 0);
         (name, Process::new(name, seed, self.now, rate, self.plan.callers as usize))
@@ -377,7 +422,10 @@ impl World {
     fn kill(&mut self, at: Place) {
         self.outcome.killed += 1;
         let noticed = self.now + self.dice.below(4_000 * MS);
-        self.at(noticed, What::Unheard { name: at.name, cut: self.heard.get(&at.name).copied().unwrap_or(0) });
+        self.at(
+            noticed,
+            What::Unheard { name: at.name, cut: self.heard.get(&at.name).copied().unwrap_or(0) },
+        );
         self.processes[at.slot] = self.process();
         self.wake_all(at.slot);
     }
@@ -386,7 +434,11 @@ impl World {
     fn event<T>(
         &mut self,
         at: Place,
-        event: impl FnOnce(&mut lockcore::internals::node::Core<Shared>, Moment, &mut Vec<Effect<Shared>>) -> T,
+        event: impl FnOnce(
+            &mut lockcore::internals::node::Core<Shared>,
+            Moment,
+            &mut Vec<Effect<Shared>>,
+        ) -> T,
     ) -> T {
         self.outcome.events += 1;
         let process = &mut self.processes[at.slot].1;
@@ -512,7 +564,9 @@ impl World {
 
     fn look(&mut self, at: Place, caller: usize, turn: u64) {
         let process = &self.processes[at.slot].1;
-        let Caller::Waits { attempt, lock, shared } = process.callers[caller].clone() else { return };
+        let Caller::Waits { attempt, lock, shared } = process.callers[caller].clone() else {
+            return;
+        };
         if process.turns[caller] != turn {
             return;
         }
@@ -522,8 +576,9 @@ impl World {
             End::Granted { number, .. } => {
                 self.outcome.holds += 1;
                 self.processes[at.slot].1.callers[caller] = Caller::Holds { number, lock, shared };
-                let long = self.dice.one_in(200);
-                let held = if long { self.dice.below(15_000 * MS) } else { self.dice.below(5 * MS) };
+                let long = self.dice.one_in(40);
+                let held =
+                    if long { self.dice.below(15_000 * MS) } else { self.dice.below(5 * MS) };
                 self.at(self.now + held, What::Turn { at, caller, turn });
                 let name = self.names[lock as usize].clone();
                 self.exclusive(&name);
@@ -600,7 +655,9 @@ impl World {
         if let Some(member) = believing.first()
             && live.is_none_or(|hold| hold.member != *member)
         {
-            self.breaks(format!("S2 {member} is believed to hold lock {lock}, the server has {hold:?}"));
+            self.breaks(format!(
+                "S2 {member} is believed to hold lock {lock}, the server has {hold:?}"
+            ));
         }
     }
 
@@ -619,7 +676,10 @@ impl World {
                 process.core.numbers().map(|number| (number, process.core.phase(number))).collect();
             busy += &format!(
                 "\n{name}: {:?} {phases:?} open {:?} next {:?} tick {:?}",
-                process.callers, process.open, process.core.next(), process.tick_at
+                process.callers,
+                process.open,
+                process.core.next(),
+                process.tick_at
             );
         }
         busy
