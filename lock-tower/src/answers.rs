@@ -66,8 +66,8 @@ macro_rules! answers {
         /// message of gRPC has at most. Only on HTTP/2 and later, where the requests of a connection share one window
         /// for their bodies: an unread one would keep others from theirs, also that which has the lock.
         ///
-        /// A request that waits longer than 100 ms and has a larger body is refused
-        /// ([`Cause::BodyLimit`](crate::Cause::BodyLimit), 413). To let large uploads wait, read them before, in a layer
+        /// A request with a larger body is refused ([`Cause::BodyLimit`](crate::Cause::BodyLimit), 413) if it still waits
+        /// 100 ms after that much has come; one that need not wait has no bound. To let large uploads wait, read them before, in a layer
         /// outside or with lock-axum's `LockedBody`.
         pub fn read_ahead(mut self, bytes: usize) -> Self {
             self.answers.read_ahead.each = bytes;
