@@ -88,7 +88,9 @@ impl RedisProcess {
                 });
             }
             match ask_info(options, port) {
-                Ok(info) if info.contains(&own_id) && info.contains("loading:0") => return Ok(()),
+                Ok(info) if info.contains(&own_id) && info.contains("\nloading:0\r") => {
+                    return Ok(());
+                }
                 _ => std::thread::sleep(Duration::from_millis(5)),
             }
         }

@@ -74,7 +74,9 @@ fn segments(path: &str) -> Option<(bool, Vec<String>)> {
     }
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let decoded = inner.split('/').map(decode).collect::<Option<Vec<_>>>()?;
-    let bad = decoded.iter().any(|segment| ["", ".", ".."].contains(&segment.as_str()));
+    // A server behind may take an encoded slash for one.
+    let has_dots = |segment: &String| segment.split('/').any(|part| part == "." || part == "..");
+    let bad = decoded.iter().any(|segment| segment.is_empty() || has_dots(segment));
     (!bad).then_some((rooted, decoded))
 }
 
