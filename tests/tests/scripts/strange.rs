@@ -13,6 +13,7 @@ use crate::bench::Bench;
 use crate::node::Node;
 
 const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
+const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:1:30000:x";
 
 /// The state in which a command meets the strange key.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -79,35 +80,40 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-fn hash() -> impl Strategy<Value = Vec<(String, String)>> {
-    let member = || Just(JVM.to_owned());
-    prop_oneof![
-        prop::collection::vec((text(), text()), 1..5),
+/// Hashes of all sorts that are no hold.
+fn hashes() -> Vec<BoxedStrategy<Vec<(String, String)>>> {
+    let jvm = |count: &str| (JVM.to_owned(), count.to_owned());
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    vec![
+        prop::collection::vec((text(), text()), 1..5).boxed(),
         // One field, as a hold has, and one with the empty name.
-        (text(), "[0-9]{1,15}").prop_map(|field| vec![field]),
-        Just(vec![(String::new(), "1".to_owned())]),
+        (text(), "[0-9]{1,15}").prop_map(|field| vec![field]).boxed(),
+        Just(vec![field("", "1")]).boxed(),
         // A hold's field with something else for its count.
-        (member(), prop_oneof![text(), Just(String::new()), "[0-9]{16,20}", "-[0-9]"])
-            .prop_map(|field| vec![field]),
-        // An RReadWriteLock's.
-        member().prop_map(|jvm| vec![("mode".to_owned(), "write".to_owned()), (jvm, "1".into())]),
+        text().prop_map(move |text| vec![jvm(&text)]).boxed(),
+        "[0-9]{16,20}".prop_map(move |count| vec![jvm(&count)]).boxed(),
+        Just(vec![jvm("")]).boxed(),
+        Just(vec![jvm("-1")]).boxed(),
+        // An RReadWriteLock's, and a hold's field with another beside it.
+        Just(vec![field("mode", "write"), jvm("1")]).boxed(),
+        Just(vec![jvm("1"), field("name", "Ada")]).boxed(),
+        Just(vec![jvm("1"), field(OURS, "1")]).boxed(),
         // More than Redis keeps in the small form.
-        Just((0..600).map(|at| (format!("field {at}"), "x".repeat(70))).collect()),
+        Just((0..600).map(|at| field(&format!("field {at}"), &"x".repeat(70))).collect()).boxed(),
     ]
 }
 
 fn contents() -> Vec<BoxedStrategy<Content>> {
     let texts = || prop::collection::vec(text(), 1..6);
-    vec![
+    let mut contents = vec![
         text().prop_map(Content::Text).boxed(),
         texts().prop_map(Content::List).boxed(),
         texts().prop_map(Content::Set).boxed(),
         prop::collection::vec((any::<u32>(), text()), 1..6).prop_map(Content::SortedSet).boxed(),
-        hash().prop_map(Content::Hash).boxed(),
-        hash().prop_map(Content::Hash).boxed(),
-        hash().prop_map(Content::Hash).boxed(),
         text().prop_map(Content::Stream).boxed(),
-    ]
+    ];
+    contents.extend(hashes().into_iter().map(|hash| hash.prop_map(Content::Hash).boxed()));
+    contents
 }
 
 /// The name of each command and what came of it.
