@@ -9,7 +9,7 @@ const SHOWN: [(&str, &str); 6] = [
     ("lock-axum", include_str!("../../lock-axum/src/lib.rs")),
     ("Locked", include_str!("../../lock-axum/src/locked.rs")),
     ("lock-tower", include_str!("../../lock-tower/src/lib.rs")),
-    ("LockHandle", include_str!("../../lock-tower/src/handle.rs")),
+    ("LockHandle", include_str!("../../lock-tower/src/hold/handle.rs")),
 ];
 
 /// Every statement on the table of orders.

@@ -7,11 +7,11 @@ use crate::lockable::Lockable;
 use crate::locked::{Locked, lock};
 use crate::rejection::LockedBodyRejection;
 
-/// Reads the body as `E`, then waits for the lock that `K` names: however slowly a client sends, it holds nothing
-/// meanwhile.
+/// Reads the body as `E`, then waits for the lock that `K` names. However slowly a client sends, it
+/// holds nothing meanwhile.
 ///
-/// For a key from the body itself take [`Locked<Json<T>>`](Locked); for one that needs both, an extractor of your own
-/// that reads both and is [`Lockable`].
+/// For a key from the body itself take [`Locked<Json<T>>`](Locked). For a key that needs both, take
+/// an extractor of your own that reads both and is [`Lockable`].
 ///
 /// ```
 /// use axum::{Json, extract::Path};

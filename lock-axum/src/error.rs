@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use lock_tower::{Cause, KeyError, LockErrorKind, Refusals};
+use lock_tower::{Cause, KeyError, LockErrorKind, Refusals, RequestLocks};
 
 /// Why a request is not served under its lock, or no longer; `?` makes it the answer of a handler.
 ///
@@ -27,71 +27,85 @@ use lock_tower::{Cause, KeyError, LockErrorKind, Refusals};
 /// }
 /// ```
 ///
-/// As a response it is what the [`LockScopeLayer`](crate::LockScopeLayer) or [`HttpLockLayer`](crate::HttpLockLayer)
-/// outside says, with the [typed error](lock_tower::LockError) in its extensions; without a layer, problem+json.
+/// As a response it is what the [`LockScopeLayer`](crate::LockScopeLayer) or
+/// [`HttpLockLayer`](crate::HttpLockLayer) outside says, with the [typed
+/// error](lock_tower::LockError) in its extensions; without a layer, problem+json.
 #[derive(Debug, Clone)]
-pub struct LockError(lock_tower::LockError);
+pub struct LockError {
+    error: lock_tower::LockError,
+    /// Those of the request, where they are known: their layer's refusals render the error.
+    locks: Option<RequestLocks>,
+}
 
 impl LockError {
-    /// What a client can tell apart.
+    pub(crate) fn new(error: impl Into<lock_tower::LockError>, locks: &RequestLocks) -> Self {
+        Self { error: error.into(), locks: Some(locks.clone()) }
+    }
+
+    /// What a client can distinguish.
     pub fn cause(&self) -> Cause {
-        self.0.cause()
+        self.error.cause()
     }
 
     /// The kind, as lockcore has it.
     pub fn kind(&self) -> LockErrorKind {
-        self.0.kind()
+        self.error.kind()
     }
 
-    /// How long to wait before trying again, as a hint; `None` when trying again is no use.
+    /// How long to wait before trying again, as a hint. `None` if trying again is of no use.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.0.retry_after()
+        self.error.retry_after()
     }
 
-    /// The status of the response, unless the layer says otherwise.
+    /// The status that the layer has for the cause. Without a layer, that of
+    /// [`Refusals`](crate::Refusals).
     pub fn status(&self) -> StatusCode {
-        Refusals::new().status_of(self.cause())
+        let refusals = self.locks.as_ref().map(|locks| locks.refusals().status_of(self.cause()));
+        refusals.unwrap_or_else(|| Refusals::new().status_of(self.cause()))
     }
 
-    /// The error that rides in the extensions of the response.
+    /// The error in the extensions of the response.
     pub fn get_ref(&self) -> &lock_tower::LockError {
-        &self.0
+        &self.error
     }
 }
 
 impl From<lock_tower::LockError> for LockError {
     fn from(error: lock_tower::LockError) -> Self {
-        Self(error)
+        Self { error, locks: None }
     }
 }
 
 impl From<lockcore::LockError> for LockError {
     fn from(error: lockcore::LockError) -> Self {
-        Self(error.into())
+        lock_tower::LockError::from(error).into()
     }
 }
 
 impl From<KeyError> for LockError {
     fn from(error: KeyError) -> Self {
-        Self(error.into())
+        lock_tower::LockError::from(error).into()
     }
 }
 
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.error.fmt(f)
     }
 }
 
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.0)
+        Some(&self.error)
     }
 }
 
 impl IntoResponse for LockError {
     fn into_response(self) -> Response {
-        let response = self.0.to_response();
+        let response = match &self.locks {
+            Some(locks) => locks.refusals().respond(&self.error),
+            None => self.error.to_response(),
+        };
         // As axum logs its own rejections, so that one filter shows all.
         tracing::event!(
             target: "axum::rejection",

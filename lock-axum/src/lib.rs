@@ -1,8 +1,8 @@
 //! axum extractors that lock what a request is about, fairly and across processes.
 //!
-//! A handler that takes a [`Locked`] runs alone for its key (this order, this seat, this wallet), in the order in
-//! which the requests came, wherever they came in. The locks are [lockcore]'s, on Redis or in memory; a watchdog
-//! renews each for as long as its handler runs.
+//! A handler that takes a [`Locked`] runs alone for its key (this order, this seat, this wallet),
+//! in the order in which the requests arrive, wherever they arrive. The locks are [lockcore]'s, on
+//! Redis or in memory. A watchdog renews each for as long as its handler runs.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -25,7 +25,7 @@
 //!     let token = order.fencing_token().into();
 //!     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
 //!     match execute(sql, &[token, order.id]).await {
-//!         0 => Err(StatusCode::CONFLICT), // the lease ended meanwhile, and a later holder was here
+//!         0 => Err(StatusCode::CONFLICT), // the lease expired meanwhile, and a later holder wrote
 //!         _ => Ok("paid"),
 //!     }
 //! }
@@ -43,8 +43,8 @@
 //!
 //! # Why there is a layer: the trap of guards in arguments
 //!
-//! An extractor that *owned* its guard would be a trap. An `async fn` keeps its arguments to the end, but a closure
-//! drops those that it does not use before its body runs:
+//! An extractor that *owned* its guard would be a trap. An `async fn` keeps its arguments to the
+//! end, but a closure drops those that it does not use before its body runs:
 //!
 //! ```
 //! # use axum::{Router, extract::Path, routing::post};
@@ -55,21 +55,22 @@
 //! # async fn charge() {}
 //! # let app: Router =
 //! Router::new().route("/orders/{id}/pay", post(|_order: Locked<Path<Order>>| async {
-//!     charge().await; // `_order` is gone here. A guard in it would be, too.
+//!     charge().await; // `_order` is dropped by now. A guard in it would be, too.
 //! }));
 //! ```
 //!
-//! It compiles, it passes every test with one client, and it locks nothing. And even an `async fn` drops its arguments
-//! before its answer is turned into a response. So here the guard never is in the argument: [`LockScopeLayer`] keeps
-//! it until the response is there, or until [its body has ended](LockScopeLayer::hold_until_body_end), and
-//! [`Locked`] is a handle to look at. Without the layer a [`Locked`] refuses with 500 and says why.
+//! It compiles, it passes every test with one client, and it locks nothing. And even an `async fn`
+//! drops its arguments before its answer is turned into a response. So here the guard never is in
+//! the argument. [`LockScopeLayer`] keeps it until the response is there, or until [its body has
+//! ended](LockScopeLayer::hold_until_body_end), and [`Locked`] is a handle to look at. Without the
+//! layer a [`Locked`] refuses with 500, and the log says why.
 //!
-//! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Name it and move it where it
-//! belongs; in a closure's unused argument it is the trap.
+//! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Name it
+//! and move it where it belongs. In a closure's unused argument it is the trap.
 //!
 //! # Which extractor
 //!
-//! | | locks | until |
+//! | | acquires | holds until |
 //! |---|---|---|
 //! | [`Locked<E>`](Locked) | when `E` has been extracted: for `Path` before the body is read, for `Json` after it | the response, or the end of its body |
 //! | [`LockedBody<K, E>`](LockedBody) | what `K` names, when the body has been read as `E` | the same |
@@ -77,16 +78,18 @@
 //! | `Option<Locked<E>>` | as `Locked`; busy or a full queue is `None`, all else refuses | the same |
 //! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct and without a change of the handler | the same |
 //!
-//! **Use `LockedBody` where the key is in the path and there is a body**: extractors that read bodies come last, so with a
-//! `Locked` before them a slow upload is read under the lock.
+//! **Use `LockedBody` where the key is in the path and there is a body**: extractors that read
+//! bodies are last, so with a `Locked` before them a slow upload is read under the lock.
 //!
 //! # Which key
 //!
 //! `E` is any [`Lockable`] extractor:
 //!
-//! - [`Path<T>`](axum::extract::Path), `Query<T>`, `Json<T>`, `Form<T>`, `Extension<T>` where `T` is: a struct of yours, also a
-//!   tuple struct such as `struct Order(u64)`. `/orders/42` and `/orders/4%32` are one `u64`.
-//! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in its [one spelling](lock_tower::canonical_path).
+//! - [`Path<T>`](axum::extract::Path), `Query<T>`, `Json<T>`, `Form<T>`, `Extension<T>` where `T`
+//!   is: a struct of yours, also a tuple struct such as `struct Order(u64)`. `/orders/42` and
+//!   `/orders/4%32` are one `u64`.
+//! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in its [one
+//!   spelling](lock_tower::canonical_path).
 //! - [`MatchedPath`](axum::extract::MatchedPath): one lock for the whole route.
 //! - a tuple of these: all their locks, in an order that cannot deadlock.
 //! - **your own**: any extractor, which may read headers, a session, the state, the body.
@@ -97,49 +100,52 @@
 //!
 //! | | locks |
 //! |---|---|
-//! | `Router::layer(HttpLockLayer)` | every request: also unknown paths (423 in place of 404 while the key is taken), other methods, OPTIONS and CORS preflights |
+//! | `Router::layer(HttpLockLayer)` | every request: also unknown paths (423 in place of 404 while the key is held), other methods, OPTIONS and CORS preflights |
 //! | `Router::route_layer(HttpLockLayer)` | every request whose path has a route, with any method |
 //! | `post(pay).route_layer(HttpLockLayer)` | what that method router serves, and nothing else |
 //! | `Router::layer(LockScopeLayer)` and a [`Locked`] | only what reaches a handler with a `Locked` |
 //!
-//! [`methods`](lock_tower::ExtractKeyExt::methods) lets requests of other methods pass a layer. Put a layer that answers
-//! CORS preflights outside.
+//! [`methods`](lock_tower::ExtractKeyExt::methods) lets requests of other methods pass a layer. Put
+//! a layer that answers CORS preflights outside.
 //!
 //! # Two locks
 //!
-//! Two `Locked` arguments take their locks in the order of the arguments; another handler that takes them the other
-//! way round can meet it in a deadlock, until one's wait ends. Take them as one: `Locked<(A, B)>` sorts them.
+//! Two `Locked` arguments acquire their locks in the order of the arguments. They can deadlock with
+//! a handler that acquires them the other way round, until one of the waits times out. Take them as
+//! one: `Locked<(A, B)>` sorts them.
 //!
-//! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is one hold. (Not
-//! after an `OwnedLock`: nobody but its owner sees its end.)
+//! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is
+//! one hold. (Not after an `OwnedLock`: only its owner sees its end.)
 //!
 //! # In the handler
 //!
-//! - [`fencing_token`](Locked::fencing_token) is what makes it safe: give it to what you write, and let that refuse
-//!   lower ones. A lock alone makes overlap rare, not impossible.
-//! - If the hold is lost while the handler runs, the handler is dropped and the answer is 503, unless the layer says
-//!   [`OnLost::Continue`]; [`lost`](Locked::lost) and [`deadline`](Locked::deadline) tell the handler.
-//! - If the client goes, servers drop the handler where it stands, and the lock is given back. What must not be done
-//!   by halves goes into [`detach`](Locked::detach).
-//! - [`release`](Locked::release) gives the lock back before the answer.
-//! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a response, rendered by the
-//!   layer.
+//! - [`fencing_token`](Locked::fencing_token) is what makes it safe: give it to what you write to,
+//!   and let that refuse lower ones. A lock alone makes overlap rare, not impossible.
+//! - If the hold is lost while the handler runs, the handler is dropped and the answer is 503,
+//!   unless the layer says [`OnLost::Continue`]. [`lost`](Locked::lost) and
+//!   [`deadline`](Locked::deadline) show it to the handler.
+//! - If the client disconnects, servers drop the handler where it stands, and the lock is released.
+//!   Put what must not be done by halves into [`detach`](Locked::detach).
+//! - [`release`](Locked::release) releases the lock before the answer.
+//! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a
+//!   response, rendered by the layer.
 //!
 //! # Refusals
 //!
 //! | cause | status |
 //! |---|---|
-//! | another request has it, and the wait is over | 423, with `Retry-After` |
-//! | too many wait | 429, with `Retry-After` |
+//! | another request holds the lock, and the wait times out | 423, with `Retry-After` |
+//! | the queue is full | 429, with `Retry-After` |
 //! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
 //! | Redis is unavailable | 503 |
-//! | lost while the handler ran | 503 |
+//! | the hold is lost while the handler runs | 503 |
 //! | the key cannot be a lock's name | 400 |
 //! | no layer | 500 |
 //! | what is extracted refuses | its own |
 //!
-//! The bodies are problem+json; [`Refusals`] and the layer's methods change them. Rejections are logged as axum's own,
-//! under the target `axum::rejection` at `trace`.
+//! The bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections are
+//! logged as axum's own, under the target `axum::rejection` at `trace`, with the status that the
+//! client gets.
 //!
 //! # Features
 //!
@@ -148,6 +154,8 @@
 //! | `form` | [`Lockable`] for `Form` | yes |
 //! | `json` | [`Lockable`] for `Json` | yes |
 //! | `query` | [`Lockable`] for `Query` | yes |
+//! | `redis` | lockcore's: `Locks::connect` and `Locks::from_client` | yes |
+//! | `deadpool` | lockcore's: `Locks::from_config` and `Locks::from_pool`; includes `redis` | yes |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.

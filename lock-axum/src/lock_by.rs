@@ -16,7 +16,8 @@ use tower::{Layer, Service};
 
 use crate::error::LockError;
 
-/// Locks what `key` makes of its extractors, around one route: without a struct, and without a change of the handler.
+/// Locks what `key` makes of its extractors, around one route: without a struct, and without a
+/// change of the handler.
 ///
 /// ```
 /// use axum::{Extension, Router, extract::Path, routing::post};
@@ -33,10 +34,11 @@ use crate::error::LockError;
 /// # }
 /// ```
 ///
-/// The closure takes one to four extractors that do not read the body, and returns what [`IntoKeys`] allows: a `String`,
-/// [`Keys`], or an `Option` or `Result` of these; `None` passes without a lock. An extractor that refuses answers itself. The lock is
-/// the [`LockScopeLayer`](crate::LockScopeLayer)'s, which has to stand outside (500 without it): waiting, refusals and the
-/// end of the hold are as with a [`Locked`](crate::Locked).
+/// The closure takes one to four extractors that do not read the body. It returns what [`IntoKeys`]
+/// allows: a `String`, [`Keys`], or an `Option` or `Result` of these. `None` passes without a lock.
+/// An extractor that refuses answers itself. The [`LockScopeLayer`](crate::LockScopeLayer) outside
+/// keeps the lock; without it the answer is 500. Waiting, refusals and the end of the hold are as
+/// with a [`Locked`](crate::Locked).
 ///
 /// For extractors that need the router's state take [`lock_by_with_state`].
 pub fn lock_by<F, T>(key: F) -> LockBy<F, T, ()>
@@ -106,7 +108,10 @@ macro_rules! key_fn {
                     let $extractor = $extractor.map_err(IntoResponse::into_response)?;
                 )+
                 let keys = self($($extractor),+).into_keys();
-                keys.map_err(|error| LockError::from(error).into_response())
+                keys.map_err(|error| match RequestLocks::of(&parts.extensions) {
+                    Ok(locks) => LockError::new(error, &locks).into_response(),
+                    Err(_) => LockError::from(error).into_response(),
+                })
             }
         }
     };
@@ -189,7 +194,8 @@ where
 }
 
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
-    let handles = RequestLocks::of(&parts.extensions)?.lock(keys).await?;
+    let locks = RequestLocks::of(&parts.extensions)?;
+    let handles = locks.lock(keys).await.map_err(|error| LockError::new(error, &locks))?;
     let last = handles.into_iter().next_back().expect("there is at least one");
     parts.extensions.insert(last);
     Ok(())

@@ -6,11 +6,11 @@ use lock_tower::{Keys, canonical_path};
 
 use crate::path::by_route;
 
-/// What a request brings along and a lock is named after: the parameters of a route, a body, a session.
+/// What names the lock of a request: the parameters of a route, a body, a session.
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on what is in them; a tuple takes the locks of all its parts;
-/// [`OriginalUri`] is the whole path in its [one spelling](canonical_path), and [`MatchedPath`] one lock for all requests
-/// of a route.
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the key of what is in them. A tuple
+/// takes the locks of all its parts. [`OriginalUri`] is the whole path in its [one
+/// spelling](canonical_path). [`MatchedPath`] is one lock for all requests of a route.
 ///
 /// ```
 /// use lock_axum::{Keys, Lockable};
@@ -25,7 +25,7 @@ use crate::path::by_route;
 /// }
 /// ```
 ///
-/// Implement it for an extractor of your own to lock what that has read, from wherever it is:
+/// Implement it for an extractor of your own to lock what that has read:
 ///
 /// ```
 /// use axum::extract::FromRequestParts;
@@ -55,10 +55,11 @@ use crate::path::by_route;
 /// }
 /// ```
 ///
-/// A number or a string alone says not what it counts, so it is not lockable: put it into a struct (`struct Order(u64)` is
-/// one), or take [`lock_by`](crate::lock_by).
+/// A number or a string alone does not say what it names, so it is not lockable. Put it into a
+/// struct, such as `struct Order(u64)`, or take [`lock_by`](crate::lock_by).
 ///
-/// Who chooses the key chooses whom to wait for: see [`ExtractKey`](lock_tower::ExtractKey).
+/// A client that chooses the key chooses which requests wait for it: see
+/// [`ExtractKey`](lock_tower::ExtractKey).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which lock it needs",
     label = "not `Lockable`",
@@ -67,8 +68,9 @@ use crate::path::by_route;
     note = "without a struct: `.layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
 )]
 pub trait Lockable {
-    /// The lock, or several, with options of this request's own if it has any. A name that cannot be a lock's, and
-    /// [`Keys::refused`], refuse the request, with 400 unless the layer says otherwise.
+    /// The lock, or several, with options of this request's own if it has any. A name that cannot
+    /// be a lock's and [`Keys::refused`] refuse the request: with 400, unless the layer sets
+    /// another status.
     fn lock_key(&self) -> Keys;
 }
 
@@ -105,7 +107,8 @@ impl<T: Lockable> Lockable for axum::Form<T> {
     }
 }
 
-/// The whole path as the client sent it, also inside nested routers, in its [one spelling](canonical_path).
+/// The whole path as the client sent it, also inside nested routers, in its [one
+/// spelling](canonical_path).
 impl Lockable for OriginalUri {
     fn lock_key(&self) -> Keys {
         canonical_path(self.path()).into()

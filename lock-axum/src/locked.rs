@@ -17,9 +17,10 @@ use crate::rejection::LockedRejection;
 
 /// Runs the handler under the lock that `E` names, and is what the handler sees of it.
 ///
-/// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock, until the response or the end of its body; dropping
-/// this changes nothing. It derefs to `E`, any [`Lockable`] extractor, also one that reads the body: `Locked<Json<Order>>`
-/// is then the last argument, and the lock is taken when the body has been read.
+/// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock, until the response or the end of
+/// its body. Dropping this changes nothing. It derefs to `E`. `E` is any [`Lockable`] extractor,
+/// also one that reads the body: `Locked<Json<Order>>` is then the last argument, and the lock is
+/// acquired when the body has been read.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -35,7 +36,7 @@ use crate::rejection::LockedRejection;
 /// }
 /// ```
 ///
-/// `Option<Locked<E>>` waits just as long; if the lock stays busy or its queue is full, it is `None`.
+/// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out or the queue is full.
 pub struct Locked<E: Lockable> {
     source: E,
     /// In the order in which they were taken; never empty.
@@ -69,27 +70,29 @@ impl<E: Lockable> Locked<E> {
         &self.handles
     }
 
-    /// The number that proves this hold to the resource it protects; higher than that of every earlier hold. Each of
-    /// several [`handles`](Self::handles) has its own; this is the last one's.
+    /// The number that proves this hold to the resource it protects; higher than that of every
+    /// earlier hold. Each of several [`handles`](Self::handles) has its own; this is that of the
+    /// last.
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }
 
-    /// Until when all holds are certain if no further renewal succeeds. The watchdog moves it forward.
+    /// Until when all holds are certain if no further renewal succeeds. The watchdog moves it
+    /// forward.
     pub fn deadline(&self) -> tokio::time::Instant {
         self.handles.iter().map(LockHandle::deadline).min().expect("there is at least one")
     }
 
-    /// Whether a hold can no longer be relied on: it was lost, or given back.
+    /// Whether a hold can no longer be relied on: it was lost, or released.
     pub fn is_lost(&self) -> bool {
         self.handles.iter().any(LockHandle::is_lost)
     }
 
-    /// Completes when a hold is lost. Only of use under [`OnLost::Continue`](crate::OnLost::Continue): otherwise the
-    /// handler is dropped then.
+    /// Completes when a hold is lost. It is of use under
+    /// [`OnLost::Continue`](crate::OnLost::Continue). Otherwise the handler is dropped then.
     ///
     /// # Cancel safety
-    /// Can be dropped and called again at will.
+    /// Can be dropped and called again.
     pub async fn lost(&self) {
         let mut losses: Vec<_> =
             self.handles.iter().map(|handle| Box::pin(handle.lost())).collect();
@@ -102,10 +105,10 @@ impl<E: Lockable> Locked<E> {
         .await;
     }
 
-    /// Gives the lock back before the response, and tells whether the hold lasted until then.
+    /// Releases the lock before the response, and reports whether the hold lasted until then.
     ///
     /// # Errors
-    /// As [`LockHandle::release`]; of several, all are given back and the first error is told.
+    /// As [`LockHandle::release`]. Of several, all are released, and the first error is returned.
     ///
     /// # Cancel safety
     /// The release goes on if this is dropped once it was polled.
@@ -114,22 +117,25 @@ impl<E: Lockable> Locked<E> {
         for handle in self.handles.iter().rev() {
             released = released.and(handle.release().await);
         }
-        Ok(released?)
+        released.map_err(|error| LockError::new(error, &self.locks))
     }
 
-    /// Guards on the same holds, for work that goes on after the response: a lock is given back with the last guard.
+    /// Guards on the same holds, for work that continues after the response. A lock is released
+    /// with its last guard.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been given back.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been released.
     pub fn reenter(&self) -> Result<Vec<LockGuard>, LockError> {
-        Ok(self.handles.iter().map(LockHandle::reenter).collect::<Result<_, _>>()?)
+        let guards: Result<_, _> = self.handles.iter().map(LockHandle::reenter).collect();
+        guards.map_err(|error| LockError::new(error, &self.locks))
     }
 
-    /// Finishes `future` even if the client goes away, with all locks that the request has, also those of other
-    /// arguments: see [`RequestLocks::detach`].
+    /// Finishes `future` even if the client disconnects, under all locks that the request has, also
+    /// those of other arguments: see [`RequestLocks::detach`].
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost, before or meanwhile, or if this one has been given back.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold is lost, before or meanwhile, or if this
+    /// one has been released.
     ///
     /// # Panics
     /// With the panic of `future`.
@@ -142,7 +148,7 @@ impl<E: Lockable> Locked<E> {
         F::Output: Send + 'static,
     {
         drop(self.reenter()?); // these ones, whatever else the request has
-        Ok(self.locks.detach(future).await?)
+        self.locks.detach(future).await.map_err(|error| LockError::new(error, &self.locks))
     }
 }
 
@@ -165,13 +171,13 @@ where
         let inner = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
         let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::lock)?;
         let locked = lock(locks, inner).await.map_err(LockedRejection::Lock)?;
-        // What asks for the same key further on shares the hold.
+        // For handlers and layers further inside that look for it.
         parts.extensions.insert(locked.handle().clone());
         Ok(locked)
     }
 }
 
-/// Where the body names the lock: it is read first, so a slow client holds nothing meanwhile.
+/// For a body that names the lock. It is read first, so a slow client holds nothing meanwhile.
 impl<S, E> FromRequest<S> for Locked<E>
 where
     S: Send + Sync,
@@ -219,11 +225,13 @@ pub(crate) async fn lock<E: Lockable>(
     locks: RequestLocks,
     inner: E,
 ) -> Result<Locked<E>, LockError> {
-    let handles = locks.lock(inner.lock_key()).await?;
-    Ok(Locked::new(inner, handles, locks))
+    match locks.lock(inner.lock_key()).await {
+        Ok(handles) => Ok(Locked::new(inner, handles, locks)),
+        Err(error) => Err(LockError::new(error, &locks)),
+    }
 }
 
-/// Busy and a full queue are no lock; all else refuses.
+/// A wait that timed out and a full queue are no lock. All else refuses.
 fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, LockedRejection<R>> {
     match locked {
         Ok(locked) => Ok(Some(locked)),

@@ -12,16 +12,17 @@ use crate::error::LockError;
 use crate::lockable::Lockable;
 use crate::rejection::LockedRejection;
 
-/// A lock that lasts until this is dropped: for a WebSocket or a task that goes on after the response.
+/// A lock that lasts until this is dropped: for a WebSocket or a task that continues after the
+/// response.
 ///
-/// **It is a guard in an argument.** An `async fn` keeps it to its end, or moves it on; a closure drops an argument
-/// that its body does not use *before* that runs. For a lock that lasts as long as the handler take
-/// [`Locked`](crate::Locked).
+/// **It is a guard in an argument.** An `async fn` keeps it to its end, or moves it on. A closure
+/// drops an argument that its body does not use *before* the body runs. For a lock that lasts as
+/// long as the handler take [`Locked`](crate::Locked).
 ///
-/// It shares a lock that the request has already from a layer or a [`Locked`](crate::Locked); a lock that is asked for
-/// after it shares nothing with it, and waits for its end.
+/// It shares a lock that the request has already from a layer or a [`Locked`](crate::Locked). A
+/// lock that is asked for after it does not share its hold, and waits for its end.
 ///
-/// Nobody watches for its loss but you: [`guards`](Self::guards) tell.
+/// The layer does not watch for its loss: look at its [`guards`](Self::guards).
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -38,7 +39,7 @@ use crate::rejection::LockedRejection;
 ///     "it will be shipped"
 /// }
 /// ```
-#[must_use = "the lock is given back when this is dropped"]
+#[must_use = "the lock is released when this is dropped"]
 pub struct OwnedLock<E: Lockable> {
     source: E,
     /// In the order in which they were taken; never empty.
@@ -56,8 +57,8 @@ impl<E: Lockable> OwnedLock<E> {
         &self.guards
     }
 
-    /// The number that proves this hold to the resource it protects. Each of several [`guards`](Self::guards) has its
-    /// own; this is the last one's.
+    /// The number that proves this hold to the resource it protects. Each of several
+    /// [`guards`](Self::guards) has its own; this is that of the last.
     pub fn fencing_token(&self) -> FencingToken {
         self.guards.last().expect("there is at least one").fencing_token()
     }
@@ -67,10 +68,10 @@ impl<E: Lockable> OwnedLock<E> {
         (self.source, self.guards)
     }
 
-    /// Gives the lock back, and tells whether the hold lasted until then.
+    /// Releases the lock, and reports whether the hold lasted until then.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]; of several, all are given back and the first error is told.
+    /// As [`LockGuard::release`]. Of several, all are released, and the first error is returned.
     ///
     /// # Cancel safety
     /// The release goes on if this is dropped.
@@ -102,12 +103,11 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let source = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
         let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::lock)?;
-        let guards = locks.guards(source.lock_key()).await.map_err(LockedRejection::lock)?;
-        Ok(Self { source, guards })
+        lock(locks, source).await.map_err(LockedRejection::Lock)
     }
 }
 
-/// Where the body names the lock: it is read first, so a slow client holds nothing meanwhile.
+/// For a body that names the lock. It is read first, so a slow client holds nothing meanwhile.
 impl<S, E> FromRequest<S> for OwnedLock<E>
 where
     S: Send + Sync,
@@ -119,8 +119,14 @@ where
         let locks = RequestLocks::of(request.extensions());
         let source = E::from_request(request, state).await.map_err(LockedRejection::Key)?;
         let locks = locks.map_err(LockedRejection::lock)?;
-        let guards = locks.guards(source.lock_key()).await.map_err(LockedRejection::lock)?;
-        Ok(Self { source, guards })
+        lock(locks, source).await.map_err(LockedRejection::Lock)
+    }
+}
+
+async fn lock<E: Lockable>(locks: RequestLocks, source: E) -> Result<OwnedLock<E>, LockError> {
+    match locks.guards(source.lock_key()).await {
+        Ok(guards) => Ok(OwnedLock { source, guards }),
+        Err(error) => Err(LockError::new(error, &locks)),
     }
 }
 

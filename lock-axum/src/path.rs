@@ -4,10 +4,11 @@ use axum::extract::{MatchedPath, OriginalUri};
 use http::Request;
 use lock_tower::{ByPath, ExtractKey, KeyError, Keys};
 
-/// [`ByPath`] with the path as the client sent it, for an [`HttpLockLayer`](lock_tower::HttpLockLayer) anywhere in a
-/// router.
+/// [`ByPath`] with the path as the client sent it, for an
+/// [`HttpLockLayer`](lock_tower::HttpLockLayer) anywhere in a router.
 ///
-/// A nested router sees only the rest of the path, where `/orders/42` and `/users/42` would both be `/42`.
+/// A nested router sees only the rest of the path, where `/orders/42` and `/users/42` would both be
+/// `/42`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -25,11 +26,13 @@ pub fn by_path() -> ByPath {
     ByPath::new().original(|extensions| extensions.get::<OriginalUri>().map(|uri| &uri.0))
 }
 
-/// One lock for all requests of a route, whatever its parameters: for an
-/// [`HttpLockLayer`](lock_tower::HttpLockLayer) on [`Router::route_layer`](axum::Router::route_layer). The key is
-/// `:route:` and the path of the route, which no request's path can be.
+/// One lock for all requests of a route, whatever its parameters. For an
+/// [`HttpLockLayer`](lock_tower::HttpLockLayer) on
+/// [`Router::route_layer`](axum::Router::route_layer). The key is `:route:` and the path of the
+/// route, which no request's path can be.
 ///
-/// A request that no route has matched is refused: put it where routing is done, not around the router.
+/// A request that no route has matched is refused. Put the layer where routing is done, not around
+/// the router.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ByMatchedPath {
     _private: (),
@@ -51,8 +54,8 @@ impl<B> ExtractKey<Request<B>> for ByMatchedPath {
     }
 }
 
-/// A route as a key. No path begins like this, and no [prefix](lock_tower::ExtractKeyExt::prefix) has colons, so that
-/// none of a client's names is that of a route.
+/// A route as a key. No path begins like this, and no [prefix](lock_tower::ExtractKeyExt::prefix)
+/// has colons, so that none of a client's names is that of a route.
 pub(crate) fn by_route(path: &MatchedPath) -> Keys {
     Keys::one(format!(":route:{}", path.as_str()))
 }

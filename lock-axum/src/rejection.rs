@@ -1,4 +1,4 @@
-//! Why an extractor refuses: the lock, or what it extracts.
+//! Why an extractor refuses: for the lock, or for what it extracts.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::error::LockError;
 pub enum LockedRejection<K> {
     /// What is extracted refuses.
     Key(K),
-    /// The lock was not had.
+    /// The lock was not acquired.
     Lock(LockError),
 }
 
@@ -31,7 +31,7 @@ pub enum LockedBodyRejection<K, E> {
     Key(K),
     /// The body cannot be read.
     Body(E),
-    /// The lock was not had.
+    /// The lock was not acquired.
     Lock(LockError),
 }
 

@@ -4,13 +4,9 @@ use lockcore::Locks;
 use tower::ServiceBuilder;
 use tower::layer::util::Stack;
 
+use crate::LockLayer;
 #[cfg(feature = "http")]
-use crate::detach::DetachLayer;
-#[cfg(feature = "http")]
-use crate::http_layer::HttpLockLayer;
-use crate::layer::LockLayer;
-#[cfg(feature = "http")]
-use crate::scope_layer::LockScopeLayer;
+use crate::{DetachLayer, HttpLockLayer, LockScopeLayer};
 
 /// The layers with their default options as methods of [`ServiceBuilder`].
 ///
@@ -23,45 +19,42 @@ use crate::scope_layer::LockScopeLayer;
 /// # let _ = stack;
 /// # }
 /// ```
-pub trait ServiceBuilderExt<L>: sealed::Sealed + Sized {
+pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
     /// [`LockLayer::new`].
-    fn lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<LockLayer<K>, L>>;
+    fn lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<LockLayer<K>, L>> {
+        self.builder().layer(LockLayer::new(locks, key))
+    }
 
     /// [`HttpLockLayer::new`].
     #[cfg(feature = "http")]
-    fn http_lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<HttpLockLayer<K>, L>>;
+    fn http_lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<HttpLockLayer<K>, L>> {
+        self.builder().layer(HttpLockLayer::new(locks, key))
+    }
 
     /// [`LockScopeLayer::new`].
     #[cfg(feature = "http")]
-    fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<LockScopeLayer, L>>;
+    fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<LockScopeLayer, L>> {
+        self.builder().layer(LockScopeLayer::new(locks))
+    }
 
     /// [`DetachLayer::new`].
     #[cfg(feature = "http")]
-    fn detach(self) -> ServiceBuilder<Stack<DetachLayer, L>>;
-}
-
-impl<L> ServiceBuilderExt<L> for ServiceBuilder<L> {
-    fn lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<LockLayer<K>, L>> {
-        self.layer(LockLayer::new(locks, key))
-    }
-
-    #[cfg(feature = "http")]
-    fn http_lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<HttpLockLayer<K>, L>> {
-        self.layer(HttpLockLayer::new(locks, key))
-    }
-
-    #[cfg(feature = "http")]
-    fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<LockScopeLayer, L>> {
-        self.layer(LockScopeLayer::new(locks))
-    }
-
-    #[cfg(feature = "http")]
     fn detach(self) -> ServiceBuilder<Stack<DetachLayer, L>> {
-        self.layer(DetachLayer::new())
+        self.builder().layer(DetachLayer::new())
     }
 }
+
+impl<L> ServiceBuilderExt<L> for ServiceBuilder<L> {}
 
 mod sealed {
-    pub trait Sealed {}
-    impl<L> Sealed for tower::ServiceBuilder<L> {}
+    /// Nothing but a `ServiceBuilder`.
+    pub trait Builder<L>: Sized {
+        fn builder(self) -> tower::ServiceBuilder<L>;
+    }
+
+    impl<L> Builder<L> for tower::ServiceBuilder<L> {
+        fn builder(self) -> Self {
+            self
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What the layers can be told, and the methods that tell them.
+//! The options of all layers, and the methods that set them.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use crate::options::Options;
 /// What happens to a handler whose hold is lost while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
-    /// It is dropped where it stands and the request is refused ([`Cause::Lost`](crate::Cause::Lost)). A
-    /// handler that had finished when the loss was found has its answer replaced: its writes may have
-    /// overlapped with the next holder's.
+    /// It is dropped where it stands, and the request is refused
+    /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has finished when the loss is found,
+    /// its answer is replaced: its writes may overlap with the next holder's.
     #[default]
     Stop,
-    /// It goes on, and its answer goes out: for handlers that look at their [`LockHandle`](crate::LockHandle), or
-    /// whose writes carry the fencing token.
+    /// It continues, and its answer is sent. For handlers that look at their
+    /// [`LockHandle`](crate::LockHandle), or whose writes carry the fencing token.
     Continue,
 }
 
@@ -57,45 +57,42 @@ impl fmt::Debug for Config {
 /// The options that all layers have, on a type with a field `config`.
 macro_rules! options {
     () => {
-        /// How long a request waits for its lock at most, for all its keys together; 10 s unless said otherwise.
-        /// Zero does not wait.
-        pub fn wait(mut self, wait: std::time::Duration) -> Self {
-            self.config.options.wait = Some(crate::options::Wait::AtMost(wait));
+        lockcore::option_setters! { options:
+            /// How long a request waits for its locks at most, for all its keys together. The
+            /// default is 10 s. Zero does not wait.
+            wait,
+            /// Waits without a limit of time. Only a client that disconnects and the queue limit
+            /// bound the wait.
+            wait_forever,
+            /// How long the lock stays held after this process has died; see
+            /// [`LockOptions::lease`](lockcore::LockOptions::lease). The default is that of the
+            /// [`Locks`](lockcore::Locks).
+            lease,
+            /// A lease that is never renewed. A handler that takes longer loses its hold. See
+            /// [`LockOptions::fixed_lease`](lockcore::LockOptions::fixed_lease).
+            fixed_lease,
+            /// How many requests may wait for one key at most, over all processes. One more is
+            /// refused at once. The default is that of the [`Locks`](lockcore::Locks).
+            queue_limit,
+            /// The longest hold. After it the hold is lost, with what [`on_lost`](Self::on_lost)
+            /// says. Under [`Stop`](crate::OnLost::Stop) the handler is dropped (a body that is
+            /// being sent ends with an error), and the lock is granted to the next waiter at once.
+            /// Under [`Continue`](crate::OnLost::Continue) the work continues, and the lock is
+            /// granted to the next waiter when the lease expires.
+            ///
+            /// A lease that is set, here or in the [`Locks`](lockcore::Locks), may not be longer.
+            /// One that is not set becomes 30 s, or this if it is shorter.
+            max_hold,
+        }
+
+        /// Sets several options at once. An option that they leave open stays as it is, or is left
+        /// to the [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks).
+        pub fn options(mut self, options: lockcore::LockOptions) -> Self {
+            self.config.options = crate::options::Options(options).or(self.config.options);
             self
         }
 
-        /// Waits as long as it takes. Then only the client's patience and the queue limit bound it.
-        pub fn wait_forever(mut self) -> Self {
-            self.config.options.wait = Some(crate::options::Wait::Forever);
-            self
-        }
-
-        /// How long others are kept out after this process has died; see
-        /// [`LockOptions::lease`](lockcore::LockOptions::lease). Unless set, that of the [`Locks`](lockcore::Locks).
-        pub fn lease(mut self, lease: std::time::Duration) -> Self {
-            self.config.options.lease = Some(lease);
-            self
-        }
-
-        /// How many may wait for one key at most, over all processes; one more is refused at once. Unless set,
-        /// that of the [`Locks`](lockcore::Locks).
-        pub fn queue_limit(mut self, queue_limit: u32) -> Self {
-            self.config.options.queue_limit = Some(queue_limit);
-            self
-        }
-
-        /// The longest hold. When it strikes, the hold is lost, with what [`on_lost`](Self::on_lost) says:
-        /// under [`Stop`](crate::OnLost::Stop) the handler is dropped (a body that is being sent ends with an
-        /// error) and the lock goes to the next at once; under [`Continue`](crate::OnLost::Continue) work goes
-        /// on and the lock goes to the next when the lease has run out.
-        ///
-        /// A lease that is set here may not be longer. One that is not set becomes 30 s, or this if it is shorter.
-        pub fn max_hold(mut self, max_hold: std::time::Duration) -> Self {
-            self.config.options.max_hold = Some(max_hold);
-            self
-        }
-
-        /// Who waits, for people who look at the queue: at most 64 bytes, the rest is cut.
+        /// Names the requests for people who look at the queue. At most 64 bytes; the rest is cut.
         pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
             self.config.label = Some(label.into());
             self
@@ -107,9 +104,9 @@ macro_rules! options {
             self
         }
 
-        /// Lets the response go out before the lock is given back. Saves a round trip to the store; but then a
-        /// client's next request can meet its own lock, and a loss that is only found at the release goes
-        /// untold.
+        /// Sends the response before the lock is released. This saves a round trip to the store.
+        /// But a client's next request can then meet its own lock, and a loss that only the release
+        /// finds is not reported.
         pub fn release_in_background(mut self) -> Self {
             self.config.release_in_background = true;
             self
@@ -122,14 +119,16 @@ pub(crate) use options;
 macro_rules! fail_open {
     () => {
         /// Serves requests *without* the lock while the lock store cannot be reached
-        /// ([`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable): the connection is down, or an answer
-        /// did not come within the [request timeout](lockcore::LocksBuilder::request_timeout)), after having waited
-        /// for it as long as for a lock. Off by default: with it, an outage means that requests of one key overlap.
-        /// Each is logged at `warn`, and its handler finds no [`LockHandle`](crate::LockHandle).
+        /// ([`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable): the connection is
+        /// down, or an answer did not come within the [request
+        /// timeout](lockcore::LocksBuilder::request_timeout)). A request waits for the store as
+        /// long as for a lock. Off by default: with it, requests of one key overlap during an
+        /// outage. Each is logged at `warn`, and its handler finds no
+        /// [`LockHandle`](crate::LockHandle).
         ///
-        /// All other errors refuse, so that no client can choose to be served without the lock: a key of another type
-        /// at the lock's name, a right that is missing, a replica, a full memory, and a server that is slower than
-        /// [`wait`](Self::wait) but answers.
+        /// All other errors refuse, so that no client can choose to be served without the lock: a
+        /// key of another type at the lock's name, a right that is missing, a replica, a full
+        /// memory, and a server that is slower than [`wait`](Self::wait) but answers.
         pub fn fail_open(mut self) -> Self {
             self.config.fail_open = true;
             self

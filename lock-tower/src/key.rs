@@ -1,15 +1,9 @@
-//! Which lock a request needs: the trait, and what its answer is made of.
+//! Which lock a request needs: the trait, and its errors.
 
 mod convert;
 #[cfg(feature = "http")]
-mod extension;
-#[cfg(feature = "http")]
-mod header;
-pub(crate) mod keys;
-#[cfg(feature = "http")]
-mod methods;
-#[cfg(feature = "http")]
-mod path;
+pub(crate) mod http;
+mod keys;
 mod prefix;
 mod tuple;
 
@@ -19,25 +13,17 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use convert::IntoKeys;
-#[cfg(feature = "http")]
-pub use extension::ByExtension;
-#[cfg(feature = "http")]
-pub use header::ByHeader;
 pub use keys::Keys;
 pub(crate) use keys::{Resolved, Sorted};
-#[cfg(feature = "http")]
-pub use methods::ForMethods;
-#[cfg(feature = "http")]
-pub use path::{ByPath, canonical_path};
 pub use prefix::Prefixed;
 
 /// Says which lock a request needs.
 ///
 /// `Ok(None)` lets the request pass without a lock; an error refuses it (400 in HTTP).
 ///
-/// Implemented for closures `Fn(&Request) -> K` where `K` is a `String`, a `&'static str`, a
-/// [`LockKey`](lockcore::LockKey), [`Keys`], or an `Option` or `Result` of these; and for tuples of up to four
-/// extractors, whose locks are taken together, in an order that cannot deadlock.
+/// It is implemented for closures `Fn(&Request) -> K` where `K` is a `String`, a `&'static str`, a
+/// [`LockKey`](lockcore::LockKey), [`Keys`], or an `Option` or `Result` of these; and for tuples of
+/// up to four extractors, whose locks are taken together, in an order that cannot deadlock.
 ///
 /// ```
 /// use lock_tower::{ExtractKey, KeyError};
@@ -55,17 +41,18 @@ pub use prefix::Prefixed;
 /// ```
 ///
 /// # Who chooses the key
-/// Whoever chooses the key chooses whom to wait for, and whom to make wait. A key that is read from the request
-/// is chosen by the client: anyone who can name another's key can hold it for as long as your handler lets
-/// them. So put the lock behind authentication, put what the client may touch into the key (`user:7/cart`),
-/// give each use its [prefix](ExtractKeyExt::prefix) so that one route's names cannot meet another's, and keep
-/// the queue limit. A client that must *not* be able to choose a different key for the same resource needs a
-/// key with one spelling: see [`ByPath`].
+/// A client that chooses the key chooses which requests wait for it. A key that is read from the
+/// request is chosen by the client: one that can name another client's key can hold it for as long
+/// as your handler runs. So put the lock behind authentication, put what the client may touch into
+/// the key (`user:7/cart`), give each use its [prefix](ExtractKeyExt::prefix) so that one route's
+/// names cannot meet another's, and keep the queue limit. A client that must *not* be able to
+/// choose a different key for the same resource needs a key with one spelling: see
+/// [`ByPath`](crate::ByPath).
 pub trait ExtractKey<Req> {
     /// The locks that `request` needs.
     ///
     /// # Errors
-    /// [`KeyError`] refuses the request: nothing is locked and nothing waits.
+    /// [`KeyError`] refuses the request. Nothing is locked and nothing waits.
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError>;
 }
 
@@ -95,10 +82,11 @@ impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
 
 /// Adapters for every extractor.
 pub trait ExtractKeyExt: Sized {
-    /// Puts `prefix:` before every name: what keeps the keys of two uses apart.
+    /// Puts `prefix:` before every name. That keeps the keys of two uses apart.
     ///
-    /// Not empty and without a colon, so that no two prefixes can meet: otherwise every request is refused as
-    /// [`Internal`](crate::Cause::Internal), and the log says why. Where there are two parts, use two prefixes.
+    /// A prefix is not empty and has no colon, so that the names of two prefixes are distinct.
+    /// Otherwise every request is refused as [`Internal`](crate::Cause::Internal), and the log says
+    /// why. Where there are two parts, use two prefixes.
     ///
     /// ```
     /// use lock_tower::{ExtractKey, ExtractKeyExt};
@@ -112,8 +100,8 @@ pub trait ExtractKeyExt: Sized {
 
     /// Locks only requests of these methods; all others pass.
     #[cfg(feature = "http")]
-    fn methods(self, methods: impl IntoIterator<Item = http::Method>) -> ForMethods<Self> {
-        ForMethods::new(methods, self)
+    fn methods(self, methods: impl IntoIterator<Item = ::http::Method>) -> http::ForMethods<Self> {
+        http::ForMethods::new(methods, self)
     }
 }
 
@@ -121,12 +109,13 @@ impl<E> ExtractKeyExt for E {}
 
 /// The request has no key where one is needed, or one that cannot name a lock.
 ///
-/// In HTTP its text reaches the client, in the `detail` of the refusal: say what is wrong, not what the key was.
+/// In HTTP its text reaches the client, in the `detail` of the refusal. Say what is wrong, not what
+/// the key is.
 #[derive(Debug, Clone)]
 pub struct KeyError {
     reason: Cow<'static, str>,
     source: Option<lockcore::KeyError>,
-    /// The client can do nothing about it, and is not told.
+    /// The client can do nothing about it, so its refusal does not say it.
     is_misuse: bool,
 }
 
@@ -136,7 +125,7 @@ impl KeyError {
         Self { reason: reason.into(), source: None, is_misuse: false }
     }
 
-    /// The extractor is set up wrongly, as `sentence` says: the request is refused as
+    /// The extractor is set up wrongly, as `sentence` says. The request is refused as
     /// [`Internal`](crate::Cause::Internal) (500 in HTTP), and only the log has the sentence.
     pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self { is_misuse: true, ..Self::new(sentence) }

@@ -1,57 +1,29 @@
-//! What one acquisition may be told: by the layer for all requests, by a key for its own.
+//! The options of one acquisition: the layer's for all requests, a key's for its own.
 
 use std::time::Duration;
 
-use lockcore::LockRequest;
+pub(crate) use lockcore::Wait;
+use lockcore::{LockOptions, LockRequest};
 
-/// The longest wait unless something else is said: a request has a client that waits with it.
+/// The longest wait by default: a request has a client that waits with it.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
-
-/// lockcore's own default, needed where a shorter `max_hold` asks for a shorter lease.
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// What is not set is left to the next: key, layer, the defaults of the `Locks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Options {
-    pub(crate) lease: Option<Duration>,
-    pub(crate) wait: Option<Wait>,
-    pub(crate) queue_limit: Option<u32>,
-    pub(crate) max_hold: Option<Duration>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    AtMost(Duration),
-    Forever,
-}
+pub(crate) struct Options(pub(crate) LockOptions);
 
 impl Options {
-    /// These, and where they are silent, `other`.
+    /// These, and for what they leave open, `other`.
     pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            lease: self.lease.or(other.lease),
-            wait: self.wait.or(other.wait),
-            queue_limit: self.queue_limit.or(other.queue_limit),
-            max_hold: self.max_hold.or(other.max_hold),
-        }
+        Self(self.0.or(other.0))
     }
 
     pub(crate) fn wait(self) -> Wait {
-        self.wait.unwrap_or(Wait::AtMost(DEFAULT_WAIT))
+        self.0.get_wait().unwrap_or(Wait::AtMost(DEFAULT_WAIT))
     }
 
-    /// Everything but the wait, which several keys share.
-    pub(crate) fn apply(self, mut request: LockRequest) -> LockRequest {
-        let shortened = self.max_hold.map(|max_hold| max_hold.min(DEFAULT_LEASE));
-        if let Some(lease) = self.lease.or(shortened) {
-            request = request.lease(lease);
-        }
-        if let Some(queue_limit) = self.queue_limit {
-            request = request.queue_limit(queue_limit);
-        }
-        if let Some(max_hold) = self.max_hold {
-            request = request.max_hold(max_hold);
-        }
-        request
+    /// `request` with these.
+    pub(crate) fn apply(self, request: LockRequest) -> LockRequest {
+        request.options(self.0)
     }
 }

@@ -14,7 +14,6 @@ use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::key::LockName;
 use crate::node::{self, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later};
-use crate::observe;
 use crate::store::Mode;
 use crate::waiting::Seat;
 
@@ -36,7 +35,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 ///
 /// # Cancel safety
 /// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
-/// Nothing stays behind. Its place in the queue is gone: a new acquire queues at the tail.
+/// Nothing stays behind. Its place in the queue is lost: a new acquire queues at the tail.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire {
@@ -158,7 +157,7 @@ fn take_seat(node: &Node, request: &Request) -> Result<Option<Seat>, LockError> 
     let taken = node.settings.waiting.enter().map(Some);
     taken.inspect_err(|error| {
         let (lock, kind) = (request.lock.clone(), error.kind());
-        observe::note(node, &Note::Refused { lock, kind });
+        node.observer.note(&Note::Refused { lock, kind });
     })
 }
 
@@ -184,7 +183,7 @@ impl Running {
     fn begin(node: &Arc<Node>, request: Request) -> Result<Self, LockError> {
         let limit = Limit::new(node, &request);
         let lock = request.lock.clone();
-        let span = observe::acquiring(node, &lock);
+        let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
         let waiting = take_seat(node, &request)?;
         let seat = Arc::new(Shared::default());

@@ -1,19 +1,25 @@
 //! How a `Locks` is made.
 
+#[cfg(feature = "deadpool")]
+mod pool;
+#[cfg(feature = "redis")]
+mod redis;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use crate::error::LockError;
-use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::member::{Label, NodeId};
-use crate::memory::MemoryStore;
 use crate::node::{Inbox, Node, Settings};
+use crate::option_setters;
 use crate::options::{ConfigError, LockOptions};
-use crate::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::Store;
+use crate::store::memory::MemoryStore;
+#[cfg(feature = "redis")]
+use crate::store::redis::Certificates;
 use crate::waiting::Room;
 
 /// Makes a [`Locks`] with other settings than the defaults.
@@ -21,12 +27,12 @@ use crate::waiting::Room;
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
 /// # use std::time::Duration;
-/// use lockcore::{LockOptions, Locks};
+/// use lockcore::Locks;
 ///
 /// let locks = Locks::builder()
 ///     .namespace("shop")
 ///     .label("checkout-7")
-///     .defaults(LockOptions::new().lease(Duration::from_secs(10)))
+///     .lease(Duration::from_secs(10))
 ///     .in_memory();
 /// # Ok(())
 /// # }
@@ -44,7 +50,24 @@ pub struct LocksBuilder {
     request_timeout: Duration,
     max_waiting: u32,
     redisson_peers: bool,
+    #[cfg(feature = "redis")]
     certificates: Certificates,
+}
+
+impl Locks {
+    /// Locks within this process: the same order, leases, tokens and errors, without a server. For
+    /// tests, and for programs of one process.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn in_memory() -> Self {
+        Self::builder().in_memory()
+    }
+
+    /// A builder, to set a namespace, a label, default options and more.
+    pub fn builder() -> LocksBuilder {
+        LocksBuilder::new()
+    }
 }
 
 impl LocksBuilder {
@@ -59,6 +82,7 @@ impl LocksBuilder {
             request_timeout: Duration::from_secs(2),
             max_waiting: 100_000,
             redisson_peers: false,
+            #[cfg(feature = "redis")]
             certificates: Certificates::default(),
         }
     }
@@ -87,10 +111,25 @@ impl LocksBuilder {
         self
     }
 
-    /// The options of acquisitions that do not set their own.
+    /// The options of acquisitions that do not set their own. What they leave open stays as it is.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
-        self.defaults = defaults;
+        self.defaults = defaults.or(self.defaults);
         self
+    }
+
+    option_setters! { defaults:
+        /// The default [`lease`](LockOptions::lease).
+        lease,
+        /// A default lease that is [never renewed](LockOptions::fixed_lease).
+        fixed_lease,
+        /// The default [`wait`](LockOptions::wait).
+        wait,
+        /// [Waits without a limit](LockOptions::wait_forever) by default.
+        wait_forever,
+        /// The default [`queue_limit`](LockOptions::queue_limit).
+        queue_limit,
+        /// The default [`max_hold`](LockOptions::max_hold).
+        max_hold,
     }
 
     /// Renews every grant that arrives as a message before its guard is returned: one round trip
@@ -144,66 +183,6 @@ impl LocksBuilder {
         self
     }
 
-    /// Trusts servers whose certificate this authority (PEM, one certificate or several) signed, in
-    /// place of the operating system's roots. The name in the URL has to be in the certificate.
-    #[cfg(feature = "tls")]
-    pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.certificates.trust(pem.as_ref());
-        self
-    }
-
-    /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks
-    /// for.
-    #[cfg(feature = "tls")]
-    pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        self.certificates.identify(certificate.as_ref(), key.as_ref());
-        self
-    }
-
-    /// See [`Locks::connect`].
-    ///
-    /// # Errors
-    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
-        let connector =
-            Connector::from_url(url.as_ref(), &self.certificates, self.request_timeout)?;
-        self.on_redis(connector).await
-    }
-
-    /// See [`Locks::from_config`].
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn from_config(self, config: deadpool_redis::Config) -> Result<Locks, LockError> {
-        let connector = Connector::from_config(config, &self.certificates, self.request_timeout)?;
-        self.on_redis(connector).await
-    }
-
-    /// See [`Locks::from_pool`]. Pool and URL may have different users and databases, but have to
-    /// lead to one server.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect), and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if
-    /// they lead to two servers.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn from_pool(
-        self,
-        pool: deadpool_redis::Pool,
-        url: impl AsRef<str>,
-    ) -> Result<Locks, LockError> {
-        let connector =
-            Connector::from_pool(pool, url.as_ref(), &self.certificates, self.request_timeout)?;
-        self.on_redis(connector).await
-    }
-
     /// See [`Locks::in_memory`].
     ///
     /// # Panics
@@ -226,25 +205,6 @@ impl LocksBuilder {
         let inbox = Inbox::default();
         let store = store.connect_as(node.clone(), Arc::new(inbox.clone()), self.redisson_peers);
         Ok(self.build(store, node, &inbox))
-    }
-
-    async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
-        self.check()?;
-        let node = NodeId::random();
-        let inbox = Inbox::default();
-        let settings = RedisSettings {
-            connector,
-            node: node.clone(),
-            prefix: Arc::clone(&self.channel_prefix),
-            label: self.label.clone().unwrap_or_else(Label::of_this_process),
-            namespace: self.namespace.clone(),
-            probe: LockKey::new(format!("lockcore-preflight-{node}"))?
-                .resolve(self.namespace.as_deref()),
-            request_timeout: self.request_timeout,
-            peers: self.redisson_peers,
-        };
-        let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
-        Ok(self.build(Arc::new(store), node, &inbox))
     }
 
     pub(crate) fn build(self, store: Arc<dyn Store>, node: NodeId, inbox: &Inbox) -> Locks {

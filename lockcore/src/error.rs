@@ -177,12 +177,12 @@ impl StoreError {
         Self { kind, detail: detail.into(), may_have_run: false }
     }
 
-    /// Nobody knows whether the command ran.
+    /// Whether the command ran is unknown.
     pub fn ambiguous(detail: impl Into<Arc<str>>) -> Self {
         Self { kind: LockErrorKind::Unavailable, detail: detail.into(), may_have_run: true }
     }
 
-    /// Whether it may pass by itself, so that a waiter should ride it out.
+    /// Whether it may pass by itself, so that a waiter should wait it out.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, LockErrorKind::Unavailable | LockErrorKind::ReadOnly)
     }

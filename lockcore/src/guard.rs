@@ -1,4 +1,4 @@
-//! The guard: proof of a hold, which is given back when the last guard of it goes.
+//! The guard: proof of a hold, which is released with the last guard of it.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -12,8 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::node::{Bounded, Moment, Node, Shared};
-use crate::observe;
-use crate::protocol::Answer;
+use crate::store::protocol::Answer;
 use crate::store::{Left, Released};
 use crate::token::FencingToken;
 
@@ -46,7 +45,7 @@ impl Hold {
     }
 
     fn observe_end(&self) {
-        observe::ended(&self.node, &self.lock, self.node.clock.now().since(self.since));
+        self.node.observer.ended(&self.lock, self.node.clock.now().since(self.since));
     }
 }
 
@@ -190,7 +189,7 @@ impl LockGuard {
         }
         hold.observe_end();
         let Some(ask) = node.with(|core, now, fx| core.release(now, hold.number, fx)) else {
-            // Leaked, or taken away by a shutdown.
+            // Leaked, or released by a shutdown.
             return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
         };
         let mut request = node.send(ask);
@@ -267,7 +266,7 @@ impl Future for Release {
     }
 }
 
-/// Whether the hold lasted until it was given back.
+/// Whether the hold lasted until it was released.
 fn released(shared: &Shared, answer: Result<Answer, LockError>) -> Result<(), LockError> {
     let was_held = match answer {
         Ok(Answer::Released(reply)) => reply.outcome == Released::Released,

@@ -1,27 +1,33 @@
 //! Doors into the store for this project's own tests: no stability promise.
 
+#[cfg(feature = "redis")]
+mod redis;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::error::StoreError;
 pub use crate::key::LockName;
 pub use crate::member::{Label, Member, Ours};
+pub use crate::options::Terms;
 pub use crate::store::{
-    Acquired, Event, Grant, Inspection, Leaving, Left, Link, Listener, MAX_BATCH, Mode, Presence,
-    Released, Renewed, Reply, Store, StoreFuture, Touched,
+    Acquired, Each, Event, Grant, Inspection, Leaving, Left, Link, Listener, MAX_BATCH, MAX_LINES,
+    MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Store, StoreFuture, Touched,
 };
 
-use crate::error::LockError;
+#[cfg(feature = "redis")]
+pub use redis::*;
+
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::member::NodeId;
-use crate::memory::MemoryStore;
 use crate::node::Inbox;
-use crate::redis::{Certificates, Connector, RedisSettings, RedisStore};
+use crate::options::LockOptions;
+use crate::store::memory::MemoryStore;
 
 /// The protocol as a pure function.
 pub mod protocol {
-    pub use crate::protocol::*;
+    pub use crate::store::protocol::*;
 }
 
 /// This process's half of the protocol, without I/O.
@@ -31,9 +37,9 @@ pub mod node {
     };
 }
 
-/// What is written to a server and read from it.
-pub mod wire {
-    pub use crate::redis::door::*;
+/// Options, with the defaults for what they leave open.
+pub fn terms(options: LockOptions) -> Terms {
+    options.terms()
 }
 
 /// The full name of a lock in `namespace`.
@@ -41,45 +47,33 @@ pub fn lock_name(key: &LockKey, namespace: Option<&str>) -> LockName {
     key.resolve(namespace)
 }
 
+/// A renewal of one hold.
+///
+/// # Errors
+/// Of the request or of this lock.
+pub async fn renew_one(
+    store: &dyn Store,
+    lock: &LockName,
+    member: &Member,
+) -> Result<Reply<Renewed>, StoreError> {
+    store.renew(vec![(lock.clone(), member.clone())]).await?.remove(0)
+}
+
+/// A touch of one lock's members.
+///
+/// # Errors
+/// Of the request or of this lock.
+pub async fn touch_one(
+    store: &dyn Store,
+    lock: &LockName,
+    members: Vec<Member>,
+) -> Result<Reply<Touched>, StoreError> {
+    store.touch(vec![(lock.clone(), members)]).await?.remove(0)
+}
+
 /// A new node's identity.
 pub fn new_node() -> NodeId {
     NodeId::random()
-}
-
-/// One node's view of a Redis server, with the default prefix and a request timeout of 2 s.
-///
-/// # Errors
-/// As [`Locks::connect`](crate::Locks::connect).
-pub async fn redis_store(
-    url: &str,
-    node: NodeId,
-    listener: Arc<dyn Listener>,
-) -> Result<Arc<dyn Store>, LockError> {
-    redis_store_as(url, node, listener, false).await
-}
-
-/// The same, for queues that are shared with JVMs if `peers` is set.
-///
-/// # Errors
-/// As [`Locks::connect`](crate::Locks::connect).
-pub async fn redis_store_as(
-    url: &str,
-    node: NodeId,
-    listener: Arc<dyn Listener>,
-    peers: bool,
-) -> Result<Arc<dyn Store>, LockError> {
-    let request_timeout = Duration::from_secs(2);
-    let settings = RedisSettings {
-        connector: Connector::from_url(url, &Certificates::default(), request_timeout)?,
-        probe: LockKey::new(format!("lockcore-preflight-{node}"))?.resolve(None),
-        node,
-        prefix: Arc::from("lockcore"),
-        label: Label::of_this_process(),
-        namespace: None,
-        request_timeout,
-        peers,
-    };
-    Ok(Arc::new(RedisStore::connect(settings, listener).await?))
 }
 
 /// A `Locks` on a store of the test's own, which hears of nothing but replies.

@@ -46,11 +46,18 @@
 //!
 //! | feature | what |
 //! |---|---|
-//! | `tls` | `rediss://` by rustls; see [`guide::redis`] |
+//! | `redis` (default) | the store on Redis: [`Locks::connect`], [`Locks::from_client`] with a client of `redis` 1.x |
+//! | `deadpool` (default) | [`Locks::from_config`] and [`Locks::from_pool`], with types of `deadpool_redis` 0.23; includes `redis` |
+//! | `tls` | `rediss://` by rustls; see [`guide::redis`]; includes `redis` |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
+//!
+//! A program of one process needs no server: with `default-features = false` there is
+//! [`Locks::in_memory`], and neither `redis` nor `deadpool` is built.
 // On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// What only a server tells or needs stays in the vocabulary of a build without one.
+#![cfg_attr(not(feature = "redis"), allow(dead_code))]
 // What the doors in `internals` show is public there, and only there.
 #![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub))]
 
@@ -66,13 +73,9 @@ pub mod internals;
 mod key;
 mod locks;
 mod member;
-mod memory;
 mod node;
-mod observe;
 mod options;
 mod passed_over;
-mod protocol;
-mod redis;
 mod request;
 mod shutdown;
 mod status;
@@ -88,9 +91,10 @@ pub use inspection::{LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use member::NodeId;
-pub use memory::MemoryStore;
-pub use options::{ConfigError, LockOptions, MAX_LEASE, MIN_LEASE};
+
+pub use options::{ConfigError, LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use request::LockRequest;
 pub use shutdown::Shutdown;
 pub use status::{Connection, Status};
+pub use store::memory::MemoryStore;
 pub use token::{FencingToken, TokenError};

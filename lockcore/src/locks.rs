@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Acquire, TryAcquire};
-use crate::builder::LocksBuilder;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
 use crate::key::{LockKey, LockName};
 use crate::member::NodeId;
 use crate::node::{Ask, Bounded, Core, Node};
-use crate::protocol::{Answer, Command};
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
 use crate::store::Released;
+use crate::store::protocol::{Answer, Command};
 
 /// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
 /// and one for messages, however many locks it holds and waits for.
@@ -38,63 +37,9 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Connects to Redis 6.2 or newer: `redis://[user[:password]@]host[:port][/db]`.
-    ///
-    /// # Errors
-    /// Within about three seconds: [`Unavailable`](LockErrorKind::Unavailable),
-    /// [`Denied`](LockErrorKind::Denied), [`ReadOnly`](LockErrorKind::ReadOnly) or
-    /// [`Unsupported`](LockErrorKind::Unsupported), each saying what to change;
-    /// [`InvalidOption`](LockErrorKind::InvalidOption) if the URL cannot be read.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
-        Self::builder().connect(url).await
-    }
-
-    /// Connects with a `deadpool_redis` configuration.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn from_config(config: deadpool_redis::Config) -> Result<Self, LockError> {
-        Self::builder().from_config(config).await
-    }
-
-    /// Takes its command connection from a pool of yours, without occupying one of the pool's
-    /// slots. A pool cannot open a subscription, so the URL of the same server is needed as well.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub async fn from_pool(
-        pool: deadpool_redis::Pool,
-        url: impl AsRef<str>,
-    ) -> Result<Self, LockError> {
-        Self::builder().from_pool(pool, url).await
-    }
-
-    /// Locks within this process: the same order, leases, tokens and errors, without a server. For
-    /// tests, and for programs of one process.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime.
-    pub fn in_memory() -> Self {
-        Self::builder().in_memory()
-    }
-
-    /// A builder, to set a namespace, a label, default options and more.
-    pub fn builder() -> LocksBuilder {
-        LocksBuilder::new()
-    }
-
     /// Waits for the lock, in order of arrival among all processes; with the
-    /// [defaults](LocksBuilder::defaults) of this `Locks`, which have no wait limit unless you set
-    /// one.
+    /// [defaults](crate::LocksBuilder::defaults) of this `Locks`, which have no wait limit unless
+    /// you set one.
     pub fn lock<K>(&self, key: K) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -189,7 +134,8 @@ impl Locks {
         }
     }
 
-    /// Takes the lock away from its holder and grants it to the next waiter. For operators.
+    /// Releases the lock although its holder has not, and grants it to the next waiter. For
+    /// operators.
     ///
     /// The holder's guard is lost, but its work is not stopped: only a resource that checks the
     /// [fencing token](crate::guide::fencing) refuses its writes.
@@ -235,11 +181,11 @@ impl Locks {
     pub fn status(&self) -> Status {
         let counts = self.node.look(Core::counts);
         Status {
-            commands: Connection::from(&*self.node.store.commands().borrow()),
-            subscription: Connection::from(&*self.node.store.subscription().borrow()),
+            commands: Connection::of(&self.node.store.commands().borrow()),
+            subscription: Connection::of(&self.node.store.subscription().borrow()),
             waiting: counts.attempts,
             holding: counts.holds,
-            giving_back: counts.given_back,
+            releasing: counts.given_back,
             places_lost: counts.places_lost,
         }
     }

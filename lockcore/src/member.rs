@@ -1,4 +1,5 @@
-//! Who stands in a queue: nodes (one `Locks` handle each) and members (one acquisition attempt each).
+//! Who stands in a queue: nodes (one `Locks` handle each) and members (one acquisition attempt
+//! each).
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -6,12 +7,16 @@ use std::sync::Arc;
 /// Marks a member as ours, and says which version of the protocol it speaks.
 pub(crate) const MARKER: &str = "~1";
 
+/// The length of a node's text.
+const NODE_BYTES: usize = 22;
+
 /// The longest label, in bytes.
 pub(crate) const MAX_LABEL_BYTES: usize = 64;
 
 /// One process as a lock sees it: 128 random bits, made anew for every [`Locks`](crate::Locks).
 ///
-/// A `fork` or a restored snapshot of a virtual machine copies it; such a process must build a new `Locks`.
+/// A `fork` or a restored snapshot of a virtual machine copies it; such a process must build a new
+/// `Locks`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(Arc<str>);
 
@@ -94,18 +99,25 @@ impl Member {
 
     /// Takes the member apart if it is one of ours.
     pub fn ours(&self) -> Option<Ours<'_>> {
-        let mut parts = self.0.strip_prefix(MARKER)?.splitn(4, ':');
-        let node = parts.next()?;
-        let number = parts.next()?.parse().ok()?;
-        let lease_ms = parts.next()?.parse().ok()?;
-        let label = parts.next()?;
-        (node.len() == 22 && lease_ms > 0).then_some(Ours { node, number, lease_ms, label })
+        // Byte by byte: every answer is taken apart like this, some of them twice.
+        let (node, rest) = self.0.strip_prefix(MARKER)?.split_at_checked(NODE_BYTES)?;
+        let (number, rest) = part(rest.strip_prefix(':')?)?;
+        let (lease_ms, label) = part(rest)?;
+        let (number, lease_ms) = (number.parse().ok()?, lease_ms.parse().ok()?);
+        let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
+        is_ours.then_some(Ours { node, number, lease_ms, label })
     }
 
     /// Whether `node` made this member.
     pub fn is_of(&self, node: &NodeId) -> bool {
         self.ours().is_some_and(|ours| ours.node == node.as_str())
     }
+}
+
+/// Up to the next colon, and what follows it.
+fn part(text: &str) -> Option<(&str, &str)> {
+    let at = text.bytes().position(|byte| byte == b':')?;
+    Some((&text[..at], &text[at + 1..]))
 }
 
 impl From<&str> for Member {
@@ -126,14 +138,14 @@ impl fmt::Display for Member {
     }
 }
 
-/// A short text for people that goes with a member: at most 64 bytes, escaped where control characters would stand in
-/// a member.
+/// A short text for people that goes with a member: at most 64 bytes, escaped where control
+/// characters would stand in a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// Cuts what is too long, at a whole character, and escapes control characters: a label is no identity, so nothing
-    /// depends on it.
+    /// Cuts what is too long, at a whole character, and escapes control characters: a label is no
+    /// identity, so nothing depends on it.
     pub fn new(text: &str) -> Self {
         let end = (0..=MAX_LABEL_BYTES).rfind(|end| text.is_char_boundary(*end));
         let text = &text[..end.expect("0 is a boundary")];

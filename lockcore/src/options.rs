@@ -1,130 +1,135 @@
 //! What may be chosen for one acquisition, and the ranges of it.
 
+mod setters;
+mod terms;
 #[cfg(feature = "serde")]
 mod text;
 
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use terms::Renewal;
+pub use terms::Terms;
+
 /// The shortest lease.
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease: a day.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The options of one acquisition. Ranges are checked when the options are used, or by
-/// [`check`](Self::check).
+/// The options of an acquisition. What is not set is left to the next: those of a request to the
+/// [defaults](crate::LocksBuilder::defaults) of its `Locks`, and those to the defaults below.
+///
+/// | option | default |
+/// |---|---|
+/// | [`lease`](Self::lease) | 30 s, renewed by the watchdog; the [`max_hold`](Self::max_hold) if that is shorter |
+/// | [`wait`](Self::wait) | without a limit |
+/// | [`queue_limit`](Self::queue_limit) | 1 000 |
+/// | [`max_hold`](Self::max_hold) | no limit |
+///
+/// Ranges are checked when the options are used, or by [`check`](Self::check).
 ///
 /// ```
 /// use lockcore::LockOptions;
 /// use std::time::Duration;
 ///
-/// let options = LockOptions::new()
-///     .lease(Duration::from_secs(10))
-///     .wait(Duration::from_secs(5))
-///     .queue_limit(100);
-/// assert!(options.check().is_ok());
-/// assert!(options.lease(Duration::ZERO).check().unwrap_err().to_string().contains("lease"));
+/// let patient = LockOptions::new().wait(Duration::from_secs(60));
+/// let short = LockOptions::new().lease(Duration::from_secs(10)).wait(Duration::from_secs(5));
+/// let both = patient.or(short);
+/// assert_eq!(both, LockOptions::new().lease(Duration::from_secs(10)).wait(Duration::from_secs(60)));
+///
+/// assert!(both.check().is_ok());
+/// assert!(both.lease(Duration::ZERO).check().unwrap_err().to_string().contains("lease"));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "text::Text", into = "text::Text"))]
 pub struct LockOptions {
-    pub(crate) lease: Duration,
-    pub(crate) renewal: Renewal,
-    pub(crate) wait: Option<Duration>,
-    pub(crate) queue_limit: u32,
-    pub(crate) max_hold: Option<Duration>,
+    lease: Option<Duration>,
+    renewal: Option<Renewal>,
+    wait: Option<Wait>,
+    queue_limit: Option<u32>,
+    max_hold: Option<Duration>,
 }
 
-/// Whether the watchdog keeps a hold alive.
+/// How long an acquisition waits at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Renewal {
-    /// Renewed until released.
-    Watchdog,
-    /// Ends with its lease.
-    Fixed,
+pub enum Wait {
+    /// So long; zero tries once.
+    AtMost(Duration),
+    /// Without a limit.
+    Forever,
 }
 
 impl LockOptions {
-    /// A lease of 30 s that the watchdog renews, no wait limit, at most 1 000 waiters.
+    /// Nothing is set: everything is left to the defaults of the `Locks`, and in the end to those
+    /// [above](Self).
     pub const fn new() -> Self {
+        Self { lease: None, renewal: None, wait: None, queue_limit: None, max_hold: None }
+    }
+
+    /// These, and for what they leave open `other`.
+    pub fn or(self, other: Self) -> Self {
         Self {
-            lease: Duration::from_secs(30),
-            renewal: Renewal::Watchdog,
-            wait: None,
-            queue_limit: 1_000,
-            max_hold: None,
+            lease: self.lease.or(other.lease),
+            renewal: self.renewal.or(other.renewal),
+            wait: self.wait.or(other.wait),
+            queue_limit: self.queue_limit.or(other.queue_limit),
+            max_hold: self.max_hold.or(other.max_hold),
         }
     }
 
     /// The lease: how long the lock stays taken after this process has died. The watchdog renews it
-    /// while the guard lives. 100 ms to a day, in whole milliseconds; the default is 30 s.
+    /// while the guard lives. 100 ms to a day, in whole milliseconds.
     pub const fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self.renewal = Renewal::Watchdog;
+        self.lease = Some(lease);
+        self.renewal = Some(Renewal::Watchdog);
         self
     }
 
     /// A lease that is never renewed: the hold expires after `lease` even if the guard still lives.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self.renewal = Renewal::Fixed;
+        self.lease = Some(lease);
+        self.renewal = Some(Renewal::Fixed);
         self
     }
 
-    /// How long to wait at most. Zero tries once. The default is to wait without a limit.
+    /// How long to wait at most. Zero tries once.
     pub const fn wait(mut self, wait: Duration) -> Self {
-        self.wait = Some(wait);
+        self.wait = Some(Wait::AtMost(wait));
         self
     }
 
-    /// Waits without a limit. This is the default.
+    /// Waits without a limit.
     pub const fn wait_forever(mut self) -> Self {
-        self.wait = None;
+        self.wait = Some(Wait::Forever);
         self
     }
 
-    /// How many waiters the queue may have at most, this one included. At least 1; the default is 1
-    /// 000.
+    /// How many waiters the queue may have at most, this one included. At least 1.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
-        self.queue_limit = queue_limit;
+        self.queue_limit = Some(queue_limit);
         self
     }
 
     /// The longest hold. After it the guard is lost, the lease is no longer renewed, and the next
-    /// waiter has the lock once the lease has expired. At least the lease. The default is no limit.
+    /// waiter has the lock once the lease has expired. At least the lease; [`Duration::MAX`] is no
+    /// limit.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Checks the ranges.
+    /// The wait, if it is set.
+    pub const fn get_wait(&self) -> Option<Wait> {
+        self.wait
+    }
+
+    /// Checks the ranges, with the defaults for what is not set.
     ///
     /// # Errors
     /// [`ConfigError`] names the first option that is out of its range, and the range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.lease < MIN_LEASE || self.lease > MAX_LEASE {
-            return Err(ConfigError::new("lease", format!("{:?}", self.lease), "100 ms to 24 h"));
-        }
-        if self.queue_limit == 0 {
-            return Err(ConfigError::new("queue_limit", "0", "1 or more"));
-        }
-        match self.max_hold {
-            Some(max_hold) if max_hold < self.lease => {
-                Err(ConfigError::new("max_hold", format!("{max_hold:?}"), "the lease or more"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    pub(crate) fn lease_ms(&self) -> u64 {
-        self.lease.as_millis() as u64
-    }
-}
-
-impl Default for LockOptions {
-    fn default() -> Self {
-        Self::new()
+        self.terms().check()
     }
 }
 
@@ -182,7 +187,25 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_told_in_milliseconds() {
-        assert_eq!(LockOptions::new().lease(Duration::from_secs(7)).lease_ms(), 7_000);
+    fn what_one_leaves_open_the_other_fills() {
+        let s = Duration::from_secs;
+        let full =
+            LockOptions::new().fixed_lease(s(1)).wait_forever().queue_limit(1).max_hold(s(1));
+        let other = LockOptions::new().lease(s(2)).wait(s(2)).queue_limit(2).max_hold(s(2));
+        assert_eq!(full.or(other), full);
+        assert_eq!(LockOptions::new().or(full), full);
+        assert_eq!(full.or(LockOptions::new()), full);
+        let one_set = [
+            LockOptions::new().lease(s(2)),
+            LockOptions::new().wait(s(2)),
+            LockOptions::new().queue_limit(2),
+            LockOptions::new().max_hold(s(2)),
+        ];
+        let merged = one_set.into_iter().reduce(LockOptions::or).unwrap();
+        assert_eq!(merged, other);
+        for options in one_set {
+            assert_ne!(options.or(full), full);
+            assert_eq!(options.or(full).or(other), options.or(full));
+        }
     }
 }

@@ -20,7 +20,8 @@ struct Streak {
 }
 
 impl PassedOver {
-    /// A hand-over passed members over. Says for how long that has gone on when it is time to warn: once a period.
+    /// A hand-over passed members over. Says for how long that has gone on when it is time to warn:
+    /// once a period.
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });

@@ -9,7 +9,8 @@ use crate::error::LockError;
 use crate::key::LockName;
 use crate::member::Label;
 use crate::node::{Node, Request};
-use crate::options::LockOptions;
+use crate::option_setters;
+use crate::options::{LockOptions, Wait};
 use crate::store::Mode;
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
@@ -48,45 +49,24 @@ impl LockRequest {
         Self { node: Arc::clone(node), lock, options, label }
     }
 
-    /// See [`LockOptions::lease`].
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options = self.options.lease(lease);
-        self
+    option_setters! { options:
+        /// See [`LockOptions::lease`].
+        lease,
+        /// See [`LockOptions::fixed_lease`].
+        fixed_lease,
+        /// See [`LockOptions::wait`].
+        wait,
+        /// See [`LockOptions::wait_forever`].
+        wait_forever,
+        /// See [`LockOptions::queue_limit`].
+        queue_limit,
+        /// See [`LockOptions::max_hold`].
+        max_hold,
     }
 
-    /// See [`LockOptions::fixed_lease`].
-    pub fn fixed_lease(mut self, lease: Duration) -> Self {
-        self.options = self.options.fixed_lease(lease);
-        self
-    }
-
-    /// See [`LockOptions::wait`].
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options = self.options.wait(wait);
-        self
-    }
-
-    /// See [`LockOptions::wait_forever`].
-    pub fn wait_forever(mut self) -> Self {
-        self.options = self.options.wait_forever();
-        self
-    }
-
-    /// See [`LockOptions::queue_limit`].
-    pub fn queue_limit(mut self, queue_limit: u32) -> Self {
-        self.options = self.options.queue_limit(queue_limit);
-        self
-    }
-
-    /// See [`LockOptions::max_hold`].
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options = self.options.max_hold(max_hold);
-        self
-    }
-
-    /// Sets all options at once, those that were set before included.
+    /// Sets several options at once. What they leave open stays as it is.
     pub fn options(mut self, options: LockOptions) -> Self {
-        self.options = options;
+        self.options = options.or(self.options);
         self
     }
 
@@ -99,8 +79,8 @@ impl LockRequest {
 
     /// Waits for the lock, at most for the [wait](Self::wait).
     pub fn lock(self) -> Acquire {
-        let mode = match self.options.wait {
-            Some(Duration::ZERO) => Mode::Try,
+        let mode = match self.options.get_wait() {
+            Some(Wait::AtMost(Duration::ZERO)) => Mode::Try,
             _ => Mode::Wait,
         };
         let node = Arc::clone(&self.node);
@@ -114,8 +94,9 @@ impl LockRequest {
     }
 
     fn build(self, mode: Mode) -> Result<Request, LockError> {
-        self.options.check()?;
-        Ok(Request { lock: self.lock?, options: self.options, mode, label: self.label })
+        let terms = self.options.terms();
+        terms.check()?;
+        Ok(Request { lock: self.lock?, options: terms, mode, label: self.label })
     }
 }
 

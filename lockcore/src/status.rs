@@ -14,8 +14,8 @@ pub struct Status {
     pub waiting: usize,
     /// Holds that have a guard.
     pub holding: usize,
-    /// Dropped holds and waiters whose release the server has not confirmed yet.
-    pub giving_back: usize,
+    /// Holds that end and waiters that leave, until the server has confirmed it.
+    pub releasing: usize,
     /// How many times a waiter has lost its place since the node began.
     pub places_lost: u64,
 }
@@ -39,8 +39,8 @@ pub enum Connection {
     },
 }
 
-impl From<&Link> for Connection {
-    fn from(link: &Link) -> Self {
+impl Connection {
+    pub(crate) fn of(link: &Link) -> Self {
         match link {
             Link::Up => Self::Up,
             Link::Down { reason } => Self::Down { reason: reason.to_string() },

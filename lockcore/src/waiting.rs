@@ -15,7 +15,7 @@ struct Shared {
     taken: AtomicU32,
 }
 
-/// A place in it, given back on drop: whatever ends an attempt ends this.
+/// A place in it, freed on drop: whatever ends an attempt ends this.
 pub(crate) struct Seat(Arc<Shared>);
 
 impl Room {

@@ -114,14 +114,18 @@ impl Locking {
             }
             Action::Pass { ms } => {
                 state.budget.passes -= 1;
-                state.now += ms;
-                // Their places are forfeit; who is late is no longer in the line.
-                let now = state.now;
-                state.record.line.retain(|(_, until)| *until > now);
-                Arc::make_mut(&mut state.server).expire(at_ms(state.now));
+                self.pass(state, ms);
             }
         }
         self.forget(state);
+    }
+
+    pub(crate) fn pass(&self, state: &mut State, ms: u32) {
+        state.now += ms;
+        // Their places are forfeit; who is late is no longer in the line.
+        let now = state.now;
+        state.record.line.retain(|(_, until)| *until > now);
+        Arc::make_mut(&mut state.server).expire(at_ms(state.now));
     }
 
     fn begin(&self, state: &mut State, client: usize, waits: bool) {

@@ -10,7 +10,7 @@ use crate::variant::Variant;
 
 /// Looks for the shortest way to a broken law; returns which it was.
 fn broken(variant: Variant, budget: Budget, homes: &'static [u8]) -> Vec<&'static str> {
-    let scope = Scope { homes, operations: 1, tries: true, drops: true, budget };
+    let scope = Scope { homes, operations: 1, tries: true, drops: true, budget, served_one_in: 1 };
     let checker = Locking::new(scope, variant)
         .checker()
         .threads(2)
@@ -59,6 +59,11 @@ fn without_tombstones_a_late_acquire_is_granted_to_nobody() {
 fn who_forgets_to_leave_stays_behind() {
     let budget = Budget { cancels: 1, ..NOTHING };
     breaks(Variant::ForgetsToLeave, budget, &[laws::CLEAN, laws::UNSTUCK]);
+}
+
+#[test]
+fn who_never_asks_again_waits_for_ever_after_a_lost_message() {
+    breaks(Variant::NeverAsksAgain, Budget { losses: 1, ..NOTHING }, &[laws::SERVED]);
 }
 
 #[test]

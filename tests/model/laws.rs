@@ -6,6 +6,7 @@ use stateright::Property;
 
 use crate::model::{Locking, START_MS};
 use crate::packet::{Ask, Outcome};
+use crate::served::served;
 use crate::state::{Client, NUMBERS, Node, Stage, State, node_of};
 
 /// Laws of single commands, noted in the record where they are broken.
@@ -48,6 +49,7 @@ pub(crate) const ON: &str = "F3 a free lock is handed on";
 pub(crate) const WORDS: &str = "T1 what is told is true";
 pub(crate) const ENDS: &str = "T2 every key ends, and a lease is as long as it should be";
 pub(crate) const UNSTUCK: &str = "L1 nobody is stuck";
+pub(crate) const SERVED: &str = "L1 everybody is served or told in time";
 pub(crate) const CLEAN: &str = "L3 nothing is left behind";
 
 pub(crate) fn all(model: &Locking) -> Vec<Property<Locking>> {
@@ -68,6 +70,7 @@ pub(crate) fn all(model: &Locking) -> Vec<Property<Locking>> {
         Always::always(ENDS, |_, state| Law::EverythingEnds.holds(state)),
         Always::always(UNSTUCK, unstuck),
         Always::always(CLEAN, clean),
+        Always::always(SERVED, served),
         Always::sometimes("everybody is served", |_, state| {
             let is_done = |client: &Client| client.left == 0 && client.stage == Stage::Idle;
             state.network.is_empty() && state.clients.iter().all(is_done)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockcore::internals::node::{Core, Due, Moment, Phase, Request, Rules};
 use lockcore::internals::protocol::LockState;
-use lockcore::internals::{Label, LockName, Member, Mode};
+use lockcore::internals::{Label, LockName, Member, Mode, terms};
 use lockcore::{LockOptions, NodeId};
 use stateright::{Model, Property};
 
@@ -37,6 +37,8 @@ pub(crate) struct Scope {
     /// Whether guards are also dropped, not only released.
     pub(crate) drops: bool,
     pub(crate) budget: Budget,
+    /// In one of how many states it is tried whether all come to rest from there; in none if 0.
+    pub(crate) served_one_in: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +129,7 @@ impl Locking {
     pub(crate) fn wish(&self, waits: bool) -> Request {
         Request {
             lock: self.lock.clone(),
-            options: LockOptions::new().lease(Duration::from_millis(u64::from(LEASE_MS))),
+            options: terms(LockOptions::new().lease(Duration::from_millis(u64::from(LEASE_MS)))),
             mode: if waits { Mode::Wait } else { Mode::Try },
             label: Label::new(""),
         }
@@ -216,6 +218,7 @@ impl Locking {
                 until.is_some_and(|until| moment(state.now) < until && until < moment(full))
             }
             Due::Retry => state.nodes[usize::from(node)].is_connected,
+            Due::Touch(_) if !self.does(due) => false,
             Due::Touch(_) => {
                 let touches = |packet: &Packet| {
                     matches!(packet,

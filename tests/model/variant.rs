@@ -16,6 +16,8 @@ pub(crate) enum Variant {
     KeepsItsMember,
     NoTombstone,
     ForgetsToLeave,
+    /// Nobody who waits ever asks again.
+    NeverAsksAgain,
     /// The server does not compare the holder before it releases,
     ReleasesAnybody,
     /// renews a hold that has ended,

@@ -20,6 +20,8 @@
 
 pub mod acl;
 pub mod chaos;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod signal;
 
 mod child;
@@ -27,6 +29,7 @@ mod commandstats;
 mod eventually;
 mod expiry;
 mod leash;
+mod locks;
 mod monitor;
 mod monitor_line;
 mod options;
@@ -44,6 +47,7 @@ pub use commandstats::{CommandStat, CommandStats};
 pub use eventually::{eventually, eventually_some};
 pub use expiry::EXPIRY;
 pub use leash::Leash;
+pub use locks::{LIMIT, free, is_held, queued};
 pub use monitor::Monitor;
 pub use monitor_line::{MonitorLine, Source};
 pub use options::RedisOptions;

@@ -124,6 +124,19 @@ impl Raw {
         count
     }
 
+    /// Kills the connection on which the one node of this server sends its commands.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub async fn kill_the_command_connection(&mut self) {
+        let clients: String = self.ask(cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal")).await;
+        let node = clients.lines().find(|client| client.contains(" name=lockcore:"));
+        let mut words = node.expect("the node is connected").split(' ');
+        let id = words.find_map(|word| word.strip_prefix("id=")).expect("each has an id");
+        assert_eq!(self.ask::<u64>(cmd("CLIENT").arg("KILL").arg("ID").arg(id)).await, 1);
+    }
+
     /// Sets a configuration directive of the running server.
     pub async fn configure(&mut self, name: &str, value: &str) {
         self.ask(cmd("CONFIG").arg("SET").arg(name).arg(value)).await

@@ -5,9 +5,11 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as on_post;
 use axum::{Json, Router};
 use lock_axum::{KeyError, Keys, LockScopeLayer, Lockable, Locked, LockedBody, Locks};
+use lock_tests::http::{Client, gate};
+use lock_tests::{LIMIT, free, is_held};
 use serde::Deserialize;
 
-use crate::support::{ByOrder, Client, LIMIT, Order, ask, free, gate, is_held, post, serve};
+use crate::support::{ByOrder, Order, ask, post, serve};
 
 #[derive(Deserialize)]
 struct Transfer {
@@ -133,7 +135,7 @@ async fn a_slow_upload_holds_the_lock_only_where_the_lock_comes_before_the_body(
         .layer(LockScopeLayer::new(locks.clone()));
     let address = serve(app).await;
     for (path, holds) in [("/before/7", true), ("/after/7", false)] {
-        let head = "transfer-encoding: chunked\r\n\r\n";
+        let head = "transfer-encoding: chunked\r\n";
         let mut client = Client::send(address, &format!("POST {path}"), head).await;
         client.chunk("one").await;
         if holds {
@@ -147,7 +149,7 @@ async fn a_slow_upload_holds_the_lock_only_where_the_lock_comes_before_the_body(
             }
         }
         assert!(keeper.is_alone());
-        client.stream_end().await;
+        client.end_chunks().await;
         keeper.entered().await;
         assert!(is_held(&locks, "order:7").await, "the handler runs under it in any case");
         keeper.let_one_on();

@@ -7,8 +7,10 @@ use axum::Router;
 use axum::extract::{MatchedPath, State};
 use axum::routing::get as on_get;
 use lock_axum::{LockScopeLayer, Locked, Locks};
+use lock_tests::http::{Client, Gate, Keeper, gate};
+use lock_tests::{free, is_held, queued};
 
-use crate::support::{ByOrder, Client, Gate, Keeper, free, gate, is_held, queued, serve};
+use crate::support::{ByOrder, serve};
 
 async fn plain(_: Locked<ByOrder>, State(gate): State<Gate>) {
     gate.pass().await;
@@ -44,7 +46,7 @@ async fn a_client_that_goes_while_it_waits_leaves_the_queue() {
     let locks = Locks::in_memory();
     let (address, mut keeper) = start(&locks).await;
     let guard = locks.lock("order:7").await.unwrap();
-    let gone = Client::get(address, "/plain/7").await;
+    let gone = Client::send(address, "GET /plain/7", "").await;
     queued(&locks, "order:7", 1).await;
     drop(gone);
     queued(&locks, "order:7", 0).await;
@@ -57,9 +59,9 @@ async fn a_client_that_goes_while_it_waits_leaves_the_queue() {
 async fn a_client_that_goes_while_its_handler_runs_stops_it_and_gives_the_lock_back() {
     let locks = Locks::in_memory();
     let (address, mut keeper) = start(&locks).await;
-    let gone = Client::get(address, "/plain/7").await;
+    let gone = Client::send(address, "GET /plain/7", "").await;
     keeper.entered().await;
-    let mut next = Client::get(address, "/plain/7").await;
+    let mut next = Client::send(address, "GET /plain/7", "").await;
     queued(&locks, "order:7", 1).await;
     drop(gone);
     keeper.entered().await;
@@ -75,7 +77,7 @@ async fn what_is_detached_finishes_with_all_its_locks() {
     for kind in ["together", "apart"] {
         let locks = Locks::in_memory();
         let (address, mut keeper) = start(&locks).await;
-        let gone = Client::get(address, &format!("/{kind}/7")).await;
+        let gone = Client::send(address, &format!("GET /{kind}/7"), "").await;
         keeper.entered().await;
         drop(gone);
         tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
@@ -94,7 +96,7 @@ async fn what_is_detached_is_answered_if_the_client_stays() {
     let (address, keeper) = start(&locks).await;
     for kind in ["together", "apart"] {
         keeper.let_one_on();
-        Client::get(address, &format!("/{kind}/7")).await.until("200 OK").await;
+        Client::send(address, &format!("GET /{kind}/7"), "").await.until("200 OK").await;
         assert!(!is_held(&locks, "order:7").await);
     }
 }
@@ -103,8 +105,10 @@ async fn what_is_detached_is_answered_if_the_client_stays() {
 async fn a_pipelined_request_is_a_request_of_its_own() {
     let locks = Locks::in_memory();
     let (address, mut keeper) = start(&locks).await;
-    let two = "\r\nGET /plain/8 HTTP/1.1\r\nhost: x\r\n\r\n";
-    let mut client = Client::send(address, "GET /plain/7", two).await;
+    let mut client = Client::connect(address).await;
+    for path in ["/plain/7", "/plain/8"] {
+        client.write(&format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")).await;
+    }
     keeper.entered().await;
     assert!(is_held(&locks, "order:7").await && !is_held(&locks, "order:8").await);
     keeper.let_one_on();

@@ -10,8 +10,10 @@ use lock_axum::{
     ByMatchedPath, HttpLockLayer, Keys, LockHandle, LockScopeLayer, Lockable, Locked, Locks,
     by_path,
 };
+use lock_tests::http::gate;
+use lock_tests::{LIMIT, free};
 
-use crate::support::{ByOrder, LIMIT, ask, free, gate, get, send};
+use crate::support::{ByOrder, ask, get, send};
 
 fn scoped(router: Router) -> Router {
     router.layer(LockScopeLayer::new(Locks::in_memory()))

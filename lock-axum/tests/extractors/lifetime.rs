@@ -4,10 +4,10 @@ use axum::extract::State;
 use axum::routing::any;
 use axum::{Router, response::IntoResponse};
 use lock_axum::{LockScopeLayer, Locked, Locks, OwnedLock};
+use lock_tests::http::{Gate, Keeper, gate};
+use lock_tests::{free, is_held, queued};
 
-use crate::support::{
-    Answer, ByOrder, Gate, Keeper, ask, free, gate, get, is_held, queued, send, serve,
-};
+use crate::support::{Answer, ByOrder, ask, get, send, serve};
 
 async fn unused(_: Locked<ByOrder>, State(gate): State<Gate>) {
     gate.pass().await;

@@ -8,8 +8,10 @@ use axum::{Extension, Router};
 use lock_axum::{
     Cause, KeyError, Keys, LockHandle, LockScopeLayer, Locks, lock_by, lock_by_with_state,
 };
+use lock_tests::http::gate;
+use lock_tests::{free, is_held, queued};
 
-use crate::support::{ask, free, gate, get, is_held, post, queued, send};
+use crate::support::{ask, get, post, send};
 
 async fn named(lock: Option<Extension<LockHandle>>) -> String {
     lock.map_or_else(|| "none".to_owned(), |lock| lock.key().to_owned())

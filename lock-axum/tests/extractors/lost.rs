@@ -4,8 +4,10 @@ use axum::Router;
 use axum::extract::MatchedPath;
 use axum::routing::any;
 use lock_axum::{LockScopeLayer, Locked, Locks, OnLost};
+use lock_tests::http::gate;
+use lock_tests::{free, queued};
 
-use crate::support::{ByOrder, free, gate, get, queued, send};
+use crate::support::{ByOrder, get, send};
 
 /// Tells when it is dropped.
 struct Dropped(tokio::sync::mpsc::UnboundedSender<()>);

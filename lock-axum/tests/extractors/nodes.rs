@@ -8,9 +8,11 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::any;
 use lock_axum::{LockScopeLayer, Locked, Locks};
+use lock_tests::http::{Gate, Keeper, gate};
 use lock_tests::{Raw, RedisServer};
+use lock_tests::{free, queued};
 
-use crate::support::{ByOrder, Gate, Keeper, free, gate, get, queued, send};
+use crate::support::{ByOrder, get, send};
 
 /// Sees handlers overlap, and tokens that do not rise.
 #[derive(Default)]

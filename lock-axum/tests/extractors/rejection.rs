@@ -13,9 +13,10 @@ use lock_axum::{
     Refusals,
 };
 use lock_tests::RedisServer;
+use lock_tests::{free, is_held, queued};
 use serde::Deserialize;
 
-use crate::support::{Answer, ByOrder, ask, both, free, get, is_held, post, queued};
+use crate::support::{Answer, ByOrder, ask, both, get, post};
 
 const SHORT: Duration = Duration::from_millis(30);
 

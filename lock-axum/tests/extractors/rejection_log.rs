@@ -5,8 +5,12 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Path;
 use axum::routing::any;
-use lock_axum::{LockError, LockScopeLayer, Locked, Locks};
+use http::StatusCode;
+use lock_axum::{
+    Cause, LockError, LockScopeLayer, Lockable as _, Locked, LockedBody, Locks, OwnedLock, lock_by,
+};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -78,6 +82,34 @@ async fn a_rejection_is_logged_as_axum_logs_its_own() {
     let kind = std::any::type_name::<LockError>();
     for part in ["TRACE;", "status=423;", "lock-busy", &format!("rejection_type=\"{kind}\"")] {
         assert!(events[0].contains(part), "{part}: {events:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_rejection_is_logged_with_the_status_that_the_client_gets() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let _guard = locks.lock("order:7").await.unwrap();
+    let by_order = lock_by(|Path(order): ByOrder| order.lock_key());
+    let app = Router::new()
+        .route("/locked/{id}", any(async |_: Locked<ByOrder>| ()))
+        .route("/body/{id}", any(async |_: LockedBody<ByOrder, String>| ()))
+        .route("/owned/{id}", any(async |_: OwnedLock<ByOrder>| ()))
+        .route("/by/{id}", any(async || ()).layer(by_order))
+        .layer(
+            LockScopeLayer::new(locks.clone())
+                .wait(Duration::ZERO)
+                .status(Cause::Busy, StatusCode::CONFLICT)
+                .status(Cause::BadKey, StatusCode::NOT_FOUND),
+        );
+    for (id, status) in [(7, 409), (400, 404)] {
+        for kind in ["locked", "body", "owned", "by"] {
+            let answer = ask(&app, get(&format!("/{kind}/{id}"))).await;
+            assert_eq!(answer.status, status, "{kind}");
+            let events = std::mem::take(&mut *log.0.lock().unwrap());
+            assert_eq!(events.len(), 1, "{kind}: {events:?}");
+            assert!(events[0].contains(&format!("status={status};")), "{kind}: {events:?}");
+        }
     }
 }
 

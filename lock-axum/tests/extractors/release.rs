@@ -6,10 +6,12 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::any;
 use lock_axum::{LockScopeLayer, Locked, Locks};
+use lock_tests::http::{Gate, Keeper, gate};
 use lock_tests::{Proxy, RedisServer};
+use lock_tests::{free, is_held, queued};
 use tokio::time::Instant;
 
-use crate::support::{ByOrder, Gate, Keeper, ask, free, gate, get, is_held, queued, send};
+use crate::support::{ByOrder, ask, get, send};
 
 async fn early(order: Locked<ByOrder>, State(gate): State<Gate>) -> &'static str {
     order.release().await.unwrap();

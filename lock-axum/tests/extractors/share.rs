@@ -9,8 +9,10 @@ use http::request::Parts;
 use lock_axum::{
     HttpLockLayer, Keys, LockScopeLayer, Lockable, Locked, LockedBody, Locks, OwnedLock, by_path,
 };
+use lock_tests::http::gate;
+use lock_tests::{free, is_held, queued};
 
-use crate::support::{ask, free, gate, get, is_held, post, queued, send};
+use crate::support::{ask, get, post, send};
 
 /// The route's first and second name, as a lock.
 struct First(String);

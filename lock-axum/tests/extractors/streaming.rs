@@ -9,10 +9,12 @@ use axum::routing::get as on_get;
 use futures_util::stream;
 use http::{Method, StatusCode};
 use lock_axum::{LockScopeLayer, Locked, Locks};
+use lock_tests::http::Client;
+use lock_tests::{LIMIT, free, is_held};
 use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
-use crate::support::{ByOrder, Client, LIMIT, ask, free, get, is_held, serve};
+use crate::support::{ByOrder, ask, get, serve};
 
 type Pieces = mpsc::UnboundedSender<&'static str>;
 
@@ -42,7 +44,7 @@ async fn the_lock_lasts_until_the_last_piece_of_the_body_or_until_the_head() {
     for until_body_end in [true, false] {
         let locks = Locks::in_memory();
         let (app, mut streams) = app(&locks, until_body_end);
-        let mut client = Client::get(serve(app).await, "/stream/7").await;
+        let mut client = Client::send(serve(app).await, "GET /stream/7", "").await;
         let pieces = streams.recv().await.unwrap();
         pieces.send("first").unwrap();
         client.until("first").await;
@@ -60,7 +62,7 @@ async fn the_lock_lasts_until_the_last_piece_of_the_body_or_until_the_head() {
 async fn a_client_that_leaves_a_stream_frees_the_lock() {
     let locks = Locks::in_memory();
     let (app, mut streams) = app(&locks, true);
-    let mut client = Client::get(serve(app).await, "/stream/7").await;
+    let mut client = Client::send(serve(app).await, "GET /stream/7", "").await;
     let pieces = streams.recv().await.unwrap();
     pieces.send("first").unwrap();
     client.until("first").await;
@@ -73,7 +75,7 @@ async fn a_client_that_leaves_a_stream_frees_the_lock() {
 async fn a_lost_hold_breaks_the_stream() {
     let locks = Locks::in_memory();
     let (app, mut streams) = app(&locks, true);
-    let mut client = Client::get(serve(app).await, "/stream/7").await;
+    let mut client = Client::send(serve(app).await, "GET /stream/7", "").await;
     let pieces = streams.recv().await.unwrap();
     pieces.send("first").unwrap();
     client.until("first").await;

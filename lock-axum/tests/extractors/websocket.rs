@@ -8,11 +8,12 @@ use axum::response::Response;
 use axum::routing::any;
 use futures_util::{SinkExt as _, StreamExt as _};
 use lock_axum::{LockScopeLayer, Locked, Locks, OwnedLock};
+use lock_tests::{free, is_held, queued};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::support::{ByOrder, free, is_held, queued, serve};
+use crate::support::{ByOrder, serve};
 
 /// Echoes until the client ends it or has gone.
 async fn echo(mut socket: WebSocket) {

@@ -13,8 +13,8 @@ use http::{Request, Response};
 use http_body_util::Empty;
 use lock_tower::{HttpLock, HttpLockLayer, Lock, LockError, LockLayer, RequestBody};
 use lockcore::internals::{
-    Acquired, Grant, Inspection, Leaving, Left, Link, LockName, Member, Mode, Presence, Released,
-    Renewed, Reply, Store, StoreFuture, Touched, locks_on, new_node,
+    Acquired, Each, Grant, Inspection, Leaving, Left, Link, LockName, Member, Mode, Presence,
+    Released, Renewed, Reply, Store, StoreFuture, Touched, locks_on, new_node,
 };
 use lockcore::{FencingToken, LockKey, Locks};
 use tokio::sync::watch;
@@ -98,9 +98,12 @@ struct Granting {
     link: watch::Sender<Link>,
 }
 
+fn bare<T>(outcome: T, now_us: u64, grant: Option<Grant>) -> Reply<T> {
+    Reply { outcome, left_ms: 30_000, grant, foreign: false, now_us, passed_over: 0 }
+}
+
 fn reply<T>(outcome: T, now_us: u64, grant: Option<Grant>) -> StoreFuture<Reply<T>> {
-    let reply = Reply { outcome, left_ms: 30_000, grant, foreign: false, now_us, passed_over: 0 };
-    StoreFuture::ready(Ok(reply))
+    StoreFuture::ready(Ok(bare(outcome, now_us, grant)))
 }
 
 impl Granting {
@@ -126,13 +129,17 @@ impl Store for Granting {
         reply(Released::Released, self.tick(), None)
     }
 
-    fn renew(&self, _: &LockName, _: &Member) -> StoreFuture<Reply<Renewed>> {
-        reply(Renewed::Held, self.tick(), None)
+    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
+        let each = holds.iter().map(|_| Ok(bare(Renewed::Held, self.tick(), None)));
+        StoreFuture::ready(Ok(each.collect()))
     }
 
-    fn touch(&self, _: &LockName, members: Vec<Member>) -> StoreFuture<Reply<Touched>> {
-        let members = members.iter().map(|_| Presence::Holding).collect();
-        reply(Touched { members, listeners: 1 }, self.tick(), None)
+    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>> {
+        let each = lines.iter().map(|(_, members)| {
+            let members = members.iter().map(|_| Presence::Holding).collect();
+            Ok(bare(Touched { members, listeners: 1 }, self.tick(), None))
+        });
+        StoreFuture::ready(Ok(each.collect()))
     }
 
     fn leave(&self, _: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {

@@ -1,11 +1,9 @@
 //! The locks of one request, with options of its own.
 
-use std::time::Duration;
-
-use lockcore::LockKey;
+use lockcore::{LockKey, LockOptions};
 
 use crate::key::KeyError;
-use crate::options::{Options, Wait};
+use crate::options::Options;
 
 /// The locks that one request needs, and what it asks for beyond the layer's options.
 ///
@@ -37,7 +35,7 @@ pub(crate) enum Name {
 }
 
 impl Keys {
-    /// One lock. A bad name refuses the request when its turn comes.
+    /// One lock. A bad name refuses the request.
     pub fn one(name: impl Into<String>) -> Self {
         Self::of(Name::Text(name.into()))
     }
@@ -75,44 +73,36 @@ impl Keys {
         self
     }
 
-    /// How long this request waits at most, for all its locks together. Zero does not wait.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = Some(Wait::AtMost(wait));
+    lockcore::option_setters! { options:
+        /// How long this request waits at most, for all its locks together. Zero does not wait.
+        wait,
+        /// Waits without a limit.
+        wait_forever,
+        /// The lease of this request's hold; see [`LockOptions::lease`].
+        lease,
+        /// A lease that is never renewed; see [`LockOptions::fixed_lease`].
+        fixed_lease,
+        /// How many requests may wait for this key at most, this one included.
+        queue_limit,
+        /// The longest hold of this request; see
+        /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
+        max_hold,
+    }
+
+    /// Sets several options at once. What they leave open stays as it is.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.options = Options(options).or(self.options);
         self
     }
 
-    /// Waits as long as it takes.
-    pub fn wait_forever(mut self) -> Self {
-        self.options.wait = Some(Wait::Forever);
-        self
-    }
-
-    /// The lease of this request's hold; see [`LockOptions::lease`](lockcore::LockOptions::lease).
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = Some(lease);
-        self
-    }
-
-    /// How many may wait for this key at most, this request included.
-    pub fn queue_limit(mut self, queue_limit: u32) -> Self {
-        self.options.queue_limit = Some(queue_limit);
-        self
-    }
-
-    /// The longest hold of this request; see [`LockLayer::max_hold`](crate::LockLayer::max_hold).
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = Some(max_hold);
-        self
-    }
-
-    /// Who waits, for people who look at the queue, in place of the layer's label: at most 64 bytes, the rest is
-    /// cut.
+    /// Names this request for people who look at the queue, in place of the layer's label. At most
+    /// 64 bytes; the rest is cut.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// These and those, taken together. Where both set an option, these count.
+    /// The locks of both, taken together. Where both set an option, that of `self` counts.
     pub fn join(mut self, other: Self) -> Self {
         self.rest.push(other.first);
         self.rest.extend(other.rest);

@@ -2,7 +2,8 @@
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Puts `prefix:` before every name of another extractor; made by [`prefix`](crate::ExtractKeyExt::prefix).
+/// Puts `prefix:` before every name of another extractor; made by
+/// [`prefix`](crate::ExtractKeyExt::prefix).
 #[derive(Debug, Clone)]
 pub struct Prefixed<E> {
     prefix: String,

@@ -11,7 +11,8 @@ fn joined(one: Option<Keys>, other: Option<Keys>) -> Option<Keys> {
 
 macro_rules! tuple {
     ($($extractor:ident $index:tt),+) => {
-        /// All the locks of its parts; where two parts set the same option, the first one's counts.
+        /// All the locks of its parts. Where two parts set the same option, that of the first
+        /// counts.
         impl<Req, $($extractor: ExtractKey<Req>),+> ExtractKey<Req> for ($($extractor,)+) {
             fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
                 let mut keys = None;

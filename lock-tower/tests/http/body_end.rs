@@ -10,30 +10,13 @@ use futures_util::stream;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
+use lock_tests::http::{AnyBody, Client, Pieces, get, piece, serve, streamed, text};
+use lock_tests::{LIMIT, free, is_held};
 use lock_tower::{ByPath, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tower::{BoxError, Layer as _, service_fn};
-
-use crate::support::{AnyBody, Client, LIMIT, free, get, serve, text};
-
-pub(crate) type Piece = Result<Frame<Bytes>, BoxError>;
-pub(crate) type Pieces = mpsc::UnboundedSender<Piece>;
-
-pub(crate) fn piece(text: &'static str) -> Piece {
-    Ok(Frame::data(Bytes::from_static(text.as_bytes())))
-}
-
-/// A body of what is sent; it ends when the sender goes.
-pub(crate) fn streamed() -> (Pieces, AnyBody) {
-    let (pieces, received) = mpsc::unbounded_channel();
-    let frames = stream::unfold(received, async |mut received| {
-        let piece: Piece = received.recv().await?;
-        Some((piece, received))
-    });
-    (pieces, StreamBody::new(frames).boxed_unsync())
-}
 
 /// Serves by path, streaming from `/stream`; gives out the senders.
 async fn start(
@@ -65,10 +48,6 @@ async fn start(
         }
     }));
     (serve(service).await, started)
-}
-
-async fn is_held(locks: &Locks, key: &str) -> bool {
-    locks.inspect(key).await.unwrap().holder.is_some()
 }
 
 #[tokio::test]

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use lock_tests::http::{Client, Keeper, Pieces, gate, get, piece, serve, streamed, text};
+use lock_tests::{LIMIT, free, queued};
 use lock_tower::{
     ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost, RequestBody,
 };
 use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{ServiceBuilder, service_fn};
-
-use crate::body_end::{Pieces, piece, streamed};
-use crate::support::{Client, Keeper, LIMIT, free, gate, get, queued, serve, text};
 
 async fn start(locks: &Locks, on_lost: OnLost) -> (SocketAddr, Keeper) {
     let (gate, keeper) = gate();

@@ -3,11 +3,11 @@
 use std::convert::Infallible;
 
 use http::{Request, Response};
+use lock_tests::http::{Client, gate, get, serve, text};
+use lock_tests::{free, queued};
 use lock_tower::{ByPath, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, service_fn};
-
-use crate::support::{Client, free, gate, get, queued, serve, text};
 
 #[tokio::test]
 async fn a_client_that_goes_while_it_waits_leaves_the_queue_at_once() {

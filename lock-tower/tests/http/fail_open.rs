@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{Request, Response};
+use lock_tests::http::{Answer, get, serve, text};
 use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer};
 use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
 use lockcore::Locks;
 use redis::cmd;
 use tower::{Layer as _, service_fn};
-
-use crate::support::{Answer, get, serve, text};
 
 const WAIT: Duration = Duration::from_millis(300);
 

@@ -6,9 +6,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{Request, Response};
+use lock_tests::http::{Client, get, listen, piece, serve, streamed, text};
+use lock_tests::{LIMIT, free, queued};
 use lock_tower::{ByPath, HttpLockLayer, ServiceBuilderExt as _};
 use lockcore::Locks;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tonic::Code;
 use tonic::transport::server::TcpIncoming;
@@ -16,9 +17,6 @@ use tonic::transport::{Channel, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer as _, ServiceBuilder, service_fn};
-
-use crate::body_end::{piece, streamed};
-use crate::support::{Client, LIMIT, free, get, queued, serve, text};
 
 async fn start(locks: &Locks) -> HealthClient<Channel> {
     start_with(locks, |layer| layer).await
@@ -30,8 +28,7 @@ async fn start_with<F>(locks: &Locks, change: F) -> HealthClient<Channel>
 where
     F: FnOnce(HttpLockLayer<fn(&Tonic) -> String>) -> HttpLockLayer<fn(&Tonic) -> String>,
 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
+    let (listener, address) = listen().await;
     let key: fn(&Tonic) -> String = |request| request.uri().path().to_owned();
     let layer = HttpLockLayer::new(locks.clone(), key)
         .wait(Duration::from_millis(50))

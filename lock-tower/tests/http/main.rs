@@ -11,5 +11,4 @@ mod processes;
 mod refusals;
 mod release;
 mod status;
-mod support;
 mod timing;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{Request, Response};
+use lock_tests::http::{get, serve, text};
 use lock_tests::{Leash, Monitor, Raw, RedisServer, Source};
 use lock_tower::{ByPath, HttpLockLayer, LockHandle};
 use lockcore::Locks;
@@ -17,8 +18,6 @@ use redis::cmd;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 use tower::{ServiceBuilder, service_fn};
-
-use crate::support::{get, serve, text};
 
 const URL: &str = "LOCK_TOWER_TEST_URL";
 const ITSELF: &str = "processes::two_server_processes_serve_one_at_a_time_in_the_order_of_redis";
@@ -162,7 +161,7 @@ async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() 
         }));
     let address = serve(service).await;
     let hot: Vec<_> = (0..10).map(|_| tokio::spawn(get(address, "/hot", ""))).collect();
-    crate::support::queued(&locks, "/hot", 9).await;
+    lock_tests::queued(&locks, "/hot", 9).await;
     // Not one of the hot ones goes on, and still the other key is served: the nine occupy nothing.
     assert_eq!(get(address, "/cold", "").await.status, 200);
     assert!(!served.lock().await.contains_key("/hot"));

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
+use lock_tests::http::{Client, get, serve, text};
 use lock_tower::{ByPath, Cause, ExtractKeyExt as _, HttpLockLayer, LockError};
 use lockcore::{LockGuard, Locks};
 use tower::{ServiceBuilder, service_fn};
-
-use crate::support::{Client, get, serve, text};
 
 type Layer = HttpLockLayer<ByPath>;
 

@@ -4,13 +4,13 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
+use lock_tests::free;
+use lock_tests::http::{Client, gate, get, serve, text};
 use lock_tests::{Proxy, RedisServer};
 use lock_tower::{ByPath, HttpLockLayer, LockError, LockLayer};
 use lockcore::Locks;
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _, service_fn};
-
-use crate::support::{Client, free, gate, serve, text};
 
 #[tokio::test]
 async fn a_slow_release_delays_the_answer_for_half_a_second_and_goes_on() {
@@ -86,6 +86,6 @@ async fn a_client_that_has_its_answer_never_meets_its_own_lock() {
     }));
     let address = serve(service).await;
     for _ in 0..100 {
-        assert_eq!(crate::support::get(address, "/a", "").await.status, 200);
+        assert_eq!(get(address, "/a", "").await.status, 200);
     }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use lock_tests::http::{Answer, Client, gate, get, serve, text};
+use lock_tests::queued;
 use lock_tower::{ByHeader, ByPath, HttpLockLayer};
 use lockcore::{LockErrorKind, Locks, MemoryStore};
 use tower::{Layer as _, service_fn};
-
-use crate::support::{Answer, Client, gate, get, queued, serve, text};
 
 async fn start<K>(layer: HttpLockLayer<K>) -> SocketAddr
 where
@@ -120,7 +120,7 @@ async fn a_bad_key_is_400_and_leaves_nothing_behind() {
         check(&get(address, path, "").await, 400, "lock-key-invalid", false);
     }
     let status = locks.status();
-    assert_eq!((status.waiting, status.holding, status.giving_back), (0, 0, 0));
+    assert_eq!((status.waiting, status.holding, status.releasing), (0, 0, 0));
 }
 
 #[tokio::test]

@@ -4,11 +4,11 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use http::{Request, Response};
+use lock_tests::http::{Client, get, serve, text};
+use lock_tests::queued;
 use lock_tower::{ByPath, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, service_fn};
-
-use crate::support::{Client, get, queued, serve, text};
 
 #[tokio::test]
 async fn the_wait_is_told_where_it_was_asked_for() {

@@ -40,7 +40,7 @@ async fn a_body_dropped_unread_gives_the_lock_back() {
     let response = whole(&locks).await;
     assert!(locks.try_lock("a").await.unwrap().is_none());
     drop(response);
-    crate::support::free(&locks, "a").await;
+    lock_tests::free(&locks, "a").await;
 }
 
 #[test]

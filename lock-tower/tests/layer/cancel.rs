@@ -3,10 +3,11 @@
 use std::future::Future as _;
 use std::task::{Context, Waker};
 
+use lock_tests::{free, queued};
 use lockcore::Locks;
 use tower::Service as _;
 
-use crate::support::{free, job, layer, locked, next, nothing_reaches, queued, send, settle};
+use crate::support::{job, layer, locked, next, nothing_reaches, send, settle};
 
 #[tokio::test]
 async fn dropped_while_it_queues_it_leaves_and_the_order_stays() {

@@ -5,13 +5,14 @@ use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use lock_tests::queued;
 use lockcore::{LockErrorKind, Locks, MemoryStore};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
-use crate::support::{Job, job, layer, locked, next, queued, send, settle};
+use crate::support::{Job, job, layer, locked, next, send, settle};
 
 pub(crate) type Fields = HashMap<&'static str, String>;
 

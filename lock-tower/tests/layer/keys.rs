@@ -20,7 +20,7 @@ async fn a_bad_key_is_refused_and_leaves_nothing_behind() {
         assert_eq!(error.downcast_ref::<LockError>().unwrap().cause(), Cause::BadKey);
     }
     let status = locks.status();
-    assert_eq!((status.waiting, status.holding, status.giving_back), (0, 0, 0));
+    assert_eq!((status.waiting, status.holding, status.releasing), (0, 0, 0));
     service.oneshot(Some("x".repeat(512))).await.unwrap();
 }
 
@@ -65,12 +65,12 @@ async fn who_waits_for_the_second_key_and_goes_gives_the_first_back() {
     let service = layer.layer(service_fn(|()| async move { Ok::<_, BoxError>(()) }));
     let guard = locks.lock("b").await.unwrap();
     let call = tokio::spawn(service.clone().oneshot(()));
-    crate::support::queued(&locks, "b", 1).await;
+    lock_tests::queued(&locks, "b", 1).await;
     assert!(locks.try_lock("a").await.unwrap().is_none());
     call.abort();
-    crate::support::free(&locks, "a").await;
+    lock_tests::free(&locks, "a").await;
     drop(guard);
-    crate::support::free(&locks, "b").await;
+    lock_tests::free(&locks, "b").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use lock_tests::{LIMIT, free, queued};
 use lock_tower::{Cause, LockError, OnLost};
 use lockcore::{Locks, MemoryStore};
 use tower::BoxError;
 
-use crate::support::{
-    LIMIT, free, job, layer, locked, next, nothing_reaches, queued, send, settle,
-};
+use crate::support::{job, layer, locked, next, nothing_reaches, send, settle};
 
 fn cause(error: &BoxError) -> Cause {
     error.downcast_ref::<LockError>().expect("an error of the lock").cause()

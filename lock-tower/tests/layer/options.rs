@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use lock_tests::{LIMIT, queued};
 use lock_tower::{Cause, Keys, LockError, LockLayer};
-use lockcore::{LockErrorKind, Locks, MemoryStore};
+use lockcore::{LockErrorKind, LockOptions, Locks, MemoryStore};
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
-use crate::support::{LIMIT, job, layer, locked, next, nothing_reaches, queued, send};
+use crate::support::{job, layer, locked, next, nothing_reaches, send};
 
 const SHORT: Duration = Duration::from_millis(30);
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
 
 fn cause(error: &BoxError) -> Cause {
     error.downcast_ref::<LockError>().expect("an error of the lock").cause()
@@ -61,6 +66,40 @@ async fn a_key_can_bring_options_of_its_own() {
         let error = service.clone().oneshot(wait).await.unwrap_err();
         assert_eq!((cause(&error), start.elapsed().as_secs()), (Cause::Busy, wait));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_key_leaves_open_the_layer_says_then_the_locks_then_the_defaults() {
+    // The wait is the key's, the queue limit the layer's, the lease that of the `Locks`.
+    let locks = Locks::builder().lease(s(7)).queue_limit(9).wait(s(9)).in_memory();
+    let of_layer = LockOptions::new().queue_limit(1).wait(s(8));
+    let layer = LockLayer::new(locks.clone(), |_: &u64| {
+        Keys::one("a").options(LockOptions::new().wait(s(3)))
+    });
+    let service = layer.options(of_layer).layer(service_fn(async |_: u64| {
+        tokio::time::sleep(s(60)).await;
+        Ok::<_, BoxError>(())
+    }));
+    let lease = async || locks.inspect("a").await.unwrap().lease;
+
+    let holder = tokio::spawn(service.clone().oneshot(0));
+    while lease().await == Duration::ZERO {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(lease().await, s(7));
+    let start = tokio::time::Instant::now();
+    let waiter = tokio::spawn(service.clone().oneshot(0));
+    queued(&locks, "a", 1).await;
+    let error = service.clone().oneshot(0).await.unwrap_err();
+    assert_eq!(cause(&error), Cause::QueueFull);
+    assert_eq!(cause(&waiter.await.unwrap().unwrap_err()), Cause::Busy);
+    assert_eq!(start.elapsed().as_secs(), 3);
+    holder.abort();
+
+    let plain = Locks::in_memory();
+    let guard = plain.lock("a").await.unwrap();
+    assert_eq!(plain.inspect("a").await.unwrap().lease, s(30));
+    drop(guard);
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! Who is served when.
 
+use lock_tests::queued;
 use lockcore::{Locks, MemoryStore};
 
-use crate::support::{job, layer, locked, next, nothing_reaches, queued, send};
+use crate::support::{job, layer, locked, next, nothing_reaches, send};
 
 #[tokio::test]
 async fn the_inner_service_is_not_called_before_the_grant() {

@@ -1,9 +1,10 @@
 //! When the inner service is made ready, and what it says.
 
+use lock_tests::{free, queued};
 use lockcore::Locks;
 use tower::BoxError;
 
-use crate::support::{Job, free, job, layer, locked, next, nothing_reaches, queued, send, settle};
+use crate::support::{Job, job, layer, locked, next, nothing_reaches, send, settle};
 
 #[tokio::test]
 async fn who_waits_for_the_lock_occupies_nothing_of_the_inner_service() {

@@ -8,13 +8,14 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
+use lock_tests::{LIMIT, free, queued};
 use lock_tower::{Cause, Keys, LockError, LockHandle, LockScopeLayer, OnLost, RequestLocks};
 use lockcore::Locks;
 use tokio::sync::oneshot;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::events::{Log, millis};
-use crate::support::{LIMIT, free, queued, settle};
+use crate::support::settle;
 
 type Answer = Response<Full<Bytes>>;
 

@@ -1,16 +1,12 @@
 //! Requests with a key, and a locked service whose inner one the test answers.
 
-use std::time::Duration;
-
 use futures_util::FutureExt as _;
+use lock_tests::LIMIT;
 use lock_tower::{Lock, LockHandle, LockLayer};
 use lockcore::Locks;
 use tokio::task::JoinHandle;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};
 use tower_test::mock::{Handle, Mock, SendResponse};
-
-/// Generous: nothing here waits for more than the scheduler.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default)]
 pub(crate) struct Job {
@@ -67,20 +63,4 @@ pub(crate) async fn settle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
-}
-
-/// Waits until `count` requests queue for `key`.
-pub(crate) async fn queued(locks: &Locks, key: &str, count: usize) {
-    lock_tests::eventually("the queue has this length", LIMIT, async || {
-        locks.inspect(key).await.unwrap().waiters.len() == count
-    })
-    .await;
-}
-
-pub(crate) async fn free(locks: &Locks, key: &str) {
-    lock_tests::eventually("the lock is free", LIMIT, async || {
-        let inspection = locks.inspect(key).await.unwrap();
-        inspection.holder.is_none() && inspection.waiters.is_empty()
-    })
-    .await;
 }

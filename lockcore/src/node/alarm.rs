@@ -1,5 +1,5 @@
-//! The timers of callers: those of the runtime that polls, so that a caller's time passes even if the node's own runtime
-//! is not driven.
+//! The timers of callers: those of the runtime that polls, so that a caller's time passes even if
+//! the node's own runtime is not driven.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,9 +15,10 @@ use super::clock::later;
 use super::driver::Driver;
 use super::flight::Request;
 use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::protocol::Answer;
+use crate::store::protocol::Answer;
 
-/// How long a caller waits for an answer after the store's own time-outs, which come first if its runtime runs.
+/// How long a caller waits for an answer after the store's own time-outs, which come first if its
+/// runtime runs.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Whether the node's runtime polls: then it is driven, and the time-outs of requests come in time.

@@ -4,13 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::watch;
 
-use super::calling::call;
 use super::driver::Driver;
-use super::effect::Ask;
 use crate::store::Link;
 
 /// The longest time for which nobody looks whether the machine was suspended.
@@ -33,8 +29,9 @@ pub(super) async fn run(
     (mut commands, mut subscription): (watch::Receiver<Link>, watch::Receiver<Link>),
 ) {
     let mut end = EndWithTheRuntime(Some(Arc::clone(&driver)));
+    let mut was_woken = true;
     loop {
-        let (is_more, next) = driver.tick(LONGEST);
+        let (is_more, next) = driver.tick(LONGEST, was_woken);
         if is_more {
             // Others want the table, too.
             tokio::task::yield_now().await;
@@ -47,8 +44,8 @@ pub(super) async fn run(
             }
         }
         tokio::select! {
-            () = driver.wake.notified() => {}
-            () = until(next.map(|next| driver.clock.instant(next))) => {}
+            () = driver.wake.notified() => was_woken = true,
+            () = until(next.map(|next| driver.clock.instant(next))) => was_woken = false,
             Ok(()) = commands.changed() => {}
             Ok(()) = subscription.changed() => {}
         }
@@ -61,21 +58,5 @@ async fn until(at: Option<tokio::time::Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Sends requests in their order, and takes in their answers as they come.
-pub(super) async fn send(driver: Arc<Driver>, asks: Vec<Ask>) {
-    let mut answers = FuturesUnordered::new();
-    for ask in asks {
-        let mut calling = call(&*driver.store, &ask);
-        match calling.ready() {
-            Some(answer) => driver.answered(&ask, &answer),
-            // First polled, and so sent, in the order in which they were pushed.
-            None => answers.push(async move { (calling.await, ask) }),
-        }
-    }
-    while let Some((answer, ask)) = answers.next().await {
-        driver.answered(&ask, &answer);
     }
 }

@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 
 use super::effect::Ask;
 use crate::error::StoreError;
-use crate::protocol::{Answer, Command};
+use crate::store::protocol::{Answer, Command};
 use crate::store::{
-    Acquired, Inspection, Left, Released, Renewed, Reply, Store, StoreFuture, Touched,
+    Acquired, Each, Inspection, Left, Released, Renewed, Reply, Store, StoreFuture, Touched,
 };
 
 /// The answer, or on its way.
@@ -16,8 +16,8 @@ use crate::store::{
 pub(super) enum Calling {
     Acquired(StoreFuture<Reply<Acquired>>),
     Released(StoreFuture<Reply<Released>>),
-    Renewed(StoreFuture<Reply<Renewed>>),
-    Touched(StoreFuture<Reply<Touched>>),
+    Renewed(StoreFuture<Each<Renewed>>),
+    Touched(StoreFuture<Each<Touched>>),
     Left(StoreFuture<Reply<Vec<Left>>>),
     Inspected(StoreFuture<Inspection>),
 }
@@ -29,12 +29,21 @@ pub(super) fn call(store: &dyn Store, Ask { lock, command, .. }: &Ask) -> Callin
             Calling::Acquired(store.acquire(lock, member, *mode, *queue_limit))
         }
         Command::Release { member } => Calling::Released(store.release(lock, member)),
-        Command::Renew { member } => Calling::Renewed(store.renew(lock, member)),
-        Command::Touch { members } => Calling::Touched(store.touch(lock, members.clone())),
+        Command::Renew { member } => {
+            Calling::Renewed(store.renew(vec![(lock.clone(), member.clone())]))
+        }
+        Command::Touch { members } => {
+            Calling::Touched(store.touch(vec![(lock.clone(), members.clone())]))
+        }
         Command::Leave { leaving } => Calling::Left(store.leave(lock, leaving.clone())),
         Command::ForceRelease => Calling::Released(store.force_release(lock)),
         Command::Inspect => Calling::Inspected(store.inspect(lock)),
     }
+}
+
+/// The answer to the only one that was asked for.
+fn alone<T>(mut each: Each<T>) -> Result<Reply<T>, StoreError> {
+    each.pop().unwrap_or_else(|| Err(StoreError::ambiguous("no answer to the only request")))
 }
 
 impl Calling {
@@ -42,20 +51,20 @@ impl Calling {
     pub(super) fn ready(&mut self) -> Option<Result<Answer, StoreError>> {
         fn taken<T>(
             future: &mut StoreFuture<T>,
-            answer: fn(T) -> Answer,
+            answer: fn(T) -> Result<Answer, StoreError>,
         ) -> Option<Result<Answer, StoreError>> {
             match future {
-                StoreFuture::Ready(ready) => Some(ready.take()?.map(answer)),
+                StoreFuture::Ready(ready) => Some(ready.take()?.and_then(answer)),
                 StoreFuture::Pending(_) => None,
             }
         }
         match self {
-            Self::Acquired(future) => taken(future, Answer::Acquired),
-            Self::Released(future) => taken(future, Answer::Released),
-            Self::Renewed(future) => taken(future, Answer::Renewed),
-            Self::Touched(future) => taken(future, Answer::Touched),
-            Self::Left(future) => taken(future, Answer::Left),
-            Self::Inspected(future) => taken(future, Answer::Inspected),
+            Self::Acquired(future) => taken(future, |reply| Ok(Answer::Acquired(reply))),
+            Self::Released(future) => taken(future, |reply| Ok(Answer::Released(reply))),
+            Self::Renewed(future) => taken(future, |each| alone(each).map(Answer::Renewed)),
+            Self::Touched(future) => taken(future, |each| alone(each).map(Answer::Touched)),
+            Self::Left(future) => taken(future, |reply| Ok(Answer::Left(reply))),
+            Self::Inspected(future) => taken(future, |reply| Ok(Answer::Inspected(reply))),
         }
     }
 }
@@ -67,17 +76,17 @@ impl Future for Calling {
         fn polled<T>(
             future: &mut StoreFuture<T>,
             cx: &mut Context<'_>,
-            answer: fn(T) -> Answer,
+            answer: fn(T) -> Result<Answer, StoreError>,
         ) -> Poll<Result<Answer, StoreError>> {
-            Pin::new(future).poll(cx).map(|done| done.map(answer))
+            Pin::new(future).poll(cx).map(|done| done.and_then(answer))
         }
         match &mut *self {
-            Self::Acquired(future) => polled(future, cx, Answer::Acquired),
-            Self::Released(future) => polled(future, cx, Answer::Released),
-            Self::Renewed(future) => polled(future, cx, Answer::Renewed),
-            Self::Touched(future) => polled(future, cx, Answer::Touched),
-            Self::Left(future) => polled(future, cx, Answer::Left),
-            Self::Inspected(future) => polled(future, cx, Answer::Inspected),
+            Self::Acquired(future) => polled(future, cx, |reply| Ok(Answer::Acquired(reply))),
+            Self::Released(future) => polled(future, cx, |reply| Ok(Answer::Released(reply))),
+            Self::Renewed(future) => polled(future, cx, |each| alone(each).map(Answer::Renewed)),
+            Self::Touched(future) => polled(future, cx, |each| alone(each).map(Answer::Touched)),
+            Self::Left(future) => polled(future, cx, |reply| Ok(Answer::Left(reply))),
+            Self::Inspected(future) => polled(future, cx, |reply| Ok(Answer::Inspected(reply))),
         }
     }
 }

@@ -36,7 +36,8 @@ impl Clock {
         Moment::default() + (passed + suspended)
     }
 
-    /// The same after a look at whether the machine was suspended: for all that asks whether something is over.
+    /// The same after a look at whether the machine was suspended: for all that asks whether
+    /// something is over.
     pub(crate) fn look(&self) -> Moment {
         self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
         self.now()
@@ -61,7 +62,8 @@ mod boot {
 
     use rustix::time::{ClockId, clock_gettime};
 
-    /// `CLOCK_BOOTTIME` beside `CLOCK_MONOTONIC`, which stands still while the machine is suspended.
+    /// `CLOCK_BOOTTIME` beside `CLOCK_MONOTONIC`, which stands still while the machine is
+    /// suspended.
     #[derive(Debug)]
     pub(super) struct Clock {
         monotonic: Instant,
@@ -79,7 +81,8 @@ mod boot {
             Self { monotonic, boot: boot() }
         }
 
-        /// How far it ran ahead, rather less than more: read here in the other order than at the begin.
+        /// How far it ran ahead, rather less than more: read here in the other order than at the
+        /// begin.
         pub(super) fn ahead_us(&self) -> u64 {
             let passed = boot().saturating_sub(self.boot);
             passed.saturating_sub(self.monotonic.elapsed()).as_micros() as u64

@@ -10,6 +10,8 @@
 //!   the request of that answer.
 //! - *Claim and confirming.* A hold that is handed over lasts a claim. One with less than half of it left is renewed
 //!   before its guard is handed out, so that no guard begins with its end.
+//! - *Doubt.* A server whose clock ran ahead has ended leases earlier than is thought here. What was asked for before is
+//!   renewed: holds at once, grants before they are handed out.
 //! - *Lines.* Waiting members of one lock are touched together, in time and after every interruption. Messages only
 //!   save time: whatever is lost, the next touch asks the server and acts on what it says.
 //! - *Places lost.* A member that the server no longer knows is never used again, or a late grant of its old place
@@ -19,6 +21,7 @@
 //!   overtake a renewal, whose answer then means nothing.
 
 mod attempts;
+mod clocks;
 mod closing;
 mod due;
 mod grants;
@@ -45,7 +48,7 @@ use super::moment::Moment;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
-use crate::protocol::{Answer, Command};
+use crate::store::protocol::{Answer, Command};
 use crate::store::{Event, Leaving, Link, Renewed};
 use crate::token::FencingToken;
 
@@ -138,6 +141,9 @@ pub struct Core<P> {
     /// and renewals, which wait for none of them.
     renewing: usize,
     last_success: Moment,
+    answered: Option<clocks::Answered>,
+    /// What was asked for before this may last shorter than is thought here.
+    doubt: Moment,
     is_closed: bool,
 }
 
@@ -167,6 +173,8 @@ impl<P: Seat> Core<P> {
             on_their_way: 0,
             renewing: 0,
             last_success: Moment::default(),
+            answered: None,
+            doubt: Moment::default(),
             is_closed: false,
         }
     }
@@ -210,12 +218,12 @@ impl<P: Seat> Core<P> {
         let Some(entry) = self.entries.get(&number) else { return Outcome::Waits };
         match &entry.state {
             State::Offered(lease) if now >= entry.lapses_at(lease) => {
-                let next = self.miss(now, number, fx);
-                self.ask_in_background(now, next, fx);
-                Outcome::Waits
+                self.miss(now, number, fx);
+                self.take(now, attempt, fx)
             }
             State::Offered(lease) => {
-                let lease = lease.clone();
+                let mut lease = lease.clone();
+                lease.doubted(now, self.doubt);
                 let (token, since) = (lease.token, lease.since);
                 self.change(number, |entry| {
                     entry.state = State::Held(lease);
@@ -299,6 +307,7 @@ impl<P: Seat> Core<P> {
     pub fn replied(&mut self, now: Moment, ask: &Ask, answer: &Answer, fx: &mut Effects<P>) {
         self.arrived(ask);
         self.last_success = now;
+        self.compare_clocks(now, ask, answer, fx);
         match (&ask.command, answer) {
             (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
                 self.pause = attempts::FIRST_RETRY;

@@ -4,29 +4,28 @@
 //! calls back within a call, a waker that is not ours, or a log can do no harm.
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::background;
-use super::calling::call;
+use super::batch::{Batch, ask_each, batches, is_of_one};
 use super::clock::Clock;
 use super::core::{Core, Rules};
 use super::effect::{Ask, Effect};
-use super::flight::{self, Flights, Request};
+use super::flights::Flights;
 use super::moment::Moment;
+use super::observe::Observer;
 use super::seat::Shared;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::member::{Label, NodeId};
-use crate::observe;
 use crate::options::LockOptions;
-use crate::passed_over::PassedOver;
-use crate::protocol::Answer;
+use crate::store::protocol::Answer;
 use crate::store::{Event, Link, Listener, Store};
 use crate::waiting::Room;
 
@@ -55,8 +54,7 @@ pub(crate) struct Driver {
     pub(crate) settings: Settings,
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
-    pub(crate) warned_of_foreign: AtomicBool,
-    pub(crate) passed_over: PassedOver,
+    pub(crate) observer: Observer,
     pub(super) flights: Flights,
     table: Mutex<Table>,
     /// Something is due sooner than the background task knows.
@@ -100,18 +98,61 @@ impl Table {
 }
 
 impl Driver {
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        id: NodeId,
+        settings: Settings,
+        runtime: Handle,
+    ) -> Self {
+        let rules = Rules {
+            confirm_grants: settings.confirm_grants,
+            peers: settings.redisson_peers,
+            window: WINDOW,
+            seed: rand::random_range(1..=u64::MAX),
+        };
+        let table = Table {
+            core: Core::new(id.clone(), rules),
+            commands: store.commands(),
+            subscription: store.subscription(),
+            armed: None,
+        };
+        Self {
+            store,
+            observer: Observer::new(id.clone(), settings.redact_names),
+            id,
+            settings,
+            runtime,
+            clock: Clock::new(),
+            flights: Flights::new(),
+            table: Mutex::new(table),
+            wake: Notify::new(),
+            progress: Notify::new(),
+            has_ended: AtomicBool::new(false),
+            is_abandoned: AtomicBool::new(false),
+        }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One event.
+    /// One event that a caller causes.
     pub(crate) fn with<T>(
         self: &Arc<Self>,
         event: impl FnOnce(&mut Core<Arc<Shared>>, Moment, &mut Effects) -> T,
     ) -> T {
+        self.event(Clock::now, event)
+    }
+
+    /// One event, at the time that `clock` says.
+    fn event<T>(
+        self: &Arc<Self>,
+        clock: impl FnOnce(&Clock) -> Moment,
+        event: impl FnOnce(&mut Core<Arc<Shared>>, Moment, &mut Effects) -> T,
+    ) -> T {
         let mut effects = Vec::new();
         let mut table = self.table();
-        let now = self.clock.look();
+        let now = clock(&self.clock);
         table.follow(now);
         let value = event(&mut table.core, now, &mut effects);
         let is_late = table.is_late();
@@ -127,15 +168,22 @@ impl Driver {
         value
     }
 
-    /// Handles what is due. Returns whether there is more, and when to come again.
-    pub(super) fn tick(self: &Arc<Self>, longest: Duration) -> (bool, Option<Moment>) {
+    /// Handles what is due. Returns whether there is more, and when to come again: after `longest` at the latest, since
+    /// timers sleep through a suspension. Whoever was woken comes once more, though nothing may be due: the next lock, which
+    /// may be taken at once, need not wake it again.
+    pub(super) fn tick(
+        self: &Arc<Self>,
+        longest: Duration,
+        was_woken: bool,
+    ) -> (bool, Option<Moment>) {
         let mut effects = Vec::new();
         let mut table = self.table();
         let now = self.clock.look();
         table.follow(now);
         let is_more = table.core.tick(now, &mut effects);
-        // Timers sleep through a suspension: so it comes once in a while, whatever is due.
-        let armed = table.core.next().map(|next| next.min(now + longest));
+        let latest = now + longest;
+        let next = table.core.next().map(|next| next.min(latest));
+        let armed = next.or(was_woken.then_some(latest));
         table.armed = armed;
         let is_closed = table.core.is_closed();
         drop(table);
@@ -164,7 +212,7 @@ impl Driver {
             })
             .collect();
         if !asks.is_empty() {
-            self.runtime.spawn(background::send(Arc::clone(self), asks));
+            self.runtime.spawn(Arc::clone(self).send_all(asks));
         }
         for effect in effects {
             match effect {
@@ -172,27 +220,47 @@ impl Driver {
                 Effect::Wake(seat) => seat.caller.wake(),
                 Effect::TellLost(seat) => seat.tell_lost(),
                 Effect::Reopen => self.store.reopen_subscription(),
-                Effect::Observe(note) => observe::note(self, &note),
+                Effect::Observe(note) => self.observer.note(&note),
             }
         }
     }
 
-    /// Sends a request for whoever polls for its answer.
-    pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Request {
-        let mut calling = call(&*self.store, &ask);
-        match calling.ready() {
-            Some(answer) => {
-                self.answered(&ask, &answer);
-                Request::done(Arc::clone(self), answer)
+    /// Sends requests in their order, those together that can go together, and takes in their answers as they come.
+    async fn send_all(self: Arc<Self>, asks: Vec<Ask>) {
+        let store = &*self.store;
+        let ask = async |batch: Batch| (ask_each(store, &batch).await, batch);
+        let mut answers = FuturesUnordered::new();
+        for batch in batches(asks) {
+            // First polled, and so sent, in the order in which they were pushed.
+            answers.push(ask(batch));
+        }
+        while let Some((each, batch)) = answers.next().await {
+            match each {
+                Ok(each) => self.answered(batch.iter().zip(&each)),
+                // None is to suffer for another.
+                Err(error) if batch.len() > 1 && is_of_one(&error) => {
+                    answers.extend(batch.into_iter().map(|alone| ask(vec![alone])));
+                }
+                Err(error) => {
+                    let error = Err(error);
+                    self.answered(batch.iter().map(|ask| (ask, &error)));
+                }
             }
-            None => self.flights.add(self, calling, ask),
         }
     }
 
-    pub(super) fn answered(self: &Arc<Self>, ask: &Ask, answer: &Result<Answer, StoreError>) {
-        self.with(|core, now, fx| match answer {
-            Ok(answer) => core.replied(now, ask, answer, fx),
-            Err(error) => core.unanswered(now, ask, error, fx),
+    pub(super) fn answered<'a>(
+        self: &Arc<Self>,
+        answers: impl IntoIterator<Item = (&'a Ask, &'a Result<Answer, StoreError>)>,
+    ) {
+        // What it tells of a lease may be old: the machine may have been suspended since it was asked for.
+        self.event(Clock::look, |core, now, fx| {
+            for (ask, answer) in answers {
+                match answer {
+                    Ok(answer) => core.replied(now, ask, answer, fx),
+                    Err(error) => core.unanswered(now, ask, error, fx),
+                }
+            }
         });
     }
 
@@ -232,78 +300,20 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// What handles, futures and guards have of a node. With the last of them it ends, once everything is given back.
-#[derive(Debug)]
-pub(crate) struct Node(Arc<Driver>);
-
-impl Node {
-    /// Starts the background tasks on `runtime`. `inbox` is what the store was told to talk to.
-    pub(crate) fn start(
-        store: Arc<dyn Store>,
-        id: NodeId,
-        settings: Settings,
-        runtime: Handle,
-        inbox: &Inbox,
-    ) -> Arc<Self> {
-        let rules = Rules {
-            confirm_grants: settings.confirm_grants,
-            peers: settings.redisson_peers,
-            window: WINDOW,
-            seed: rand::random_range(1..=u64::MAX),
-        };
-        let table = Table {
-            core: Core::new(id.clone(), rules),
-            commands: store.commands(),
-            subscription: store.subscription(),
-            armed: None,
-        };
-        let links = (store.commands(), store.subscription());
-        let driver = Arc::new(Driver {
-            store,
-            id,
-            settings,
-            runtime: runtime.clone(),
-            clock: Clock::new(),
-            warned_of_foreign: AtomicBool::new(false),
-            passed_over: PassedOver::default(),
-            flights: Flights::new(),
-            table: Mutex::new(table),
-            wake: Notify::new(),
-            progress: Notify::new(),
-            has_ended: AtomicBool::new(false),
-            is_abandoned: AtomicBool::new(false),
-        });
-        let _ = inbox.0.set(Arc::downgrade(&driver));
-        runtime.spawn(background::run(Arc::clone(&driver), links));
-        runtime.spawn(flight::adopt(Arc::downgrade(&driver)));
-        Arc::new(Self(driver))
-    }
-}
-
-impl Deref for Node {
-    type Target = Arc<Driver>;
-
-    fn deref(&self) -> &Arc<Driver> {
-        &self.0
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.0.is_abandoned.store(true, Ordering::Release);
-        self.0.wake.notify_one();
-        self.0.flights.stop();
-    }
-}
-
 /// Where a store's messages go: made before the store, opened once the node is there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inbox(Arc<OnceLock<Weak<Driver>>>);
+
+impl Inbox {
+    pub(super) fn open(&self, driver: &Arc<Driver>) {
+        let _ = self.0.set(Arc::downgrade(driver));
+    }
+}
 
 impl Listener for Inbox {
     fn hear(&self, event: Event) {
         // Before the node is there nothing waits, and after it nothing can.
         let Some(driver) = self.0.get().and_then(Weak::upgrade) else { return };
-        driver.with(|core, now, fx| core.heard(now, event, fx));
+        driver.event(Clock::look, |core, now, fx| core.heard(now, event, fx));
     }
 }

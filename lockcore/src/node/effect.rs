@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::moment::Moment;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
-use crate::protocol::Command;
+use crate::store::protocol::Command;
 
 /// A request on its way to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,4 +53,5 @@ pub enum Note {
     PassedOver { lock: LockName, waiters: u64 },
     Foreign { lock: LockName },
     Deaf,
+    ServerAhead { ahead: Duration },
 }

@@ -7,7 +7,7 @@ use super::moment::Moment;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Label, Member};
-use crate::options::LockOptions;
+use crate::options::Terms;
 use crate::store::Mode;
 use crate::token::FencingToken;
 
@@ -47,7 +47,8 @@ pub(super) enum State {
     Waiting,
     /// Granted, but with so little left that a renewal is on its way first.
     Confirming { token: FencingToken },
-    /// Granted, and its caller has not come for it yet. Not renewed: a caller that never comes costs the others a claim.
+    /// Granted, and its caller has not come for it yet. Not renewed: a caller that never comes
+    /// costs the others a claim.
     Offered(Lease),
     /// The offer was not taken in time: asked for again once the caller comes.
     Missed,
@@ -103,7 +104,7 @@ pub struct Request {
     /// Which lock.
     pub lock: LockName,
     /// How it is held and waited for.
-    pub options: LockOptions,
+    pub options: Terms,
     /// Whether it may queue.
     pub mode: Mode,
     /// For people.
@@ -114,7 +115,7 @@ pub struct Request {
 pub(super) struct Entry<P> {
     pub(super) lock: LockName,
     pub(super) member: Member,
-    pub(super) options: LockOptions,
+    pub(super) options: Terms,
     pub(super) mode: Mode,
     pub(super) state: State,
     pub(super) caller: Caller,

@@ -3,48 +3,30 @@
 //! A task of its own for each request would be simpler, but every request would then wake one task more on its way
 //! out and one more on its way back.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::calling::Calling;
+use super::calling::call;
 use super::driver::Driver;
 use super::effect::Ask;
-use crate::error::StoreError;
-use crate::protocol::Answer;
+use super::flights::{Answered, Shared, State, lock};
 
 /// A request that is not done after this time is finished by a task: its future may not be polled
 /// any more, and the answer may concern others.
 const PATIENCE: Duration = Duration::from_millis(50);
-
-type Answered = Result<Answer, StoreError>;
 
 /// A request and the right to its answer. Dropping it leaves the request to a task. Whoever finishes it feeds the
 /// answer to the node.
 pub(crate) struct Request {
     shared: Arc<Shared>,
     driver: Arc<Driver>,
-}
-
-type Shared = Mutex<State>;
-
-enum State {
-    /// Polled by whoever wants the answer, and who is to be told if a task takes it over.
-    Here(Calling, Ask, Option<Waker>),
-    /// Finished by a task, which wakes this one.
-    TakenOver(Option<Waker>),
-    /// Nothing if the runtime ended before the request did.
-    Done(Option<Answered>),
-    /// The answer was taken, or nobody wants it.
-    Over,
 }
 
 impl Future for Request {
@@ -82,15 +64,29 @@ impl Future for Request {
         // What follows may run what is not ours.
         drop(state);
         if let (State::Here(_, ask, _), Some(answer)) = (&flight, &answer) {
-            self.driver.answered(ask, answer);
+            self.driver.answered([(ask, answer)]);
         }
         Poll::Ready(answer)
     }
 }
 
+impl Driver {
+    /// Sends a request for whoever polls for its answer.
+    pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Request {
+        let mut calling = call(&*self.store, &ask);
+        match calling.ready() {
+            Some(answer) => {
+                self.answered([(&ask, &answer)]);
+                Request::done(Arc::clone(self), answer)
+            }
+            None => Request { shared: self.flights.add(calling, ask), driver: Arc::clone(self) },
+        }
+    }
+}
+
 impl Request {
     /// One that is done before it is polled.
-    pub(super) fn done(driver: Arc<Driver>, answer: Answered) -> Self {
+    fn done(driver: Arc<Driver>, answer: Answered) -> Self {
         Self { shared: Arc::new(Mutex::new(State::Done(Some(answer)))), driver }
     }
 
@@ -122,10 +118,6 @@ fn remember(last: &mut Option<Waker>, waker: &Waker) {
     }
 }
 
-fn lock(shared: &Shared) -> MutexGuard<'_, State> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Leaves the request to a task, unless it is done or one has it already.
 fn take_over(shared: &Arc<Shared>, driver: &Arc<Driver>) {
     let mut state = lock(shared);
@@ -140,7 +132,7 @@ fn take_over(shared: &Arc<Shared>, driver: &Arc<Driver>) {
         // As a whole, so that it is dropped with the task.
         let mut end = end;
         let answer = calling.await;
-        driver_of_task.answered(&ask, &answer);
+        driver_of_task.answered([(&ask, &answer)]);
         end.answer = Some(answer);
     });
     if let Some(waker) = waker {
@@ -162,49 +154,6 @@ impl Drop for End {
         if let State::TakenOver(Some(waker)) = before {
             waker.wake();
         }
-    }
-}
-
-/// The requests that were sent lately, oldest first.
-pub(super) struct Flights {
-    recent: Mutex<VecDeque<(Instant, Weak<Shared>)>>,
-    wake: Arc<Notify>,
-}
-
-impl Flights {
-    pub(super) fn new() -> Self {
-        Self { recent: Mutex::new(VecDeque::new()), wake: Arc::new(Notify::new()) }
-    }
-
-    /// Takes charge of a request.
-    pub(super) fn add(&self, driver: &Arc<Driver>, calling: Calling, ask: Ask) -> Request {
-        let shared = Arc::new(Mutex::new(State::Here(calling, ask, None)));
-        let mut recent = self.recent();
-        let was_idle = recent.is_empty();
-        recent.push_back((Instant::now(), Arc::downgrade(&shared)));
-        drop(recent);
-        if was_idle {
-            self.wake.notify_one();
-        }
-        Request { shared, driver: Arc::clone(driver) }
-    }
-
-    fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Weak<Shared>)>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What was sent before `limit`, and whether anything is left.
-    fn overdue(&self, limit: Instant) -> (Vec<Arc<Shared>>, bool) {
-        let mut recent = self.recent();
-        let mut overdue = Vec::new();
-        while recent.front().is_some_and(|(sent, _)| *sent <= limit) {
-            overdue.extend(recent.pop_front().and_then(|(_, shared)| shared.upgrade()));
-        }
-        (overdue, !recent.is_empty())
-    }
-
-    pub(super) fn stop(&self) {
-        self.wake.notify_one();
     }
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::moment::Moment;
-use crate::options::{LockOptions, Renewal};
-use crate::protocol::claim_ms;
+use crate::options::{Renewal, Terms};
+use crate::store::protocol::claim_ms;
 use crate::token::FencingToken;
 
 /// The longest time between two touches of a line.
@@ -29,29 +29,39 @@ pub(crate) struct Lease {
 /// Until when a lease of `left` is certain, counted from `anchor`: earlier than its end, for clocks
 /// that tick at different rates.
 pub(crate) fn certain_until(anchor: Moment, left: Duration) -> Moment {
-    let margin = (left / 100).max(Duration::from_millis(5));
-    anchor + left.saturating_sub(margin)
+    anchor + left.saturating_sub(margin(left))
+}
+
+/// How far two clocks may part within this time.
+pub(super) fn margin(time: Duration) -> Duration {
+    (time / 100).max(Duration::from_millis(5))
 }
 
 /// The lease of a hold that was handed over.
-pub(super) fn claim(options: &LockOptions) -> Duration {
+pub(super) fn claim(options: &Terms) -> Duration {
     Duration::from_millis(claim_ms(options.lease_ms()))
 }
 
 /// Often enough that a claim of which no message told is noticed while most of it is left.
-pub(super) fn touch_period(options: &LockOptions) -> Duration {
+pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
 
+/// A renewal goes out sooner by this much with others that are due. Less than what parts those that were renewed together, or
+/// they would come together for ever.
+pub(super) fn ahead(options: &Terms) -> Duration {
+    options.lease / 100
+}
+
 /// Guards are told this long before the deadline, so that all of many hear of it in time.
-fn lead(options: &LockOptions) -> Duration {
+fn lead(options: &Terms) -> Duration {
     (options.lease / 100).clamp(Duration::from_millis(2), Duration::from_millis(100))
 }
 
 impl Lease {
     /// What was granted: `left`, counted from `anchor`.
     pub(super) fn granted(
-        options: &LockOptions,
+        options: &Terms,
         token: FencingToken,
         now: Moment,
         anchor: Moment,
@@ -74,13 +84,7 @@ impl Lease {
 
     /// A renewal that was sent at `sent` gave it `left`; the next one is due up to a tenth of a
     /// third of the lease earlier, by `chance` of 1 000, so that those taken together part.
-    pub(super) fn extend(
-        &mut self,
-        options: &LockOptions,
-        sent: Moment,
-        left: Duration,
-        chance: u32,
-    ) {
+    pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
         let third = options.lease / 3;
         self.deadline = self.deadline.max(certain_until(sent, left));
         self.asked = self.asked.max(sent);
@@ -88,6 +92,13 @@ impl Lease {
             Renewal::Watchdog => Some(sent + (third - third / 10_000 * chance)),
             Renewal::Fixed => None,
         };
+    }
+
+    /// Renews it at once if it was asked for before `doubt`; a renewal that is on its way comes to the same.
+    pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
+        if self.asked < doubt && self.renew_at.is_some() {
+            self.renew_at = Some(now);
+        }
     }
 
     /// A renewal was not answered.
@@ -103,12 +114,12 @@ impl Lease {
     }
 
     /// When the guards are told that it is lost, if nothing extends it.
-    pub(super) fn notice_at(&self, options: &LockOptions) -> Moment {
+    pub(super) fn notice_at(&self, options: &Terms) -> Moment {
         self.until().before(lead(options))
     }
 
     /// Why it ends, if it ends now.
-    pub(super) fn end(&self, options: &LockOptions) -> &'static str {
+    pub(super) fn end(&self, options: &Terms) -> &'static str {
         match self.last {
             Some(last) if last <= self.deadline => "it reached its longest hold",
             _ if options.renewal == Renewal::Fixed => "its fixed lease is over",
@@ -120,6 +131,7 @@ impl Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::LockOptions;
 
     const START: Moment = Moment::from_micros(1_000_000);
 
@@ -140,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_full_lease_is_renewed_after_a_third_and_a_claim_after_its_half() {
-        let options = LockOptions::new();
+        let options = LockOptions::new().terms();
         let full = Lease::granted(&options, token(), START, START, ms(30_000));
         assert_eq!(full.renew_at, Some(START + ms(10_000)));
         let claim = Lease::granted(&options, token(), START, START, ms(10_000));
@@ -149,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_fixed_lease_is_renewed_once_and_only_if_it_came_as_a_claim() {
-        let options = LockOptions::new().fixed_lease(ms(30_000));
+        let options = LockOptions::new().fixed_lease(ms(30_000)).terms();
         assert_eq!(Lease::granted(&options, token(), START, START, ms(30_000)).renew_at, None);
         let mut claim = Lease::granted(&options, token(), START, START, ms(10_000));
         assert_eq!(claim.renew_at, Some(START));
@@ -159,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_extension_never_shortens() {
-        let options = LockOptions::new();
+        let options = LockOptions::new().terms();
         let mut lease = Lease::granted(&options, token(), START, START, ms(30_000));
         lease.extend(&options, START, ms(10_000), 1_000);
         assert_eq!(lease.until(), START + ms(29_700));
@@ -168,7 +180,7 @@ mod tests {
 
     #[test]
     fn the_longest_hold_is_the_end_however_often_it_is_renewed() {
-        let options = LockOptions::new().max_hold(ms(40_000));
+        let options = LockOptions::new().max_hold(ms(40_000)).terms();
         let mut lease = Lease::granted(&options, token(), START, START, ms(30_000));
         lease.extend(&options, START + ms(20_000), ms(30_000), 0);
         assert_eq!(lease.until(), START + ms(40_000));
@@ -178,7 +190,7 @@ mod tests {
     #[test]
     fn guards_are_told_a_hundredth_of_the_lease_early_within_bounds() {
         let notice = |lease| {
-            let options = LockOptions::new().lease(lease);
+            let options = LockOptions::new().lease(lease).terms();
             let lease = Lease::granted(&options, token(), START, START, lease);
             lease.until().since(lease.notice_at(&options))
         };

@@ -4,6 +4,7 @@
 
 mod alarm;
 mod background;
+mod batch;
 mod calling;
 mod clock;
 mod core;
@@ -11,8 +12,11 @@ mod driver;
 mod effect;
 mod entry;
 mod flight;
+mod flights;
+mod handle;
 mod lease;
 mod moment;
+mod observe;
 mod seat;
 
 pub use self::core::{Core, Counts, Outcome};
@@ -20,11 +24,12 @@ pub use self::core::{Core, Counts, Outcome};
 pub use self::core::{Due, Phase, Rules};
 pub(crate) use alarm::{Bounded, alarm, is_driven};
 pub(crate) use clock::later;
-pub(crate) use driver::{Driver, Inbox, Node, Settings};
+pub(crate) use driver::{Driver, Inbox, Settings};
 pub use effect::{Ask, Effect, Note};
 #[cfg(feature = "unstable-internals")]
 pub use entry::Seat;
 pub use entry::{Refusal, Request};
 pub(crate) use flight::Request as Flight;
+pub(crate) use handle::Node;
 pub use moment::Moment;
 pub(crate) use seat::Shared;

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::entry::Seat;
 use super::moment::Moment;
 
-/// The deadline and the loss are written in the table's own sections, so that a guard needs no mutex to say what it is worth.
+/// The deadline and the loss are written in the table's own sections, so that a guard needs no
+/// mutex to say what it is worth.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// Of the caller that waits.

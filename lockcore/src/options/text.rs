@@ -1,39 +1,42 @@
-//! Options as they stand in a configuration file: plain milliseconds, checked when they are read.
+//! Options in a configuration file: plain milliseconds, checked when they are read.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, LockOptions, Renewal};
+use super::{ConfigError, LockOptions, Renewal, Wait};
 
-/// What a file may say; what it does not say stays at its default.
-#[derive(Debug, Serialize, Deserialize)]
+/// What a file may say. What it does not say stays unset.
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Text {
-    lease_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_ms: Option<u64>,
     /// Whether the watchdog renews the lease.
-    renew: bool,
-    /// For ever, if it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    renew: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wait_ms: Option<u64>,
-    queue_limit: u32,
+    /// In place of `wait_ms`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    wait_forever: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue_limit: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_hold_ms: Option<u64>,
 }
 
-impl Default for Text {
-    fn default() -> Self {
-        LockOptions::new().into()
-    }
-}
-
 impl From<LockOptions> for Text {
     fn from(options: LockOptions) -> Self {
-        let ms = |duration: Duration| duration.as_millis() as u64;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self {
-            lease_ms: ms(options.lease),
-            renew: options.renewal == Renewal::Watchdog,
-            wait_ms: options.wait.map(ms),
+            lease_ms: options.lease.map(ms),
+            renew: options.renewal.map(|renewal| renewal == Renewal::Watchdog),
+            wait_ms: match options.wait {
+                Some(Wait::AtMost(wait)) => Some(ms(wait)),
+                _ => None,
+            },
+            wait_forever: options.wait == Some(Wait::Forever),
             queue_limit: options.queue_limit,
             max_hold_ms: options.max_hold.map(ms),
         }
@@ -44,10 +47,22 @@ impl TryFrom<Text> for LockOptions {
     type Error = ConfigError;
 
     fn try_from(text: Text) -> Result<Self, ConfigError> {
+        let wait = match (text.wait_ms, text.wait_forever) {
+            (Some(ms), true) => {
+                return Err(ConfigError::new(
+                    "wait_ms",
+                    ms.to_string(),
+                    "left out, or wait_forever",
+                ));
+            }
+            (Some(ms), false) => Some(Wait::AtMost(Duration::from_millis(ms))),
+            (None, true) => Some(Wait::Forever),
+            (None, false) => None,
+        };
         let options = Self {
-            lease: Duration::from_millis(text.lease_ms),
-            renewal: if text.renew { Renewal::Watchdog } else { Renewal::Fixed },
-            wait: text.wait_ms.map(Duration::from_millis),
+            lease: text.lease_ms.map(Duration::from_millis),
+            renewal: text.renew.map(|renew| if renew { Renewal::Watchdog } else { Renewal::Fixed }),
+            wait,
             queue_limit: text.queue_limit,
             max_hold: text.max_hold_ms.map(Duration::from_millis),
         };
@@ -60,20 +75,47 @@ impl TryFrom<Text> for LockOptions {
 mod tests {
     use super::*;
 
+    fn read(text: &str) -> Result<LockOptions, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
     #[test]
-    fn options_survive_a_file_and_what_is_missing_is_the_default() {
-        let options = LockOptions::new().fixed_lease(Duration::from_secs(7)).queue_limit(3);
-        let text = serde_json::to_string(&options).unwrap();
-        assert_eq!(serde_json::from_str::<LockOptions>(&text).unwrap(), options);
-        let short: LockOptions = serde_json::from_str(r#"{"wait_ms": 500}"#).unwrap();
-        assert_eq!(short, LockOptions::new().wait(Duration::from_millis(500)));
+    fn options_survive_a_file_and_what_is_not_set_is_not_written() {
+        let ms = Duration::from_millis;
+        for (options, text) in [
+            (LockOptions::new(), "{}"),
+            (LockOptions::new().wait(ms(500)), r#"{"wait_ms":500}"#),
+            (LockOptions::new().wait_forever(), r#"{"wait_forever":true}"#),
+            (LockOptions::new().lease(ms(700)), r#"{"lease_ms":700,"renew":true}"#),
+            (
+                LockOptions::new().fixed_lease(ms(700)).queue_limit(3).max_hold(ms(900)),
+                r#"{"lease_ms":700,"renew":false,"queue_limit":3,"max_hold_ms":900}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&options).unwrap(), text);
+            assert_eq!(read(text).unwrap(), options);
+        }
+        let no_limit = serde_json::to_string(&LockOptions::new().max_hold(Duration::MAX)).unwrap();
+        assert!(read(&no_limit).unwrap().max_hold > Some(crate::MAX_LEASE), "{no_limit}");
+    }
+
+    #[test]
+    fn what_a_file_does_not_say_is_left_to_other_options() {
+        let short = read(r#"{"wait_ms": 500, "renew": false}"#).unwrap();
+        let ms = Duration::from_millis;
+        let both = short.or(LockOptions::new().lease(ms(700)).wait(ms(700)));
+        assert_eq!(both, LockOptions::new().fixed_lease(ms(700)).wait(ms(500)));
     }
 
     #[test]
     fn a_file_with_a_bad_option_is_refused_and_names_it() {
-        let bad = serde_json::from_str::<LockOptions>(r#"{"queue_limit": 0}"#).unwrap_err();
-        assert!(bad.to_string().contains("queue_limit"), "{bad}");
-        let typo = serde_json::from_str::<LockOptions>(r#"{"leese_ms": 5000}"#).unwrap_err();
-        assert!(typo.to_string().contains("leese_ms"), "{typo}");
+        for (text, named) in [
+            (r#"{"queue_limit": 0}"#, "queue_limit is 0: it must be 1 or more"),
+            (r#"{"leese_ms": 5000}"#, "unknown field `leese_ms`, expected one of `lease_ms`"),
+            (r#"{"wait_ms": 5, "wait_forever": true}"#, "wait_ms is 5: it must be left out"),
+        ] {
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

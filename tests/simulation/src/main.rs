@@ -1,73 +1,127 @@
-//! `lock-simulate [--seed N] [--runs N] [--events N] [KIND...]`: runs seeds until a law is broken, and says which seed it was.
+//! `lock-simulate`: runs seeds until a law is broken, and says which seed it was.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::process::ExitCode;
-use std::time::Instant;
+mod options;
 
-use lock_simulate::{Outcome, Plan, run};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lock_simulate::{Law, Outcome, Plan, Size, reduce, run, trace};
+
+use options::Options;
+
+/// How often it says how far it is.
+const NEWS: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
-    let (mut seed, mut runs, mut events, mut kinds) = (1, 100, 200_000, Vec::new());
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let number = match argument.as_str() {
-            "--seed" => &mut seed,
-            "--runs" => &mut runs,
-            "--events" => &mut events,
-            kind if Plan::KINDS.iter().any(|(name, _)| *name == kind) => {
-                kinds.push(argument);
-                continue;
-            }
-            _ => return usage(),
-        };
-        match arguments.next().and_then(|value| value.parse().ok()) {
-            Some(value) => *number = value,
-            None => return usage(),
-        }
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.peek().is_some_and(|argument| argument == "--help") {
+        print!("{}", options::help());
+        return ExitCode::SUCCESS;
     }
+    let options = match Options::from(arguments) {
+        Ok(options) => options,
+        Err(argument) => {
+            eprintln!("what is '{argument}'? lock-simulate --help tells");
+            return ExitCode::from(64);
+        }
+    };
     let begun = Instant::now();
-    let mut total = Outcome::default();
-    for seed in seed..seed + runs {
-        for (kind, faults) in Plan::KINDS {
-            if !kinds.is_empty() && !kinds.iter().any(|wanted| wanted == kind) {
-                continue;
-            }
-            let size = 2 + seed % 20;
-            let plan = Plan {
-                seed,
-                events,
-                nodes: size,
-                callers: 1 + seed % 9,
-                locks: 1 + seed % 7,
-                faults,
-            };
-            match run(plan) {
-                Ok(outcome) => {
-                    total.events += outcome.events;
-                    total.holds += outcome.holds;
-                    total.lost += outcome.lost;
-                    total.killed += outcome.killed;
-                }
-                Err(broken) => {
-                    eprintln!("{kind}, seed {seed}: {broken}");
-                    eprintln!(
-                        "again: lock-simulate --seed {seed} --runs 1 --events {events} {kind}"
-                    );
-                    return ExitCode::FAILURE;
-                }
-            }
+    let progress = Mutex::new(Progress::of(&options));
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(|| work(&options, &progress));
         }
+    });
+    let progress = progress.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Some(broken) = progress.broken {
+        eprintln!("{broken}");
+        return ExitCode::FAILURE;
     }
-    let Outcome { events, holds, lost, killed, .. } = total;
-    println!(
-        "{events} events, {holds} holds ({lost} lost), {killed} processes killed, no law broken, {:.1?}",
-        begun.elapsed()
-    );
+    progress.report(begun.elapsed());
     ExitCode::SUCCESS
 }
 
-fn usage() -> ExitCode {
-    let kinds: Vec<_> = Plan::KINDS.iter().map(|(name, _)| *name).collect();
-    eprintln!("usage: lock-simulate [--seed N] [--runs N] [--events N] [{}]...", kinds.join(" | "));
-    ExitCode::FAILURE
+/// What all threads have come to.
+struct Progress {
+    /// All seeds before this one were taken, and are done at the end.
+    next: u64,
+    left: u64,
+    total: Outcome,
+    broken: Option<String>,
+    told: Instant,
+}
+
+impl Progress {
+    fn of(options: &Options) -> Self {
+        let left = if options.total.is_some() { u64::MAX } else { options.runs };
+        let (total, told) = (Outcome::default(), Instant::now());
+        Self { next: options.seed, left, total, broken: None, told }
+    }
+
+    fn take(&mut self, options: &Options) -> Option<u64> {
+        let is_enough = options.total.is_some_and(|total| self.total.size.events >= total);
+        if self.left == 0 || is_enough || self.broken.is_some() {
+            return None;
+        }
+        if self.told.elapsed() > NEWS {
+            self.told = Instant::now();
+            let sure = self.next.saturating_sub(options.jobs).max(options.seed);
+            let (events, holds) = (self.total.size.events, self.total.holds);
+            eprintln!("{events} events, {holds} lock cycles; to go on: --seed {sure}");
+        }
+        self.left -= 1;
+        self.next += 1;
+        Some(self.next - 1)
+    }
+
+    fn report(&self, took: Duration) {
+        let Outcome { size, holds, lost, given_up, lasted_ms, counted, .. } = &self.total;
+        let Size { events, faults, .. } = size;
+        let hours = lasted_ms / 3_600_000;
+        println!(
+            "{events} events, {holds} lock cycles ({lost} lost), {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
+            self.next
+        );
+        for law in Law::ALL {
+            if counted[law as usize] > 0 {
+                println!("{law:?} where it does not hold: {} times", counted[law as usize]);
+            }
+        }
+    }
+}
+
+/// The smallest run that breaks the same law.
+fn smaller(kind: &str, plan: Plan, law: Law, seconds: u64) -> String {
+    let broken = |plan| run(plan).err().filter(|broken| broken.law == law);
+    let plan = reduce(plan, Duration::from_secs(seconds), |plan| Some(broken(plan)?.size));
+    match broken(plan) {
+        Some(broken) => format!("{broken}\nsmaller: {}", options::command(kind, &plan)),
+        None => "it does not break the law once more".into(),
+    }
+}
+
+fn work(options: &Options, progress: &Mutex<Progress>) {
+    let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        // Not held while a seed runs.
+        let Some(seed) = lock().take(options) else { return };
+        for (kind, plan) in options.plans(seed) {
+            let outcome = match &options.trace {
+                Some(text) => trace(plan, text.clone()),
+                None => run(plan),
+            };
+            match outcome {
+                Ok(outcome) => lock().total.add(&outcome),
+                Err(broken) => {
+                    let again = options::command(kind, &plan);
+                    eprintln!("{kind}, seed {seed}: {broken}\nagain: {again}");
+                    let small = smaller(kind, plan, broken.law, options.reduce);
+                    lock().broken.get_or_insert(small);
+                    return;
+                }
+            }
+        }
+    }
 }

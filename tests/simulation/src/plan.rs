@@ -1,13 +1,14 @@
-//! What happens in a run, and how often.
+//! A run: what happens in it follows from its plan, and so from a number.
 
-use std::fmt;
+use crate::fault::Faults;
+use crate::law::Law;
 
 /// A run: everything in it follows from this.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// Where all chance comes from.
     pub seed: u64,
-    /// Calls of a table or of the protocol's function.
+    /// Calls of a table or of the protocol's function, before everything comes to rest.
     pub events: u64,
     /// Processes at a time.
     pub nodes: u64,
@@ -15,100 +16,70 @@ pub struct Plan {
     pub callers: u64,
     /// Locks that they share.
     pub locks: u64,
-    /// What goes wrong.
+    /// How often callers ask for a lock, all together, at most.
+    pub operations: u64,
+    /// What goes wrong,
     pub faults: Faults,
-}
-
-/// One in so many; 0 is never.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
-    /// Requests after which their connection breaks: what is on its way is not answered, and may run up to a minute later.
-    pub breaks: u64,
-    /// Messages that are lost.
-    pub lost_messages: u64,
-    /// Messages after which the subscription is cut.
-    pub cuts: u64,
-    /// Requests or replies that are late by up to four seconds.
-    pub late: u64,
-    /// Events of a node after which its process is killed; another takes its place.
-    pub kills: u64,
-    /// Ticks after which a process is stopped for up to 20 s.
-    pub stops: u64,
-    /// Attempts that are cancelled, whenever that may be.
-    pub cancels: u64,
-    /// Grants whose caller comes late, or never before a claim is over.
-    pub unread: u64,
-    /// Requests that the server refuses for a while (full, read-only).
-    pub refusals: u64,
+    /// and which of it really happens: from this one on,
+    pub first: u64,
+    /// up to this one.
+    pub last: u64,
 }
 
 impl Plan {
-    /// The kinds of runs, by name.
-    pub const KINDS: [(&'static str, Faults); 5] = [
-        ("calm", CALM),
-        ("cancels", Faults { cancels: 3, unread: 50, ..CALM }),
-        (
-            "network",
-            Faults { breaks: 400, lost_messages: 30, cuts: 300, late: 200, cancels: 20, ..CALM },
-        ),
-        ("processes", Faults { kills: 2_000, stops: 3_000, cancels: 20, ..CALM }),
-        (
-            "everything",
-            Faults {
-                breaks: 800,
-                lost_messages: 60,
-                cuts: 600,
-                late: 400,
-                kills: 5_000,
-                stops: 5_000,
-                cancels: 10,
-                unread: 100,
-                refusals: 500,
-            },
-        ),
-    ];
+    /// The usual plan of a seed: most are small, every eighth has hundreds of nodes.
+    pub fn of(seed: u64, events: u64, faults: Faults) -> Self {
+        let (nodes, callers, locks) = match seed % 8 {
+            0 => (100 + seed % 301, 1 + seed % 3, 5 + seed % 60),
+            _ => (2 + seed % 20, 1 + seed % 9, 1 + seed % 7),
+        };
+        let (operations, first, last) = (u64::MAX, 0, u64::MAX);
+        Self { seed, events, nodes, callers, locks, operations, faults, first, last }
+    }
 }
 
-const CALM: Faults = Faults {
-    breaks: 0,
-    lost_messages: 0,
-    cuts: 0,
-    late: 0,
-    kills: 0,
-    stops: 0,
-    cancels: 0,
-    unread: 0,
-    refusals: 0,
-};
+/// How far a run got.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Calls of a table or of the protocol's function.
+    pub events: u64,
+    /// What went wrong.
+    pub faults: u64,
+    /// Attempts that callers began.
+    pub operations: u64,
+}
 
 /// What came of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Calls of a table or of the protocol's function.
-    pub events: u64,
+    /// How far it got.
+    pub size: Size,
     /// Guards that callers had.
     pub holds: u64,
     /// Of these, those that were lost.
     pub lost: u64,
-    /// Processes that were killed.
-    pub killed: u64,
+    /// Members that a node gave up to tell the server of, and says so.
+    pub given_up: u64,
+    /// How often laws were broken that do not hold under these faults.
+    pub counted: [u64; Law::ALL.len()],
     /// Virtual milliseconds.
     pub lasted_ms: u64,
     /// What all of it boils down to: two runs that differ anywhere differ here.
     pub digest: u64,
 }
 
-/// A law that was broken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
-    /// At which event.
-    pub event: u64,
-    /// Which, and how.
-    pub law: String,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event {}: {}", self.event, self.law)
+impl Outcome {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        self.size.events += other.size.events;
+        self.size.faults += other.size.faults;
+        self.size.operations += other.size.operations;
+        self.holds += other.holds;
+        self.lost += other.lost;
+        self.given_up += other.given_up;
+        self.lasted_ms += other.lasted_ms;
+        for (sum, count) in self.counted.iter_mut().zip(other.counted) {
+            *sum += count;
+        }
     }
 }

@@ -3,10 +3,9 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 use lockcore::NodeId;
-use lockcore::internals::node::{Core, Moment, Rules, Seat};
+use lockcore::internals::node::{Ask, Core, Moment, Rules, Seat};
 
 /// What a guard reads: how long it may rely on its hold.
 #[derive(Debug, Clone, Default)]
@@ -30,8 +29,16 @@ impl Shared {
         self.0.caller.get()
     }
 
+    pub(crate) fn until(&self) -> Moment {
+        self.0.until.get()
+    }
+
+    pub(crate) fn was_told(&self) -> bool {
+        self.0.is_lost.get()
+    }
+
     pub(crate) fn believes(&self, now: Moment) -> bool {
-        !self.0.is_lost.get() && now < self.0.until.get()
+        !self.was_told() && now < self.until()
     }
 }
 
@@ -49,12 +56,41 @@ impl Seat for Shared {
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
     Idle,
-    Waits { attempt: u64, lock: u64, shared: Shared },
-    Holds { number: u64, lock: u64, shared: Shared },
+    Waits {
+        attempt: u64,
+        lock: usize,
+        lease_us: u64,
+        shared: Shared,
+        /// When it was woken first.
+        woken: Option<u64>,
+        /// Whether its hold ends by itself although it is renewed.
+        ends: bool,
+    },
+    Holds {
+        number: u64,
+        lock: usize,
+        shared: Shared,
+        /// Of the same lock, while it is held.
+        again: Option<u64>,
+        ends: bool,
+    },
     Releases,
 }
 
+/// How far a shutdown has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Until no attempt is left, and nothing to give back,
+    Attempts,
+    /// until no hold is left or its time is up,
+    Holds,
+    /// and until all is given back.
+    Rest,
+}
+
 pub(crate) struct Process {
+    pub(crate) name: u64,
+    pub(crate) id: NodeId,
     pub(crate) core: Core<Shared>,
     pub(crate) callers: Vec<Caller>,
     /// Each caller's operations: what was meant for an earlier one comes too late.
@@ -62,32 +98,49 @@ pub(crate) struct Process {
     /// µs of the world at its begin, and how fast its clock goes, in millionths.
     born_us: u64,
     rate: u64,
+    /// µs for which its machine was suspended, and it has not noticed yet.
+    pub(crate) unseen: u64,
     pub(crate) is_subscribed: bool,
     pub(crate) is_connected: bool,
     /// Until when it does nothing.
     pub(crate) stopped_until: u64,
+    /// The server that it is connected to.
+    pub(crate) era: u64,
+    pub(crate) closing: Option<(Closing, u64)>,
     /// Requests arrive in their order: not before this.
     pub(crate) last_arrival: u64,
     pub(crate) last_reply: u64,
     /// Requests that are on their way, by a number of their own.
-    pub(crate) open: BTreeMap<u64, lockcore::internals::node::Ask>,
+    pub(crate) open: BTreeMap<u64, Ask>,
     /// The next tick that is planned.
     pub(crate) tick_at: Option<u64>,
 }
 
 impl Process {
-    pub(crate) fn new(name: u64, seed: u64, now_us: u64, rate: u64, callers: usize) -> Self {
+    pub(crate) fn new(
+        name: u64,
+        seed: u64,
+        now_us: u64,
+        rate: u64,
+        era: u64,
+        callers: usize,
+    ) -> Self {
         let id = NodeId::from(&*format!("{name:022}"));
         let rules = Rules { confirm_grants: false, peers: false, window: 64, seed: seed | 1 };
         Self {
-            core: Core::new(id, rules),
+            name,
+            core: Core::new(id.clone(), rules),
+            id,
             callers: vec![Caller::Idle; callers],
             turns: vec![0; callers],
             born_us: now_us,
             rate,
+            unseen: 0,
             is_subscribed: true,
             is_connected: true,
             stopped_until: 0,
+            era,
+            closing: None,
             last_arrival: 0,
             last_reply: 0,
             open: BTreeMap::new(),
@@ -95,10 +148,18 @@ impl Process {
         }
     }
 
-    /// The world's time as this process counts it.
+    /// The world's time as this process counts it once it looks whether its machine was suspended.
     pub(crate) fn moment(&self, now_us: u64) -> Moment {
-        let passed = (now_us - self.born_us) as u128 * u128::from(self.rate) / 1_000_000;
-        Moment::from_micros(passed as u64)
+        Moment::from_micros(self.counted(now_us - self.born_us))
+    }
+
+    /// The same without that look.
+    pub(crate) fn timers(&self, now_us: u64) -> Moment {
+        Moment::from_micros(self.counted(now_us - self.born_us - self.unseen))
+    }
+
+    fn counted(&self, passed_us: u64) -> u64 {
+        (u128::from(passed_us) * u128::from(self.rate) / 1_000_000) as u64
     }
 
     /// When this moment is in the world.
@@ -107,7 +168,10 @@ impl Process {
         self.born_us + passed as u64 + 1
     }
 
-    pub(crate) fn lease(dice: &mut crate::dice::Dice) -> Duration {
-        Duration::from_millis(dice.of(1_000, 9_000))
+    /// Whether nothing of it is left to do.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let counts = self.core.counts();
+        let idle = self.callers.iter().all(|caller| matches!(caller, Caller::Idle));
+        idle && self.closing.is_none() && counts.attempts + counts.holds + counts.given_back == 0
     }
 }

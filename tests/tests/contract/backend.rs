@@ -85,7 +85,7 @@ pub(crate) async fn until_nothing_is_left(locks: &Locks, key: &str) {
     eventually("nobody holds or waits", SOON, async || is_free(locks, key).await).await;
     let idle = async || {
         let status = locks.status();
-        (status.waiting, status.holding, status.giving_back) == (0, 0, 0)
+        (status.waiting, status.holding, status.releasing) == (0, 0, 0)
     };
     eventually("the node has nothing left to do", SOON, idle).await;
 }

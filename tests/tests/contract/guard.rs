@@ -115,7 +115,7 @@ async fn a_leak_tells_the_other_guards_that_they_have_lost(backend: &Backend) {
     assert_eq!(other.release().await.map_err(|error| error.kind()), Ok(()));
     drop(third);
     lock_tests::eventually("nothing is on its way", crate::backend::SOON, async || {
-        a.status().giving_back == 0
+        a.status().releasing == 0
     })
     .await;
     assert!(b.try_lock("key").await.expect("an answer").is_none(), "it stays taken");

@@ -44,7 +44,7 @@ async fn a_lost_guard_stays_lost_and_its_drop_takes_nothing_from_the_next(backen
     soon(lost.lost()).await;
     let next = b.lock("key").await.expect("free");
     drop(lost);
-    let idle = async || a.status().giving_back == 0;
+    let idle = async || a.status().releasing == 0;
     lock_tests::eventually("nothing is on its way", crate::backend::SOON, idle).await;
     assert!(a.try_lock("key").await.expect("an answer").is_none());
     next.release().await.expect("held until now");

@@ -17,6 +17,7 @@ macro_rules! on_both_stores {
 mod backend;
 mod cancellation;
 mod connection;
+mod foreign;
 mod grant;
 mod guard;
 mod inspection;

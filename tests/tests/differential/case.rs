@@ -39,6 +39,8 @@ struct Case<'a> {
     dead: u64,
     expected: Heard,
     tally: &'a mut Tally,
+    /// What has been done, a line each.
+    told: String,
 }
 
 /// What all the cases together must have met, or they compare too little.
@@ -72,23 +74,29 @@ pub(crate) async fn run(
     world.begin(&lock).await;
     let members = vec![Vec::new(); world.nodes.len()];
     let (random, expected) = (Random::new(Vec::new()), Heard::default());
-    let mut case = Case { world, random, kind, lock, members, dead: 0, expected, tally };
-    for draws in choices.into_iter().flatten() {
-        case.random = Random::new(draws);
-        if case.random.chance(30) {
-            case.interfere().await;
-        }
-        case.compare_one().await?;
-        case.tally.commands += 1;
-    }
-    let heard = case.world.heard().await;
-    if heard != case.expected {
-        return Err(format!("heard {heard:#?}\nexpected {:#?}", case.expected));
-    }
-    Ok(())
+    let told = String::new();
+    let mut case = Case { world, random, kind, lock, members, dead: 0, expected, tally, told };
+    let result = case.run(choices).await;
+    result.map_err(|difference| format!("after\n{}{difference}", case.told))
 }
 
 impl Case<'_> {
+    async fn run(&mut self, choices: Choices) -> Result<(), String> {
+        for draws in choices.into_iter().flatten() {
+            self.random = Random::new(draws);
+            if self.random.chance(30) {
+                self.interfere().await;
+            }
+            self.compare_one().await?;
+            self.tally.commands += 1;
+        }
+        let heard = self.world.heard().await;
+        if heard != self.expected {
+            return Err(format!("heard {heard:#?}\nexpected {:#?}", self.expected));
+        }
+        Ok(())
+    }
+
     /// Runs one command on both sides.
     async fn compare_one(&mut self) -> Result<(), String> {
         let node = self.random.below(self.world.nodes.len());
@@ -96,6 +104,7 @@ impl Case<'_> {
         let command = self.command(node, &before.state);
         let answer = self.world.run(node, &command).await;
         let after = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
+        self.told += &format!("    node {node}: {command:?}\n");
         let told = format!("{command:?}\nby node {node}, at\n{before:#?}\n");
         if before.is_refused(&command) {
             if Snapshot::expires_within(&before.state, before.at_ms(), after.at_ms()) {
@@ -281,7 +290,7 @@ impl Case<'_> {
 
     /// Something besides commands.
     async fn interfere(&mut self) {
-        let [hold, queue, deadlines, token] = snapshot::keys(self.lock.as_str());
+        let [hold, queue, deadlines, token, ..] = snapshot::keys(self.lock.as_str());
         let seen = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
         let now = seen.at_ms();
         let waiting: Vec<Member> = seen.state.queue.iter().cloned().collect();
@@ -289,6 +298,7 @@ impl Case<'_> {
             0..2 => {
                 // Past the end of a short lease, now and then.
                 let pause = *self.random.one_of(&[2, 2, 5, 30, 110]);
+                self.told += &format!("    {pause} ms pass\n");
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
             2..5 => {
@@ -326,7 +336,7 @@ impl Case<'_> {
     }
 
     async fn act_as_a_jvm(&mut self, seen: &Snapshot) {
-        let [hold, queue, deadlines, _] = snapshot::keys(self.lock.as_str());
+        let [hold, queue, deadlines, ..] = snapshot::keys(self.lock.as_str());
         let foreign = *self.random.one_of(&FOREIGN);
         let member = Member::from(foreign);
         if seen.state.queue.contains(&member) {
@@ -347,7 +357,7 @@ impl Case<'_> {
 
     /// Writes at one of the lock's names if it is free, or takes what it wrote away.
     async fn act_as_another_program(&mut self, seen: &Snapshot) {
-        let [hold, queue, _, token] = snapshot::keys(self.lock.as_str());
+        let [hold, queue, _, token, ..] = snapshot::keys(self.lock.as_str());
         let strange = *self.random.one_of(&STRANGE);
         match self.random.below(4) {
             0 if seen.fields.is_empty() => {
@@ -377,7 +387,7 @@ impl Case<'_> {
     }
 
     async fn damage(&mut self, waiting: &[Member]) {
-        let [_, queue, deadlines, token] = snapshot::keys(self.lock.as_str());
+        let [_, queue, deadlines, token, ..] = snapshot::keys(self.lock.as_str());
         match self.random.below(9) {
             0 => self.ask(cmd("DEL").arg(&queue)).await,
             1 => self.ask(cmd("DEL").arg(&deadlines)).await,
@@ -395,15 +405,17 @@ impl Case<'_> {
     }
 
     async fn plant(&mut self, member: &str, deadline_ms: u64) {
-        let [_, queue, deadlines, _] = snapshot::keys(self.lock.as_str());
-        let mut pipeline = redis::pipe();
-        pipeline.atomic();
-        pipeline.cmd("RPUSH").arg(&queue).arg(member);
-        pipeline.cmd("ZADD").arg(&deadlines).arg(deadline_ms).arg(member);
-        self.world.redis.run(&pipeline).await;
+        let [_, queue, deadlines, ..] = snapshot::keys(self.lock.as_str());
+        self.ask(cmd("RPUSH").arg(&queue).arg(member)).await;
+        self.ask(cmd("ZADD").arg(&deadlines).arg(deadline_ms).arg(member)).await;
     }
 
     async fn ask(&mut self, command: &Cmd) {
+        let packed = command.get_packed_command();
+        let words = String::from_utf8_lossy(&packed).into_owned();
+        // Every second line of the protocol is a word, the others are lengths.
+        let words: Vec<_> = words.split("\r\n").skip(2).step_by(2).collect();
+        self.told += &format!("    {}\n", words.join(" "));
         let _: redis::Value = self.world.redis.ask(command).await;
     }
 }
@@ -428,7 +440,7 @@ fn endless(after: &Snapshot, before: &Snapshot) -> Option<&'static str> {
     }
 }
 
-fn time_of(answer: &Answer) -> u64 {
+pub(crate) fn time_of(answer: &Answer) -> u64 {
     match answer {
         Answer::Acquired(reply) => reply.now_us,
         Answer::Released(reply) => reply.now_us,

@@ -92,6 +92,40 @@ fn settle(clock: Clock, exact: bool, expected: Option<u64>, actual: &mut Option<
     }
 }
 
+/// As [`settle_state`], for a queue that is shared with JVMs. Moves times of `actual` to what was expected where they differ by no more than the time that the
+/// command took: Redis reads its clock once more for a TTL.
+pub(crate) fn settle_shared(clock: Clock, expected: &LockState, actual: &mut LockState) {
+    let span_ms = clock.after - clock.before;
+    let near = |one: u64, other: u64| one.abs_diff(other) <= span_ms;
+    let settle = |expected: Option<u64>, actual: &mut Option<u64>| {
+        if let (Some(one), Some(other)) = (expected, *actual)
+            && near(one, other)
+        {
+            *actual = expected;
+        }
+    };
+    if let (Some(expected), Some(actual)) = (&expected.hold, &mut actual.hold) {
+        settle(expected.expires_ms, &mut actual.expires_ms);
+    }
+    if let (Some(expected), Some(actual)) = (&expected.token, &mut actual.token) {
+        settle(expected.expires_ms, &mut actual.expires_ms);
+    }
+    settle(expected.alive_expires_ms, &mut actual.alive_expires_ms);
+    settle(expected.suspects.expire_ms, &mut actual.suspects.expire_ms);
+    for (member, at_ms) in &mut actual.gone {
+        if let Some(expected) = expected.gone.get(member).filter(|ms| near(**ms, *at_ms)) {
+            *at_ms = *expected;
+        }
+    }
+    // A newcomer's score is built on what is left of the hold.
+    let scores: Vec<_> = expected.deadlines.iter().map(|(ms, m)| (ms, m.clone())).collect();
+    for (expected, member) in scores {
+        if actual.deadlines.get(&member).is_some_and(|ms| near(ms, expected)) {
+            actual.deadlines.set(&member, expected);
+        }
+    }
+}
+
 /// A sorted set without its list counts for nothing: it may be there or not.
 pub(crate) fn forget_what_is_apart(state: &mut LockState) {
     if state.queue.is_empty() {

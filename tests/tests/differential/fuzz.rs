@@ -1,21 +1,25 @@
-//! Many random sequences at a time, and the shortest that fails.
+//! Many random sequences at a time, and a short one that fails.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use proptest::strategy::{Strategy as _, ValueTree as _};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::Runtime;
 
 use crate::case::{self, Kind, MET};
-use crate::random;
+use crate::random::{self, Choices};
 use crate::world::World;
 
 /// Commands in the longest sequence.
 const COMMANDS: usize = 202;
 /// Servers at a time, for each kind: most of a sequence is waiting.
 const WORKERS: u32 = 4;
+/// How long a sequence that fails is shortened.
+const SHORTENING: Duration = Duration::from_secs(10);
 
 /// What the sequences of a worker came to.
 #[derive(Default)]
@@ -34,9 +38,11 @@ fn number(name: &str, usual: u32) -> u32 {
 /// Runs one in `share` of all sequences.
 pub(crate) fn run(kind: Kind, share: u32) {
     let each = number("DIFFERENTIAL_CASES", 256).div_ceil(share * WORKERS);
+    let failed = AtomicBool::new(false);
     let tallies: Vec<Tally> = thread::scope(|scope| {
+        let work = |worker| work(kind, worker, each, &failed);
         let workers: Vec<_> =
-            (0..WORKERS).map(|worker| scope.spawn(move || work(kind, worker, each))).collect();
+            (0..WORKERS).map(|worker| scope.spawn(move || work(worker))).collect();
         workers.into_iter().map(|worker| worker.join().expect("no difference")).collect()
     });
     let mut all = Tally::default();
@@ -56,33 +62,54 @@ pub(crate) fn run(kind: Kind, share: u32) {
     assert!(kind != Kind::Foreign || seen.contains("foreign"), "no foreign member in the way");
 }
 
-fn work(kind: Kind, worker: u32, cases: u32) -> Tally {
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        max_shrink_time: 60_000,
-        max_shrink_iters: 2_000,
-        ..Config::default()
-    };
+/// Ends early when another worker has `failed`: one short sequence is enough.
+fn work(kind: Kind, worker: u32, cases: u32, failed: &AtomicBool) -> Tally {
     let mut seed = [0; 32];
     seed[0..4].copy_from_slice(&number("DIFFERENTIAL_SEED", 0).to_le_bytes());
     (seed[4], seed[5]) = (kind as u8, worker as u8);
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let runtime = Runtime::new().expect("a runtime");
-    let world = RefCell::new(runtime.block_on(World::start()));
-    let tally = RefCell::new(Tally::default());
-    let outcome =
-        TestRunner::new_with_rng(config, rng).run(&random::choices(COMMANDS), |choices| {
-            let (mut world, mut tally) = (world.borrow_mut(), tally.borrow_mut());
-            let run = case::run(&mut world, kind, choices, &mut tally);
-            runtime.block_on(run).map_err(TestCaseError::fail)
-        });
-    match outcome {
-        Ok(()) => tally.into_inner(),
-        Err(TestError::Fail(difference, choices)) => {
-            let steps = choices.iter().flatten().count();
-            panic!("{kind:?}, step {steps} of a sequence:\n{difference}")
+    let mut world = runtime.block_on(World::start());
+    let mut tally = Tally::default();
+    let mut run = |choices: &Choices, tally: &mut Tally| {
+        runtime.block_on(case::run(&mut world, kind, choices.clone(), tally))
+    };
+    for _ in 0..cases {
+        if failed.load(Ordering::Relaxed) {
+            break;
         }
-        Err(TestError::Abort(reason)) => panic!("{kind:?}: {reason}"),
+        let choices = random::choices(COMMANDS).new_tree(&mut runner).expect("choices").current();
+        if let Err(difference) = run(&choices, &mut tally)
+            && !failed.swap(true, Ordering::Relaxed)
+        {
+            let retry = |choices: &Choices| run(choices, &mut Tally::default());
+            panic!("{kind:?}, {}", shorten(choices, difference, retry));
+        }
     }
+    tally
+}
+
+/// Leaves out parts of a sequence that fails, ever smaller ones, as long as it goes on failing. The last ones
+/// first: what comes behind the difference is in no way needed.
+fn shorten(
+    mut steps: Choices,
+    mut difference: String,
+    mut run: impl FnMut(&Choices) -> Result<(), String>,
+) -> String {
+    let end = Instant::now() + SHORTENING;
+    let mut part = steps.len() / 2;
+    while part > 0 {
+        let mut from = steps.len();
+        while from > 0 && Instant::now() < end {
+            from = from.saturating_sub(part).min(steps.len());
+            let mut shorter = steps.clone();
+            shorter.drain(from..(from + part).min(steps.len()));
+            if let Err(found) = run(&shorter) {
+                (steps, difference) = (shorter, found);
+            }
+        }
+        part /= 2;
+    }
+    difference
 }

@@ -9,7 +9,9 @@ mod comparison;
 mod fuzz;
 #[path = "../scripts/node.rs"]
 mod node;
+mod peers;
 mod random;
+mod several;
 mod snapshot;
 mod world;
 

@@ -1,10 +1,10 @@
-//! All keys of one lock, read in one step.
+//! All keys of one lock, read in one step; three of them only queues have that are shared with JVMs.
 
 use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
 use lockcore::internals::Member;
 use lockcore::internals::protocol::{
-    Command, Hold, LastToken, LockState, is_hold, is_member, is_token,
+    Command, Hold, LastToken, LockState, Suspects, is_hold, is_member, is_token,
 };
 use redis::cmd;
 
@@ -21,7 +21,8 @@ for i, key in ipairs(KEYS) do
 end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), call('HGETALL', KEYS[1]), call('LRANGE', KEYS[2], 0, -1),
-  call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), call('GET', KEYS[4]), ends, gone,
+  call('ZRANGE', KEYS[3], 0, -1, 'WITHSCORES'), call('GET', KEYS[4]), call('ZRANGE', KEYS[5], 0, -1, 'WITHSCORES'),
+  call('ZRANGE', KEYS[6], 0, -1), call('ZRANGE', KEYS[7], 0, -1, 'WITHSCORES'), ends, gone,
   call('DBSIZE') - call('EXISTS', unpack(KEYS)) - #gone / 2,
 }";
 
@@ -46,27 +47,29 @@ type Parts = (
     Vec<String>,
     Vec<(String, f64)>,
     Option<String>,
+    Vec<(String, f64)>,
+    Vec<String>,
+    Vec<(String, f64)>,
     Vec<i64>,
     Vec<(String, i64)>,
     i64,
 );
 
-pub(crate) fn keys(lock: &str) -> [String; 4] {
-    [
-        lock.to_owned(),
-        format!("redisson_lock_queue:{{{lock}}}"),
-        format!("redisson_lock_timeout:{{{lock}}}"),
-        format!("redisson_lock_token:{{{lock}}}"),
-    ]
+/// Hold, queue, scores, token, alive, arrivals, suspects.
+pub(crate) fn keys(lock: &str) -> [String; 7] {
+    let of = |kind: &str| format!("redisson_lock_{kind}:{{{lock}}}");
+    let (alive, arrivals, suspects) = (of("alive"), of("arrivals"), of("suspects"));
+    [lock.to_owned(), of("queue"), of("timeout"), of("token"), alive, arrivals, suspects]
 }
 
 impl Snapshot {
     pub(crate) async fn take(redis: &mut Raw, lock: &str) -> Self {
         let prefix = format!("redisson_lock_gone:{{{lock}}}:");
         let mut eval = cmd("EVAL");
-        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(4).arg(&keys(lock)).arg(format!("{prefix}*"));
-        let (at_us, fields, queue, scores, token, ends, gone, others): Parts =
-            redis.ask(&eval).await;
+        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(7).arg(&keys(lock)).arg(format!("{prefix}*"));
+        let parts: Parts = redis.ask(&eval).await;
+        let (at_us, fields, queue, scores, token, alive, arrivals, suspects, ends, gone, others) =
+            parts;
         let expiry = |ends: i64| u64::try_from(ends).ok();
         let mut state = LockState {
             hold: fields.first().map(|(text, _)| Hold {
@@ -79,8 +82,14 @@ impl Snapshot {
                 let value = FencingToken::try_from(text.parse::<u64>().ok()?).ok()?;
                 Some(LastToken { value, expires_ms: expiry(ends[3]) })
             }),
+            arrivals: arrivals.iter().map(|text| Member::from(&**text)).collect(),
+            alive_expires_ms: expiry(ends[4]).or(expiry(ends[5])),
+            suspects: read_suspects(&suspects, expiry(ends[6])),
             ..LockState::default()
         };
+        for (text, deadline) in alive {
+            state.alive.set(&Member::from(&*text), deadline as u64);
+        }
         for (text, score) in scores {
             state.deadlines.set(&Member::from(&*text), score as u64);
         }
@@ -125,4 +134,12 @@ impl Snapshot {
         ends.extend(state.gone.values());
         ends.iter().any(|at_ms| (from_ms..=to_ms).contains(at_ms))
     }
+}
+
+fn read_suspects(entries: &[(String, f64)], expire_ms: Option<u64>) -> Suspects {
+    let read = |(text, since): &(String, f64)| {
+        let (score, member) = text.split_once(' ').expect("a score and a member");
+        ((Member::from(member), score.parse().expect("ms")), *since as u64)
+    };
+    Suspects { since_ms: entries.iter().map(read).collect(), expire_ms }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use lock_tests::{Proxy, Raw, RedisServer, Watcher, eventually};
 use lockcore::internals::protocol::{Answer, Command, Message};
-use lockcore::internals::{Event, LockName, Member, StoreError, new_node};
+use lockcore::internals::{Event, LockName, Member, StoreError, new_node, renew_one, touch_one};
 
 use lockcore::NodeId;
 
@@ -91,9 +91,9 @@ impl World {
                 Answer::Acquired(store.acquire(lock, member, *mode, *queue_limit).await?)
             }
             Command::Release { member } => Answer::Released(store.release(lock, member).await?),
-            Command::Renew { member } => Answer::Renewed(store.renew(lock, member).await?),
+            Command::Renew { member } => Answer::Renewed(renew_one(&**store, lock, member).await?),
             Command::Touch { members } => {
-                Answer::Touched(store.touch(lock, members.clone()).await?)
+                Answer::Touched(touch_one(&**store, lock, members.clone()).await?)
             }
             Command::Leave { leaving } => Answer::Left(store.leave(lock, leaving.clone()).await?),
             Command::ForceRelease => Answer::Released(store.force_release(lock).await?),

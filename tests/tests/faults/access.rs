@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_tests::acl::{manual_commands, set_user};
 use lock_tests::{Proxy, Raw, RedisServer, eventually};
-use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
+use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
 
 use crate::common::{LONG, SOON, connected, granted, held, release, soon};
@@ -222,4 +222,26 @@ async fn a_database_that_is_not_there_or_not_allowed_is_said_so() {
     let not_allowed = format!("{}5", url(server.address()));
     let text = denied(soon("an answer", shop().connect(not_allowed)).await);
     assert_eq!(advised(&text), ["+select"], "{text}");
+}
+
+// The server refuses a script for the sake of one of its keys.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_may_not_be_renewed_any_more_costs_no_other_its_renewal() {
+    let (server, mut redis) = server_without(&[]).await;
+    let locks = connect(shop(), &server).await.expect("it may connect");
+    let lease = Duration::from_secs(2);
+    let lock =
+        async |key: &str| soon("the lock", locks.key(key).lease(lease).lock()).await.expect("free");
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        guards.push(lock(&format!("allowed {number}")).await);
+    }
+    let denied = lock("denied").await;
+    allow(&mut redis, &["resetkeys", "~shop:allowed*", "~redisson_lock_*:{shop:allowed*"]).await;
+    soon("the loss", denied.lost()).await;
+    let lost: Vec<_> = guards.iter().filter(|guard| guard.state() != HoldState::Held).collect();
+    assert!(lost.is_empty(), "lost too: {lost:?}");
+    for guard in guards {
+        release(guard).await;
+    }
 }

@@ -14,7 +14,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The stand-in for a server, which has a clock as a server has one.
-const SERVER: &str = "memory";
+const SERVER: &str = "store/memory";
 
 #[test]
 fn no_client_reads_a_wall_clock() {

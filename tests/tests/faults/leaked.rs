@@ -17,7 +17,7 @@ async fn a_leaked_lock_stays_taken_until_its_lease_ends_whoever_asks_for_it() {
         assert!(soon("an answer", locks.try_lock("k")).await.expect("an answer").is_none());
     }
     let waiting = queued(&locks, "k", SHORT, &mut setup.redis).await;
-    eventually("nothing is open", SOON, async || locks.status().giving_back == 0).await;
+    eventually("nothing is open", SOON, async || locks.status().releasing == 0).await;
     assert_eq!(holder(&mut setup.redis, "k").await, member, "it was given back");
     let guard = crate::common::granted(waiting).await;
     assert!(Instant::now() >= end);

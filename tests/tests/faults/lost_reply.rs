@@ -64,7 +64,7 @@ async fn a_release_whose_reply_is_lost_has_freed_the_lock_once_and_its_repetitio
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     soon("the fault", fault.struck()).await;
     let guard = granted(waiting).await;
-    eventually("it was repeated", SOON, async || far.status().giving_back == 0).await;
+    eventually("it was repeated", SOON, async || far.status().releasing == 0).await;
     assert!(holder(&mut setup.redis, "k").await.expect("held").contains(near.node().as_str()));
     assert_eq!(guard.state(), HoldState::Held);
     release(guard).await;
@@ -99,7 +99,7 @@ async fn a_leave_whose_reply_is_lost_is_repeated_and_leaves_nothing() {
     let fault = setup.proxy.lose_reply(runs("leave"));
     waiting.abort();
     soon("the fault", fault.struck()).await;
-    eventually("it was repeated", SOON, async || far.status().giving_back == 0).await;
+    eventually("it was repeated", SOON, async || far.status().releasing == 0).await;
     queue_has(&mut setup.redis, "k", 0).await;
     release(guard).await;
     nothing_left(&mut setup.redis, "k").await;
@@ -114,7 +114,7 @@ async fn the_release_of_a_dropped_guard_that_never_reached_the_server_is_repeate
     drop(guard);
     soon("the fault", fault.struck()).await;
     nothing_left(&mut setup.redis, "k").await;
-    eventually("nothing is open", SOON, async || locks.status().giving_back == 0).await;
+    eventually("nothing is open", SOON, async || locks.status().releasing == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,7 +162,7 @@ async fn an_attempt_dropped_before_its_acquire_was_answered_leaves_nothing() {
     nothing_left(&mut setup.redis, "k").await;
     eventually("nothing is open", SOON, async || {
         let status = locks.status();
-        status.waiting + status.holding + status.giving_back == 0
+        status.waiting + status.holding + status.releasing == 0
     })
     .await;
 }
@@ -181,7 +181,7 @@ async fn an_attempt_dropped_whose_acquire_reply_was_lost_leaves_nothing() {
     nothing_left(&mut setup.redis, "k").await;
     eventually("nothing is open", SOON, async || {
         let status = locks.status();
-        status.waiting + status.holding + status.giving_back == 0
+        status.waiting + status.holding + status.releasing == 0
     })
     .await;
 }
@@ -209,7 +209,7 @@ async fn late_acquire(rights: &str) -> Late {
     waiting.abort();
     eventually("it has left", SOON, async || {
         let status = locks.status();
-        status.waiting + status.giving_back == 0
+        status.waiting + status.releasing == 0
     })
     .await;
     assert!(!redis.exists("k").await);
@@ -223,8 +223,9 @@ async fn an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted() 
     let before = CommandStats::read(&mut late.redis).await.calls("evalsha");
     late.fault.release();
     let redis = &mut late.redis;
+    // And after it the first copy of its leave, which was sent on the same connection.
     eventually("the late acquire runs", SOON, async || {
-        CommandStats::read(redis).await.calls("evalsha") == before + 1
+        CommandStats::read(redis).await.calls("evalsha") > before
     })
     .await;
     nothing_left(&mut late.redis, "k").await;

@@ -1,6 +1,7 @@
 //! Faults: processes that die or freeze, connections that break, servers that go, refuse or lie.
 
 mod access;
+mod client;
 mod clocks;
 mod common;
 mod cut;
@@ -11,6 +12,7 @@ mod flooded;
 mod flushed;
 mod forged;
 mod half_open;
+mod idle;
 mod killed;
 mod leaked;
 mod lost_reply;
@@ -22,6 +24,7 @@ mod passed_over;
 mod persisted;
 mod pool;
 mod refused;
+mod regressions;
 mod restarted;
 mod runtime;
 mod script;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use lockcore::MemoryStore;
 use lockcore::internals::{
-    Acquired, Event, Inspection, Leaving, Left, Link, Listener, LockName, Member, Mode, Released,
-    Renewed, Reply, Store, StoreFuture, Touched, locks_on, memory_store, new_node,
+    Acquired, Each, Event, Inspection, Leaving, Left, Link, Listener, LockName, Member, Mode,
+    Released, Renewed, Reply, Store, StoreFuture, Touched, locks_on, memory_store, new_node,
 };
 use tokio::sync::{Notify, watch};
 
@@ -54,21 +54,20 @@ impl Store for Overtaking {
         })
     }
 
-    fn renew(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Renewed>> {
+    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
         let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
         let (renewed, store) = (Arc::clone(&self.renewed), Arc::clone(&self.store));
-        let (lock, member) = (lock.clone(), member.clone());
         StoreFuture::pending(async move {
             asked.notify_one();
             released.notified().await;
-            let answer = store.renew(&lock, &member).await;
+            let answer = store.renew(holds).await;
             renewed.notify_one();
             answer
         })
     }
 
-    fn touch(&self, lock: &LockName, members: Vec<Member>) -> StoreFuture<Reply<Touched>> {
-        self.store.touch(lock, members)
+    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>> {
+        self.store.touch(lines)
     }
 
     fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {

@@ -17,7 +17,8 @@ async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_las
         .start();
     let mut redis = Raw::connect(&server.url()).await;
     let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let guard = soon("the lock", locks.key("k").lease(LONG).lock()).await.expect("a free lock");
+    let guard =
+        soon("the lock", locks.key("k").fixed_lease(LONG).lock()).await.expect("a free lock");
     let first = queued(&other, "k", LONG, &mut redis).await;
     let second = queued(&locks, "k", LONG, &mut redis).await;
     let (held_by, places) = (holder(&mut redis, "k").await, queue(&mut redis, "k").await);
@@ -31,7 +32,7 @@ async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_las
     assert_eq!(holder(&mut redis, "k").await, held_by);
     assert_eq!(queue(&mut redis, "k").await, places);
     assert_eq!(token(&mut redis, "k").await, last);
-    // It did not stand still while the server was down.
+    // It did not stand still while the server was down, and nothing has renewed it.
     assert!(redis.pttl("k").await <= left);
 
     eventually("connected again", SOON, async || {

@@ -45,7 +45,7 @@ async fn waiters_of_a_server_restarted_empty_all_get_the_lock_one_at_a_time_with
     }
     assert_eq!(witness.visits(), 7);
     for locks in nodes.iter().chain([&holder]) {
-        eventually("nothing is open", SOON, async || locks.status().giving_back == 0).await;
+        eventually("nothing is open", SOON, async || locks.status().releasing == 0).await;
     }
     let mut redis = Raw::connect(&server.url()).await;
     crate::common::nothing_left(&mut redis, "k").await;

@@ -79,7 +79,7 @@ fn everything_may_be_dropped_outside_of_a_runtime() {
     drop(guard);
     theirs.block_on(eventually("both are given back", SOON, async || {
         let status = locks.status();
-        status.waiting + status.holding + status.giving_back == 0
+        status.waiting + status.holding + status.releasing == 0
     }));
     theirs.block_on(async { release(held(&locks, "k", LONG).await).await });
 }
@@ -111,7 +111,7 @@ fn calls_on_a_node_whose_runtime_is_not_driven_end_in_their_time_and_leave_nothi
     theirs.block_on(async {
         eventually("nothing is open", SOON, async || {
             let status = locks.status();
-            status.waiting + status.holding + status.giving_back == 0
+            status.waiting + status.holding + status.releasing == 0
         })
         .await;
         release(held(&locks, "k", LONG).await).await;

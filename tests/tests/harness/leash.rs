@@ -11,12 +11,8 @@ use lock_tests::{RedisServer, eventually, signal};
 /// Set in the copy of this test binary that is to be killed.
 const VICTIM: &str = "LOCK_TESTS_LEASH_VICTIM";
 
-/// The part of the victim: starts a server, says where, and waits for its end.
-#[test]
-fn victim() {
-    if std::env::var_os(VICTIM).is_none() {
-        return; // run as a test of its own it has nothing to prove
-    }
+/// The part of the copy: starts a server, says where, and waits for its end.
+fn be_killed() -> ! {
     let server = RedisServer::start();
     let directory = format!("lock-tests-{}-{}", std::process::id(), server.address().port());
     let line = format!("{} {}", server.address(), std::env::temp_dir().join(directory).display());
@@ -30,8 +26,12 @@ fn victim() {
 
 #[tokio::test]
 async fn a_server_dies_with_a_test_process_that_is_killed_and_leaves_no_files() {
+    if std::env::var_os(VICTIM).is_some() {
+        be_killed();
+    }
+    let itself = "leash::a_server_dies_with_a_test_process_that_is_killed_and_leaves_no_files";
     let mut victim = Command::new(std::env::current_exe().expect("tests have a path"))
-        .args(["--exact", "leash::victim", "--nocapture"])
+        .args(["--exact", itself, "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

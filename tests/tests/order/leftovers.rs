@@ -40,7 +40,7 @@ async fn a_hundred_thousand_keys_leave_nothing_but_expiring_tokens() {
     eventually("nothing is waited for, held or given back", Duration::from_secs(5), async || {
         [&one, &other].into_iter().all(|locks| {
             let status = locks.status();
-            status.waiting + status.holding + status.giving_back == 0
+            status.waiting + status.holding + status.releasing == 0
         })
     })
     .await;

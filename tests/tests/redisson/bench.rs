@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::jvm::Jvm;
-use crate::program;
 
 pub(crate) const KEY: &str = "shared";
 pub(crate) const QUEUE: &str = "redisson_lock_queue:{shared}";
@@ -30,13 +29,11 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Nothing where there is no JVM to test with.
-    pub(crate) async fn start() -> Option<Self> {
-        program::class_path()?;
+    pub(crate) async fn start() -> Self {
         let server = RedisServer::start();
         let redis = Raw::connect(&server.url()).await;
         let locks = connect(&server.url()).await;
-        Some(Self { server, redis, locks })
+        Self { server, redis, locks }
     }
 
     pub(crate) async fn jvm(&self) -> Jvm {

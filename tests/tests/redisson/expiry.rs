@@ -9,8 +9,9 @@ use crate::bench::{Bench, KEY, granted, release};
 use crate::jvm::Jvm;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_jvm_s_lease_that_ends_lets_us_in() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     let started = Instant::now();
@@ -24,8 +25,9 @@ async fn a_jvm_s_lease_that_ends_lets_us_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn our_lease_that_ends_lets_a_jvm_in() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let lease = Duration::from_millis(1_500);
     let guard = bench.locks.key(KEY).fixed_lease(lease).lock().await.expect("free");
@@ -37,8 +39,9 @@ async fn our_lease_that_ends_lets_a_jvm_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_jvm_s_hold_whose_expiry_was_taken_away_is_not_ended_by_a_short_lease_of_ours() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     assert_eq!(jvm.run("lock", "a", "600000").await, "ok");
     assert_eq!(jvm.run("clear-expire", "a", "").await, "true");
@@ -55,8 +58,9 @@ async fn a_jvm_s_hold_whose_expiry_was_taken_away_is_not_ended_by_a_short_lease_
 
 /// D3: a JVM's waiter is dropped once it has waited for its step and the holder's lease; ours is not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_holder_that_outlasts_the_wait_timeout_costs_us_no_place() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     // The step is a second instead of five minutes, so that ten seconds are like 50 minutes.
     let mut jvm = Jvm::start_with(&bench.server.url(), 1_000, 30_000).await;
     let locks = bench.locks.clone();

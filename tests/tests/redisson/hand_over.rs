@@ -13,8 +13,9 @@ const TIMES: u32 = 10;
 const WOKEN: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn each_wakes_the_other_when_it_lets_go() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     let mut guard = bench.hold().await;
@@ -37,8 +38,9 @@ async fn each_wakes_the_other_when_it_lets_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn without_the_option_exclusion_holds_all_the_same() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = Locks::connect(bench.server.url()).await.expect("connected");
     let guard = locks.lock(KEY).await.expect("free");
@@ -52,8 +54,9 @@ async fn without_the_option_exclusion_holds_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_re_entrant_hold_ends_with_its_last_unlock() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     for _ in 0..3 {
@@ -73,8 +76,9 @@ async fn a_re_entrant_hold_ends_with_its_last_unlock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_jvm_that_forces_its_own_lock_open_lets_us_in() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     assert_eq!(jvm.run("lock", "a", "").await, "ok");
@@ -87,8 +91,9 @@ async fn a_jvm_that_forces_its_own_lock_open_lets_us_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_jvm_that_forces_our_lock_open_is_noticed_at_the_next_renewal() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let lease = Duration::from_secs(6);
     let guard = bench.locks.key(KEY).lease(lease).lock().await.expect("free");
@@ -104,8 +109,9 @@ async fn a_jvm_that_forces_our_lock_open_is_noticed_at_the_next_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn we_can_force_a_jvm_off() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm: Jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     assert_eq!(jvm.run("lock", "a", "").await, "ok");

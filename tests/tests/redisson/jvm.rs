@@ -44,7 +44,7 @@ impl Jvm {
     }
 
     async fn run_peer(url: &str, numbers: &[u64]) -> Self {
-        let class_path = program::class_path().expect("asked before");
+        let class_path = program::class_path();
         let mut child = Command::new("java")
             .args(["-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", class_path, "Peer", url])
             .args(numbers.iter().map(u64::to_string))
@@ -52,7 +52,7 @@ impl Jvm {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .expect("Java is where Maven is");
+            .expect("Java (java) starts");
         let leash = Some(Leash::new(child.id(), None));
         let input = child.stdin.take().expect("its input is a pipe");
         let output = BufReader::new(child.stdout.take().expect("its output is a pipe"));

@@ -12,8 +12,9 @@ use crate::jvm::Jvm;
 const LEASE: Duration = Duration::from_secs(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_jvm_killed_while_it_holds_costs_its_lease() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = Jvm::start_with(&bench.server.url(), 300_000, 3_000).await;
     let locks = bench.locks.clone();
     assert_eq!(jvm.run("lock", "a", "").await, "ok");
@@ -25,8 +26,9 @@ async fn a_jvm_killed_while_it_holds_costs_its_lease() {
 
 /// D1 and the ghosts: without us, each of these threads would cost five minutes and more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn jvms_killed_with_many_waiting_threads_cost_one_grace_in_all() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let (mut dying, mut another) = (bench.jvm().await, bench.jvm().await);
     let mut living = bench.jvm().await;
     let locks = bench.locks.clone();
@@ -51,8 +53,9 @@ async fn jvms_killed_with_many_waiting_threads_cost_one_grace_in_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_process_of_ours_killed_while_it_holds_costs_its_lease() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let mut child = child(&bench).await;
     child.lock("a", KEY, LEASE).await;
@@ -65,8 +68,9 @@ async fn a_process_of_ours_killed_while_it_holds_costs_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_process_of_ours_killed_while_it_waits_is_passed_by_where_another_of_ours_is() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     let guard = bench.hold().await;
@@ -90,8 +94,9 @@ async fn a_process_of_ours_killed_while_it_waits_is_passed_by_where_another_of_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_process_of_ours_killed_at_the_head_is_out_of_a_jvm_s_way_after_a_minute() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let guard = bench.hold().await;
     let mut child = child(&bench).await;
@@ -116,8 +121,9 @@ async fn a_process_of_ours_killed_at_the_head_is_out_of_a_jvm_s_way_after_a_minu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn all_of_ours_killed_while_they_wait_are_out_of_a_jvm_s_way_after_the_same_minute() {
-    let Some(mut bench) = Bench::start().await else { return };
+    let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let guard = bench.hold().await;
     let mut child = child(&bench).await;

@@ -1,8 +1,9 @@
 //! Our locks and Redisson's `RFairLock` in one queue: a real JVM with the real Redisson, and a real server.
 //!
 //! The JVM's program stands in `tests/redisson`; Maven builds it once a version of Redisson, into the
-//! target directory. Without Maven or its registry these tests say so in one line and check nothing;
-//! with `REDISSON=insist` they fail. `REDISSON_VERSION` chooses another version than that of the POM.
+//! target directory. `scripts/test` runs these tests where Java and Maven are; by themselves:
+//! `cargo test -p lock-tests --test redisson -- --ignored`. `REDISSON_VERSION` chooses another version
+//! than that of the POM.
 
 mod bench;
 mod damage;

@@ -1,7 +1,7 @@
 //! What a test asks of a node, in few words; a test whose command may fail asks the store itself.
 
 use lockcore::internals::{
-    Acquired, Leaving, Left, Member, Mode, Released, Renewed, Reply, Touched,
+    Acquired, Leaving, Left, Member, Mode, Released, Renewed, Reply, Touched, renew_one, touch_one,
 };
 
 use crate::node::Node;
@@ -39,12 +39,12 @@ impl Node {
     }
 
     pub(crate) async fn renew(&self, member: &Member) -> Reply<Renewed> {
-        self.store.renew(&self.lock, member).await.expect("renew is answered")
+        renew_one(&*self.store, &self.lock, member).await.expect("renew is answered")
     }
 
     pub(crate) async fn touch(&self, members: &[&Member]) -> Reply<Touched> {
         let members = members.iter().map(|member| (*member).clone()).collect();
-        self.store.touch(&self.lock, members).await.expect("touch is answered")
+        touch_one(&*self.store, &self.lock, members).await.expect("touch is answered")
     }
 
     pub(crate) async fn leave(&self, member: &Member) -> Reply<Vec<Left>> {

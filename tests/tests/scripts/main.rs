@@ -14,6 +14,7 @@ mod queue;
 mod refused_write;
 mod repetition;
 mod reply;
+mod several;
 mod strange;
 mod token;
 mod tombstone;

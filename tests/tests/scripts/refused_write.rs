@@ -1,7 +1,7 @@
 //! A server that takes no writes: nothing may be said that did not happen.
 
 use lockcore::LockErrorKind;
-use lockcore::internals::{Leaving, Mode, Presence};
+use lockcore::internals::{Leaving, Mode, Presence, touch_one};
 
 use crate::bench::Bench;
 
@@ -23,7 +23,7 @@ async fn without_enough_replicas_nobody_is_told_of_a_grant_that_was_not_written(
         a.store.acquire(&a.lock, &newcomer, Mode::Try, 10).await.expect_err("no replica"),
         a.store.acquire(&a.lock, &newcomer, Mode::Wait, 10).await.expect_err("no replica"),
         a.store.release(&a.lock, &holder).await.expect_err("no replica"),
-        a.store.touch(&a.lock, vec![behind]).await.expect_err("no replica"),
+        touch_one(&*a.store, &a.lock, vec![behind]).await.expect_err("no replica"),
         a.store.leave(&a.lock, leaving).await.expect_err("no replica"),
         a.store.force_release(&a.lock).await.expect_err("no replica"),
     ];

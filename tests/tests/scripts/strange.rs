@@ -3,7 +3,7 @@
 
 use lockcore::LockErrorKind;
 use lockcore::internals::protocol::is_hold;
-use lockcore::internals::{Leaving, Member, Mode, StoreError};
+use lockcore::internals::{Leaving, Member, Mode, StoreError, renew_one, touch_one};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -132,8 +132,11 @@ async fn ask_everything(
         2 => ("acquire again", store.acquire(lock, waiting, Mode::Wait, 10).await.map(drop)),
         3 => ("release", store.release(lock, holder).await.map(drop)),
         4 => ("release of nothing", store.release(lock, &newcomer).await.map(drop)),
-        5 => ("renew", store.renew(lock, holder).await.map(drop)),
-        6 => ("touch", store.touch(lock, vec![waiting.clone(), holder.clone()]).await.map(drop)),
+        5 => ("renew", renew_one(&**store, lock, holder).await.map(drop)),
+        6 => {
+            let members = vec![waiting.clone(), holder.clone()];
+            ("touch", touch_one(&**store, lock, members).await.map(drop))
+        }
         7 => ("leave", store.leave(lock, leaving(waiting)).await.map(drop)),
         8 => ("leave of a holder", store.leave(lock, leaving(holder)).await.map(drop)),
         9 => ("force release", store.force_release(lock).await.map(drop)),

@@ -109,7 +109,7 @@ async fn without_redaction_names_are_shown_and_passwords_still_not() {
     assert_eq!(lines_with(&text, PASSWORD), Vec::<&str>::new());
     // Otherwise the other test would prove nothing.
     for event in
-        ["queued", "granted", "renewed", "given back", "given up", "refused", "the hold is lost"]
+        ["queued", "granted", "renewed", "released", "cancelled", "refused", "the hold is lost"]
     {
         let told = text.lines().any(|line| line.contains(event) && line.contains(SECRET));
         assert!(told, "no event {event:?} with the name in\n{text}");

@@ -56,8 +56,29 @@ async fn both_connections_come_back_over_tls() {
     exercise(&near, &far, &setup).await;
 }
 
+// One thread: what the server has closed by then is seen before the next request is sent.
+#[tokio::test]
+async fn what_is_asked_after_an_idle_connection_was_killed_goes_out_over_tls_on_the_next_one() {
+    let setup = Setup::start();
+    let locks = setup.connect().await;
+    let mut redis = setup.raw().await;
+    for what in ["release", "ping", "inspect", "force_release"] {
+        let guard = soon(locks.lock("k")).await.expect("free");
+        tokio::time::sleep(Duration::from_millis(50)).await; // what makes it idle
+        redis.kill_the_command_connection().await;
+        let answer = match what {
+            "release" => soon(guard.release()).await,
+            "ping" => soon(locks.ping()).await,
+            "inspect" => soon(locks.inspect("k")).await.map(drop),
+            _ => soon(locks.force_release("k")).await.map(|was_held| assert!(was_held)),
+        };
+        answer.unwrap_or_else(|error| panic!("{what}: {error}"));
+        soon(locks.force_release("k")).await.expect("an answer");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_configuration_and_a_pool_are_used_over_tls() {
+async fn a_configuration_a_pool_and_a_client_are_used_over_tls() {
     let setup = Setup::start();
     let config = Config::from_url(setup.url());
     let near = soon(setup.builder().from_config(config)).await.expect("it is trusted");
@@ -69,6 +90,9 @@ async fn a_configuration_and_a_pool_are_used_over_tls() {
     let manager = Manager::new(client.get_connection_info().clone()).expect("well formed");
     let pool = Pool::builder(manager).build().expect("well formed");
     let far = soon(setup.builder().from_pool(pool, setup.url())).await.expect("it is trusted");
+    exercise(&near, &far, &setup).await;
+    // The certificates are the client's own: the builder has none.
+    let near = soon(Locks::from_client(client)).await.expect("it is trusted");
     exercise(&near, &far, &setup).await;
 }
 

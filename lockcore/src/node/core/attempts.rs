@@ -8,7 +8,7 @@ use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
 use crate::node::moment::Moment;
-use crate::protocol::Command;
+use crate::store::protocol::Command;
 use crate::store::{Acquired, Link, Mode, Reply};
 
 /// Parked attempts are asked for again after this time although both connections are up,
@@ -160,7 +160,8 @@ impl<P: Seat> Core<P> {
         self.finish(now, number, Refusal::Store(error.clone()), fx);
     }
 
-    /// An attempt ends without a lock. It does not stand in the queue, but another copy of its acquire may still find the lock free.
+    /// An attempt ends without a lock. It does not stand in the queue, but another copy of its
+    /// acquire may still find the lock free.
     pub(super) fn finish(
         &mut self,
         now: Moment,
@@ -217,7 +218,8 @@ impl<P: Seat> Core<P> {
         fx.push(Effect::Observe(Note::Cancelled { lock, waited }));
     }
 
-    /// The server does not know this waiting member any more: its attempt goes on in the next round, at the tail.
+    /// The server does not know this waiting member any more: its attempt goes on in the next
+    /// round, at the tail.
     pub(super) fn place_lost(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
         let Some(entry) = self.entries.get(&number).filter(|entry| entry.is_attempt()) else {
             return;

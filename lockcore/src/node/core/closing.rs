@@ -35,7 +35,8 @@ impl<P: Seat> Core<P> {
         (ended, next)
     }
 
-    /// Takes holds away from their guards and gives them back, a bounded part of them from this number on.
+    /// Takes holds away from their guards and gives them back, a bounded part of them from this
+    /// number on.
     pub fn take_holds(
         &mut self,
         now: Moment,
@@ -43,8 +44,11 @@ impl<P: Seat> Core<P> {
         why: &'static str,
         fx: &mut Effects<P>,
     ) -> (usize, Option<u64>) {
-        let (numbers, next) = self.part_of(from, |entry| entry.place().class == Some(Class::Hold));
-        let taken = numbers.len();
+        let is_hold = |entry: &Entry<P>| entry.place().class == Some(Class::Hold);
+        // What is left on the server of a lost one, its guard would give back, which comes too late now.
+        let (numbers, next) =
+            self.part_of(from, |entry| is_hold(entry) || entry.state == State::Lost);
+        let taken = numbers.iter().filter(|number| is_hold(&self.entries[number])).count();
         for number in numbers {
             self.tell(number, Refusal::Kind(LockErrorKind::Closed), fx);
             self.lose(now, number, why, fx);

@@ -6,9 +6,10 @@ use super::{Core, Effects, MAX_AT_ONCE};
 use crate::key::LockName;
 use crate::node::effect::Ask;
 use crate::node::entry::{Seat, State};
+use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::protocol::Command;
 use crate::store::Leaving;
+use crate::store::protocol::Command;
 
 impl<P: Seat> Core<P> {
     /// Handles what is due, a bounded part of it at a time. Returns whether there is more to be done at once.
@@ -27,16 +28,7 @@ impl<P: Seat> Core<P> {
         if self.retry_at.is_some_and(|at| at <= now) {
             budget = self.ask_again(now, budget, fx);
         }
-        while budget > 0
-            && self.has_room()
-            && self.commands.is_up()
-            && let Some((at, lock)) = self.touches.first()
-            && *at <= now
-        {
-            let lock = lock.clone();
-            self.touch_line(now, &lock, 10, fx);
-            budget -= 1;
-        }
+        budget = self.touch_what_is_due(now, budget, fx);
         self.recheck_on(now, budget, fx);
         self.next().is_some_and(|next| next <= now)
     }
@@ -68,6 +60,7 @@ impl<P: Seat> Core<P> {
         mut budget: usize,
         fx: &mut Effects<P>,
     ) -> usize {
+        let mut is_any_due = false;
         while budget > 0
             && self.renewing < MAX_AT_ONCE
             && let Some(&(at, number)) = self.renewals.first()
@@ -75,8 +68,24 @@ impl<P: Seat> Core<P> {
         {
             self.renew(now, number, fx);
             budget -= 1;
+            is_any_due = true;
+        }
+        if is_any_due {
+            budget = self.renew_what_follows(now, budget, fx);
         }
         budget
+    }
+
+    /// What would be due soon goes out with what is due: together they cost little more than one.
+    fn renew_what_follows(&mut self, now: Moment, budget: usize, fx: &mut Effects<P>) -> usize {
+        let room = budget.min(MAX_AT_ONCE.saturating_sub(self.renewing));
+        let soon = |number| now + lease::ahead(&self.entries[number].options);
+        let following = self.renewals.iter().take(room).filter(|(at, number)| *at <= soon(number));
+        let following: Vec<u64> = following.map(|(_, number)| *number).collect();
+        for number in &following {
+            self.renew(now, *number, fx);
+        }
+        budget - following.len()
     }
 
     /// Releases and leaves.

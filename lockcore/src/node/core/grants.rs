@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::{Core, Effects};
+use crate::error::LockErrorKind;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Caller, Entry, Seat, State};
+use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::options::LockOptions;
-use crate::protocol::Command;
+use crate::store::protocol::Command;
 use crate::store::{Grant, Mode, Reply};
 use crate::token::FencingToken;
 
@@ -38,7 +39,7 @@ impl<P: Seat> Core<P> {
         let mut stray = Entry {
             lock: ask.lock.clone(),
             member: member.clone(),
-            options: LockOptions::new().lease(Duration::from_millis(lease_ms)),
+            options: LockOptions::new().lease(Duration::from_millis(lease_ms)).terms(),
             mode: Mode::Try,
             state: State::Over,
             caller: Caller::Gone,
@@ -83,7 +84,8 @@ impl<P: Seat> Core<P> {
             return;
         }
         let short = certain < lease::claim(&entry.options) / 2;
-        if short || (is_message && self.rules.confirm_grants) {
+        let is_doubted = anchor < self.doubt;
+        if short || is_doubted || (is_message && self.rules.confirm_grants) {
             let command = Command::Renew { member: entry.member.clone() };
             let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
             self.change(number, |entry| entry.state = State::Confirming { token });
@@ -120,13 +122,17 @@ impl<P: Seat> Core<P> {
     }
 
     /// An offer was not taken in time: it is given on, and its attempt goes on in the next round once its caller comes.
-    pub(super) fn miss(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) -> u64 {
+    pub(super) fn miss(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
         let next = self.next_round(now, number);
         self.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
         self.counts.places_lost += 1;
         if let Some(entry) = self.entries.get(&number) {
             fx.push(Effect::Observe(Note::Missed { lock: entry.lock.clone() }));
         }
-        next
+        if self.is_closed {
+            // Nothing begins any more: it would hold the lock when its node says that nothing is left.
+            self.tell(next, Refusal::Kind(LockErrorKind::Closed), fx);
+            self.withdraw(now, next, fx);
+        }
     }
 }

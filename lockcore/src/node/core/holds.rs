@@ -23,7 +23,7 @@ impl<P: Seat> Core<P> {
         fx: &mut Effects<P>,
     ) {
         let Some(number) = self.known(member) else { return };
-        let chance = self.chance(number, now);
+        let (chance, doubt) = (self.chance(number, now), self.doubt);
         let entry = &self.entries[&number];
         match &entry.state {
             State::Confirming { token } => {
@@ -45,6 +45,7 @@ impl<P: Seat> Core<P> {
                 self.change(number, |entry| {
                     if let State::Held(lease) = &mut entry.state {
                         lease.extend(&entry.options, ask.sent, left, chance);
+                        lease.doubted(now, doubt);
                     }
                 });
                 fx.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
@@ -126,7 +127,10 @@ impl<P: Seat> Core<P> {
                 self.miss(now, number, fx);
             }
             State::Leaked { .. } => {
-                self.change(number, |entry| entry.state = State::Over);
+                // A copy of its acquire that still runs would be granted once more, to nobody.
+                self.change(number, |entry| {
+                    entry.state = if entry.ambiguous { entry.leaving(now) } else { State::Over };
+                });
             }
             _ => {}
         }

@@ -3,18 +3,20 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::{Core, Effects};
+use super::{Core, Effects, Line};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Seat, State};
 use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
-use crate::protocol::Command;
+use crate::store::protocol::Command;
 use crate::store::{MAX_BATCH, Presence, Reply, Touched};
 
 /// A touch that failed is repeated after this time.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
+/// A touch goes out sooner with others that are due, by this part of its period at most.
+const AHEAD: u32 = 40;
 /// A lease's end is asked for this much later at most, so that not all nodes ask in the same instant,
 const JITTER_MS: u64 = 50;
 /// and after this time at the earliest, so that nothing spins.
@@ -39,6 +41,49 @@ impl<P: Seat> Core<P> {
             self.recheck = Some((Bound::Excluded(lock), since));
             budget -= 1;
         }
+    }
+
+    pub(super) fn touch_what_is_due(
+        &mut self,
+        now: Moment,
+        mut budget: usize,
+        fx: &mut Effects<P>,
+    ) -> usize {
+        let mut is_any_due = false;
+        while budget > 0
+            && self.has_room()
+            && self.commands.is_up()
+            && let Some((at, lock)) = self.touches.first()
+            && *at <= now
+        {
+            let lock = lock.clone();
+            self.touch_line(now, &lock, 10, fx);
+            budget -= 1;
+            is_any_due = true;
+        }
+        if is_any_due {
+            budget = self.touch_what_follows(now, budget, fx);
+        }
+        budget
+    }
+
+    /// Lines that would be due soon go out with those that are. Not those that wait for a lease to end, before which there is
+    /// nothing to ask for: they were touched lately.
+    fn touch_what_follows(&mut self, now: Moment, budget: usize, fx: &mut Effects<P>) -> usize {
+        let room = budget.min(self.rules.window.saturating_sub(self.on_their_way));
+        let is_soon = |(at, lock): &&(Moment, LockName)| {
+            let Line { period, touched, .. } = self.lines[lock];
+            *at <= now + period / AHEAD && now.since(touched) >= period - period / 8
+        };
+        let following = self.touches.iter().take(room).filter(is_soon);
+        let following: Vec<LockName> = following.map(|(_, lock)| lock.clone()).collect();
+        for lock in &following {
+            if !self.has_room() {
+                break;
+            }
+            self.touch_line(now, lock, 10, fx);
+        }
+        budget - following.len()
     }
 
     /// The next touch is due after the period, earlier by up to this part of it.

@@ -10,8 +10,8 @@ use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Entry, Seat, State};
 use crate::node::moment::Moment;
-use crate::protocol::Command;
 use crate::store::Leaving;
+use crate::store::protocol::Command;
 
 impl<P: Seat> Core<P> {
     /// Returns whether there is something to give back.

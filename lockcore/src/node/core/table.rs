@@ -10,7 +10,7 @@ use crate::node::effect::{Ask, Effect};
 use crate::node::entry::{Class, Entry, Place, Seat};
 use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::protocol::Command;
+use crate::store::protocol::Command;
 
 impl<P: Seat> Core<P> {
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {

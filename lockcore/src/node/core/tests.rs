@@ -19,7 +19,7 @@ fn core() -> Core<()> {
 fn wish(lock: &str) -> Request {
     Request {
         lock: LockName::from(lock),
-        options: LockOptions::new().lease(LEASE),
+        options: LockOptions::new().lease(LEASE).terms(),
         mode: Mode::Wait,
         label: Label::new("test"),
     }
@@ -82,8 +82,25 @@ fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let ask = ask.expect("the subscription stands");
     let member = member_of(&ask);
     let granted = reply(Acquired::Granted, LEASE, Some(&member));
+    let granted = Reply { now_us: now.as_micros(), ..granted };
     core.replied(now, &ask, &Answer::Acquired(granted), &mut fx);
     (attempt, member)
+}
+
+/// A guard of which a copy of the acquire may still run.
+fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(now, wish(lock), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.unanswered(now, &ask, &StoreError::ambiguous("cut"), &mut fx);
+    let now = now + Duration::from_millis(198);
+    let again = ticked(core, now);
+    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
+    core.replied(now, &again[0], &Answer::Acquired(granted), &mut fx);
+    match core.take(now, attempt, &mut fx) {
+        Outcome::Granted { number, .. } => number,
+        other => panic!("{other:?}"),
+    }
 }
 
 fn ticked(core: &mut Core<()>, now: Moment) -> Vec<Ask> {
@@ -336,18 +353,65 @@ fn a_dropped_guard_is_released_and_an_ambiguous_one_leaves() {
     core.dropped(at(1), number, &mut fx);
     assert_eq!(ticked(&mut core, at(1))[0].command, Command::Release { member });
 
-    let (attempt, ask) = core.begin(at(2), wish("b"), ()).expect("it is open");
-    let ask = ask.expect("the subscription stands");
-    core.unanswered(at(3), &ask, &StoreError::ambiguous("cut"), &mut fx);
-    let again = ticked(&mut core, at(200));
-    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
-    core.replied(at(201), &again[0], &Answer::Acquired(granted), &mut fx);
-    let Outcome::Granted { number, .. } = core.take(at(202), attempt, &mut fx) else {
-        panic!("it was granted");
-    };
+    let number = ambiguously_held(&mut core, at(2), "b");
     core.dropped(at(203), number, &mut fx);
     let leaves = ticked(&mut core, at(203));
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
+
+#[test]
+fn a_leaked_hold_of_which_a_copy_may_still_run_ends_with_a_tombstone() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (known, _) = held(&mut core, at(0), "a");
+    let ambiguous = ambiguously_held(&mut core, at(0), "b");
+    core.leak(at(300), known, &mut fx);
+    core.leak(at(300), ambiguous, &mut fx);
+    assert_eq!(ticked(&mut core, at(300 + 59_999)), [], "it ends by itself");
+    let leaves = ticked(&mut core, at(300 + 60_000));
+    assert_eq!(leaves.len(), 1, "the other one is over");
+    assert_eq!(leaves[0].lock.as_str(), "b");
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
+
+#[test]
+fn a_shutdown_gives_back_what_the_server_has_of_a_lost_hold_whose_guard_is_still_there() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let longest = LockOptions::new().lease(LEASE).max_hold(Duration::from_secs(2)).terms();
+    let (attempt, ask) =
+        core.begin(at(0), Request { options: longest, ..wish("a") }, ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
+    core.replied(at(0), &ask, &Answer::Acquired(granted), &mut fx);
+    assert!(matches!(core.take(at(0), attempt, &mut fx), Outcome::Granted { .. }));
+    assert_eq!(ticked(&mut core, at(2_000)), [], "it is lost, and its guard has not gone");
+    core.close();
+    assert_eq!(core.take_holds(at(2_001), 0, "the node was shut down", &mut fx), (0, None));
+    assert_eq!(core.counts().given_back, 1);
+    let releases = ticked(&mut core, at(2_001));
+    assert_eq!(releases[0].command, Command::Release { member: member_of(&ask) });
+}
+
+#[test]
+fn an_offer_that_is_not_taken_before_its_node_is_closed_is_not_asked_for_again() {
+    for is_ticked in [false, true] {
+        let mut core = core();
+        let mut fx = Vec::new();
+        let (attempt, member) = offered(&mut core, at(0), "a");
+        core.close();
+        core.end_attempts(at(1), 0, LockErrorKind::Closed, &mut fx);
+        let mut asks = if is_ticked { ticked(&mut core, at(20_000)) } else { Vec::new() };
+        let taken = core.take(at(20_001), attempt, &mut fx);
+        let Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) = taken else {
+            panic!("{taken:?}");
+        };
+        asks.extend(ticked(&mut core, at(20_002)));
+        asks.extend(sent(&mut fx));
+        assert_eq!(asks.len(), 1, "{asks:?}");
+        assert_eq!(asks[0].command, Command::Release { member });
+        assert_eq!(core.counts().attempts, 0);
+    }
 }
 
 #[test]
@@ -375,4 +439,172 @@ fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
     }
     let Counts { attempts, holds, given_back, .. } = core.counts();
     assert_eq!((attempts, holds, given_back), (0, 0, 0));
+}
+
+fn renewals(asks: &[Ask]) -> usize {
+    asks.iter().filter(|ask| matches!(ask.command, Command::Renew { .. })).count()
+}
+
+fn touches(asks: &[Ask]) -> usize {
+    asks.iter().filter(|ask| matches!(ask.command, Command::Touch { .. })).count()
+}
+
+#[test]
+fn a_renewal_that_is_due_takes_along_those_that_follow_soon_and_is_no_later_for_it() {
+    let mut core = core();
+    for (at_ms, lock) in [(0, "a"), (100, "b"), (300, "c"), (301, "d"), (5_000, "e")] {
+        held(&mut core, at(at_ms), lock);
+    }
+    assert_eq!(core.next(), Some(at(10_000)), "a third of the lease, as if it were alone");
+    assert_eq!(ticked(&mut core, at(9_999)), [], "nothing is renewed for the sake of company");
+    assert_eq!(renewals(&ticked(&mut core, at(10_000))), 3, "a hundredth of the lease ahead");
+    assert_eq!(core.next(), Some(at(10_301)));
+}
+
+#[test]
+fn renewals_in_a_burst_part_again() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    for number in 0..200 {
+        held(&mut core, at(0), &format!("lock {number}"));
+    }
+    let asks = ticked(&mut core, at(10_000));
+    assert_eq!(renewals(&asks), 200);
+    for ask in &asks {
+        let held = reply(crate::store::Renewed::Held, LEASE, Some(&member_of(ask)));
+        core.replied(at(10_001), ask, &Answer::Renewed(held), &mut fx);
+    }
+    let mut rounds = Vec::new();
+    while let Some(next) = core.next().filter(|next| *next <= at(20_000)) {
+        rounds.push(renewals(&ticked(&mut core, next)));
+    }
+    assert_eq!(rounds.iter().sum::<usize>(), 200);
+    assert!(rounds.len() >= 3 && rounds.iter().all(|together| *together < 120), "{rounds:?}");
+}
+
+#[test]
+fn a_touch_that_is_due_takes_along_lines_that_follow_soon_but_none_that_waits_for_a_lease_to_end() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    for (at_ms, lock) in [(0, "a"), (60, "b"), (300, "c")] {
+        queued(&mut core, at(at_ms), lock);
+    }
+    let due = core.next().expect("the first");
+    // The lease of this one's holder ends a little later than that.
+    let (_, waits) = queued(&mut core, at(0), "d");
+    core.heard(at(3_000), Event::Poked { member: waits }, &mut fx);
+    let ask = sent(&mut fx).remove(0);
+    core.touch_line(at(3_000), &LockName::from("d"), 10, &mut fx);
+    let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
+    let left = (due + Duration::from_millis(40)).since(at(3_000));
+    core.replied(at(3_000), &ask, &Answer::Touched(reply(waiting, left, None)), &mut fx);
+    let asks = ticked(&mut core, due);
+    let locks: Vec<&str> = asks.iter().map(|ask| ask.lock.as_str()).collect();
+    assert_eq!(locks, ["a", "b"]);
+}
+
+#[test]
+fn no_more_lines_are_touched_ahead_of_time_than_the_window_has_room_for() {
+    let mut core = core();
+    for number in 0..100 {
+        queued(&mut core, at(number / 10), &format!("line {number}"));
+    }
+    let due = core.next().expect("lines wait");
+    let asks = ticked(&mut core, due);
+    assert_eq!(touches(&asks), 64);
+}
+
+/// The answer of a server whose clock shows `ms`.
+fn by(server_ms: u64, answer: Answer) -> Answer {
+    let now_us = server_ms * 1_000;
+    match answer {
+        Answer::Renewed(reply) => Answer::Renewed(Reply { now_us, ..reply }),
+        Answer::Touched(reply) => Answer::Touched(Reply { now_us, ..reply }),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn renewed(ask: &Ask, server_ms: u64) -> Answer {
+    by(server_ms, Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member_of(ask)))))
+}
+
+// A4.
+#[test]
+fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_by_that() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let holds: Vec<_> = (0..200).map(|lock| held(&mut core, at(0), &format!("{lock}")).0).collect();
+    let (offer, _) = offered(&mut core, at(5_000), "offered");
+    // A third of a lease later, and the next one in time.
+    let first = ticked(&mut core, at(10_000));
+    core.replied(at(10_010), &first[0], &renewed(&first[0], 10_005), &mut fx);
+    core.replied(at(10_130), &first[1], &renewed(&first[1], 10_120), &mut fx);
+    assert_eq!(ticked(&mut core, at(10_131)), [], "all of them are on their way");
+    assert_eq!(core.doubt, Moment::default());
+    // Here a tenth of a second, there 40 s.
+    let (_, ask) = core.begin(at(10_200), wish("x"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
+    let answer = Answer::Acquired(Reply { now_us: 50_205_000, ..granted });
+    core.replied(at(10_210), &ask, &answer, &mut fx);
+    assert_eq!(lost(&mut fx), 0, "only the server can say that");
+    let mut again = ticked(&mut core, at(10_211));
+    assert_eq!(again.len(), 2, "the others are on their way since before");
+    core.take(at(10_212), offer, &mut fx);
+    again.extend(ticked(&mut core, at(10_212)));
+    assert_eq!(again.len(), 3, "and what was only offered by then");
+    // What was on its way is asked for once more: it may have run before.
+    core.replied(at(10_220), &first[2], &renewed(&first[2], 50_215), &mut fx);
+    assert_eq!(ticked(&mut core, at(10_221))[0].command, first[2].command);
+    for ask in &again {
+        core.replied(at(10_230), ask, &renewed(ask, 50_225), &mut fx);
+    }
+    assert_eq!((ticked(&mut core, at(10_231)), lost(&mut fx)), (vec![], 0));
+    assert_eq!(core.counts().holds, holds.len() + 2, "and the two that were offered");
+}
+
+// A4.
+#[test]
+fn a_grant_from_before_the_server_s_clock_ran_ahead_is_confirmed_before_it_is_handed_out() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, member) = queued(&mut core, at(0), "a");
+    let (_, ask) = core.begin(at(2_000), wish("x"), ()).expect("it is open");
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    let answer = Answer::Acquired(Reply { now_us: 1_000_000_000, ..queued });
+    core.replied(at(2_001), &ask.expect("sent"), &answer, &mut fx);
+    let message = Event::Granted { member: member.clone(), token: token(), left_ms: 10_000 };
+    core.heard(at(2_002), message, &mut fx);
+    assert!(matches!(core.take(at(2_002), attempt, &mut fx), Outcome::Waits));
+    let confirming = sent(&mut fx);
+    assert_eq!(confirming[0].command, Command::Renew { member });
+    core.replied(at(2_003), &confirming[0], &renewed(&confirming[0], 1_000_001), &mut fx);
+    assert!(matches!(core.take(at(2_004), attempt, &mut fx), Outcome::Granted { .. }));
+}
+
+// A4.
+#[test]
+fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_doubt() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let asks: Vec<_> = (0..4)
+        .map(|number| {
+            let (_, ask) = core.begin(at(number * 100), wish("a"), ()).expect("it is open");
+            ask.expect("the subscription stands")
+        })
+        .collect();
+    let queued = |server_ms: u64| {
+        let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+        Answer::Acquired(Reply { now_us: server_ms * 1_000, ..queued })
+    };
+    core.replied(at(10), &asks[0], &queued(5_000), &mut fx);
+    // Run three seconds after it was sent, and told later still.
+    core.replied(at(3_500), &asks[2], &queued(8_100), &mut fx);
+    core.replied(at(3_600), &asks[1], &queued(5_100), &mut fx);
+    core.replied(at(3_700), &asks[3], &queued(1_000), &mut fx);
+    assert_eq!(core.doubt, Moment::default());
+    // The next is compared with that.
+    let (_, ask) = core.begin(at(3_800), wish("a"), ()).expect("it is open");
+    core.replied(at(3_900), &ask.expect("sent"), &queued(5_000), &mut fx);
+    assert_eq!(core.doubt, at(3_800));
 }

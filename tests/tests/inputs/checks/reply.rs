@@ -1,7 +1,9 @@
 //! Answers of scripts: any tree of values is read or refused, and only what says a grant is one.
 
 use lockcore::LockErrorKind;
-use lockcore::internals::{Acquired, Grant, Inspection, Member, Reply, StoreError, wire};
+use lockcore::internals::{
+    Acquired, Each, Grant, Inspection, LockName, Member, Reply, StoreError, wire,
+};
 use redis::Value;
 
 use super::source::Source;
@@ -26,8 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     verify(&value, acquired, clock.then_some(OURS));
     verify(&value, wire::released(value.clone()), None);
-    verify(&value, wire::renewed(value.clone()), None);
-    verify(&value, wire::touched(value.clone()), None);
+    several(&value, &mut source);
     verify(&value, wire::left(value.clone()), None);
     match wire::inspection(value.clone()) {
         Ok(Inspection { holder, waiters, .. }) => {
@@ -38,6 +39,52 @@ pub(crate) fn check(bytes: &[u8]) {
             assert!(waiters.len() <= members.len());
         }
         Err(error) => refused(&error),
+    }
+}
+
+/// The value as the answer to renewals and touches, and as one of the answers in it.
+fn several(value: &Value, source: &mut Source<'_>) {
+    let member = Member::from(OURS);
+    let (clock, listeners) = (bulk("1795242275666200"), Value::Int(source.integer()));
+    let around = source.below(3);
+    let parts = std::iter::repeat_n(value.clone(), around);
+    let (renewals, touches) = match source.below(3) {
+        0 => (value.clone(), value.clone()),
+        _ => (
+            Value::Array([clock.clone()].into_iter().chain(parts.clone()).collect()),
+            Value::Array([clock, listeners].into_iter().chain(parts).collect()),
+        ),
+    };
+    let lock = LockName::from("a lock");
+    let holds = vec![(lock.clone(), member.clone()); around];
+    let lines = vec![(lock, vec![member]); around];
+    let renewed = wire::renewed(renewals, &holds).map(|each| verify_each(value, &each, around));
+    let touched = wire::touched(touches, &lines).map(|each| verify_each(value, &each, around));
+    for error in [renewed.err(), touched.err()].into_iter().flatten() {
+        refused(&error);
+    }
+}
+
+/// One answer each, and no grant that does not stand there.
+fn verify_each<T>(value: &Value, each: &Each<T>, count: usize) {
+    assert_eq!(each.len(), count);
+    let said = |wanted: &str| match value {
+        Value::Array(parts) => parts.iter().any(|part| text(part) == Some(wanted)),
+        bare => text(bare) == Some(wanted),
+    };
+    for Reply { grant, .. } in each.iter().flatten() {
+        if let Some(Grant { member, token }) = grant {
+            assert!(said(member.as_str()) || member.as_str() == OURS, "{value:?}");
+            assert!(number_said(value, token.get()), "{value:?}");
+        }
+    }
+}
+
+fn number_said(value: &Value, number: u64) -> bool {
+    let is = |part: &Value| text(part).and_then(|text| text.parse().ok()) == Some(number);
+    match value {
+        Value::Array(parts) => parts.iter().any(is),
+        bare => is(bare),
     }
 }
 

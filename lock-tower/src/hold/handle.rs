@@ -1,0 +1,151 @@
+//! What the handler sees of a hold.
+
+use std::fmt;
+use std::sync::Arc;
+
+use lockcore::{FencingToken, LockGuard};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::hold::held::Held;
+use crate::hold::holds::{Holds, Place};
+use crate::refusal::LockError;
+
+/// The hold under which a request is served. In HTTP it is in the request's extensions.
+///
+/// It does not keep the lock: the layer does, until the response or the end of its body. A guard
+/// from [`reenter`](Self::reenter) keeps it.
+///
+/// ```
+/// # use lock_tower::LockHandle;
+/// # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
+/// async fn pay<B>(request: http::Request<B>) -> u64 {
+///     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
+///     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
+///     execute(sql, &[lock.fencing_token().into(), 42]).await
+/// }
+/// ```
+#[derive(Clone)]
+pub struct LockHandle {
+    request: Arc<Holds>,
+    place: Place,
+}
+
+impl LockHandle {
+    pub(crate) fn new(request: &Arc<Holds>, place: Place) -> Self {
+        Self { request: Arc::clone(request), place }
+    }
+
+    /// Of all holds of a request, in the order in which they were acquired.
+    pub(crate) fn all(request: &Arc<Holds>) -> impl Iterator<Item = Self> {
+        request.places().into_iter().map(|place| Self::new(request, place))
+    }
+
+    /// The holds of the same request.
+    pub(crate) fn request(&self) -> &Arc<Holds> {
+        &self.request
+    }
+
+    pub(crate) fn held(&self) -> &Held {
+        self.request.at(&self.place)
+    }
+
+    /// The key, as it stands in the store without its namespace.
+    pub fn key(&self) -> &str {
+        self.held().key.as_str()
+    }
+
+    /// The number that proves this hold to the resource it protects. It is higher than that of
+    /// every earlier hold.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.held().token
+    }
+
+    /// Releases the lock before the response, and reports whether the hold lasted until then. A
+    /// second release is no error.
+    ///
+    /// Other guards on the same hold keep it: those of an outer layer with the same key, and those
+    /// from [`reenter`](Self::reenter). What is detached does not keep it. The layer no longer
+    /// watches for a loss.
+    ///
+    /// # Errors
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended before: what was done under it may
+    /// overlap with another request. [`Unavailable`](lockcore::LockErrorKind::Unavailable) if the
+    /// store does not answer: then the lock is granted to the next waiter when its lease expires,
+    /// at the latest.
+    ///
+    /// # Cancel safety
+    /// The release goes on if this is dropped once it was polled.
+    pub async fn release(&self) -> Result<(), LockError> {
+        match self.held().release() {
+            Some(guard) => Ok(guard.release().await?),
+            None => Ok(()),
+        }
+    }
+
+    /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it
+    /// forward.
+    pub fn deadline(&self) -> Instant {
+        self.held().look(LockGuard::deadline).unwrap_or_else(|deadline| deadline)
+    }
+
+    /// Whether the hold can no longer be relied on: it was lost, or it was released.
+    pub fn is_lost(&self) -> bool {
+        self.held().look(LockGuard::is_lost).unwrap_or(true)
+    }
+
+    /// Completes when the hold is lost. It never completes if the hold is released first.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub async fn lost(&self) {
+        match self.held().loss() {
+            Some(token) => token.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Cancelled when the hold is lost, and already cancelled if it has ended. Pass it to what must
+    /// stop then.
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.held().loss().unwrap_or_else(|| {
+            let token = CancellationToken::new();
+            token.cancel();
+            token
+        })
+    }
+
+    /// A guard on the same hold, for work that goes on after the response. The lock is released
+    /// with the last guard.
+    ///
+    /// # Errors
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or has been released.
+    pub fn reenter(&self) -> Result<LockGuard, LockError> {
+        match self.held().look(LockGuard::reenter) {
+            Ok(guard) => Ok(guard?),
+            Err(_) => Err(LockError::lost()),
+        }
+    }
+
+    /// The hold that the same request took before this one: in an outer layer, for the key before
+    /// in a tuple, or earlier through the same [`RequestLocks`](crate::RequestLocks). A hold that
+    /// was released may be left out.
+    pub fn outer(&self) -> Option<LockHandle> {
+        self.before().last()
+    }
+
+    /// The holds that the request took before this one.
+    pub(crate) fn before(&self) -> impl Iterator<Item = LockHandle> {
+        let number = self.held().number;
+        Self::all(&self.request).take_while(move |other| other.held().number < number)
+    }
+}
+
+impl fmt::Debug for LockHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockHandle")
+            .field("fencing_token", &self.fencing_token())
+            .field("is_lost", &self.is_lost())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,69 @@
+//! The log event of one request, at its end.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::refusal::LockError;
+
+const UNLOCKED: &str = "unlocked";
+
+/// Times and outcome of one request. It is logged when this is dropped, so that no way out is
+/// forgotten.
+///
+/// The key is in lockcore's own events, which can redact it. The token connects them.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    asked: Instant,
+    /// Known when the wait is over.
+    waited: Option<Duration>,
+    granted: Option<(Instant, u64)>,
+    outcome: &'static str,
+}
+
+impl Journal {
+    pub(crate) fn begin() -> Self {
+        Self { asked: Instant::now(), waited: None, granted: None, outcome: "cancelled" }
+    }
+
+    /// Of several grants, the first counts.
+    pub(crate) fn granted(&mut self, token: u64) {
+        let (granted, _) = *self.granted.get_or_insert_with(|| (Instant::now(), token));
+        self.waited.get_or_insert(granted - self.asked);
+    }
+
+    /// Adds one of the waits of a request that may have several, whatever its outcome.
+    pub(crate) fn add_wait(&mut self, wait: Duration) {
+        self.waited = Some(self.waited.unwrap_or_default() + wait);
+    }
+
+    /// How long the request has waited.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited.unwrap_or_else(|| self.asked.elapsed())
+    }
+
+    /// The request was served, or refused for this error.
+    pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
+        if self.outcome != UNLOCKED {
+            self.outcome = refusal.map_or("served", |error| error.cause().code());
+        }
+    }
+
+    /// Served without the lock: the store is unavailable, and the layer fails open.
+    pub(crate) fn unlocked(&mut self, error: &LockError) {
+        self.outcome = UNLOCKED;
+        tracing::warn!(%error, "serving a request without its lock");
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let wait_ms = self.waited().as_secs_f64() * 1e3;
+        let hold_ms = self.granted.map(|(granted, _)| granted.elapsed().as_secs_f64() * 1e3);
+        let token = self.granted.map(|(_, token)| token);
+        tracing::debug!(wait_ms, hold_ms, token, outcome = self.outcome, "lock");
+    }
+}

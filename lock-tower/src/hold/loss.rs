@@ -1,0 +1,72 @@
+//! The loss of any of several holds, as a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project::pin_project;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use crate::hold::handle::LockHandle;
+use crate::hold::holds::Holds;
+
+/// Completes when one of the holds is lost.
+#[pin_project]
+#[derive(Debug)]
+pub(crate) struct Loss {
+    #[pin]
+    first: Option<Watch>,
+    /// Requests of several keys are rare.
+    rest: Vec<Pin<Box<Watch>>>,
+}
+
+#[pin_project]
+#[derive(Debug)]
+struct Watch {
+    handle: LockHandle,
+    #[pin]
+    lost: WaitForCancellationFutureOwned,
+}
+
+impl Loss {
+    pub(crate) fn new(handles: impl Iterator<Item = LockHandle>) -> Self {
+        let mut watches = handles.filter_map(|handle| {
+            let lost = handle.held().loss()?.cancelled_owned();
+            Some(Watch { handle, lost })
+        });
+        Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
+    }
+
+    /// Of the holds that the layer with this number keeps.
+    pub(crate) fn of_layer(holds: &Arc<Holds>, layer: usize) -> Self {
+        Self::new(LockHandle::all(holds).filter(|handle| handle.held().layer == layer))
+    }
+}
+
+impl Future for Loss {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let first = this.first.as_pin_mut().is_some_and(|first| first.poll(cx).is_ready());
+        if first || this.rest.iter_mut().any(|other| other.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+impl Future for Watch {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        ready!(this.lost.poll(cx));
+        // Other guards may keep, and then lose, what the handler has released: its request goes on.
+        match this.handle.held().is_released() {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    }
+}

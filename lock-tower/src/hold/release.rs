@@ -1,0 +1,80 @@
+//! The release of a request's locks before its response goes out, for a bounded time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lockcore::{LockErrorKind, LockGuard, Release};
+use pin_project::pin_project;
+use tokio::runtime::Handle;
+use tokio::time::Sleep;
+
+/// After this long the release goes on in the background, and the response goes out.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// How long the holds lasted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lasted {
+    /// Until they were released, as far as the store says.
+    ToTheEnd,
+    /// One had ended before.
+    NotToTheEnd,
+}
+
+/// Completes when all locks are released, or after [`LIMIT`]. Dropping it stops nothing.
+#[pin_project]
+#[derive(Debug)]
+pub(crate) struct Releasing {
+    first: Option<Release>,
+    rest: Vec<Release>,
+    lasted: Lasted,
+    #[pin]
+    limit: Option<Sleep>,
+}
+
+impl Releasing {
+    pub(crate) fn new(mut guards: impl Iterator<Item = LockGuard>) -> Self {
+        Self {
+            first: guards.next().map(LockGuard::release),
+            rest: guards.map(LockGuard::release).collect(),
+            lasted: Lasted::ToTheEnd,
+            limit: None,
+        }
+    }
+}
+
+impl Future for Releasing {
+    type Output = Lasted;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Lasted> {
+        let mut this = self.project();
+        let lasted = this.lasted;
+        let mut is_done = |release: &mut Release| match Pin::new(release).poll(cx) {
+            Poll::Ready(Err(error)) if error.kind() == LockErrorKind::Lost => {
+                *lasted = Lasted::NotToTheEnd;
+                true
+            }
+            // Also without an answer: the lock was held until then, and the release goes on by
+            // itself.
+            Poll::Ready(_) => true,
+            Poll::Pending => false,
+        };
+        if this.first.as_mut().is_some_and(&mut is_done) {
+            *this.first = None;
+        }
+        this.rest.retain_mut(|release| !is_done(release));
+        if this.first.is_none() && this.rest.is_empty() {
+            return Poll::Ready(*lasted);
+        }
+        // Without a runtime here there is no timer; then the store's own request timeout is the
+        // bound.
+        if this.limit.is_none() && Handle::try_current().is_ok() {
+            this.limit.set(Some(tokio::time::sleep(LIMIT)));
+        }
+        match this.limit.as_pin_mut() {
+            Some(limit) => limit.poll(cx).map(|()| *lasted),
+            None => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The critical section: work under the holds of a request.
+//!
+//! # Implementation notes
+//!
+//! - **The work is dropped before its locks are released**: nothing of it runs when the next holder
+//!   has the lock. Where the section is dropped, also while unwinding, the order of its fields sees
+//!   to it.
+//! - **The loss is watched from the first time that the work does not end at once.** The watch
+//!   registers the task's waker, so it is polled on every `Pending`. A lock that another task takes
+//!   meanwhile wakes the section, which then watches that one too.
+//! - **The result is judged three times**: a hold can be lost before the work is polled, while it
+//!   is polled, and according to the release. Until the release has answered, only this process has
+//!   said that the hold lasted.
+//! - **An error is passed on as it is.** A loss replaces answers, since they claim that something
+//!   was done.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project::pin_project;
+
+use crate::hold::loss::Loss;
+use crate::hold::release::{Lasted, Releasing};
+use crate::hold::share::Share;
+use crate::refusal::LockError;
+
+/// What runs in a section: a future, or a body with its frames.
+pub(crate) trait Work {
+    /// What comes before the end.
+    type More;
+    type Output;
+    type Error;
+
+    fn poll_step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self>;
+}
+
+type WorkStep<W> = Step<<W as Work>::More, Result<<W as Work>::Output, <W as Work>::Error>>;
+pub(crate) type PollStep<W> = Poll<WorkStep<W>>;
+type PollEnd<W> = Poll<Step<<W as Work>::More, End<<W as Work>::Output, <W as Work>::Error>>>;
+
+pub(crate) enum Step<M, T> {
+    More(M),
+    End(T),
+}
+
+impl<F, T, E> Work for F
+where
+    F: Future<Output = Result<T, E>>,
+{
+    type More = Infallible;
+    type Output = T;
+    type Error = E;
+
+    fn poll_step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self> {
+        self.poll(cx).map(Step::End)
+    }
+}
+
+/// How a section ended.
+pub(crate) struct End<T, E> {
+    pub(crate) result: Result<T, Failure<E>>,
+    /// It has holds only where they last beyond the result. Its journal is still to be ended: only
+    /// the layer knows what the result says.
+    pub(crate) share: Share,
+}
+
+pub(crate) enum Failure<E> {
+    /// The work's own error.
+    Inner(E),
+    /// The work was not begun, or what came of it does not count.
+    Refused(LockError),
+}
+
+impl<T, E> End<T, E> {
+    pub(crate) fn refused(error: LockError, share: Share) -> Self {
+        Self { result: Err(Failure::Refused(error)), share }
+    }
+}
+
+/// Runs work under a layer's share of its request's holds.
+#[pin_project]
+pub(crate) struct Section<W: Work> {
+    #[pin]
+    state: State<W>,
+    /// None until the work has once been pending.
+    #[pin]
+    loss: Option<Loss>,
+    /// Whether the holds are to last beyond this output.
+    outlives: fn(&W::Output) -> bool,
+}
+
+#[pin_project(project = StateProjection)]
+#[allow(clippy::large_enum_variant, reason = "a box would cost an allocation on every request")]
+enum State<W: Work> {
+    Running {
+        #[pin]
+        work: W,
+        /// After the work, so that it is dropped later.
+        share: Option<Share>,
+    },
+    Releasing {
+        end: Option<End<W::Output, W::Error>>,
+        #[pin]
+        releasing: Releasing,
+    },
+    Done,
+}
+
+impl<W: Work> Section<W> {
+    pub(crate) fn new(work: W, share: Share, outlives: fn(&W::Output) -> bool) -> Self {
+        let state = State::Running { work, share: Some(share) };
+        Self { state, loss: None, outlives }
+    }
+
+    pub(crate) fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollEnd<W> {
+        loop {
+            let this = self.as_mut().project();
+            match this.state.project() {
+                StateProjection::Running { work, share } => {
+                    let share = share.as_mut().expect("there until the work has ended");
+                    let result = match ready!(poll_work(work, share, this.loss, cx)) {
+                        Some(Step::More(more)) => return Poll::Ready(Step::More(more)),
+                        Some(Step::End(result)) => result.map_err(Failure::Inner),
+                        None => Err(Failure::Refused(LockError::lost())),
+                    };
+                    if let Some(end) = self.as_mut().end(result) {
+                        return Poll::Ready(Step::End(end));
+                    }
+                }
+                StateProjection::Releasing { end, releasing } => {
+                    let lasted = ready!(releasing.poll(cx));
+                    let mut end = end.take().expect("taken once: done after it");
+                    if end.result.is_ok() && lasted == Lasted::NotToTheEnd && end.share.may_stop() {
+                        end.result = Err(Failure::Refused(LockError::lost()));
+                    }
+                    self.project().state.set(State::Done);
+                    return Poll::Ready(Step::End(end));
+                }
+                StateProjection::Done => panic!("a lock's future is not polled after it is ready"),
+            }
+        }
+    }
+
+    /// The work has ended, or a hold was lost: the section's end, unless the release is to be
+    /// awaited.
+    fn end(
+        mut self: Pin<&mut Self>,
+        result: Result<W::Output, Failure<W::Error>>,
+    ) -> Option<End<W::Output, W::Error>> {
+        let mut share = self.as_mut().close()?;
+        if share.has_holds() && result.as_ref().is_ok_and(self.outlives) {
+            return Some(End { result, share });
+        }
+        let is_awaited = !matches!(result, Err(Failure::Refused(_)));
+        let releasing = share.release().filter(|_| is_awaited);
+        let end = Some(End { result, share });
+        match releasing {
+            Some(releasing) => self.project().state.set(State::Releasing { end, releasing }),
+            None => return end,
+        }
+        None
+    }
+
+    /// Drops the work. Its locks are released with what this returns.
+    pub(crate) fn close(self: Pin<&mut Self>) -> Option<Share> {
+        let mut this = self.project();
+        let StateProjection::Running { share, .. } = this.state.as_mut().project() else {
+            return None;
+        };
+        let share = share.take();
+        this.state.set(State::Done);
+        this.loss.set(None);
+        share.map(Share::close)
+    }
+}
+
+/// What comes of the work; `None` if a hold is lost under it.
+fn poll_work<W: Work>(
+    work: Pin<&mut W>,
+    share: &Share,
+    mut loss: Pin<&mut Option<Loss>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<WorkStep<W>>> {
+    if is_lost(loss.as_mut(), cx) {
+        return Poll::Ready(None);
+    }
+    let Poll::Ready(step) = work.poll_step(cx) else {
+        if let Some(more) = share.watch(loss.is_none(), cx) {
+            loss.set(Some(more));
+        }
+        return match is_lost(loss, cx) {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        };
+    };
+    let counts = matches!(step, Step::End(Err(_))) || !share.stops();
+    Poll::Ready(Some(step).filter(|_| counts))
+}
+
+/// Whether a loss that is watched for has come.
+fn is_lost(loss: Pin<&mut Option<Loss>>, cx: &mut Context<'_>) -> bool {
+    loss.as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready())
+}
+
+impl<W: Work> Section<W> {
+    /// The work, until it has ended.
+    pub(crate) fn work(&self) -> Option<&W> {
+        match &self.state {
+            State::Running { work, .. } => Some(work),
+            State::Releasing { .. } | State::Done => None,
+        }
+    }
+
+    /// The work, until it has ended.
+    pub(crate) fn work_mut(self: Pin<&mut Self>) -> Option<Pin<&mut W>> {
+        match self.project().state.project() {
+            StateProjection::Running { work, .. } => Some(work),
+            StateProjection::Releasing { .. } | StateProjection::Done => None,
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+}

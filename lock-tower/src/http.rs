@@ -1,0 +1,14 @@
+//! `HttpLockLayer`, `DetachLayer`, and what all layers for HTTP share: bodies, answers, the locks
+//! of a request.
+
+pub(crate) mod answer;
+pub(crate) mod answers;
+pub(crate) mod body;
+pub(crate) mod detach;
+pub(crate) mod extensions;
+pub(crate) mod future;
+pub(crate) mod layer;
+pub(crate) mod read_ahead;
+pub(crate) mod request_body;
+pub(crate) mod request_locks;
+pub(crate) mod service;

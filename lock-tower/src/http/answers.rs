@@ -1,0 +1,110 @@
+//! What the layers for HTTP do with responses, and the methods that set it.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use crate::http::read_ahead::Bounds;
+use crate::refusal::http::Refusals;
+
+/// What a layer does with responses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Answers {
+    pub(crate) refusals: Refusals,
+    pub(crate) hold_until_body_end: bool,
+    pub(crate) server_timing: bool,
+    pub(crate) read_ahead: Bounds,
+    /// The layer is switched off.
+    pub(crate) passes_all: bool,
+}
+
+impl Answers {
+    /// What to do with the response to a request with such headers. All requests share it, but for
+    /// those of gRPC-Web.
+    pub(crate) fn of_request(self: &Arc<Self>, headers: &HeaderMap) -> Arc<Self> {
+        match self.refusals.of_request(headers) {
+            Some(refusals) => Arc::new(Self { refusals, ..Self::clone(self) }),
+            None => Arc::clone(self),
+        }
+    }
+}
+
+/// The options of the layers for HTTP, on a type with a field `answers`.
+macro_rules! answers {
+    () => {
+        /// Holds the lock until the server has taken the last frame of the response's body, instead
+        /// of until the response is there. This is for bodies that are produced under the lock. A
+        /// body that fails or is dropped releases the lock, too.
+        ///
+        /// The last frame, or the error of a body that fails, waits until the lock is released: at
+        /// most 500 ms, and not with [`release_in_background`](Self::release_in_background). A
+        /// frame that the server has taken may not have reached the client.
+        ///
+        /// If the hold is lost meanwhile, the body ends with an error; under [`grpc`](Self::grpc)
+        /// with trailers that say ABORTED.
+        ///
+        /// **Set [`max_hold`](Self::max_hold) with it**: otherwise a client that stops reading
+        /// keeps the lock.
+        pub fn hold_until_body_end(mut self) -> Self {
+            self.answers.hold_until_body_end = true;
+            self
+        }
+
+        /// Reports to the client how long its request waited: `Server-Timing: lock;dur=12.3`
+        /// (milliseconds). Off by default, since it shows every client how contended a key is.
+        pub fn server_timing(mut self) -> Self {
+            self.answers.server_timing = true;
+            self
+        }
+
+        /// How much of a request's body is read while it waits. The default is 4 MiB, the largest
+        /// message of gRPC. Only on HTTP/2 and later, where the requests of a connection share one
+        /// window for their bodies: an unread body would take the window from the others, also from
+        /// the request that holds the lock.
+        ///
+        /// A request with a larger body is refused ([`Cause::BodyLimit`](crate::Cause::BodyLimit),
+        /// 413) if it still waits 100 ms after that much has arrived. A request that need not wait
+        /// has no bound. To let large uploads wait, read them before, in a layer outside or with
+        /// lock-axum's `LockedBody`.
+        pub fn read_ahead(mut self, bytes: usize) -> Self {
+            self.answers.read_ahead.each = bytes;
+            self
+        }
+
+        /// How much all requests of this layer and its clones may have read ahead. The default is
+        /// 64 MiB. A request for which nothing is left is refused as one whose body is too large.
+        pub fn read_ahead_total(mut self, bytes: usize) -> Self {
+            self.answers.read_ahead.set_total(bytes);
+            self
+        }
+
+        /// Another status for one cause of refusal.
+        pub fn status(mut self, cause: crate::Cause, status: http::StatusCode) -> Self {
+            self.answers.refusals = self.answers.refusals.status(cause, status);
+            self
+        }
+
+        /// Refuses as gRPC does, and as gRPC-Web does where the request is gRPC-Web. For a whole
+        /// tonic server or one of its services.
+        pub fn grpc(mut self) -> Self {
+            self.answers.refusals = self.answers.refusals.grpc();
+            self
+        }
+
+        /// Refuses with responses of your own.
+        pub fn respond_with<F>(mut self, respond: F) -> Self
+        where
+            F: Fn(&crate::LockError) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
+        {
+            self.answers.refusals = self.answers.refusals.respond_with(respond);
+            self
+        }
+
+        /// Refuses as `refusals` says: for several layers that answer alike.
+        pub fn refusals(mut self, refusals: crate::Refusals) -> Self {
+            self.answers.refusals = refusals;
+            self
+        }
+    };
+}
+pub(crate) use answers;

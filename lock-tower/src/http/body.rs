@@ -1,0 +1,172 @@
+//! The body of a response from behind a lock: a refusal, the inner body, or that with the lock in
+//! it.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project::pin_project;
+use tower::BoxError;
+
+use crate::hold::section::{End, Failure, PollStep, Section, Step, Work};
+use crate::hold::share::Share;
+use crate::http::answers::Answers;
+
+/// The body of an [`HttpLock`](crate::HttpLock)'s response.
+///
+/// Under [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) it carries the lock.
+/// Dropping it releases the lock.
+#[pin_project]
+pub struct LockBody<B: Body> {
+    #[pin]
+    kind: Kind<B>,
+}
+
+#[pin_project(project = KindProjection)]
+enum Kind<B: Body> {
+    Refusal(Option<Bytes>),
+    Open(#[pin] B),
+    /// Boxed: the other kinds are the usual ones and stay small.
+    Held(Pin<Box<Held<B>>>),
+}
+
+/// A body under its lock.
+#[pin_project]
+struct Held<B: Body> {
+    #[pin]
+    section: Section<Frames<B>>,
+    answers: Arc<Answers>,
+}
+
+/// The frames of a body, of which the last one is the end: it waits until the lock is released.
+#[pin_project]
+struct Frames<B>(#[pin] B);
+
+impl<B: Body> Work for Frames<B> {
+    type More = Frame<B::Data>;
+    type Output = Option<Frame<B::Data>>;
+    type Error = B::Error;
+
+    fn poll_step(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self> {
+        let mut body = self.project().0;
+        let frame = ready!(body.as_mut().poll_frame(cx)).transpose();
+        Poll::Ready(match frame {
+            Ok(Some(frame)) if !body.is_end_stream() => Step::More(frame),
+            last => Step::End(last),
+        })
+    }
+}
+
+impl<B: Body> LockBody<B> {
+    pub(crate) fn refusal(body: Bytes) -> Self {
+        Self { kind: Kind::Refusal(Some(body).filter(|body| !body.is_empty())) }
+    }
+
+    pub(crate) fn open(body: B) -> Self {
+        Self { kind: Kind::Open(body) }
+    }
+
+    pub(crate) fn held(body: B, share: Share, answers: &Arc<Answers>) -> Self {
+        let section = Section::new(Frames(body), share, |_| false);
+        Self { kind: Kind::Held(Box::pin(Held { section, answers: Arc::clone(answers) })) }
+    }
+}
+
+impl<B> Body for LockBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+    B::Error: Into<BoxError>,
+{
+    type Data = B::Data;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        match self.project().kind.project() {
+            KindProjection::Refusal(body) => {
+                Poll::Ready(body.take().map(|body| Ok(Frame::data(body.into()))))
+            }
+            KindProjection::Open(body) => {
+                body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+            KindProjection::Held(held) => held.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Refusal(body) => body.is_none(),
+            Kind::Open(body) => body.is_end_stream(),
+            // Until it is done there is a frame to come, or an error.
+            Kind::Held(held) => held.section.is_done(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Refusal(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
+            Kind::Open(body) => body.size_hint(),
+            Kind::Held(held) => match held.section.work() {
+                Some(Frames(body)) => body.size_hint(),
+                None if held.section.is_done() => SizeHint::with_exact(0),
+                None => SizeHint::default(), // the last frame waits
+            },
+        }
+    }
+}
+
+impl<B> Held<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+    B::Error: Into<BoxError>,
+{
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
+        let this = self.project();
+        if this.section.is_done() {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(match ready!(this.section.poll(cx)) {
+            Step::More(frame) => Some(Ok(frame)),
+            Step::End(End { result: Err(Failure::Refused(error)), mut share }) => {
+                share.end(Some(&error));
+                // The last that the client gets: trailers where a client reads them, or a body that
+                // is cut.
+                Some(this.answers.refusals.last_frame(&error).ok_or_else(|| error.into()))
+            }
+            Step::End(End { result: Ok(last), mut share }) => {
+                share.end(None);
+                last.map(Ok)
+            }
+            Step::End(End { result: Err(Failure::Inner(error)), mut share }) => {
+                share.end(None);
+                Some(Err(error.into()))
+            }
+        })
+    }
+}
+
+impl<B: Body + Default> Default for LockBody<B> {
+    fn default() -> Self {
+        Self::open(B::default())
+    }
+}
+
+impl<B: Body> fmt::Debug for LockBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Refusal(_) => "LockBody::Refusal",
+            Kind::Open(_) => "LockBody::Open",
+            Kind::Held(_) => "LockBody::Held",
+        })
+    }
+}

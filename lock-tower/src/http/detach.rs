@@ -1,0 +1,165 @@
+//! Critical sections that finish although their client has disconnected.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use http::Request;
+use pin_project::pin_project;
+use tokio::task::JoinHandle;
+use tower::{Layer, Service};
+
+use crate::hold::detach::{Keeps, Kept, ended};
+use crate::http::request_locks::holds;
+use crate::inner::inner;
+
+/// Finishes a handler that runs under a lock even if the client disconnects. Put it *inside* an
+/// [`HttpLockLayer`](crate::HttpLockLayer).
+///
+/// Servers drop a handler when its client disconnects, so one that does two writes may do only the
+/// first. With this layer a request that holds its lock runs in a task of its own, and holds the
+/// lock until its end. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for it. A request that
+/// still waits for its lock is dropped as without this layer. One without a lock runs as without
+/// this layer. When the hold is lost, the task stops too, unless the layer outside says
+/// [`Continue`](crate::OnLost::Continue).
+///
+/// The handler can still release the lock early. Its [`LockHandle`](crate::LockHandle) sees the
+/// hold after the client has disconnected, too. Locks that are acquired further inside are not held
+/// yet where this layer is; for those take [`RequestLocks::detach`](crate::RequestLocks::detach).
+///
+/// A panic of the handler is passed on to the server. A response that the client no longer takes is
+/// dropped.
+///
+/// ```
+/// # use std::convert::Infallible;
+/// # use http::{Request, Response};
+/// # use http_body_util::Empty;
+/// # use lock_tower::{ByPath, DetachLayer, HttpLockLayer, RequestBody};
+/// # use tower::{ServiceBuilder, service_fn};
+/// # fn build(locks: lockcore::Locks) {
+/// let service = ServiceBuilder::new()
+///     .layer(HttpLockLayer::new(locks, ByPath::new()))
+///     .layer(DetachLayer::new())
+///     .service(service_fn(async |_: Request<RequestBody<String>>| {
+///         // the first write; and, even if the client disconnects meanwhile, the second
+///         Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
+///     }));
+/// # let _ = service;
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[must_use = "a layer does nothing until it is put on a service"]
+pub struct DetachLayer {
+    _private: (),
+}
+
+impl DetachLayer {
+    /// The layer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<S> Layer<S> for DetachLayer {
+    type Service = Detach<S>;
+
+    fn layer(&self, inner: S) -> Detach<S> {
+        Detach { inner }
+    }
+}
+
+/// A service whose critical sections finish; made by [`DetachLayer`].
+#[derive(Debug, Clone)]
+pub struct Detach<S> {
+    inner: S,
+}
+
+impl<S> Detach<S> {
+    inner!();
+}
+
+impl<S, B> Service<Request<B>> for Detach<S>
+where
+    S: Service<Request<B>>,
+    S::Future: Send + 'static,
+    S::Response: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = DetachFuture<S::Future, S::Response, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // If one is lost already, the layer outside is about to refuse the request.
+        let keeps = holds(request.extensions()).and_then(|holds| Keeps::all_of(holds).ok());
+        let future = self.inner.call(request);
+        match keeps.filter(|keeps| !keeps.is_empty()) {
+            Some(keeps) => DetachFuture::Begun(Some(Kept::new(future, keeps))),
+            None => DetachFuture::Unlocked(future),
+        }
+    }
+}
+
+/// The response of a [`Detach`].
+///
+/// # Cancel safety
+/// Once polled, the handler of a request that has its lock runs to its end even if this is dropped.
+///
+/// # Panics
+/// With the handler's panic; outside a tokio runtime.
+#[pin_project(project = DetachProjection)]
+#[must_use = "futures do nothing unless polled"]
+pub enum DetachFuture<F, T, E> {
+    #[doc(hidden)]
+    Unlocked(#[pin] F),
+    #[doc(hidden)]
+    Begun(Option<Kept<F>>),
+    #[doc(hidden)]
+    Detached(Option<JoinHandle<Option<Result<T, E>>>>),
+}
+
+impl<F, T, E> Future for DetachFuture<F, T, E>
+where
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    type Output = Result<T, E>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match self.as_mut().project() {
+                DetachProjection::Unlocked(future) => return future.poll(cx),
+                DetachProjection::Begun(begun) => {
+                    let kept = begun.take().expect("taken when the state ends");
+                    let task = tokio::spawn(kept.finish());
+                    self.set(Self::Detached(Some(task)));
+                }
+                DetachProjection::Detached(Some(task)) => {
+                    match ended(ready!(Pin::new(task).poll(cx))) {
+                        Some(Some(result)) => return Poll::Ready(result),
+                        Some(None) | None => self.set(Self::Detached(None)),
+                    }
+                }
+                // Stopped, since a hold is lost: the layer outside answers. Or the runtime is
+                // ending.
+                DetachProjection::Detached(None) => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<F, T, E> fmt::Debug for DetachFuture<F, T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unlocked(_) => "DetachFuture::Unlocked",
+            Self::Begun(_) => "DetachFuture::Begun",
+            Self::Detached(_) => "DetachFuture::Detached",
+        })
+    }
+}

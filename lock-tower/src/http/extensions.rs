@@ -1,0 +1,28 @@
+//! Where an HTTP request carries its holds.
+
+use std::sync::Arc;
+
+use http::Request;
+
+use crate::hold::handle::LockHandle;
+use crate::hold::holds::Holds;
+use crate::http::request_locks::holds;
+use crate::lock::carry::CarryHandle;
+
+/// Carries the [`LockHandle`] in the extensions of an HTTP request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InExtensions;
+
+impl<B> CarryHandle<Request<B>> for InExtensions {
+    fn outer(&self, request: &Request<B>) -> Option<LockHandle> {
+        request.extensions().get().cloned()
+    }
+
+    fn carry(&self, request: &mut Request<B>, handle: LockHandle) {
+        request.extensions_mut().insert(handle);
+    }
+
+    fn holds(&self, request: &Request<B>) -> Option<Arc<Holds>> {
+        holds(request.extensions()).cloned()
+    }
+}

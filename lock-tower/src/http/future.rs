@@ -1,0 +1,112 @@
+//! The future of an HTTP service behind a lock.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use pin_project::pin_project;
+use tower::{BoxError, Service};
+
+use crate::hold::section::{End, Failure};
+use crate::http::answer::answer;
+use crate::http::answers::Answers;
+use crate::http::body::LockBody;
+use crate::http::extensions::InExtensions;
+use crate::http::read_ahead::is_needed;
+use crate::http::request_body::RequestBody;
+use crate::lock::locking::Locking;
+use crate::refusal::LockError;
+
+/// The response of an [`HttpLock`](crate::HttpLock).
+///
+/// # Cancel safety
+/// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops
+/// that, and releases the lock.
+#[pin_project]
+#[must_use = "futures do nothing unless polled"]
+pub struct HttpLockFuture<S, B>
+where
+    S: Service<Request<RequestBody<B>>>,
+    B: Body,
+{
+    #[pin]
+    locking: Locking<S, Request<RequestBody<B>>, InExtensions>,
+    /// None for a request that passes without a lock.
+    answers: Option<Arc<Answers>>,
+}
+
+impl<S, B> HttpLockFuture<S, B>
+where
+    S: Service<Request<RequestBody<B>>>,
+    B: Body,
+{
+    #[inline(always)]
+    pub(crate) fn new(
+        locking: Locking<S, Request<RequestBody<B>>, InExtensions>,
+        answers: Option<Arc<Answers>>,
+    ) -> Self {
+        Self { locking, answers }
+    }
+}
+
+impl<S, B, R> Future for HttpLockFuture<S, B>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+    B: Body,
+    R: Body,
+    R::Data: From<Bytes>,
+    R::Error: Into<BoxError>,
+{
+    type Output = Result<Response<LockBody<R>>, S::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Some(poll) = this.locking.as_mut().poll_passing(cx) {
+            return poll.map_ok(|response| response.map(LockBody::open));
+        }
+        let end = match this.locking.as_mut().poll(cx) {
+            Poll::Ready(end) => end,
+            Poll::Pending => {
+                let Some(answers) = this.answers else { return Poll::Pending };
+                let Some(request) = this.locking.as_mut().waiting() else { return Poll::Pending };
+                let error = ready!(poll_ahead(request, answers, cx));
+                this.locking.refuse(error)
+            }
+        };
+        Poll::Ready(match (this.answers, end.result) {
+            (Some(answers), result) => answer(End { result, share: end.share }, answers),
+            (None, Ok(response)) => Ok(response.map(LockBody::open)),
+            (None, Err(Failure::Inner(error))) => Err(error),
+            (None, Err(Failure::Refused(_))) => unreachable!("what needs no lock is not refused"),
+        })
+    }
+}
+
+/// Reads the body of a request that waits, where it could be in the way of others. Ready if it is
+/// too large for that.
+fn poll_ahead<B: Body>(
+    request: &mut Request<RequestBody<B>>,
+    answers: &Answers,
+    cx: &mut Context<'_>,
+) -> Poll<LockError> {
+    match is_needed(request.version(), request.body()) {
+        true => request.body_mut().poll_ahead(&answers.read_ahead, cx),
+        false => Poll::Pending,
+    }
+}
+
+impl<S, B> fmt::Debug for HttpLockFuture<S, B>
+where
+    S: Service<Request<RequestBody<B>>>,
+    B: Body,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpLockFuture").field("state", &self.locking).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,197 @@
+//! The body of a request behind a lock: what was read of it while it waited, and the rest.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use http_body::{Body, Frame, SizeHint};
+use pin_project::pin_project;
+
+use crate::http::read_ahead::{Bounds, ReadAhead};
+use crate::refusal::LockError;
+
+/// The body of a request, as the inner service of [`HttpLock`](crate::HttpLock) and
+/// [`LockScope`](crate::LockScope) gets it. It has frame by frame what the client sends. Some of
+/// that may be read while the request waits.
+///
+/// Where a service inside needs another type of body, as axum's `from_fn` does, convert it between
+/// the two, with `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`.
+#[pin_project]
+pub struct RequestBody<B: Body> {
+    #[pin]
+    kind: Kind<B>,
+}
+
+#[pin_project(project = KindProjection)]
+enum Kind<B: Body> {
+    /// Nothing was read.
+    Open(#[pin] B),
+    /// Read by the layer, before the inner service was called.
+    Ahead(Box<ReadAhead<B>>),
+    /// Read by what waits further inside.
+    Shared(Reading<B>),
+    /// Only while it changes from one to another.
+    Moving,
+}
+
+impl<B: Body> RequestBody<B> {
+    pub(crate) fn open(body: B) -> Self {
+        Self { kind: Kind::Open(body) }
+    }
+
+    /// Also gives what reads it ahead.
+    pub(crate) fn shared(body: B, bounds: &Bounds) -> (Self, Arc<Shared<B>>) {
+        let state = State { body: ReadAhead::new(body, bounds), waiting: Vec::new() };
+        let shared = Arc::new(Shared(Mutex::new(state)));
+        (Self { kind: Kind::Shared(Reading(Arc::clone(&shared))) }, shared)
+    }
+
+    /// Reads what there is. Ready if that is more than is allowed.
+    pub(crate) fn poll_ahead(&mut self, bounds: &Bounds, cx: &mut Context<'_>) -> Poll<LockError> {
+        if let Kind::Open(_) = &self.kind
+            && let Kind::Open(body) = std::mem::replace(&mut self.kind, Kind::Moving)
+        {
+            self.kind = Kind::Ahead(Box::new(ReadAhead::new(body, bounds)));
+        }
+        match &mut self.kind {
+            Kind::Ahead(body) => body.poll_ahead(cx),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// A body that is read by the handler, and ahead of it by a wait for a lock of the same request.
+pub(crate) struct Shared<B: Body>(Mutex<State<B>>);
+
+struct State<B: Body> {
+    body: ReadAhead<B>,
+    /// The readers that asked for more in vain. The body itself wakes only the last of them, which
+    /// wakes the others.
+    waiting: Vec<Waker>,
+}
+
+/// A shared body without its type.
+pub(crate) trait PollAhead: Send + Sync {
+    fn poll_ahead(&self, cx: &mut Context<'_>) -> Poll<LockError>;
+
+    /// The caller of the above does so no more.
+    fn leave(&self);
+}
+
+impl<B: Body> Shared<B> {
+    /// Wakes the others if `poll` has got something.
+    fn poll<T>(
+        &self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut ReadAhead<B>, &mut Context<'_>) -> (Poll<T>, bool),
+    ) -> Poll<T> {
+        let waker = cx.waker().clone();
+        let mut state = self.lock();
+        let (polled, has_changed) = poll(&mut state.body, cx);
+        let others = match has_changed {
+            true => std::mem::take(&mut state.waiting),
+            false => Vec::new(),
+        };
+        if polled.is_pending() && !state.waiting.iter().any(|other| other.will_wake(&waker)) {
+            state.waiting.push(waker);
+        }
+        drop(state); // a waker is foreign code, which may read here
+        others.into_iter().filter(|other| !other.will_wake(cx.waker())).for_each(Waker::wake);
+        polled
+    }
+
+    fn wake_all(&self) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// A body may panic half way. Then the request is over.
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B> PollAhead for Shared<B>
+where
+    B: Body + Send,
+    B::Data: Send,
+    B::Error: Send,
+{
+    fn poll_ahead(&self, cx: &mut Context<'_>) -> Poll<LockError> {
+        self.poll(cx, |body, cx| {
+            let before = body.progress();
+            let polled = body.poll_ahead(cx);
+            (polled, body.progress() != before)
+        })
+    }
+
+    fn leave(&self) {
+        self.wake_all();
+    }
+}
+
+/// The handler's side of a shared body.
+struct Reading<B: Body>(Arc<Shared<B>>);
+
+impl<B: Body> Drop for Reading<B> {
+    fn drop(&mut self) {
+        self.0.lock().body.end();
+        self.0.wake_all();
+    }
+}
+
+impl<B: Body> Body for RequestBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        match self.project().kind.project() {
+            KindProjection::Open(body) => body.poll_frame(cx),
+            KindProjection::Ahead(body) => body.poll_frame(cx),
+            KindProjection::Shared(reading) => reading.0.poll(cx, |body, cx| {
+                let polled = body.poll_frame(cx);
+                let has_changed = polled.is_ready();
+                (polled, has_changed)
+            }),
+            KindProjection::Moving => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Open(body) => body.is_end_stream(),
+            Kind::Ahead(body) => body.is_end_stream(),
+            Kind::Shared(reading) => reading.0.lock().body.is_end_stream(),
+            Kind::Moving => true,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Open(body) => body.size_hint(),
+            Kind::Ahead(body) => body.size_hint(),
+            Kind::Shared(reading) => reading.0.lock().body.size_hint(),
+            Kind::Moving => SizeHint::with_exact(0),
+        }
+    }
+}
+
+impl<B: Body + Default> Default for RequestBody<B> {
+    fn default() -> Self {
+        Self::open(B::default())
+    }
+}
+
+impl<B: Body> fmt::Debug for RequestBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Open(_) | Kind::Moving => "RequestBody::Open",
+            Kind::Ahead(_) => "RequestBody::Ahead",
+            Kind::Shared(_) => "RequestBody::Shared",
+        })
+    }
+}

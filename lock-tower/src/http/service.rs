@@ -1,0 +1,95 @@
+//! The service of the layer for HTTP.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower::{BoxError, Service};
+
+use crate::config::Config;
+use crate::http::answer::outlives;
+use crate::http::answers::Answers;
+use crate::http::body::LockBody;
+use crate::http::extensions::InExtensions;
+use crate::http::future::HttpLockFuture;
+use crate::http::request_body::RequestBody;
+use crate::inner::inner;
+use crate::key::ExtractKey;
+use crate::lock::locking::Locking;
+
+/// An HTTP service behind a lock; made by [`HttpLockLayer`](crate::HttpLockLayer).
+///
+/// It is always ready. The inner service is made ready *after* the lock is acquired, so that
+/// requests that wait for one key occupy none of its capacity.
+pub struct HttpLock<S, K> {
+    inner: S,
+    config: Arc<Config>,
+    key: Arc<K>,
+    answers: Arc<Answers>,
+}
+
+impl<S, K> HttpLock<S, K> {
+    pub(crate) fn new(inner: S, config: Arc<Config>, key: Arc<K>, answers: Arc<Answers>) -> Self {
+        Self { inner, config, key, answers }
+    }
+
+    inner!();
+}
+
+impl<S, K, B, R> Service<Request<B>> for HttpLock<S, K>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
+    K: ExtractKey<Request<B>>,
+    B: Body,
+    R: Body,
+    R::Data: From<Bytes>,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<LockBody<R>>;
+    type Error = S::Error;
+    type Future = HttpLockFuture<S, B>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let keys = match self.answers.passes_all {
+            true => Ok(None),
+            false => self.key.extract_key(&request),
+        };
+        let answers = match keys {
+            Ok(None) => None,
+            _ => Some(self.answers.of_request(request.headers())),
+        };
+        let request = request.map(RequestBody::open);
+        let (inner, config, outlives) = (&mut self.inner, &self.config, outlives(&self.answers));
+        let locking = Locking::new(inner, request, keys, config, InExtensions, outlives);
+        HttpLockFuture::new(locking, answers)
+    }
+}
+
+impl<S: Clone, K> Clone for HttpLock<S, K> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: self.inner.clone(),
+            config: Arc::clone(&self.config),
+            key: Arc::clone(&self.key),
+            answers: Arc::clone(&self.answers),
+        }
+    }
+}
+
+impl<S: fmt::Debug, K> fmt::Debug for HttpLock<S, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpLock")
+            .field("inner", &self.inner)
+            .field("config", &self.config)
+            .field("answers", &self.answers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,11 @@
+//! Keys that are read from HTTP requests.
+
+mod extension;
+mod header;
+mod methods;
+mod path;
+
+pub use extension::ByExtension;
+pub use header::ByHeader;
+pub use methods::ForMethods;
+pub use path::{ByPath, canonical_path};

@@ -1,0 +1,78 @@
+//! A key from what an outer layer has put into the request's extensions.
+
+use std::any::type_name;
+use std::fmt;
+use std::marker::PhantomData;
+
+use http::Request;
+
+use crate::key::{ExtractKey, IntoKeys, KeyError, Keys};
+
+/// A key made from an extension, such as the user that authentication has found: not the client's
+/// choice.
+///
+/// ```
+/// use lock_tower::{ByExtension, ExtractKey};
+///
+/// #[derive(Clone)]
+/// struct User { id: u64 }
+///
+/// let extractor = ByExtension::new(|user: &User| format!("user:{}", user.id));
+/// let mut request = http::Request::new(());
+/// assert!(extractor.extract_key(&request).is_err());
+/// request.extensions_mut().insert(User { id: 7 });
+/// assert!(extractor.extract_key(&request).unwrap().is_some());
+/// ```
+pub struct ByExtension<T, F> {
+    key: F,
+    is_optional: bool,
+    extension: PhantomData<fn(&T)>,
+}
+
+impl<T, F, K> ByExtension<T, F>
+where
+    F: Fn(&T) -> K,
+    K: IntoKeys,
+{
+    /// The key that `key` makes of the extension; without the extension the request is refused
+    /// (400).
+    pub fn new(key: F) -> Self {
+        Self { key, is_optional: false, extension: PhantomData }
+    }
+
+    /// Lets requests without the extension pass without a lock.
+    pub fn optional(mut self) -> Self {
+        self.is_optional = true;
+        self
+    }
+}
+
+impl<B, T, F, K> ExtractKey<Request<B>> for ByExtension<T, F>
+where
+    T: Send + Sync + 'static,
+    F: Fn(&T) -> K,
+    K: IntoKeys,
+{
+    fn extract_key(&self, request: &Request<B>) -> Result<Option<Keys>, KeyError> {
+        match request.extensions().get::<T>() {
+            Some(extension) => (self.key)(extension).into_keys(),
+            None if self.is_optional => Ok(None),
+            None => Err(KeyError::new("the request carries nothing to make a key of")),
+        }
+    }
+}
+
+impl<T, F: Clone> Clone for ByExtension<T, F> {
+    fn clone(&self) -> Self {
+        Self { key: self.key.clone(), is_optional: self.is_optional, extension: PhantomData }
+    }
+}
+
+impl<T, F> fmt::Debug for ByExtension<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByExtension")
+            .field("extension", &type_name::<T>())
+            .field("is_optional", &self.is_optional)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,57 @@
+//! The work of a layer that takes its lock first: make the inner service ready, then call it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project::pin_project;
+use tower::Service;
+
+use crate::hold::section::{PollStep, Step, Work};
+
+/// A service and a request for it, then the response's future.
+#[pin_project(project = CallProjection)]
+pub(crate) enum Call<S: Service<Req>, Req> {
+    Readying { caller: Option<(S, Req)>, is_ready: bool },
+    Running(#[pin] S::Future),
+}
+
+impl<S: Service<Req>, Req> Call<S, Req> {
+    pub(crate) fn new(caller: Option<(S, Req)>) -> Self {
+        Self::Readying { caller, is_ready: false }
+    }
+
+    /// The request, until the service is called.
+    pub(crate) fn request(self: Pin<&mut Self>) -> Option<&mut Req> {
+        match self.project() {
+            CallProjection::Readying { caller, .. } => caller.as_mut().map(|(_, request)| request),
+            CallProjection::Running(_) => None,
+        }
+    }
+}
+
+impl<S: Service<Req>, Req> Work for Call<S, Req> {
+    /// The service is ready: a section whose hold is lost by now does not call it.
+    type More = ();
+    type Output = S::Response;
+    type Error = S::Error;
+
+    fn poll_step(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> PollStep<Self> {
+        if let CallProjection::Readying { caller, is_ready } = self.as_mut().project() {
+            if !*is_ready {
+                let (service, _) = caller.as_mut().expect("taken when the state ends");
+                if let Err(error) = ready!(service.poll_ready(cx)) {
+                    return Poll::Ready(Step::End(Err(error)));
+                }
+                *is_ready = true;
+                return Poll::Ready(Step::More(()));
+            }
+            let (mut service, request) = caller.take().expect("taken when the state ends");
+            let future = service.call(request);
+            self.set(Self::Running(future));
+        }
+        match self.project() {
+            CallProjection::Running(future) => future.poll(cx).map(Step::End),
+            CallProjection::Readying { .. } => unreachable!("the service has been called"),
+        }
+    }
+}

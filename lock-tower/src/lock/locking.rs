@@ -1,0 +1,193 @@
+//! One request's way through a layer that knows its key: acquire, make the inner service ready,
+//! call it, release.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use pin_project::pin_project;
+use tower::Service;
+
+use crate::config::Config;
+use crate::hold::claim::Claim;
+use crate::hold::section::{End, Failure, Section, Step};
+use crate::hold::share::Share;
+use crate::key::{KeyError, Keys};
+use crate::lock::call::Call;
+use crate::lock::carry::CarryHandle;
+use crate::refusal::LockError;
+
+/// The state machine behind the futures of [`Lock`](crate::Lock) and `HttpLock`.
+#[pin_project]
+pub(crate) struct Locking<S: Service<Req>, Req, C> {
+    #[pin]
+    state: State<S, Req>,
+    carry: C,
+    outlives: fn(&S::Response) -> bool,
+}
+
+#[pin_project(project = StateProjection)]
+#[allow(clippy::large_enum_variant, reason = "a box would cost an allocation on every request")]
+enum State<S: Service<Req>, Req> {
+    /// The request needs no lock, and the inner service was ready.
+    Passing(#[pin] S::Future),
+    /// The inner service is broken, or the request has no key that could be locked.
+    Ended(Option<End<S::Response, S::Error>>),
+    Acquiring {
+        #[pin]
+        claim: Claim,
+        caller: Option<(S, Req)>,
+        share: Option<Share>,
+    },
+    Running(#[pin] Section<Call<S, Req>>),
+}
+
+impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
+    /// Inlined, as are those that pass it on, so that the state is built where it stays.
+    #[inline(always)]
+    pub(crate) fn new(
+        inner: &mut S,
+        request: Req,
+        keys: Result<Option<Keys>, KeyError>,
+        config: &Arc<Config>,
+        carry: C,
+        outlives: fn(&S::Response) -> bool,
+    ) -> Self {
+        // Before all else: this way is to cost next to nothing.
+        if let Ok(None) = keys {
+            return Self { state: State::pass(inner, request, outlives), carry, outlives };
+        }
+        let mut share = Share::default();
+        share.journal();
+        let state = match keys.and_then(|keys| keys.map(Keys::resolve).transpose()) {
+            Ok(Some(asked)) => {
+                let claim = Claim::new(asked, config, carry.holds(&request));
+                let (caller, share) = (Some((inner.clone(), request)), Some(share));
+                State::Acquiring { claim, caller, share }
+            }
+            Ok(None) => unreachable!("handled above"),
+            Err(error) => State::Ended(Some(End::refused(error.into(), share))),
+        };
+        Self { state, carry, outlives }
+    }
+}
+
+impl<S: Service<Req> + Clone, Req> State<S, Req> {
+    /// Calls a ready service in place: nothing is cloned. One that is not ready is moved out, since
+    /// it keeps its place in the queue in which it waits. A clone without a place stays behind.
+    #[inline(always)]
+    fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response) -> bool) -> Self {
+        match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(())) => Self::Passing(inner.call(request)),
+            Poll::Ready(Err(error)) => Self::Ended(Some(over(Err(error)))),
+            Poll::Pending => Self::pass_later(inner, request, outlives),
+        }
+    }
+
+    /// Beside the way of a ready service, so that this stays small.
+    #[cold]
+    fn pass_later(inner: &mut S, request: Req, outlives: fn(&S::Response) -> bool) -> Self {
+        let clone = inner.clone();
+        let call = Call::new(Some((std::mem::replace(inner, clone), request)));
+        Self::Running(Section::new(call, Share::default(), outlives))
+    }
+}
+
+impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
+    /// The short way of a request that needs no lock: nothing but the inner future. `None` for all
+    /// others.
+    #[inline(always)]
+    pub(crate) fn poll_passing(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Option<Poll<Result<S::Response, S::Error>>> {
+        match self.project().state.project() {
+            StateProjection::Passing(future) => Some(future.poll(cx)),
+            _ => None,
+        }
+    }
+
+    /// The request, while it waits for its lock or for the inner service to be ready.
+    pub(crate) fn waiting(self: Pin<&mut Self>) -> Option<&mut Req> {
+        match self.project().state.project() {
+            StateProjection::Acquiring { caller, .. } => {
+                caller.as_mut().map(|(_, request)| request)
+            }
+            StateProjection::Running(section) => section.work_mut()?.request(),
+            StateProjection::Passing(_) | StateProjection::Ended(_) => None,
+        }
+    }
+
+    /// Ends a wait: leaves the queue, and releases what was acquired.
+    pub(crate) fn refuse(self: Pin<&mut Self>, error: LockError) -> End<S::Response, S::Error> {
+        let mut this = self.project();
+        let share = match this.state.as_mut().project() {
+            StateProjection::Acquiring { share, .. } => share.take(),
+            StateProjection::Running(section) => section.close(),
+            StateProjection::Passing(_) | StateProjection::Ended(_) => None,
+        };
+        this.state.set(State::Ended(None));
+        End::refused(error, share.unwrap_or_default())
+    }
+}
+
+impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
+    pub(crate) fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<End<S::Response, S::Error>> {
+        let mut this = self.project();
+        loop {
+            match this.state.as_mut().project() {
+                StateProjection::Passing(future) => {
+                    return future.poll(cx).map(over);
+                }
+                StateProjection::Ended(end) => {
+                    return Poll::Ready(end.take().expect("a lock's future is not polled again"));
+                }
+                StateProjection::Acquiring { mut claim, caller, share } => {
+                    let taken = ready!(claim.as_mut().poll(cx));
+                    let (mut caller, mut share) = (caller.take(), share.take().unwrap_or_default());
+                    match taken {
+                        Ok(taken) => {
+                            let handle = share.keep(taken, claim.config(), &claim.holds());
+                            if let Some((_, request)) = &mut caller {
+                                this.carry.carry(request, handle);
+                            }
+                        }
+                        Err(error) if claim.config().fail_open && error.is_outage() => {
+                            share.journal().unlocked(&error);
+                        }
+                        Err(error) => {
+                            this.state.set(State::Ended(None));
+                            return Poll::Ready(End::refused(error, share));
+                        }
+                    }
+                    let section = Section::new(Call::new(caller), share, *this.outlives);
+                    this.state.set(State::Running(section));
+                }
+                StateProjection::Running(section) => match ready!(section.poll(cx)) {
+                    Step::More(()) => {} // the inner service is ready
+                    Step::End(end) => return Poll::Ready(end),
+                },
+            }
+        }
+    }
+}
+
+/// The end of a request that passes without a lock.
+fn over<T, E>(result: Result<T, E>) -> End<T, E> {
+    End { result: result.map_err(Failure::Inner), share: Share::default() }
+}
+
+impl<S: Service<Req>, Req, C> fmt::Debug for Locking<S, Req, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.state {
+            State::Passing(_) => "passing",
+            State::Ended(_) => "ended",
+            State::Acquiring { .. } => "acquiring",
+            State::Running(_) => "running",
+        })
+    }
+}

@@ -1,0 +1,213 @@
+//! Why a request is refused: the error of this crate, and its causes.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use lockcore::LockErrorKind;
+
+use crate::key::KeyError;
+
+/// Why a request is not served under its lock, or no longer.
+///
+/// A plain service gets it as its own error (`S::Error: From<LockError>`). In HTTP it becomes a
+/// response. It is in that response's extensions, so that layers outside can distinguish this
+/// crate's 423 from the handler's.
+///
+/// ```
+/// use lock_tower::{Cause, KeyError, LockError, LockErrorKind};
+///
+/// let error = LockError::from(KeyError::new("no account"));
+/// assert_eq!(error.kind(), LockErrorKind::InvalidKey);
+/// assert_eq!(error.cause(), Cause::BadKey);
+/// assert_eq!(error.to_string(), "the lock's key: no account");
+/// ```
+#[derive(Debug, Clone)]
+pub struct LockError {
+    reason: Reason,
+}
+
+#[derive(Debug, Clone)]
+enum Reason {
+    Core(lockcore::LockError),
+    Key(KeyError),
+    /// The hold ended before the handler did.
+    Lost,
+    /// No room for the body while the request waits.
+    BodyLimit,
+    Misuse(&'static str),
+}
+
+/// What a client can distinguish. Each has one row in the table of [`Refusals`](crate::Refusals).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The lock is held, and the request timed out waiting for it.
+    Busy,
+    /// The queue of this key is full.
+    QueueFull,
+    /// The request has to wait, and its body is larger than what may be
+    /// [read ahead](crate::HttpLockLayer::read_ahead).
+    BodyLimit,
+    /// The lock store is unavailable or cannot be used, or this process is shutting down.
+    Unavailable,
+    /// The hold was lost while the handler ran. What the handler did is unknown.
+    Lost,
+    /// The request has no key where one is needed, or one that cannot name a lock.
+    BadKey,
+    /// The server is set up wrongly: an option is out of its range, a layer is missing, or the
+    /// lock's name is a key of the application.
+    Internal,
+}
+
+impl LockError {
+    /// The hold ended before the handler did.
+    pub(crate) fn lost() -> Self {
+        Self { reason: Reason::Lost }
+    }
+
+    /// No room for the body while the request waits.
+    pub(crate) fn body_limit() -> Self {
+        Self { reason: Reason::BodyLimit }
+    }
+
+    /// The server is set up wrongly, as `sentence` says. For extractors and layers built on this
+    /// crate.
+    pub fn misuse(sentence: &'static str) -> Self {
+        Self { reason: Reason::Misuse(sentence) }
+    }
+
+    /// The kind, as lockcore has it. It is [`QueueFull`](LockErrorKind::QueueFull) for
+    /// [`Cause::BodyLimit`], since there is no room to wait.
+    pub fn kind(&self) -> LockErrorKind {
+        match &self.reason {
+            Reason::Core(error) => error.kind(),
+            Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
+            Reason::Key(_) => LockErrorKind::InvalidKey,
+            Reason::Lost => LockErrorKind::Lost,
+            Reason::BodyLimit => LockErrorKind::QueueFull,
+            Reason::Misuse(_) => LockErrorKind::InvalidOption,
+        }
+    }
+
+    /// The row of the table of refusals.
+    pub fn cause(&self) -> Cause {
+        if let Reason::BodyLimit = self.reason {
+            return Cause::BodyLimit;
+        }
+        match self.kind() {
+            LockErrorKind::Timeout => Cause::Busy,
+            LockErrorKind::QueueFull => Cause::QueueFull,
+            LockErrorKind::Lost => Cause::Lost,
+            LockErrorKind::InvalidKey => Cause::BadKey,
+            LockErrorKind::InvalidOption | LockErrorKind::WrongType => Cause::Internal,
+            // The store, in one way or another; also what later versions of lockcore may add.
+            _ => Cause::Unavailable,
+        }
+    }
+
+    /// How long to wait before trying again, as a hint. `None` if trying again is of no use.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match &self.reason {
+            Reason::Core(error) if error.kind() == LockErrorKind::Closed => {
+                Some(Duration::from_secs(1)) // another process serves it
+            }
+            Reason::Core(error) => error.retry_after(),
+            Reason::BodyLimit => Some(Duration::from_secs(1)), // without a wait there is no limit
+            _ => None,
+        }
+    }
+
+    /// Whether no request can reach the store, whatever its key: the connection is down, or an
+    /// answer did not come within a whole request timeout.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.kind() == LockErrorKind::Unavailable
+    }
+
+    /// What the client did wrong with the key, if that is the cause.
+    pub(crate) fn key_error(&self) -> Option<&KeyError> {
+        match &self.reason {
+            Reason::Key(error) if !error.is_misuse() => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Cause {
+    /// A machine-readable name. It never changes.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Busy => "lock-busy",
+            Self::QueueFull => "lock-queue-full",
+            Self::BodyLimit => "lock-body-limit",
+            Self::Unavailable => "lock-unavailable",
+            Self::Lost => "lock-lost",
+            Self::BadKey => "lock-key-invalid",
+            Self::Internal => "lock-misconfigured",
+        }
+    }
+
+    /// The code of gRPC, as `tonic::Code::from_i32` takes it.
+    pub fn grpc_code(self) -> i32 {
+        match self {
+            Self::Busy | Self::Unavailable => 14,   // UNAVAILABLE
+            Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
+            Self::Lost => 10,                       // ABORTED
+            Self::BadKey => 3,                      // INVALID_ARGUMENT
+            Self::Internal => 13,                   // INTERNAL
+        }
+    }
+
+    /// A sentence for people. It says nothing about the key or the store.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Busy => "Another request for the same resource is being served. Try again.",
+            Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
+            Self::BodyLimit => {
+                "The request has to wait for its resource, and its body is too large for that. Try again."
+            }
+            Self::Unavailable => "The lock service cannot be reached.",
+            Self::Lost => {
+                "The lock was lost while the request was being served: its effects are unknown."
+            }
+            Self::BadKey => "The request does not name a resource that can be locked.",
+            Self::Internal => "The server's locks are not set up correctly.",
+        }
+    }
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.reason {
+            Reason::Core(error) => error.fmt(f),
+            Reason::Key(error) => write!(f, "the lock's key: {error}"),
+            Reason::Lost => f.write_str("the hold was lost while the request was being served"),
+            Reason::BodyLimit => {
+                f.write_str("the request's body is too large to be read while it waits")
+            }
+            Reason::Misuse(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+impl Error for LockError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.reason {
+            Reason::Core(error) => Some(error),
+            Reason::Key(error) => Some(error),
+            Reason::Lost | Reason::BodyLimit | Reason::Misuse(_) => None,
+        }
+    }
+}
+
+impl From<lockcore::LockError> for LockError {
+    fn from(error: lockcore::LockError) -> Self {
+        Self { reason: Reason::Core(error) }
+    }
+}
+
+impl From<KeyError> for LockError {
+    fn from(error: KeyError) -> Self {
+        Self { reason: Reason::Key(error) }
+    }
+}

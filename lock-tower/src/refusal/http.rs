@@ -1,0 +1,186 @@
+//! How refusals are answered in HTTP: by a status and a body, or by a closure.
+
+mod grpc;
+mod problem;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::Frame;
+
+use crate::refusal::http::grpc::Dialect;
+use crate::refusal::{Cause, LockError};
+
+/// How refusals become responses. [`HttpLockLayer`](crate::HttpLockLayer) has the same methods.
+///
+/// | cause | status | `Retry-After` | gRPC |
+/// |---|---|---|---|
+/// | [`Busy`](Cause::Busy) | 423 Locked | yes | UNAVAILABLE |
+/// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
+/// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
+/// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
+/// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects are unknown | ABORTED |
+/// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
+/// | [`Internal`](Cause::Internal) | 500 Internal Server Error | no | INTERNAL |
+///
+/// The body is `application/problem+json` ([RFC 9457]) with a member `code` that never changes, and
+/// without the key:
+///
+/// ```
+/// use lock_tower::{KeyError, LockError, Refusals};
+///
+/// let response = Refusals::new().respond(&LockError::from(KeyError::new("the header x-order is missing")));
+/// assert_eq!(response.status(), 400);
+/// assert_eq!(
+///     response.body(),
+///     concat!(
+///         r#"{"type":"about:blank","title":"Bad Request","status":400,"#,
+///         r#""detail":"the header x-order is missing","code":"lock-key-invalid"}"#,
+///     ),
+/// );
+/// ```
+///
+/// [RFC 9457]: https://www.rfc-editor.org/rfc/rfc9457
+#[derive(Clone, Default)]
+pub struct Refusals {
+    format: Format,
+    /// Few, so a list.
+    statuses: Vec<(Cause, StatusCode)>,
+}
+
+#[derive(Clone, Default)]
+enum Format {
+    #[default]
+    Problem,
+    Grpc(Dialect),
+    Closure(Closure),
+}
+
+type Closure = Arc<dyn Fn(&LockError) -> Response<Bytes> + Send + Sync>;
+
+impl Refusals {
+    /// The table, as problem+json.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another status for one cause.
+    pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
+        self.statuses.retain(|(other, _)| *other != cause);
+        self.statuses.push((cause, status));
+        self
+    }
+
+    /// Refusals as gRPC has them: status 200, and [`grpc_trailers`](LockError::grpc_trailers) in
+    /// the headers, or at the end of a body whose hold is lost while it is sent. A layer that sees
+    /// a request of gRPC-Web refuses it in that request's format, with the trailers in the body.
+    pub fn grpc(mut self) -> Self {
+        self.format = Format::Grpc(Dialect::Grpc);
+        self
+    }
+
+    /// How a body ends that has begun, if there is a way to say why.
+    pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Option<Frame<D>> {
+        match &self.format {
+            Format::Grpc(dialect) => Some(dialect.last_frame(error)),
+            Format::Problem | Format::Closure(_) => None,
+        }
+    }
+
+    /// These for a request with such headers, if they are not the same for all.
+    pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
+        let Format::Grpc(_) = self.format else { return None };
+        let format = Format::Grpc(Dialect::web(headers)?);
+        Some(Self { format, statuses: self.statuses.clone() })
+    }
+
+    /// Responses of your own.
+    pub fn respond_with<F>(mut self, respond: F) -> Self
+    where
+        F: Fn(&LockError) -> Response<Bytes> + Send + Sync + 'static,
+    {
+        self.format = Format::Closure(Arc::new(respond));
+        self
+    }
+
+    /// The status for a cause.
+    pub fn status_of(&self, cause: Cause) -> StatusCode {
+        let changed = self.statuses.iter().find(|(other, _)| *other == cause);
+        changed.map_or_else(|| default_status(cause), |(_, status)| *status)
+    }
+
+    /// The response for an error, with the error in its extensions. An
+    /// [`Internal`](Cause::Internal) error is logged at `error`, since its response does not say
+    /// what is wrong.
+    pub fn respond(&self, error: &LockError) -> Response<Bytes> {
+        log(error);
+        self.render(error)
+    }
+
+    /// What an inner service left to the layers outside to render.
+    pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
+        response.extensions().get::<Provisional>()?;
+        response.extensions().get().map(|error| self.render(error))
+    }
+
+    fn render(&self, error: &LockError) -> Response<Bytes> {
+        let mut response = match &self.format {
+            Format::Problem => problem::response(self.status_of(error.cause()), error),
+            Format::Grpc(dialect) => dialect.response(error),
+            Format::Closure(respond) => respond(error),
+        };
+        response.extensions_mut().insert(error.clone());
+        response
+    }
+}
+
+/// Marks a response that the next layer outside renders as its refusals say.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Provisional;
+
+impl LockError {
+    /// A response for handlers that do not know how their layer refuses. The layer outside
+    /// ([`HttpLockLayer`] or [`LockScopeLayer`]) renders it as its own refusals. Without a layer it
+    /// is problem+json. An [`Internal`](Cause::Internal) error is logged at `error`.
+    ///
+    /// [`HttpLockLayer`]: crate::HttpLockLayer
+    /// [`LockScopeLayer`]: crate::LockScopeLayer
+    pub fn to_response(&self) -> Response<Bytes> {
+        let mut response = Refusals::new().respond(self);
+        response.extensions_mut().insert(Provisional);
+        response
+    }
+}
+
+fn log(error: &LockError) {
+    if error.cause() == Cause::Internal {
+        tracing::error!(%error, "the locks are not set up correctly");
+    }
+}
+
+fn default_status(cause: Cause) -> StatusCode {
+    match cause {
+        Cause::Busy => StatusCode::LOCKED,
+        Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+        Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
+        Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
+        Cause::BadKey => StatusCode::BAD_REQUEST,
+        Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl fmt::Debug for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = match self.format {
+            Format::Problem => "problem+json",
+            Format::Grpc(_) => "grpc",
+            Format::Closure(_) => "..",
+        };
+        f.debug_struct("Refusals")
+            .field("format", &format)
+            .field("statuses", &self.statuses)
+            .finish()
+    }
+}

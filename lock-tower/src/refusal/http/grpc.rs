@@ -1,0 +1,148 @@
+//! A refusal as gRPC and gRPC-Web have it, in its head or as trailers.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http_body::Frame;
+
+use crate::refusal::LockError;
+use crate::refusal::http::problem::{detail, jittered};
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+const CODE: HeaderName = HeaderName::from_static("lock-code");
+
+/// What a client speaks.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Dialect {
+    /// Trailers are HTTP's own.
+    #[default]
+    Grpc,
+    /// Trailers are the last frame of the body, for a browser sees no others.
+    Web {
+        /// That of the request.
+        content_type: HeaderValue,
+        is_text: bool,
+    },
+}
+
+impl Dialect {
+    /// That of a request with these headers; none if it is gRPC itself.
+    pub(crate) fn web(headers: &HeaderMap) -> Option<Self> {
+        let content_type = headers.get(CONTENT_TYPE)?;
+        let format = content_type.to_str().ok()?.strip_prefix("application/grpc-web")?;
+        let is_text = format.starts_with("-text");
+        Some(Self::Web { content_type: content_type.clone(), is_text })
+    }
+
+    pub(crate) fn response(&self, error: &LockError) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        let content_type = match self {
+            Self::Grpc => {
+                *response.headers_mut() = error.grpc_trailers();
+                HeaderValue::from_static("application/grpc")
+            }
+            Self::Web { content_type, is_text } => {
+                *response.body_mut() = web_frame(&error.grpc_trailers(), *is_text);
+                content_type.clone()
+            }
+        };
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
+    }
+
+    /// The end of a body that has begun.
+    pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Frame<D> {
+        match self {
+            Self::Grpc => Frame::trailers(error.grpc_trailers()),
+            Self::Web { is_text, .. } => {
+                Frame::data(web_frame(&error.grpc_trailers(), *is_text).into())
+            }
+        }
+    }
+}
+
+impl LockError {
+    /// The refusal as gRPC has it, in headers or trailers: `grpc-status`, `grpc-message`, and the
+    /// [machine-readable name](crate::Cause::code) as `lock-code`. Where trying again is of use,
+    /// the hint for it is `grpc-retry-pushback-ms`, which clients with a retry policy obey.
+    ///
+    /// This is for methods that acquire their locks themselves. With tonic, which keeps the last
+    /// two as the status' metadata:
+    ///
+    /// ```
+    /// use lock_tower::{Keys, LockError, RequestLocks};
+    /// use tonic::{Request, Response, Status};
+    ///
+    /// fn refused(error: LockError) -> Status {
+    ///     Status::from_header_map(&error.grpc_trailers()).expect("it has a status")
+    /// }
+    ///
+    /// async fn pay(request: Request<u64>) -> Result<Response<()>, Status> {
+    ///     let locks = RequestLocks::of(request.extensions()).map_err(refused)?; // of a LockScopeLayer
+    ///     locks.lock(Keys::one(format!("order:{}", request.get_ref()))).await.map_err(refused)?;
+    ///     Ok(Response::new(())) // held until this is out
+    /// }
+    /// ```
+    pub fn grpc_trailers(&self) -> HeaderMap {
+        let cause = self.cause();
+        let mut trailers = HeaderMap::with_capacity(4);
+        trailers.insert(STATUS, HeaderValue::from(cause.grpc_code()));
+        let message = HeaderValue::try_from(percent_encoded(&detail(self)));
+        trailers.insert(MESSAGE, message.expect("what is not visible ASCII is encoded"));
+        trailers.insert(CODE, HeaderValue::from_static(cause.code()));
+        if let Some(hint) = self.retry_after() {
+            trailers.insert(PUSHBACK, HeaderValue::from(jittered(hint.as_millis() as u64)));
+        }
+        trailers
+    }
+}
+
+/// The last frame of a body of gRPC-Web.
+fn web_frame(trailers: &HeaderMap, is_text: bool) -> Bytes {
+    let mut block = BytesMut::new();
+    for (name, value) in trailers {
+        block.put_slice(name.as_str().as_bytes());
+        block.put_u8(b':');
+        block.put_slice(value.as_bytes());
+        block.put_slice(b"\r\n");
+    }
+    let mut frame = BytesMut::with_capacity(block.len() + 5);
+    frame.put_u8(0x80); // trailers, not compressed
+    frame.put_u32(block.len() as u32);
+    frame.put_slice(&block);
+    match is_text {
+        true => base64(&frame).into(),
+        false => frame.freeze(),
+    }
+}
+
+/// As gRPC asks for in `grpc-message`.
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'%' | 0..=0x1f | 0x7f..=0xff => encoded.push_str(&format!("%{byte:02X}")),
+            byte => encoded.push(char::from(byte)),
+        }
+    }
+    encoded
+}
+
+/// With padding, as gRPC-Web asks for.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            text.push(match at <= chunk.len() {
+                true => char::from(ALPHABET[(bits >> (18 - 6 * at) & 63) as usize]),
+                false => '=',
+            });
+        }
+    }
+    text
+}

@@ -1,0 +1,82 @@
+//! A refusal as `application/problem+json` (RFC 9457), and its `Retry-After`.
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+
+use crate::refusal::LockError;
+
+pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes> {
+    let cause = error.cause();
+    let title = status.canonical_reason().unwrap_or("Refused");
+    let body = format!(
+        r#"{{"type":"about:blank","title":"{title}","status":{},"detail":"{}","code":"{}"}}"#,
+        status.as_u16(),
+        escape(&detail(error)),
+        cause.code(),
+    );
+    let mut response = Response::new(Bytes::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if let Some(hint) = error.retry_after() {
+        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after(hint)));
+    }
+    response
+}
+
+/// What a client may know: not the key, nor what the store said, nor what only the developer can
+/// mend.
+pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
+    match error.key_error() {
+        Some(key) => key.to_string().into(),
+        None => error.cause().sentence().into(),
+    }
+}
+
+/// Whole seconds, rounded up, at least one.
+fn retry_after(hint: Duration) -> u64 {
+    jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
+}
+
+/// Up to as many more, so that clients that were refused together do not return together.
+pub(crate) fn jittered(wait: u64) -> u64 {
+    // Its keys are random, which is as much chance as this needs.
+    wait + RandomState::new().hash_one(wait) % (wait + 1)
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' => escaped.push_str("\\\""),
+            '\\' => escaped.push_str("\\\\"),
+            c if c.is_control() => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_rounds_up_is_at_least_one_and_varies() {
+        let after = |ms| retry_after(Duration::from_millis(ms));
+        let seen: std::collections::BTreeSet<_> = (0..200).map(|_| after(2_500)).collect();
+        assert_eq!(seen, [3, 4, 5, 6].into());
+        assert!((0..50).all(|_| (1..=2).contains(&after(0))));
+        assert!((0..50).all(|_| (1..=2).contains(&after(1))));
+    }
+
+    #[test]
+    fn a_detail_cannot_break_out_of_its_string() {
+        assert_eq!(escape("a\"b\\c\nd"), "a\\\"b\\\\c\\u000ad");
+    }
+}

@@ -1,0 +1,78 @@
+//! The layer that keeps the locks which a request acquires on its way.
+
+use std::sync::Arc;
+
+use lockcore::Locks;
+use tower::Layer;
+
+use crate::config::{Config, options};
+use crate::http::answers::{Answers, answers};
+use crate::scope::service::LockScope;
+
+/// Keeps the locks that a handler's extractors acquire, until the response or the end of its body.
+///
+/// [`HttpLockLayer`](crate::HttpLockLayer) reads the key from the request before anything inside
+/// sees it. Where the key is known only further inside (the parameters of a route, a session, the
+/// body), put this layer outside, and acquire the lock there with
+/// [`RequestLocks`](crate::RequestLocks). Whatever the handler does with its arguments, the lock is
+/// held until it has answered. All else is as with the other layer: the watchdog, the loss, the
+/// release before the answer, the refusals.
+///
+/// A request that takes no lock passes.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), std::convert::Infallible> {
+/// use std::convert::Infallible;
+/// use std::fmt::Debug;
+///
+/// use http::{Request, Response};
+/// use http_body::Body;
+/// use http_body_util::{BodyExt, Full};
+/// use lock_tower::{Keys, LockScopeLayer, RequestLocks};
+/// use lockcore::Locks;
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// async fn pay<B: Body<Error: Debug>>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+///     let locks = RequestLocks::of(request.extensions()).expect("the layer is there");
+///     let order = request.into_body().collect().await.expect("it comes").to_bytes(); // the key is in the body
+///     let order = String::from_utf8_lossy(&order);
+///     let response = match locks.lock(Keys::one(format!("order:{order}"))).await {
+///         Ok(_) => Response::new("paid".into()), // held until this is out
+///         Err(error) => locks.refusals().respond(&error),
+///     };
+///     Ok(response.map(Full::from))
+/// }
+///
+/// let service = ServiceBuilder::new()
+///     .layer(LockScopeLayer::new(Locks::in_memory()))
+///     .service(service_fn(pay));
+/// let response = service.oneshot(Request::post("/pay").body("42".to_owned()).unwrap()).await?;
+/// assert_eq!(response.status(), 200);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a layer does nothing until it is put on a service"]
+pub struct LockScopeLayer {
+    config: Config,
+    answers: Answers,
+}
+
+impl LockScopeLayer {
+    /// Requests acquire their locks on `locks`.
+    pub fn new(locks: Locks) -> Self {
+        Self { config: Config::new(locks), answers: Answers::default() }
+    }
+
+    options!();
+    answers!();
+}
+
+impl<S> Layer<S> for LockScopeLayer {
+    type Service = LockScope<S>;
+
+    fn layer(&self, inner: S) -> LockScope<S> {
+        LockScope::new(inner, Arc::new(self.config.clone()), Arc::new(self.answers.clone()))
+    }
+}

@@ -1,0 +1,73 @@
+//! The service of the scope layer.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower::{BoxError, Service};
+
+use crate::config::Config;
+use crate::hold::section::Section;
+use crate::http::answer::outlives;
+use crate::http::answers::Answers;
+use crate::http::body::LockBody;
+use crate::http::read_ahead::is_needed;
+use crate::http::request_body::{PollAhead, RequestBody};
+use crate::http::request_locks::Scope;
+use crate::inner::inner;
+use crate::scope::future::LockScopeFuture;
+
+/// An HTTP service whose requests may take locks; made by
+/// [`LockScopeLayer`](crate::LockScopeLayer).
+#[derive(Debug, Clone)]
+pub struct LockScope<S> {
+    inner: S,
+    config: Arc<Config>,
+    answers: Arc<Answers>,
+}
+
+impl<S> LockScope<S> {
+    pub(crate) fn new(inner: S, config: Arc<Config>, answers: Arc<Answers>) -> Self {
+        Self { inner, config, answers }
+    }
+
+    inner!();
+}
+
+impl<S, B, R> Service<Request<B>> for LockScope<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>>,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Send,
+    R: Body,
+    R::Data: From<Bytes>,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<LockBody<R>>;
+    type Error = S::Error;
+    type Future = LockScopeFuture<S::Future, Response<R>, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let answers = self.answers.of_request(request.headers());
+        let outlives = outlives(&answers);
+        let (mut parts, body) = request.into_parts();
+        let (body, ahead) = match is_needed(parts.version, &body) {
+            true => {
+                let (body, shared) = RequestBody::shared(body, &answers.read_ahead);
+                (body, Some(shared as Arc<dyn PollAhead>))
+            }
+            false => (RequestBody::open(body), None),
+        };
+        let extensions = &mut parts.extensions;
+        let share = Scope::enter(&self.config, Arc::clone(&answers), ahead, extensions);
+        let future = self.inner.call(Request::from_parts(parts, body));
+        LockScopeFuture::new(Section::new(future, share, outlives), answers)
+    }
+}

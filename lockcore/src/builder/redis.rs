@@ -1,0 +1,115 @@
+//! A `Locks` on Redis, by its URL or by a client.
+
+use std::sync::Arc;
+
+use super::LocksBuilder;
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::locks::Locks;
+use crate::member::{Label, NodeId};
+use crate::node::Inbox;
+use crate::store::redis::{Connector, RedisSettings, RedisStore};
+
+impl Locks {
+    /// Connects to Redis 6.2 or newer: `redis://[user[:password]@]host[:port][/db]`.
+    ///
+    /// # Errors
+    /// Within about three seconds: [`Unavailable`](crate::LockErrorKind::Unavailable),
+    /// [`Denied`](crate::LockErrorKind::Denied), [`ReadOnly`](crate::LockErrorKind::ReadOnly) or
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported), each saying what to change;
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL cannot be read.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Connects as a client of yours does: to its address, over TLS with its certificates, with
+    /// its user and database, its protocol and its socket settings. The connections are this
+    /// `Locks`' own; those that the client has opened are not used.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use lockcore::Locks;
+    ///
+    /// let client = redis::Client::open("redis://app:secret@127.0.0.1/3")?; // of `redis` 1.x
+    /// let locks = Locks::from_client(client).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn from_client(client: redis::Client) -> Result<Self, LockError> {
+        Self::builder().from_client(client).await
+    }
+}
+
+impl LocksBuilder {
+    /// See [`Locks::connect`].
+    ///
+    /// # Errors
+    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
+        let connector =
+            Connector::from_url(url.as_ref(), &self.certificates, self.request_timeout)?;
+        self.on_redis(connector).await
+    }
+
+    /// See [`Locks::from_client`]. `tls_ca` and `tls_identity`, if given, replace the
+    /// client's certificates.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn from_client(self, client: redis::Client) -> Result<Locks, LockError> {
+        let info = client.get_connection_info().clone();
+        let connector = Connector::new(info, &self.certificates, self.request_timeout)?;
+        self.on_redis(connector).await
+    }
+
+    pub(super) async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
+        self.check()?;
+        let node = NodeId::random();
+        let inbox = Inbox::default();
+        let settings = RedisSettings {
+            connector,
+            node: node.clone(),
+            prefix: Arc::clone(&self.channel_prefix),
+            label: self.label.clone().unwrap_or_else(Label::of_this_process),
+            namespace: self.namespace.clone(),
+            probe: LockKey::new(format!("lockcore-preflight-{node}"))?
+                .resolve(self.namespace.as_deref()),
+            request_timeout: self.request_timeout,
+            peers: self.redisson_peers,
+        };
+        let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
+        Ok(self.build(Arc::new(store), node, &inbox))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl LocksBuilder {
+    /// Trusts servers whose certificate this authority (PEM, one certificate or several) signed, in
+    /// place of the operating system's roots. The name in the URL has to be in the certificate.
+    pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.certificates.trust(pem.as_ref());
+        self
+    }
+
+    /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks
+    /// for.
+    pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        self.certificates.identify(certificate.as_ref(), key.as_ref());
+        self
+    }
+}

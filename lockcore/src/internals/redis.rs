@@ -1,0 +1,51 @@
+//! Doors into the store on Redis.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::member::{Label, NodeId};
+use crate::store::redis::{Certificates, Connector, RedisSettings, RedisStore};
+use crate::store::{Listener, Store};
+
+/// What is written to a server and read from it.
+pub mod wire {
+    pub use crate::store::redis::door::*;
+}
+
+/// One node's view of a Redis server, with the default prefix and a request timeout of 2 s.
+///
+/// # Errors
+/// As [`Locks::connect`](crate::Locks::connect).
+pub async fn redis_store(
+    url: &str,
+    node: NodeId,
+    listener: Arc<dyn Listener>,
+) -> Result<Arc<dyn Store>, LockError> {
+    redis_store_as(url, node, listener, false).await
+}
+
+/// The same, for queues that are shared with JVMs if `peers` is set.
+///
+/// # Errors
+/// As [`Locks::connect`](crate::Locks::connect).
+pub async fn redis_store_as(
+    url: &str,
+    node: NodeId,
+    listener: Arc<dyn Listener>,
+    peers: bool,
+) -> Result<Arc<dyn Store>, LockError> {
+    let request_timeout = Duration::from_secs(2);
+    let settings = RedisSettings {
+        connector: Connector::from_url(url, &Certificates::default(), request_timeout)?,
+        probe: LockKey::new(format!("lockcore-preflight-{node}"))?.resolve(None),
+        node,
+        prefix: Arc::from("lockcore"),
+        label: Label::of_this_process(),
+        namespace: None,
+        request_timeout,
+        peers,
+    };
+    Ok(Arc::new(RedisStore::connect(settings, listener).await?))
+}

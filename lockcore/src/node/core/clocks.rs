@@ -1,0 +1,47 @@
+//! The server's clock beside the node's.
+//!
+//! Leases end by the server's clock and are counted here by the node's. Where that one stood still unnoticed, as it may while a
+//! virtual machine is paused, or the server's was set forward, leases end earlier than is thought here. How far the server's clock
+//! got since its last answer shows it. What it shows is only a reason to ask: a clock that is set takes no hold away.
+
+use std::time::Duration;
+
+use super::{Core, Effects};
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::Seat;
+use crate::node::lease;
+use crate::node::moment::Moment;
+use crate::store::protocol::Answer;
+
+/// When the server last answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered {
+    /// By its clock, µs.
+    at_us: u64,
+    /// Not before this, by the node's.
+    sent: Moment,
+}
+
+impl<P: Seat> Core<P> {
+    /// Has every hold renewed that was asked for before `ask`, if the server's clock ran ahead between its last
+    /// answer and this one.
+    pub(super) fn compare_clocks(
+        &mut self,
+        now: Moment,
+        ask: &Ask,
+        answer: &Answer,
+        fx: &mut Effects<P>,
+    ) {
+        let at_us = answer.now_us();
+        let Some(last) = self.answered.replace(Answered { at_us, sent: ask.sent }) else { return };
+        let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
+        // As much as can have passed here: the last answer may be as old as its request, and this one as young as its arrival.
+        let here = now.since(last.sent);
+        let ahead = there.saturating_sub(here);
+        if ahead > lease::margin(here) {
+            self.doubt = ask.sent;
+            self.renew_all = Some((0, ask.sent));
+            fx.push(Effect::Observe(Note::ServerAhead { ahead }));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The requests that are on their way, and who polls each.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::calling::Calling;
+use super::effect::Ask;
+use crate::error::StoreError;
+use crate::store::protocol::Answer;
+
+pub(super) type Answered = Result<Answer, StoreError>;
+
+pub(super) type Shared = Mutex<State>;
+
+pub(super) enum State {
+    /// Polled by whoever wants the answer, and who is to be told if a task takes it over.
+    Here(Calling, Ask, Option<Waker>),
+    /// Finished by a task, which wakes this one.
+    TakenOver(Option<Waker>),
+    /// Nothing if the runtime ended before the request did.
+    Done(Option<Answered>),
+    /// The answer was taken, or nobody wants it.
+    Over,
+}
+
+pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The requests that were sent lately, oldest first.
+pub(super) struct Flights {
+    recent: Mutex<VecDeque<(Instant, Weak<Shared>)>>,
+    /// There is one, after there was none.
+    pub(super) wake: Arc<Notify>,
+}
+
+impl Flights {
+    pub(super) fn new() -> Self {
+        Self { recent: Mutex::new(VecDeque::new()), wake: Arc::new(Notify::new()) }
+    }
+
+    /// Takes charge of a request.
+    pub(super) fn add(&self, calling: Calling, ask: Ask) -> Arc<Shared> {
+        let shared = Arc::new(Mutex::new(State::Here(calling, ask, None)));
+        let mut recent = self.recent();
+        let was_idle = recent.is_empty();
+        recent.push_back((Instant::now(), Arc::downgrade(&shared)));
+        drop(recent);
+        if was_idle {
+            self.wake.notify_one();
+        }
+        shared
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Weak<Shared>)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was sent before `limit`, and whether anything is left.
+    pub(super) fn overdue(&self, limit: Instant) -> (Vec<Arc<Shared>>, bool) {
+        let mut recent = self.recent();
+        let mut overdue = Vec::new();
+        while recent.front().is_some_and(|(sent, _)| *sent <= limit) {
+            overdue.extend(recent.pop_front().and_then(|(_, shared)| shared.upgrade()));
+        }
+        (overdue, !recent.is_empty())
+    }
+
+    pub(super) fn stop(&self) {
+        self.wake.notify_one();
+    }
+}

@@ -1,0 +1,171 @@
+//! Every tracing event and every metric, in one place.
+//!
+//! Lock names appear in events only (never as metric labels), and not at all when they are
+//! redacted.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::effect::Note;
+#[cfg(feature = "metrics")]
+use crate::error::LockErrorKind;
+use crate::key::LockName;
+use crate::member::NodeId;
+use crate::passed_over::PassedOver;
+
+/// A lock's name as it may be logged.
+struct Name<'a> {
+    lock: &'a LockName,
+    redact: bool,
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.redact { "(redacted)" } else { self.lock.as_str() })
+    }
+}
+
+/// Counts one of something; nothing without the feature `metrics`.
+macro_rules! count {
+    ($name:literal $(, $label:literal => $value:expr)*) => {
+        #[cfg(feature = "metrics")]
+        metrics::counter!($name $(, $label => $value)*).increment(1);
+    };
+}
+
+/// Records one value; nothing without the feature `metrics`.
+macro_rules! record {
+    ($name:literal, $value:expr) => {
+        #[cfg(feature = "metrics")]
+        metrics::histogram!($name).record($value);
+    };
+}
+
+/// What one node has to say, and what it has said.
+pub(crate) struct Observer {
+    node: NodeId,
+    redact_names: bool,
+    warned_of_foreign: AtomicBool,
+    passed_over: PassedOver,
+}
+
+impl Observer {
+    pub(super) fn new(node: NodeId, redact_names: bool) -> Self {
+        let (warned_of_foreign, passed_over) = (AtomicBool::new(false), PassedOver::default());
+        Self { node, redact_names, warned_of_foreign, passed_over }
+    }
+
+    fn name<'a>(&self, lock: &'a LockName) -> Name<'a> {
+        Name { lock, redact: self.redact_names }
+    }
+
+    /// The span in which an attempt waits.
+    pub(crate) fn acquiring(&self, lock: &LockName) -> tracing::Span {
+        tracing::debug_span!("acquire", lock = %self.name(lock))
+    }
+
+    pub(crate) fn ended(&self, lock: &LockName, held: Duration) {
+        debug!(lock = %self.name(lock), ?held, "released");
+        record!("lockcore_hold_seconds", held.as_secs_f64());
+    }
+
+    /// What the node's table has to say.
+    pub(crate) fn note(&self, note: &Note) {
+        match note {
+            Note::Queued { lock, position } => {
+                debug!(lock = %self.name(lock), position, "queued");
+                record!("lockcore_queue_length", (position + 1) as f64);
+            }
+            Note::Granted { lock, waited, handed_over } => {
+                debug!(lock = %self.name(lock), ?waited, handed_over, "granted");
+                record!("lockcore_wait_seconds", waited.as_secs_f64());
+                if *handed_over {
+                    count!("lockcore_hand_offs_total");
+                }
+            }
+            Note::Cancelled { lock, waited } => {
+                debug!(lock = %self.name(lock), ?waited, "cancelled");
+            }
+            Note::Refused { lock, kind } => {
+                debug!(lock = %self.name(lock), ?kind, "refused");
+                count!("lockcore_refused_total", "cause" => cause(*kind));
+            }
+            Note::PlaceLost { lock } => {
+                warn!(lock = %self.name(lock), "the place in the queue is lost: it waits at the tail now");
+                count!("lockcore_places_lost_total");
+            }
+            Note::Missed { lock } => {
+                warn!(lock = %self.name(lock), "granted, but its future was not polled in time: the lock is released, and the place in the queue is lost");
+                count!("lockcore_places_lost_total");
+            }
+            Note::Renewed { lock } => {
+                debug!(lock = %self.name(lock), "renewed");
+                count!("lockcore_renewals_total", "outcome" => "renewed");
+            }
+            Note::RenewalFailed { lock, error } => {
+                warn!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");
+                count!("lockcore_renewals_total", "outcome" => "failed");
+            }
+            Note::Lost { lock, held, why } => {
+                warn!(lock = %self.name(lock), ?held, why, "the hold is lost");
+                count!("lockcore_lost_total");
+            }
+            Note::LeaveFailed { lock, error } => {
+                warn!(
+                    lock = %self.name(lock), kind = ?error.kind, error = %error.detail,
+                    "not released: it expires"
+                );
+                count!("lockcore_not_released_total");
+            }
+            Note::TouchFailed { lock, error } => {
+                debug!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "waiters not touched");
+            }
+            Note::PassedOver { lock, waiters } => {
+                debug!(lock = %self.name(lock), waiters, "passed over: their nodes are not connected");
+                #[cfg(feature = "metrics")]
+                metrics::counter!("lockcore_passed_over_total").increment(*waiters);
+                if let Some(lasting) = self.passed_over.note(Instant::now()) {
+                    warn!(
+                        lock = %self.name(lock), ?lasting,
+                        "waiters are passed over for longer than those of a dead process would be: do all processes that share the lock have the same channel_prefix?"
+                    );
+                }
+            }
+            Note::Foreign { lock } => self.foreign(lock),
+            Note::Deaf => {
+                warn!(node = %self.node, "the server does not know our subscription: opening it anew");
+            }
+            Note::ServerAhead { ahead } => {
+                warn!(node = %self.node, ?ahead, "the server's clock ran ahead of this machine's: all holds are renewed");
+            }
+        }
+    }
+
+    /// Once per node: a queue shared with a JVM is no accident that comes and goes.
+    fn foreign(&self, lock: &LockName) {
+        if !self.warned_of_foreign.swap(true, Ordering::Relaxed) {
+            warn!(
+                lock = %self.name(lock),
+                "another client, such as Redisson, uses this lock: exclusion holds, but hand-over waits for it to act; LocksBuilder::redisson_peers(true) shares one queue with it"
+            );
+        }
+    }
+}
+
+#[cfg(feature = "metrics")]
+fn cause(kind: LockErrorKind) -> &'static str {
+    match kind {
+        LockErrorKind::Timeout => "busy",
+        LockErrorKind::QueueFull => "queue_full",
+        LockErrorKind::Unavailable => "unavailable",
+        LockErrorKind::ReadOnly => "read_only",
+        LockErrorKind::Denied => "denied",
+        LockErrorKind::OutOfMemory => "out_of_memory",
+        LockErrorKind::Closed => "closed",
+        _ => "other",
+    }
+}

@@ -1,0 +1,28 @@
+//! The setters of [`LockOptions`](super::LockOptions), for every type that takes such options.
+
+/// Makes the named setters, each with its documentation, out of the method that takes options.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! option_setters {
+    ($options:ident: $($(#[$doc:meta])* $setter:ident,)+) => {
+        $($crate::option_setters!(@ $options $(#[$doc])* $setter);)+
+    };
+    (@ $options:ident $(#[$doc:meta])* wait_forever) => {
+        $(#[$doc])*
+        pub fn wait_forever(self) -> Self {
+            self.$options($crate::LockOptions::new().wait_forever())
+        }
+    };
+    (@ $options:ident $(#[$doc:meta])* queue_limit) => {
+        $(#[$doc])*
+        pub fn queue_limit(self, queue_limit: u32) -> Self {
+            self.$options($crate::LockOptions::new().queue_limit(queue_limit))
+        }
+    };
+    (@ $options:ident $(#[$doc:meta])* $setter:ident) => {
+        $(#[$doc])*
+        pub fn $setter(self, $setter: ::std::time::Duration) -> Self {
+            self.$options($crate::LockOptions::new().$setter($setter))
+        }
+    };
+}

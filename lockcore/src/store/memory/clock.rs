@@ -1,0 +1,34 @@
+//! The server's time, from tokio's clock: it can be paused, and never runs backwards.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+/// The wall clock once, and from then on what has passed since.
+#[derive(Debug)]
+pub(super) struct Clock {
+    started: Instant,
+    started_us: AtomicU64,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self { started: Instant::now(), started_us: (since_epoch.as_micros() as u64).into() }
+    }
+}
+
+impl Clock {
+    /// µs since the epoch.
+    pub(super) fn now_us(&self) -> u64 {
+        let passed = Instant::now().saturating_duration_since(self.started);
+        self.started_us.load(Ordering::Relaxed) + passed.as_micros() as u64
+    }
+
+    /// As a clock that is set forward.
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub(super) fn set_forward(&self, by: std::time::Duration) {
+        self.started_us.fetch_add(by.as_micros() as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,145 @@
+//! A store in this process's memory: the protocol behind one mutex, for tests and single processes.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::LockErrorKind;
+use crate::member::NodeId;
+use crate::store::{Listener, Store};
+
+mod clock;
+mod inner;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use clock::Clock;
+use inner::Inner;
+use node::MemoryNode;
+
+/// A store in this process's memory, by the same rules as the store on Redis.
+///
+/// Its clock is tokio's: under paused time, tests do not wait for leases. Clones share one store.
+/// Give it to several [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each of
+/// these `Locks` behaves as a process of its own.
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes every acquire on this store fail with `kind`, until this is called with `None`.
+    /// Releases, renewals and queued waiters are not affected. For tests of code that uses locks.
+    pub fn refuse(&self, kind: Option<LockErrorKind>) {
+        self.shared.lock().refusing = kind;
+    }
+
+    /// One more node.
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
+        self.connect_as(node, listener, false)
+    }
+
+    /// One more node, by the rules of a queue that is shared with JVMs if `peers` is set. None
+    /// comes here.
+    pub(crate) fn connect_as(
+        &self,
+        node: NodeId,
+        listener: Arc<dyn Listener>,
+        peers: bool,
+    ) -> Arc<dyn Store> {
+        self.shared.lock().nodes.insert(node.as_str().into(), listener);
+        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers))
+    }
+
+    /// Whether messages to `node` are not received, as if its subscription were with another
+    /// server.
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub fn set_deaf(&self, node: &NodeId, deaf: bool) {
+        self.shared.lock().deaf.set(node, deaf);
+    }
+
+    /// Sets the clock forward by which leases end.
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub fn set_clock_forward(&self, by: std::time::Duration) {
+        self.shared.clock.set_forward(by);
+    }
+
+    /// Whether messages to `node` are lost although they count as received.
+    #[cfg(any(test, feature = "unstable-internals"))]
+    pub fn set_lossy(&self, node: &NodeId, lossy: bool) {
+        self.shared.lock().lossy.set(node, lossy);
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// A panic elsewhere cannot leave a lock half changed: the protocol does not call out.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands out the messages in the order in which they were published, without the mutex: a
+    /// listener may call back. One thread at a time does it; others leave theirs in the outbox.
+    fn deliver(&self) {
+        let Some(mut delivery) = Delivery::begin(self) else {
+            return;
+        };
+        while let Some((listener, event)) = delivery.next() {
+            listener.hear(event);
+        }
+    }
+}
+
+/// The right to deliver.
+struct Delivery<'a> {
+    shared: &'a Shared,
+    is_over: bool,
+}
+
+impl<'a> Delivery<'a> {
+    fn begin(shared: &'a Shared) -> Option<Self> {
+        let mut inner = shared.lock();
+        if inner.is_delivering || inner.outbox.is_empty() {
+            return None;
+        }
+        inner.is_delivering = true;
+        Some(Self { shared, is_over: false })
+    }
+
+    fn next(&mut self) -> Option<inner::Letter> {
+        let mut inner = self.shared.lock();
+        let letter = inner.outbox.pop_front();
+        if letter.is_none() {
+            // Under the same lock as the look, or a letter posted in between would lie there.
+            inner.is_delivering = false;
+            self.is_over = true;
+        }
+        letter
+    }
+}
+
+/// A listener that panics must not silence the others for ever.
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.shared.lock().is_delivering = false;
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The store in memory: clock, messages, nodes, forgetting.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use tokio::time::advance;
+
+use super::*;
+use crate::error::StoreError;
+use crate::key::{LockKey, LockName};
+use crate::member::{Label, Member};
+use crate::store::{Acquired, Event, Mode, Released, Reply, StoreFuture};
+
+/// Writes down what it hears, and then does what it was told to.
+#[derive(Default)]
+struct Ear {
+    heard: Mutex<Vec<Event>>,
+    then: Mutex<Option<Reaction>>,
+}
+
+type Reaction = Box<dyn FnMut(&Event) + Send>;
+
+impl Listener for Ear {
+    fn hear(&self, event: Event) {
+        if let Some(then) = self.then.lock().expect("no panic").as_mut() {
+            then(&event);
+        }
+        self.heard.lock().expect("no panic").push(event);
+    }
+}
+
+/// A process with its connection.
+struct Process {
+    node: NodeId,
+    store: Arc<dyn Store>,
+    ear: Arc<Ear>,
+}
+
+impl Process {
+    fn on(memory: &MemoryStore) -> Self {
+        let (node, ear) = (NodeId::random(), Arc::new(Ear::default()));
+        let store = memory.connect(node.clone(), ear.clone());
+        Self { node, store, ear }
+    }
+
+    fn member(&self, number: u64) -> Member {
+        Member::new(&self.node, number, 30_000, &Label::new("test"))
+    }
+
+    fn acquire(&self, lock: &LockName, number: u64) -> Result<Reply<Acquired>, StoreError> {
+        now(self.store.acquire(lock, &self.member(number), Mode::Wait, 100))
+    }
+
+    fn acquired(&self, lock: &LockName, number: u64) -> Acquired {
+        self.acquire(lock, number).expect("the store answers").outcome
+    }
+
+    fn release(&self, lock: &LockName, number: u64) -> Released {
+        now(self.store.release(lock, &self.member(number))).expect("the store answers").outcome
+    }
+
+    fn heard(&self) -> Vec<Event> {
+        std::mem::take(&mut *self.ear.heard.lock().expect("no panic"))
+    }
+}
+
+/// Answers in memory are there at once.
+fn now<T>(answer: StoreFuture<T>) -> Result<T, StoreError> {
+    match answer {
+        StoreFuture::Ready(Some(answer)) => answer,
+        _ => panic!("not answered at once"),
+    }
+}
+
+fn lock_named(name: &str) -> LockName {
+    LockKey::new(name).expect("a good name").resolve(None)
+}
+
+fn kind<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> LockErrorKind {
+    answer.expect_err("refused").kind
+}
+
+const QUEUED: Acquired = Acquired::Queued { position: 0 };
+
+#[test]
+fn a_release_hands_over_to_another_node_and_tells_it() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    assert_eq!((a.acquired(&lock, 1), b.acquired(&lock, 1)), (Acquired::Granted, QUEUED));
+    assert_eq!(a.release(&lock, 1), Released::Released);
+    let reply = b.acquire(&lock, 1).expect("the store answers");
+    let grant = reply.grant.expect("it holds");
+    let told = Event::Granted { member: b.member(1), token: grant.token, left_ms: 10_000 };
+    assert_eq!((b.heard(), a.heard()), (vec![told], vec![]));
+}
+
+#[test]
+fn a_forced_off_holder_hears_of_it() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    now(b.store.force_release(&lock)).expect("the store answers");
+    assert_eq!(a.heard(), [Event::Revoked { member: a.member(1) }]);
+}
+
+#[test]
+fn a_listener_may_call_back_and_messages_keep_their_order() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    b.acquired(&lock, 1);
+    let (store, name, member) = (Arc::downgrade(&b.store), lock.clone(), b.member(1));
+    let react = move |event: &Event| {
+        if matches!(event, Event::Granted { .. }) {
+            let store: Arc<dyn Store> = Weak::upgrade(&store).expect("still there");
+            now(store.force_release(&name)).expect("the store answers");
+            assert_eq!(now(store.release(&name, &member)).expect("it").outcome, Released::NotHeld);
+        }
+    };
+    *b.ear.then.lock().expect("no panic") = Some(Box::new(react));
+    a.release(&lock, 1);
+    let heard = b.heard();
+    assert!(matches!(heard[..], [Event::Granted { .. }, Event::Revoked { .. }]), "{heard:?}");
+}
+
+#[test]
+fn a_listener_that_panics_does_not_silence_the_others() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    b.acquired(&lock, 1);
+    a.acquired(&lock, 2);
+    *b.ear.then.lock().expect("no panic") = Some(Box::new(|_| panic!("on purpose")));
+    let release = std::panic::AssertUnwindSafe(|| a.release(&lock, 1));
+    assert!(std::panic::catch_unwind(release).is_err());
+    assert_eq!(b.release(&lock, 1), Released::Released);
+    assert_eq!(a.heard().len(), 1);
+}
+
+#[test]
+fn a_closed_node_is_answered_closed_and_passed_over() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    b.acquired(&lock, 1);
+    let links = [b.store.commands(), b.store.subscription()];
+    assert!(links.iter().all(|link| link.borrow().is_up()));
+    b.store.close();
+    assert!(links.iter().all(|link| !link.borrow().is_up()));
+    assert_eq!(kind(b.acquire(&lock, 2)), LockErrorKind::Closed);
+    assert_eq!(kind(now(b.store.ping())), LockErrorKind::Closed);
+    a.release(&lock, 1);
+    assert_eq!(a.acquired(&lock, 2), Acquired::Granted);
+}
+
+#[test]
+fn a_dropped_node_is_not_connected_and_its_listener_is_let_go() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    b.acquired(&lock, 1);
+    let ear = Arc::downgrade(&b.ear);
+    drop(b);
+    assert!(ear.upgrade().is_none());
+    a.release(&lock, 1);
+    assert_eq!(a.acquired(&lock, 2), Acquired::Granted);
+}
+
+#[test]
+fn a_deaf_node_is_passed_over_and_told_so_by_touch() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    let listeners = || {
+        let touched = now(b.store.touch(vec![(lock.clone(), vec![b.member(1)])]))
+            .expect("the store answers")
+            .remove(0)
+            .expect("answered");
+        touched.outcome.listeners
+    };
+    a.acquired(&lock, 1);
+    b.acquired(&lock, 1);
+    assert_eq!(listeners(), 1);
+    memory.set_deaf(&b.node, true);
+    assert_eq!(listeners(), 0);
+    b.store.reopen_subscription();
+    a.release(&lock, 1);
+    assert_eq!((b.heard(), a.acquired(&lock, 2)), (vec![], Acquired::Granted));
+    memory.set_deaf(&b.node, false);
+    b.store.reopen_subscription();
+    assert_eq!(b.heard(), [Event::Resubscribed]);
+    a.release(&lock, 2);
+    assert_eq!(b.heard().len(), 1);
+}
+
+#[test]
+fn a_lossy_node_is_granted_the_lock_but_hears_nothing() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    b.acquired(&lock, 1);
+    memory.set_lossy(&b.node, true);
+    a.release(&lock, 1);
+    assert_eq!((b.heard(), b.acquired(&lock, 1)), (vec![], Acquired::Granted));
+}
+
+#[test]
+fn refused_acquires_fail_with_the_kind_and_everything_else_goes_on() {
+    let memory = MemoryStore::new();
+    let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    b.acquired(&lock, 1);
+    for refused in [LockErrorKind::Unavailable, LockErrorKind::OutOfMemory, LockErrorKind::Timeout]
+    {
+        memory.refuse(Some(refused));
+        let error = b.acquire(&lock, 2).expect_err("refused");
+        assert_eq!((error.kind, error.may_have_run), (refused, false));
+    }
+    memory.refuse(Some(LockErrorKind::QueueFull));
+    assert_eq!(b.acquired(&lock_named("free"), 2), Acquired::Full);
+    a.release(&lock, 1);
+    assert_eq!(b.heard().len(), 1);
+    memory.refuse(None);
+    assert_eq!(b.acquired(&lock, 1), Acquired::Granted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_end_by_the_paused_clock() {
+    let memory = MemoryStore::new();
+    let (a, lock) = (Process::on(&memory), lock_named("x"));
+    a.acquired(&lock, 1);
+    advance(Duration::from_millis(29_999)).await;
+    assert_eq!(a.acquired(&lock, 2), QUEUED);
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(a.acquired(&lock, 2), Acquired::Granted);
+}
+
+#[test]
+fn the_clock_runs_outside_a_runtime_from_the_wall_clocks_time() {
+    let (memory, lock) = (MemoryStore::new(), lock_named("x"));
+    let told_us = Process::on(&memory).acquire(&lock, 1).expect("the store answers").now_us;
+    let wall_us = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_micros() as u64;
+    assert!(told_us.abs_diff(wall_us) < 60_000_000, "{told_us} {wall_us}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_of_which_nothing_is_left_are_forgotten() {
+    let memory = MemoryStore::new();
+    let a = Process::on(&memory);
+    let held = lock_named("held");
+    let mut most = 0;
+    for number in 0..100_000 {
+        if number % 100 == 0 {
+            advance(Duration::from_secs(1)).await;
+            a.acquired(&held, 0);
+            now(a.store.renew(vec![(held.clone(), a.member(0))])).expect("the store answers");
+        }
+        let lock = lock_named(&number.to_string());
+        assert_eq!(a.acquired(&lock, number + 1), Acquired::Granted);
+        assert_eq!(a.release(&lock, number + 1), Released::Released);
+        most = most.max(memory.shared.lock().locks.len());
+    }
+    // A token is remembered for a minute: 6 000 locks at this rate, and as many until the sweep.
+    assert!((6_000..=13_000).contains(&most), "{most}");
+    assert_eq!(a.release(&held, 0), Released::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_of_a_burst_are_forgotten_although_only_few_follow() {
+    let memory = MemoryStore::new();
+    let a = Process::on(&memory);
+    for number in 0..10_000 {
+        let lock = lock_named(&number.to_string());
+        assert_eq!(a.acquired(&lock, number), Acquired::Granted);
+        assert_eq!(a.release(&lock, number), Released::Released);
+    }
+    advance(Duration::from_secs(121)).await;
+    assert_eq!(a.acquired(&lock_named("later"), 10_000), Acquired::Granted);
+    assert_eq!(memory.shared.lock().locks.len(), 1);
+}
+
+#[test]
+fn looking_at_a_lock_does_not_make_it_remembered() {
+    let memory = MemoryStore::new();
+    let (a, lock) = (Process::on(&memory), lock_named("x"));
+    now(a.store.inspect(&lock)).expect("the store answers");
+    a.release(&lock, 1);
+    assert!(memory.shared.lock().locks.is_empty());
+}
+
+#[test]
+fn a_place_in_line_is_kept_under_many_threads() {
+    let (memory, lock) = (MemoryStore::new(), lock_named("x"));
+    let holders = Arc::new(Mutex::new((0, 0)));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let process = Process::on(&memory);
+                for number in 0..300 {
+                    while process.acquired(&lock, number) != Acquired::Granted {
+                        std::thread::yield_now();
+                    }
+                    let mut seen = holders.lock().expect("no panic");
+                    seen.0 += 1;
+                    assert_eq!(seen.0, 1, "one holder at a time");
+                    seen.1 += 1;
+                    seen.0 -= 1;
+                    drop(seen);
+                    assert_eq!(process.release(&lock, number), Released::Released);
+                }
+            });
+        }
+    });
+    assert_eq!(holders.lock().expect("no panic").1, 1_200);
+}

@@ -1,0 +1,179 @@
+//! Where locks are kept: the commands of a store, their rules as one pure function in [`protocol`],
+//! and the two places that run them, [`memory`] and [`redis`].
+//!
+//! The rules of each command stand in `docs/protocol.md`.
+
+pub(crate) mod memory;
+pub(crate) mod protocol;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::watch;
+
+pub use protocol::{
+    Acquired, Grant, Inspection, Leaving, Left, MAX_BATCH, Mode, Presence, Released, Renewed,
+    Reply, Touched,
+};
+
+use crate::error::StoreError;
+use crate::key::LockName;
+use crate::member::Member;
+use crate::token::FencingToken;
+
+/// Most holds in one renewal, so that a server does nothing else for a millisecond at most.
+pub const MAX_RENEWALS: usize = 128;
+/// Most locks in one touch, for the same reason.
+pub const MAX_LINES: usize = 64;
+
+/// An answer for each lock, in order. One that another program uses answers with an error, and keeps no other from its own.
+pub type Each<T> = Vec<Result<Reply<T>, StoreError>>;
+
+/// One node's view of a store. Each command is one atomic step on the server; one for several locks is a step for each.
+pub trait Store: Send + Sync + fmt::Debug + 'static {
+    /// Takes the lock, or in [`Mode::Wait`] queues for it.
+    fn acquire(
+        &self,
+        lock: &LockName,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> StoreFuture<Reply<Acquired>>;
+
+    /// Releases a hold.
+    fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>>;
+
+    /// Extends holds to their members' full leases. Not empty, at most [`MAX_RENEWALS`] locks.
+    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>>;
+
+    /// Keeps this node's waiting members of each lock alive. Not empty, at most [`MAX_LINES`] locks and [`MAX_BATCH`]
+    /// members in all.
+    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>>;
+
+    /// Takes members out of the queue, or releases them if they were granted meanwhile.
+    /// Not empty, at most [`MAX_BATCH`] members.
+    fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>>;
+
+    /// Drops the hold, any holder's.
+    fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>>;
+
+    /// Holder and queue, without changing anything.
+    fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection>;
+
+    /// Whether commands get through at all.
+    fn ping(&self) -> StoreFuture<()>;
+
+    /// The connection that carries commands.
+    fn commands(&self) -> watch::Receiver<Link>;
+
+    /// The connection on which grants arrive.
+    fn subscription(&self) -> watch::Receiver<Link>;
+
+    /// Opens the subscription anew: the server does not count it.
+    fn reopen_subscription(&self);
+
+    /// Ends the store's background work and closes its connections.
+    fn close(&self);
+}
+
+/// Hears what the server tells a node without being asked. Called from the store's own tasks: it may not block.
+pub trait Listener: Send + Sync + 'static {
+    /// One message.
+    fn hear(&self, event: Event);
+}
+
+/// What a node hears without asking.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A waiting member was granted the lock.
+    Granted {
+        /// Who.
+        member: Member,
+        /// The token of the hold.
+        token: FencingToken,
+        /// Milliseconds of its claim.
+        left_ms: u64,
+    },
+    /// A hold was force-released.
+    Revoked {
+        /// Who.
+        member: Member,
+    },
+    /// A JVM tells a waiting member to come: the lock may be free.
+    Poked {
+        /// Who.
+        member: Member,
+    },
+    /// The subscription is new: messages may have been missed.
+    Resubscribed,
+}
+
+/// The state of one connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// Usable.
+    Up,
+    /// Disconnected, being re-established.
+    Down {
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+}
+
+impl Link {
+    /// Whether it is usable.
+    pub fn is_up(&self) -> bool {
+        matches!(self, Self::Up)
+    }
+}
+
+/// The answer of a store: there already, or a future.
+#[must_use = "futures do nothing unless polled"]
+pub enum StoreFuture<T> {
+    /// Answered without waiting. Taken on the first poll.
+    Ready(Option<Result<T, StoreError>>),
+    /// On its way.
+    Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+}
+
+impl<T> StoreFuture<T> {
+    /// An answer that is there already.
+    pub fn ready(answer: Result<T, StoreError>) -> Self {
+        Self::Ready(Some(answer))
+    }
+
+    /// An answer that takes a while.
+    pub fn pending(answer: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
+        Self::Pending(Box::pin(answer))
+    }
+}
+
+// `Ready` is only ever moved out of and `Pending` is a box: nothing is pinned in place.
+impl<T> Unpin for StoreFuture<T> {}
+
+impl<T> Future for StoreFuture<T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Ready(answer) => {
+                Poll::Ready(answer.take().expect("a StoreFuture is not polled after it is ready"))
+            }
+            Self::Pending(answer) => answer.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<T> fmt::Debug for StoreFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(_) => f.write_str("StoreFuture::Ready"),
+            Self::Pending(_) => f.write_str("StoreFuture::Pending"),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The seven commands.
+
+use super::advance::{Advanced, left_ms};
+use super::reply::{
+    Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, Touched,
+};
+use super::{Call, LockState, Message, TOMBSTONE_MS};
+use crate::member::{Member, NodeId};
+
+impl LockState {
+    /// Takes the lock, or in [`Mode::Wait`] queues for it.
+    pub fn acquire(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> Reply<Acquired> {
+        self.expire(call.now_ms());
+        if self.gone.contains_key(member) {
+            return self.reply(call, Acquired::Refused, false);
+        }
+        self.end_endless_hold(member, call.now_ms());
+        self.drop_apart();
+        let mut stopped = false;
+        if self.hold.is_none() {
+            match self.advance(call) {
+                // The caller stands behind everybody: nobody ahead could take it.
+                Advanced::Nobody => {
+                    self.grant(call, member, lease_ms(member));
+                }
+                Advanced::Stopped => stopped = true,
+                Advanced::Granted(_) => {}
+            }
+        }
+        let outcome = if self.is_held_by(member) {
+            Acquired::Granted
+        } else {
+            self.wait(call, member, mode, queue_limit)
+        };
+        self.reply(call, outcome, stopped)
+    }
+
+    /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
+    pub(crate) fn full(&mut self, call: &Call<'_>) -> Reply<Acquired> {
+        self.expire(call.now_ms());
+        self.reply(call, Acquired::Full, false)
+    }
+
+    /// The part of an acquire that did not get the lock.
+    fn wait(&mut self, call: &Call<'_>, member: &Member, mode: Mode, queue_limit: u32) -> Acquired {
+        if let Some(position) = self.position(member) {
+            self.raise(call, member);
+            return Acquired::Queued { position: position as u64 };
+        }
+        if mode == Mode::Try {
+            return Acquired::Busy;
+        }
+        if self.live(call) >= queue_limit as usize {
+            return Acquired::Full;
+        }
+        self.sweep(call);
+        self.enqueue(call, member);
+        Acquired::Queued { position: self.queue.len() as u64 - 1 }
+    }
+
+    /// Gives a hold back.
+    pub fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
+        self.expire(call.now_ms());
+        let outcome = self.drop_hold_of(member);
+        let stopped = self.advance_if_free(call);
+        self.reply(call, outcome, stopped)
+    }
+
+    /// Extends a hold to its member's full lease.
+    pub fn renew(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Renewed> {
+        self.expire(call.now_ms());
+        let ends_ms = call.now_ms() + lease_ms(member);
+        let outcome = match &mut self.hold {
+            Some(hold) if hold.member == *member => {
+                hold.expires_ms = Some(ends_ms);
+                self.keep_token(call, ends_ms);
+                Renewed::Held
+            }
+            _ => Renewed::NotHeld,
+        };
+        self.reply(call, outcome, false)
+    }
+
+    /// Keeps the caller's waiting members alive.
+    pub fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
+        let now_ms = call.now_ms();
+        self.expire(now_ms);
+        if let Some(first) = members.first() {
+            self.end_endless_hold(first, now_ms);
+        }
+        self.drop_apart();
+        if call.peers.is_some() {
+            self.take_back(call, members);
+        }
+        let members = members.iter().map(|member| self.touch_one(call, member)).collect();
+        self.sweep(call);
+        let stopped = self.advance_if_free(call);
+        let listeners = u64::from((call.connected)(call.node.as_str()));
+        self.reply(call, Touched { members, listeners }, stopped)
+    }
+
+    fn touch_one(&mut self, call: &Call<'_>, member: &Member) -> Presence {
+        // Raised only if it is there: a touch that runs after a leave revives nothing.
+        if self.deadlines.get(member).is_some() {
+            self.raise(call, member);
+            Presence::Waiting
+        } else if self.is_held_by(member) {
+            Presence::Holding
+        } else {
+            Presence::Gone
+        }
+    }
+
+    /// Takes members out of the queue, or releases them if they were granted meanwhile.
+    pub fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
+        self.expire(call.now_ms());
+        let outcome = leaving.iter().map(|one| self.leave_one(one, call.now_ms())).collect();
+        let stopped = self.advance_if_free(call);
+        self.reply(call, outcome, stopped)
+    }
+
+    fn leave_one(&mut self, leaving: &Leaving, now_ms: u64) -> Left {
+        let member = &leaving.member;
+        if leaving.ambiguous {
+            self.gone.insert(member.clone(), now_ms + TOMBSTONE_MS);
+        }
+        if self.drop_waiting(member) || self.drop_hold_of(member) == Released::Released {
+            Left::Left
+        } else {
+            Left::Absent
+        }
+    }
+
+    /// Drops the hold, whoever has it.
+    pub fn force_release(&mut self, call: &mut Call<'_>) -> Reply<Released> {
+        self.expire(call.now_ms());
+        let outcome = match self.hold.take() {
+            None => Released::NotHeld,
+            Some(hold) => {
+                if let Some(ours) = hold.member.ours() {
+                    let node = NodeId::from(ours.node);
+                    call.messages.push(Message::Revoked { node, member: hold.member });
+                }
+                Released::Released
+            }
+        };
+        let stopped = self.advance_if_free(call);
+        self.reply(call, outcome, stopped)
+    }
+
+    /// Holder and queue, without changing anything but what has expired.
+    pub fn inspect(&mut self, now_us: u64) -> Inspection {
+        self.expire(now_us / 1_000);
+        let waiters = self.queue.iter();
+        Inspection {
+            holder: self.hold.as_ref().map(|hold| hold.member.clone()),
+            token: self.token.as_ref().map(|token| token.value),
+            left_ms: self.hold.as_ref().map_or(0, |hold| left_ms(hold, now_us / 1_000)),
+            // A list entry without a score has no time left.
+            waiters: waiters
+                .map(|member| (member.clone(), self.life(member).unwrap_or(0)))
+                .collect(),
+            now_us,
+        }
+    }
+
+    pub(super) fn is_held_by(&self, member: &Member) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.member == *member)
+    }
+
+    fn drop_hold_of(&mut self, member: &Member) -> Released {
+        match self.hold.take_if(|hold| hold.member == *member) {
+            Some(_) => Released::Released,
+            None => Released::NotHeld,
+        }
+    }
+}
+
+/// The full lease of a member. Only members of ours run commands.
+fn lease_ms(member: &Member) -> u64 {
+    member.ours().map_or(1, |ours| ours.lease_ms)
+}

@@ -1,0 +1,195 @@
+//! Who asks for permits, and for how many: members are taken apart once, where they come in.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::member::{Label, NodeId};
+
+/// Begins each member of a queue of permits.
+const MARKER: &str = "~2";
+/// A node's identity in a member.
+const NODE_BYTES: usize = 22;
+/// What all permits of a resource weigh together where reads and writes share it. Every sum of weights stays exact in
+/// Lua.
+pub const ALL: u32 = 1 << 30;
+
+/// How much of a resource a member asks for, and how much may then be in use: it is granted where
+/// `used + weight <= limit`. A read, a write and a permit differ in nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Demand {
+    weight: u32,
+    limit: u32,
+}
+
+impl Demand {
+    /// One of more than there can be: any number at a time.
+    pub const READ: Self = Self { weight: 1, limit: ALL };
+    /// All there is: alone.
+    pub const WRITE: Self = Self { weight: ALL, limit: ALL };
+
+    /// So many of `limit` permits; nothing unless 1 <= weight <= limit < 2^30.
+    pub fn permits(weight: u32, limit: u32) -> Option<Self> {
+        (1 <= weight && weight <= limit && limit < ALL).then_some(Self { weight, limit })
+    }
+
+    /// What it takes.
+    pub fn weight(self) -> u64 {
+        self.weight.into()
+    }
+
+    /// How much may be in use with it.
+    pub fn limit(self) -> u64 {
+        self.limit.into()
+    }
+
+    /// Whether it fits beside what is in use.
+    pub fn fits(self, used: u64) -> bool {
+        used + self.weight() <= self.limit()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "r" => Some(Self::READ),
+            "w" => Some(Self::WRITE),
+            _ => {
+                let (weight, limit) = text.split_once('/')?;
+                Self::permits(number(weight)?.try_into().ok()?, number(limit)?.try_into().ok()?)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::READ => f.write_str("r"),
+            Self::WRITE => f.write_str("w"),
+            Self { weight, limit } => write!(f, "{weight}/{limit}"),
+        }
+    }
+}
+
+/// One attempt: `~2<node>:<number>:<lease ms>:<demand>:<label>`. Ordered by its text, as in Redis.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Member {
+    text: Arc<str>,
+    number: u64,
+    lease_ms: u64,
+    demand: Demand,
+}
+
+impl Member {
+    /// A new member of `node`.
+    pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
+        let text = format!("{MARKER}{node}:{number}:{lease_ms}:{demand}:{}", label.as_str());
+        Self { text: text.into(), number, lease_ms, demand }
+    }
+
+    /// Reads a member; nothing if the text is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (node, rest) = text.strip_prefix(MARKER)?.split_at_checked(NODE_BYTES)?;
+        let mut parts = rest.strip_prefix(':')?.splitn(4, ':');
+        let (of, lease_ms) = (number(parts.next()?)?, number(parts.next()?)?);
+        let demand = Demand::parse(parts.next()?)?;
+        // The label's colon has to be there; the label may be empty.
+        parts.next()?;
+        let is_ours = lease_ms > 0 && !node.contains(':');
+        is_ours.then(|| Self { text: text.into(), number: of, lease_ms, demand })
+    }
+
+    /// The text in hash and sorted sets.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The text of the node that it belongs to.
+    pub fn node(&self) -> &str {
+        &self.text[MARKER.len()..MARKER.len() + NODE_BYTES]
+    }
+
+    /// Counts up within the node; never reused.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The full lease, ms.
+    pub fn lease_ms(&self) -> u64 {
+        self.lease_ms
+    }
+
+    /// What it asks for.
+    pub fn demand(&self) -> Demand {
+        self.demand
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Member({})", self.text)
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Digits and nothing else: a sign is none.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_reads_back_what_it_was_made_of() {
+        let node = NodeId::random();
+        let three = Demand::permits(3, 10).unwrap();
+        for demand in [Demand::READ, Demand::WRITE, three] {
+            let member = Member::new(&node, 7, 30_000, demand, &Label::new("web:1"));
+            assert_eq!(Member::parse(member.as_str()), Some(member.clone()));
+            assert_eq!((member.node(), member.number()), (node.as_str(), 7));
+            assert_eq!((member.lease_ms(), member.demand()), (30_000, demand));
+        }
+    }
+
+    #[test]
+    fn what_is_no_demand_is_no_member() {
+        let member =
+            |demand: &str| Member::parse(&format!("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:{demand}:x"));
+        for demand in ["r", "w", "1/1", "2/1073741823"] {
+            assert!(member(demand).is_some(), "{demand}");
+        }
+        for demand in ["", "x", "0/1", "2/1", "1/1073741824", "+1/2", "1/2/3", "1", "/"] {
+            assert!(member(demand).is_none(), "{demand}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_member_is_recognised() {
+        let broken = [
+            "~2",
+            "~1AAAAAAAAAAAAAAAAAAAAAA:1:5:w:x",
+            "~2short:1:5:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAA::1:5:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:1:0:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:-1:5:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:1:5:w",
+        ];
+        for text in broken {
+            assert_eq!(Member::parse(text), None, "{text}");
+        }
+        assert!(Member::parse("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:w:").is_some());
+    }
+
+    #[test]
+    fn a_weight_is_at_least_one_and_at_most_its_limit() {
+        assert_eq!(Demand::permits(0, 1), None);
+        assert_eq!(Demand::permits(2, 1), None);
+        assert_eq!(Demand::permits(1, ALL), None);
+        assert!(Demand::permits(ALL - 1, ALL - 1).is_some());
+    }
+}

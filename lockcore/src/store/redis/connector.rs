@@ -1,0 +1,194 @@
+//! Where connections come from: a URL, or a client, a configuration or a pool that the user has.
+
+#[cfg(feature = "deadpool")]
+mod pool;
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, PubSub};
+use redis::io::tcp::socket2;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
+
+use super::failure;
+use super::hello::Hello;
+use super::tls::{self, Certificates};
+use crate::error::{LockError, LockErrorKind, StoreError};
+
+/// How long opening a connection may take.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// An idle peer that is gone is noticed by the kernel after this time,
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// and one that does not acknowledge what was sent after this.
+#[cfg(target_os = "linux")]
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How we say who we are, where the server keeps it (CLIENT SETINFO, 7.2).
+pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"));
+
+/// Opens both kinds of connections to one server.
+pub(crate) struct Connector {
+    commands: Commands,
+    subscription: ConnectionInfo,
+    request_timeout: Duration,
+}
+
+/// A new connection for commands, on which the server has answered.
+pub(crate) struct Opened {
+    pub(crate) connection: MultiplexedConnection,
+    /// What it said of itself, if it knows HELLO.
+    pub(crate) hello: Option<Hello>,
+}
+
+enum Commands {
+    Ours(Box<Client>),
+    #[cfg(feature = "deadpool")]
+    Pool(deadpool_redis::Pool),
+}
+
+impl Connector {
+    pub(crate) fn from_url(
+        url: &str,
+        certificates: &Certificates,
+        request_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        Self::new(read_url(url)?, certificates, request_timeout)
+    }
+
+    pub(crate) fn new(
+        info: ConnectionInfo,
+        certificates: &Certificates,
+        request_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        let subscription = tuned(certificates.apply(info)?);
+        let client = Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
+        Ok(Self { commands: Commands::Ours(Box::new(client)), subscription, request_timeout })
+    }
+
+    /// A new connection for commands.
+    pub(crate) async fn commands(&self) -> Result<Opened, StoreError> {
+        let opening = async {
+            let mut connection = match &self.commands {
+                Commands::Ours(client) => {
+                    let config = AsyncConnectionConfig::new()
+                        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+                        .set_response_timeout(Some(self.request_timeout));
+                    client.get_multiplexed_async_connection_with_config(&config).await?
+                }
+                #[cfg(feature = "deadpool")]
+                Commands::Pool(pool) => pool::connection(pool).await?,
+            };
+            connection.set_response_timeout(self.request_timeout);
+            let answer = connection.send_packed_command(&Hello::ask()).await;
+            let hello = match answer.and_then(Value::extract_error) {
+                Ok(answer) => Hello::read(&answer),
+                // It does not stand, or what answers is no Redis.
+                Err(error) if failure::breaks_connection(&error) => return Err(error),
+                Err(_) => None,
+            };
+            Ok(Opened { connection, hello })
+        };
+        self.bounded(opening).await
+    }
+
+    /// A new connection for messages. `introduce`: the user may say who it is.
+    pub(crate) async fn subscription(&self, introduce: bool) -> Result<PubSub, StoreError> {
+        let opening = async {
+            let mut info = self.subscription.clone();
+            if introduce {
+                let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
+                info = info.set_redis_settings(settings);
+            }
+            Client::open(info)?.get_async_pubsub().await
+        };
+        self.bounded(opening).await
+    }
+
+    async fn bounded<T>(
+        &self,
+        opening: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, StoreError> {
+        let limit = CONNECT_TIMEOUT + self.request_timeout;
+        let (mut refused, advice) = match tokio::time::timeout(limit, opening).await {
+            Ok(Ok(opened)) => return Ok(opened),
+            Ok(Err(error)) => {
+                (failure::of_connecting(&error), tls::advice(&error, self.subscription.addr()))
+            }
+            Err(_) => {
+                let late = StoreError::refused(LockErrorKind::Unavailable, "no connection in time");
+                (late, tls::advice_if_silent(self.subscription.addr()))
+            }
+        };
+        if let Some(advice) = advice {
+            refused.detail = format!("{}: {advice}", refused.detail).into();
+        }
+        Err(refused)
+    }
+}
+
+fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
+    url.into_connection_info().map_err(|error| invalid(&error))
+}
+
+/// Says what is wrong with a URL without repeating it: it may hold a password.
+fn invalid(error: &RedisError) -> LockError {
+    if let Some(advice) = tls::advice_on_url(error) {
+        return LockError::with_detail(LockErrorKind::InvalidOption, advice);
+    }
+    let detail = format!(
+        "the Redis URL is not one ({}): write redis://[user[:password]@]host[:port][/db]",
+        error.category()
+    );
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+}
+
+/// Small writes go out at once, a peer that is gone is noticed, and no command is tried that the
+/// user may not be allowed: none of it is redis-rs' default. What a client's owner has set stays.
+fn tuned(info: ConnectionInfo) -> ConnectionInfo {
+    let settings = info.tcp_settings().clone().set_nodelay(true);
+    let keepalive = settings.keepalive().cloned().unwrap_or_else(|| {
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 5)
+    });
+    let settings = settings.set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let user_timeout = settings.user_timeout().unwrap_or(USER_TIMEOUT);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(user_timeout);
+    let quiet = info.redis_settings().clone().set_skip_set_lib_name();
+    info.set_tcp_settings(settings).set_redis_settings(quiet)
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{IntoConnectionInfo as _, ProtocolVersion};
+
+    use super::*;
+
+    #[test]
+    fn what_a_client_has_set_stays_and_the_rest_is_tuned() {
+        let plain = tuned("redis://h/".into_connection_info().unwrap());
+        let tcp = plain.tcp_settings();
+        assert!(tcp.nodelay() && tcp.keepalive().is_some());
+        #[cfg(target_os = "linux")]
+        assert_eq!(tcp.user_timeout(), Some(USER_TIMEOUT));
+
+        let theirs = socket2::TcpKeepalive::new().with_time(Duration::from_secs(77));
+        let tcp = plain.tcp_settings().clone().set_keepalive(theirs);
+        #[cfg(target_os = "linux")]
+        let tcp = tcp.set_user_timeout(Duration::from_secs(77));
+        let info = "redis://u:p@h/3?protocol=resp3".into_connection_info().unwrap();
+        let kept = tuned(info.set_tcp_settings(tcp));
+        let tcp = format!("{:?}", kept.tcp_settings());
+        assert!(tcp.contains("77s") && !tcp.contains("10s"), "{tcp}");
+        let settings = kept.redis_settings();
+        assert_eq!(settings.protocol(), ProtocolVersion::RESP3);
+        let login = (settings.username(), settings.password(), settings.db());
+        assert_eq!(login, (Some("u"), Some("p"), 3));
+    }
+}

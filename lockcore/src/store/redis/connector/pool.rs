@@ -1,0 +1,51 @@
+//! Connections by `deadpool_redis`: its configuration, and the manager of a pool.
+
+use std::time::Duration;
+
+use deadpool::managed::Manager as _;
+use deadpool_redis::Pool;
+use redis::aio::MultiplexedConnection;
+use redis::{Client, IntoConnectionInfo as _, RedisError};
+
+use super::{Commands, Connector, invalid, read_url, tuned};
+use crate::error::{LockError, LockErrorKind};
+use crate::store::redis::Certificates;
+
+impl Connector {
+    pub(crate) fn from_config(
+        config: deadpool_redis::Config,
+        certificates: &Certificates,
+        request_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        let info = match (config.url, config.connection) {
+            (Some(url), None) => read_url(&url)?,
+            (None, Some(connection)) => {
+                connection.into_connection_info().map_err(|error| invalid(&error))?
+            }
+            (None, None) => deadpool_redis::ConnectionInfo::default()
+                .into_connection_info()
+                .map_err(|error| invalid(&error))?,
+            (Some(_), Some(_)) => {
+                let detail = "the configuration has both url and connection: give one of them";
+                return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+            }
+        };
+        Self::new(info, certificates, request_timeout)
+    }
+
+    pub(crate) fn from_pool(
+        pool: Pool,
+        url: &str,
+        certificates: &Certificates,
+        request_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        let subscription = tuned(certificates.apply(read_url(url)?)?);
+        Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
+        Ok(Self { commands: Commands::Pool(pool), subscription, request_timeout })
+    }
+}
+
+/// A connection that takes no slot of the pool, and no check before each command.
+pub(super) async fn connection(pool: &Pool) -> Result<MultiplexedConnection, RedisError> {
+    pool.manager().create().await
+}

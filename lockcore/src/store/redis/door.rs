@@ -1,0 +1,107 @@
+//! What is written to a server and read from it, bare: for this project's own tests with bad inputs.
+
+use redis::{RedisError, ToRedisArgs, Value};
+
+use super::keys::{Key, Tombstone};
+use super::{failure, reply, scripts, subscription};
+use crate::error::StoreError;
+use crate::key::LockName;
+use crate::member::Member;
+use crate::store::{Acquired, Each, Event, Inspection, Left, Released, Renewed, Reply, Touched};
+
+/// All keys of a lock, with the tombstone of `member`.
+pub fn keys(lock: &LockName, member: &Member) -> [Vec<u8>; 5] {
+    let name = lock.as_str().as_bytes().to_vec();
+    let [queue, deadlines, token] =
+        [Key::queue(lock), Key::deadlines(lock), Key::token(lock)].map(|key| text(&key));
+    [name, queue, deadlines, token, text(&Tombstone { lock, member })]
+}
+
+fn text(key: &impl ToRedisArgs) -> Vec<u8> {
+    key.to_redis_args().concat()
+}
+
+/// The script of this name, as it is sent where no queue is shared with JVMs.
+pub fn script(name: &str) -> Option<&'static str> {
+    scripts::of(false).source(name)
+}
+
+/// A message on the node's channel.
+pub fn message(payload: &[u8]) -> Option<Event> {
+    subscription::read(payload)
+}
+
+/// The answer to an acquire of `member`.
+///
+/// # Errors
+/// It has no known form; so all the others.
+pub fn acquired(answer: Value, member: &Member) -> Result<Reply<Acquired>, StoreError> {
+    reply::acquired(answer, member)
+}
+
+/// The answer to a release.
+pub fn released(answer: Value) -> Result<Reply<Released>, StoreError> {
+    reply::released(answer)
+}
+
+/// The answer to a renewal of these.
+pub fn renewed(answer: Value, holds: &[(LockName, Member)]) -> Result<Each<Renewed>, StoreError> {
+    reply::renewed(answer, holds)
+}
+
+/// The answer to a touch of these.
+pub fn touched(
+    answer: Value,
+    lines: &[(LockName, Vec<Member>)],
+) -> Result<Each<Touched>, StoreError> {
+    reply::touched(answer, lines)
+}
+
+/// The answer to a leave.
+pub fn left(answer: Value) -> Result<Reply<Vec<Left>>, StoreError> {
+    reply::left(answer)
+}
+
+/// The answer to an inspection.
+pub fn inspection(answer: Value) -> Result<Inspection, StoreError> {
+    reply::inspection(answer)
+}
+
+/// What an error of a command means.
+pub fn error(error: &RedisError) -> StoreError {
+    failure::of_command(error)
+}
+
+/// Resources with permits.
+pub mod permits {
+    use redis::{Cmd, Value};
+
+    use crate::error::StoreError;
+    use crate::key::LockName;
+    use crate::member::NodeId;
+    use crate::store::protocol::permits::{Answer, Command};
+    use crate::store::redis::{permits, scripts};
+
+    /// The script of this name.
+    pub fn script(name: &str) -> Option<&'static str> {
+        scripts::of_permits().source(name)
+    }
+
+    /// What makes a server know all scripts.
+    pub fn load() -> Vec<Cmd> {
+        scripts::of_permits().all().map(|script| script.load()).collect()
+    }
+
+    /// The call of a script that runs the command, for a server that knows it.
+    pub fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Command) -> Cmd {
+        permits::command(lock, node, prefix, command)
+    }
+
+    /// The answer to the command.
+    ///
+    /// # Errors
+    /// It has no known form.
+    pub fn answer(command: &Command, answer: Value) -> Result<Answer, StoreError> {
+        permits::answer(command, answer)
+    }
+}

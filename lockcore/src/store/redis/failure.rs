@@ -1,0 +1,212 @@
+//! From what redis-rs reports to what a caller can act on.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::denial::{Denial, Missing};
+use crate::error::{LockErrorKind, StoreError};
+
+/// What an error of a command means.
+pub(crate) fn of_command(error: &RedisError) -> StoreError {
+    if let Some(detail) = strange_key(error) {
+        return StoreError::refused(LockErrorKind::WrongType, detail);
+    }
+    let said = text(error);
+    match kind(error) {
+        Some(LockErrorKind::Denied) => {
+            let may_have_run = Denial::read(&said).is_some_and(|denial| denial.inside_a_script);
+            StoreError { may_have_run, ..StoreError::refused(LockErrorKind::Denied, advised(said)) }
+        }
+        Some(kind) => StoreError::refused(kind, said),
+        None if error.is_io_error() || matches!(error.kind(), ErrorKind::Parse) => {
+            StoreError::ambiguous(said)
+        }
+        None => StoreError::refused(LockErrorKind::Protocol, said),
+    }
+}
+
+/// The same of an error that stands as text in the answer of a script.
+pub(crate) fn of_text(said: &str) -> StoreError {
+    let said = said.strip_prefix('-').unwrap_or(said);
+    let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
+    of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+}
+
+/// What the scripts say of a key at one of the lock's names that is another program's: which, and its type.
+fn strange_key(error: &RedisError) -> Option<String> {
+    let (which, type_of) =
+        error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
+    if which.starts_with("lock_permits") {
+        return Some(format!("the key {which}:{{…}} holds a {type_of} that is no lock's"));
+    }
+    let key = match which {
+        "hold" => "the key of this very name",
+        "queue" => "the key of its queue, redisson_lock_queue:{…}",
+        "deadlines" => "the key of its deadlines, redisson_lock_timeout:{…}",
+        "token" => "the key of its token, redisson_lock_token:{…}",
+        "tombstone" => "a key of its tombstones, redisson_lock_gone:{…}",
+        "alive" => "the key of its live waiters, redisson_lock_alive:{…}",
+        "arrivals" => "the key of their order, redisson_lock_arrivals:{…}",
+        "suspects" => "the key of its suspects, redisson_lock_suspects:{…}",
+        _ => return None,
+    };
+    Some(format!("{key} holds a {type_of} that is no lock's"))
+}
+
+/// What an error of opening a connection means: nothing was sent.
+pub(crate) fn of_connecting(error: &RedisError) -> StoreError {
+    let kind = kind(error).unwrap_or(LockErrorKind::Unavailable);
+    StoreError::refused(kind, advised(text(error)))
+}
+
+/// What an error of a subscription means; `channel` is what the user would have to be allowed.
+pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
+    let said = text(error);
+    match Denial::read(&said) {
+        Some(Denial { missing: Missing::Channel, .. }) => {
+            StoreError::refused(LockErrorKind::Denied, format!("{said}: allow {channel}"))
+        }
+        _ => of_connecting(error),
+    }
+}
+
+fn advised(said: String) -> String {
+    match Denial::read(&said) {
+        Some(denial) => format!("{said}: {}", denial.advice()),
+        None => said,
+    }
+}
+
+/// Whether the connection is of no further use after this error.
+pub(crate) fn breaks_connection(error: &RedisError) -> bool {
+    // A response timeout may be a peer that is half gone, and redis-rs would keep it for ever.
+    // A replica may have been the primary a moment ago.
+    error.is_io_error()
+        || error.is_unrecoverable_error()
+        || matches!(error.kind(), ErrorKind::Parse)
+        || kind(error) == Some(LockErrorKind::ReadOnly) && error.code() == Some("READONLY")
+}
+
+/// What the server said, if it said something that we know.
+fn kind(error: &RedisError) -> Option<LockErrorKind> {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => return Some(LockErrorKind::Denied),
+        ErrorKind::InvalidClientConfig => return Some(LockErrorKind::InvalidOption),
+        ErrorKind::Io | ErrorKind::Parse => return None,
+        _ => {}
+    }
+    let detail = error.detail().unwrap_or_default();
+    let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+        || Denial::read(detail).is_some();
+    if is_denied {
+        return Some(LockErrorKind::Denied);
+    }
+    if detail.contains("DB index") {
+        return Some(LockErrorKind::InvalidOption);
+    }
+    error.code().and_then(by_code).or_else(|| {
+        // Before Redis 7, an error inside a script comes wrapped in an ERR.
+        detail.split(|c: char| !c.is_ascii_alphanumeric()).find_map(by_code)
+    })
+}
+
+fn by_code(code: &str) -> Option<LockErrorKind> {
+    Some(match code {
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => LockErrorKind::Denied,
+        "READONLY" | "NOREPLICAS" | "MISCONF" => LockErrorKind::ReadOnly,
+        "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" => {
+            LockErrorKind::Unavailable
+        }
+        "OOM" => LockErrorKind::OutOfMemory,
+        "WRONGTYPE" => LockErrorKind::WrongType,
+        "MOVED" | "ASK" | "CROSSSLOT" => LockErrorKind::Unsupported,
+        _ => return None,
+    })
+}
+
+/// One line for people. redis-rs puts no credentials into its errors.
+fn text(error: &RedisError) -> String {
+    let text = error.to_string();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: &str, detail: &str) -> StoreError {
+        of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+    }
+
+    #[test]
+    fn what_the_server_says_has_a_kind_of_its_own() {
+        let cases = [
+            ("OOM", LockErrorKind::OutOfMemory),
+            ("WRONGTYPE", LockErrorKind::WrongType),
+            ("NOREPLICAS", LockErrorKind::ReadOnly),
+            ("MISCONF", LockErrorKind::ReadOnly),
+            ("WRONGPASS", LockErrorKind::Denied),
+            ("BUSY", LockErrorKind::Unavailable),
+        ];
+        for (code, kind) in cases {
+            let error = said(code, "so it is");
+            assert_eq!((error.kind, error.may_have_run), (kind, false), "{code}");
+            assert!(error.detail.contains(code), "{}", error.detail);
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_program_is_named_with_its_type() {
+        let error = said("WRONGTYPE", "hold hash");
+        assert_eq!(
+            (error.kind, &*error.detail),
+            (LockErrorKind::WrongType, "the key of this very name holds a hash that is no lock's")
+        );
+    }
+
+    #[test]
+    fn an_error_wrapped_by_an_older_server_is_recognised() {
+        let detail = "Error running script (call to f_0): @user_script:1: @user_script: 1: -OOM command not allowed";
+        assert_eq!(said("ERR", detail).kind, LockErrorKind::OutOfMemory);
+        let detail = "Error running script: WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(said("ERR", detail).kind, LockErrorKind::WrongType);
+    }
+
+    #[test]
+    fn a_right_that_is_missing_inside_a_script_is_recognised_whatever_the_version() {
+        for detail in [
+            "Error running script (call to f_0): @user_script:1: The user executing the script \
+             can't run this command or subcommand",
+            "The user executing the script can't run this command or subcommand script: f_0",
+            "ACL failure in script: User u has no permissions to run the 'set' command script: f_0",
+            "ACL failure in script: No permissions to access a key script: f_0",
+        ] {
+            let error = said("ERR", detail);
+            assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Denied, true), "{detail}");
+        }
+    }
+
+    #[test]
+    fn a_right_that_is_missing_before_a_script_runs_is_named() {
+        let error = said("NOPERM", "this user has no permissions to run the 'evalsha' command");
+        assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Denied, false));
+        assert!(error.detail.ends_with("allow +evalsha"), "{}", error.detail);
+    }
+
+    #[test]
+    fn a_database_that_is_not_there_is_a_mistake_of_the_url() {
+        let error = RedisError::from((
+            ServerErrorKind::ResponseError.into(),
+            "Redis server refused to switch database",
+            "DB index is out of range".to_owned(),
+        ));
+        assert_eq!(of_connecting(&error).kind, LockErrorKind::InvalidOption);
+    }
+
+    #[test]
+    fn a_broken_connection_leaves_the_outcome_open() {
+        let error = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert!(of_command(&error).may_have_run);
+        assert!(!of_connecting(&error).may_have_run);
+        assert!(breaks_connection(&error));
+    }
+}

@@ -1,0 +1,111 @@
+//! What is done with each new command connection before it is used, as far as its user may.
+
+use std::sync::OnceLock;
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+
+use super::connector::LIBRARY;
+use super::failure;
+use super::hello::Hello;
+use super::scripts::Scripts;
+use crate::error::{LockErrorKind, StoreError};
+
+/// The same for each connection of a link.
+pub(crate) struct Greeting {
+    /// In CLIENT LIST.
+    name: String,
+    scripts: &'static Scripts,
+    /// Unset until it is known what the user may do: then nothing beyond the least is tried.
+    extras: OnceLock<Extras>,
+}
+
+/// Rights that are worth having. What is not allowed is not tried: the server would log each attempt.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extras {
+    /// INFO, for the memory policy.
+    pub(crate) info: bool,
+    /// SCRIPT LOAD, so that no script goes by its source.
+    pub(crate) load: bool,
+    /// CLIENT INFO, to know who a connection is.
+    pub(crate) identity: bool,
+    /// CLIENT KILL, to end the connection that was replaced.
+    pub(crate) kill: bool,
+    /// CLIENT SETINFO, to say who we are.
+    pub(crate) introduce: bool,
+}
+
+/// A connection as the server knows it. The id alone would be another's after a restart.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    id: String,
+    address: String,
+}
+
+impl Greeting {
+    pub(crate) fn new(name: String, scripts: &'static Scripts) -> Self {
+        Self { name, scripts, extras: OnceLock::new() }
+    }
+
+    /// What the user may do beyond the least, once for all connections.
+    pub(crate) fn allow(&self, extras: Extras) {
+        let _ = self.extras.set(extras);
+    }
+
+    /// Makes sure that nothing of the `old` connection runs after this, names the new one and loads
+    /// the scripts into its server. Returns who the connection is, where the user may know it.
+    pub(crate) async fn greet(
+        &self,
+        connection: &MultiplexedConnection,
+        hello: Option<&Hello>,
+        old: Option<&Identity>,
+    ) -> Result<Option<Identity>, StoreError> {
+        let send = |command: Cmd| {
+            let mut connection = connection.clone();
+            async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
+        };
+        let extras = self.extras.get().copied().unwrap_or_default();
+        if let (Some(Identity { id, address }), true) = (old, extras.kill) {
+            // Refused where the rights have changed; tombstones then do without it.
+            let _ = send(client(&["KILL", "ID", id, "ADDR", address])).await;
+        }
+        let name = hello.map(|hello| hello.name(&self.name));
+        let library = [("LIB-NAME", LIBRARY.0), ("LIB-VER", LIBRARY.1)]
+            .into_iter()
+            .filter(|_| extras.introduce)
+            .map(|(field, value)| client(&["SETINFO", field, value]));
+        let scripts = extras.load.then(|| self.scripts.all()).into_iter().flatten();
+        // All on their way at once. Whether the server keeps who we are changes nothing.
+        let (_, loaded) = tokio::join!(
+            join_all(name.into_iter().chain(library).map(send)),
+            join_all(scripts.map(|script| send(script.load()))),
+        );
+        for loaded in loaded {
+            if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
+                // Without that right, each script goes by its source the first time.
+                if error.kind != LockErrorKind::Denied {
+                    return Err(error);
+                }
+            }
+        }
+        if !extras.identity {
+            return Ok(None);
+        }
+        Ok(send(client(&["INFO"])).await.ok().and_then(|info| read_identity(&info)))
+    }
+}
+
+fn client(arguments: &[&str]) -> Cmd {
+    let mut client = redis::cmd("CLIENT");
+    client.arg(arguments);
+    client
+}
+
+fn read_identity(info: &Value) -> Option<Identity> {
+    let text: String = redis::from_redis_value_ref(info).ok()?;
+    let of = |name: &str| {
+        Some(text.split_whitespace().find_map(|word| word.strip_prefix(name))?.to_owned())
+    };
+    Some(Identity { id: of("id=")?, address: of("addr=")? })
+}

@@ -1,0 +1,299 @@
+//! The one connection that carries every script, replaced when it fails.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::connector::{Connector, Opened};
+use super::failure;
+use super::greeting::{Extras, Greeting, Identity};
+use super::hello::Hello;
+use super::scripts::{Script, Scripts};
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::store::Link;
+
+/// After this time without a success, a PING shows whether the connection still stands.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// This often it is looked whether the connection was closed.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// After this time without a success, it is also looked before something is sent.
+const IDLE: Duration = Duration::from_millis(10);
+
+/// A connection that broke after less than this is replaced with a pause.
+pub(crate) const LASTED: Duration = Duration::from_millis(100);
+
+/// The shared connection; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct CommandLink(Arc<Shared>);
+
+struct Shared {
+    connector: Arc<Connector>,
+    greeting: Greeting,
+    request_timeout: Duration,
+    current: Mutex<Current>,
+    state: watch::Sender<Link>,
+    /// Wakes the supervisor: a connection broke, or there is reason to look.
+    suspicion: Arc<Notify>,
+    closed: CancellationToken,
+}
+
+struct Current {
+    /// Gone while it is being replaced, and when the store is closed.
+    connection: Option<MultiplexedConnection>,
+    /// Counts connections, so that many failures of one cause one replacement.
+    generation: u64,
+    opened: Instant,
+    last_success: Instant,
+    hello: Option<Hello>,
+    identity: Option<Identity>,
+}
+
+impl CommandLink {
+    /// Opens the connection, and keeps it until `closed`.
+    pub(crate) async fn connect(
+        connector: Arc<Connector>,
+        request_timeout: Duration,
+        scripts: &'static Scripts,
+        name: String,
+        closed: CancellationToken,
+    ) -> Result<(Self, Option<Hello>), LockError> {
+        let opened = connector.commands().await?;
+        let hello = opened.hello.clone();
+        let current = Current::new(opened, 0, None);
+        let shared = Arc::new(Shared {
+            connector,
+            greeting: Greeting::new(name, scripts),
+            request_timeout,
+            current: Mutex::new(current),
+            state: watch::Sender::new(Link::Up),
+            suspicion: Arc::new(Notify::new()),
+            closed,
+        });
+        tokio::spawn(supervise(Arc::clone(&shared)));
+        Ok((Self(shared), hello))
+    }
+
+    /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
+    pub(crate) async fn settle(&self, extras: Extras) -> Result<(), LockError> {
+        self.0.greeting.allow(extras);
+        let (connection, generation) = self.connection().await?;
+        let hello = self.0.current().hello.clone();
+        let identity = self.0.greeting.greet(&connection, hello.as_ref(), None).await?;
+        let mut current = self.0.current();
+        if current.generation == generation {
+            current.identity = identity;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<Link> {
+        self.0.state.subscribe()
+    }
+
+    /// Notify it when something else suggests that the server is gone.
+    pub(crate) fn suspicion(&self) -> Arc<Notify> {
+        Arc::clone(&self.0.suspicion)
+    }
+
+    /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing else is ever sent twice.
+    pub(crate) async fn run_script(
+        &self,
+        script: &Script,
+        command: Cmd,
+    ) -> Result<Value, StoreError> {
+        match self.send(&command).await? {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.finish(self.send(&script.by_source(&command)).await?)
+            }
+            answer => self.finish(answer),
+        }
+    }
+
+    pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
+        self.finish(self.send(&command).await?)
+    }
+
+    fn finish(&self, answer: Result<Value, RedisError>) -> Result<Value, StoreError> {
+        answer.map_err(|error| failure::of_command(&error))
+    }
+
+    /// The outer error: there was no connection to send on.
+    async fn send(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
+        let (mut connection, generation) = self.connection().await?;
+        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        match &answer {
+            // The server may be slow, or the peer half gone: a PING tells.
+            Err(error) if error.is_timeout() => self.0.suspicion.notify_one(),
+            Err(error) if failure::breaks_connection(error) => self.0.broke(generation, error),
+            _ => self.0.current().last_success = Instant::now(),
+        }
+        Ok(answer)
+    }
+
+    /// Whether the connection still stands. With a time of its own: what was sent before may be slow.
+    async fn check(&self) {
+        let Some((mut connection, generation)) = self.0.usable() else { return };
+        match connection.send_packed_command(&redis::cmd("PING")).await {
+            Err(error) if failure::breaks_connection(&error) => self.0.broke(generation, &error),
+            _ => self.0.current().last_success = Instant::now(),
+        }
+    }
+
+    /// The connection, waited for as long as one request may take.
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
+        if let Some(connection) = self.0.usable() {
+            return Ok(connection);
+        }
+        let mut state = self.0.state.subscribe();
+        let up = tokio::time::timeout(self.0.request_timeout, state.wait_for(Link::is_up));
+        tokio::select! {
+            _ = up => {}
+            () = self.0.closed.cancelled() => {
+                return Err(StoreError::refused(LockErrorKind::Closed, "the store was closed"));
+            }
+        }
+        self.0.usable().ok_or_else(|| {
+            let reason = match &*self.0.state.borrow() {
+                Link::Down { reason } => Arc::clone(reason),
+                Link::Up => Arc::from("the connection broke again"),
+            };
+            StoreError::refused(LockErrorKind::Unavailable, reason)
+        })
+    }
+}
+
+impl Current {
+    fn new(opened: Opened, generation: u64, identity: Option<Identity>) -> Self {
+        let now = Instant::now();
+        let Opened { connection, hello } = opened;
+        let connection = Some(connection);
+        Self { connection, generation, opened: now, last_success: now, hello, identity }
+    }
+}
+
+impl Shared {
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, if it was not closed. What finds it closed has sent nothing, and can wait for the next one.
+    fn usable(&self) -> Option<(MultiplexedConnection, u64)> {
+        if self.closed.is_cancelled() {
+            return None;
+        }
+        let current = self.current();
+        let (connection, generation) = (current.connection.clone()?, current.generation);
+        let is_idle = current.last_success.elapsed() >= IDLE;
+        drop(current);
+        if is_idle && let Some(error) = why_closed(&connection) {
+            self.broke(generation, &error);
+            return None;
+        }
+        Some((connection, generation))
+    }
+
+    fn broke(&self, generation: u64, error: &RedisError) {
+        let mut current = self.current();
+        if current.generation != generation || current.connection.take().is_none() {
+            return;
+        }
+        let reason = failure::of_connecting(error).detail;
+        // Told before the connection can be replaced.
+        self.state.send_replace(Link::Down { reason: Arc::clone(&reason) });
+        drop(current);
+        warn!(%reason, "the connection to Redis broke");
+        self.suspicion.notify_one();
+    }
+}
+
+/// Why nothing that is sent from now on goes out; nothing if it may. redis-rs says so only to one that sends: the PING is
+/// taken back before it goes out.
+fn why_closed(connection: &MultiplexedConnection) -> Option<RedisError> {
+    let mut connection = connection.clone();
+    connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
+}
+
+/// Keeps the connection until the store is closed.
+async fn supervise(shared: Arc<Shared>) {
+    let work = async {
+        let mut backoff = Backoff::new();
+        loop {
+            if shared.current().connection.is_none() {
+                replace(&shared, &mut backoff).await;
+            }
+            let suspicion = tokio::time::timeout(LOOK, shared.suspicion.notified()).await.is_ok();
+            let silent = shared.current().last_success.elapsed() >= HEARTBEAT;
+            if suspicion || silent {
+                CommandLink(Arc::clone(&shared)).check().await;
+            } else {
+                shared.usable();
+            }
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = shared.closed.cancelled() => {}
+    }
+    shared.current().connection = None;
+    shared.state.send_replace(Link::Down { reason: Arc::from("closed") });
+}
+
+async fn replace(shared: &Shared, backoff: &mut Backoff) {
+    let (old, opened) = {
+        let current = shared.current();
+        (current.identity.clone(), current.opened)
+    };
+    if opened.elapsed() > LASTED {
+        *backoff = Backoff::new();
+    } else {
+        // It broke as soon as it stood: a replica that refuses every write, or a server that hangs up.
+        backoff.pause().await;
+    }
+    loop {
+        let open = async {
+            let opened = shared.connector.commands().await?;
+            let hello = opened.hello.as_ref();
+            let identity = shared.greeting.greet(&opened.connection, hello, old.as_ref()).await?;
+            Ok::<_, StoreError>((opened, identity))
+        };
+        match open.await {
+            Ok((opened, identity)) => {
+                // Told before anybody can find it broken again.
+                let mut current = shared.current();
+                *current = Current::new(opened, current.generation + 1, identity);
+                shared.state.send_replace(Link::Up);
+                drop(current);
+                debug!("connected to Redis again");
+                return;
+            }
+            Err(error) => {
+                shared.state.send_replace(Link::Down { reason: error.detail });
+            }
+        }
+        backoff.pause().await;
+    }
+}
+
+/// Pauses between attempts to connect: short at first, never more than a second, never all at once.
+pub(crate) struct Backoff(Duration);
+
+impl Backoff {
+    pub(crate) fn new() -> Self {
+        Self(Duration::from_millis(20))
+    }
+
+    pub(crate) async fn pause(&mut self) {
+        let jitter = rand::random_range(0.5..1.0);
+        tokio::time::sleep(self.0.mul_f64(jitter)).await;
+        self.0 = (self.0 * 2).min(Duration::from_secs(1));
+    }
+}

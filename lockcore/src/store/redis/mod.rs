@@ -1,0 +1,283 @@
+//! The store on Redis: scripts over one shared connection, grants over one subscription.
+
+mod connector;
+mod denial;
+#[cfg(feature = "unstable-internals")]
+pub(crate) mod door;
+mod failure;
+mod greeting;
+mod hello;
+mod keys;
+mod link;
+#[cfg(feature = "unstable-internals")]
+mod permits;
+mod preflight;
+mod reply;
+mod rights;
+mod scripts;
+mod subscription;
+mod tls;
+mod together;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use connector::Connector;
+pub(crate) use tls::Certificates;
+
+use crate::error::{LockError, StoreError};
+use crate::key::LockName;
+use crate::member::{Label, Member, NodeId};
+use crate::store::{
+    Acquired, Each, Inspection, Leaving, Left, Link, Listener, Mode, Released, Renewed, Reply,
+    Store, StoreFuture, Touched,
+};
+use keys::{Key, Tombstone};
+use link::CommandLink;
+use rights::Rights;
+use scripts::{Script, Scripts};
+use subscription::{Channels, Subscription};
+
+/// What a store on Redis needs to know.
+pub(crate) struct RedisSettings {
+    pub(crate) connector: Connector,
+    pub(crate) node: NodeId,
+    /// First part of the grants channels.
+    pub(crate) prefix: Arc<str>,
+    /// What people see of this node.
+    pub(crate) label: Label,
+    pub(crate) namespace: Option<Arc<str>>,
+    /// A name in the namespace that nobody else uses, for checking rights.
+    pub(crate) probe: LockName,
+    pub(crate) request_timeout: Duration,
+    /// Whether queues are shared with JVMs.
+    pub(crate) peers: bool,
+}
+
+/// One node's view of a Redis server.
+pub(crate) struct RedisStore {
+    node: NodeId,
+    prefix: Arc<str>,
+    peers: bool,
+    scripts: &'static Scripts,
+    link: CommandLink,
+    subscription: Subscription,
+    closed: CancellationToken,
+}
+
+impl RedisStore {
+    /// Both connections stand, the subscription is confirmed and the rights are there when this returns.
+    pub(crate) async fn connect(
+        settings: RedisSettings,
+        listener: Arc<dyn Listener>,
+    ) -> Result<Self, LockError> {
+        let RedisSettings {
+            connector,
+            node,
+            prefix,
+            label,
+            namespace,
+            probe,
+            request_timeout,
+            peers,
+        } = settings;
+        let scripts = scripts::of(peers);
+        let closed = CancellationToken::new();
+        // Ends the tasks of a store that is not finished, too.
+        let guard = closed.clone().drop_guard();
+        let connector = Arc::new(connector);
+        let (link, hello) = CommandLink::connect(
+            Arc::clone(&connector),
+            request_timeout,
+            scripts,
+            hello::connection_name(label.as_str()),
+            closed.clone(),
+        )
+        .await?;
+        preflight::check_server(&link, hello).await?;
+        let rights = Rights {
+            scripts,
+            prefix: &prefix,
+            node: &node,
+            namespace: namespace.as_deref(),
+            probe: &probe,
+            peers,
+        };
+        let extras = rights.check(&link).await?;
+        link.settle(extras).await?;
+        if extras.info {
+            preflight::check_memory(&link).await?;
+        }
+        let subscription = Subscription::connect(
+            connector,
+            Channels::new(&prefix, &node, peers),
+            extras.introduce,
+            request_timeout,
+            listener,
+            link.suspicion(),
+            closed.clone(),
+        )
+        .await?;
+        together::check(&link, &subscription, &prefix, &node).await?;
+        guard.disarm();
+        Ok(Self { node, prefix, peers, scripts, link, subscription, closed })
+    }
+
+    /// `script` with the keys of `lock`, then what every script knows of the caller.
+    fn command(&self, script: &Script, lock: &LockName) -> Cmd {
+        self.command_with(script, lock, &[])
+    }
+
+    fn command_with(&self, script: &Script, lock: &LockName, tombstones: &[&Member]) -> Cmd {
+        let mut command = script.command(self.keys_each() + tombstones.len());
+        self.add_keys(&mut command, lock, tombstones);
+        command.arg(self.node.as_str()).arg(&*self.prefix);
+        command
+    }
+
+    /// How many keys of a lock most scripts are given.
+    fn keys_each(&self) -> usize {
+        4 + 3 * usize::from(self.peers)
+    }
+
+    fn add_keys(&self, command: &mut Cmd, lock: &LockName, tombstones: &[&Member]) {
+        command.arg(lock.as_str());
+        command.arg(Key::queue(lock)).arg(Key::deadlines(lock)).arg(Key::token(lock));
+        for member in tombstones {
+            command.arg(Tombstone { lock, member });
+        }
+        if self.peers {
+            command.arg(&Key::of_peers(lock));
+        }
+    }
+
+    /// Runs a command and reads its answer.
+    fn run<T: Send + 'static>(
+        &self,
+        script: &'static Script,
+        command: Cmd,
+        read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let link = self.link.clone();
+        StoreFuture::pending(async move { read(link.run_script(script, command).await?) })
+    }
+}
+
+impl Store for RedisStore {
+    fn acquire(
+        &self,
+        lock: &LockName,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> StoreFuture<Reply<Acquired>> {
+        let script = &self.scripts.acquire;
+        let mut command = self.command_with(script, lock, &[member]);
+        let lease_ms = member.ours().map_or(0, |ours| ours.lease_ms);
+        let mode = match mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        };
+        command.arg(member.as_str()).arg(lease_ms).arg(mode).arg(queue_limit);
+        let member = member.clone();
+        self.run(script, command, move |answer| reply::acquired(answer, &member))
+    }
+
+    fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {
+        let script = &self.scripts.release;
+        let mut command = self.command(script, lock);
+        command.arg(member.as_str());
+        self.run(script, command, reply::released)
+    }
+
+    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
+        let script = &self.scripts.renew;
+        let mut command = script.command(2 * holds.len());
+        for (lock, _) in &holds {
+            command.arg(lock.as_str()).arg(Key::token(lock));
+        }
+        command.arg(self.node.as_str()).arg(&*self.prefix);
+        for (_, member) in &holds {
+            command.arg(member.as_str()).arg(member.ours().map_or(0, |ours| ours.lease_ms));
+        }
+        self.run(script, command, move |answer| reply::renewed(answer, &holds))
+    }
+
+    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>> {
+        let script = &self.scripts.touch;
+        let mut command = script.command(self.keys_each() * lines.len());
+        for (lock, _) in &lines {
+            self.add_keys(&mut command, lock, &[]);
+        }
+        command.arg(self.node.as_str()).arg(&*self.prefix);
+        for (_, members) in &lines {
+            command.arg(members.len());
+            for member in members {
+                command.arg(member.as_str());
+            }
+        }
+        self.run(script, command, move |answer| reply::touched(answer, &lines))
+    }
+
+    fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
+        let script = &self.scripts.leave;
+        let tombstones: Vec<_> = leaving
+            .iter()
+            .filter(|leaving| leaving.ambiguous)
+            .map(|leaving| &leaving.member)
+            .collect();
+        let mut command = self.command_with(script, lock, &tombstones);
+        for Leaving { member, ambiguous } in &leaving {
+            command.arg(member.as_str()).arg(u8::from(*ambiguous));
+        }
+        self.run(script, command, reply::left)
+    }
+
+    fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>> {
+        let script = &self.scripts.force_release;
+        self.run(script, self.command(script, lock), reply::released)
+    }
+
+    fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
+        let script = &self.scripts.inspect;
+        self.run(script, self.command(script, lock), reply::inspection)
+    }
+
+    fn ping(&self) -> StoreFuture<()> {
+        let link = self.link.clone();
+        StoreFuture::pending(async move { link.run(redis::cmd("PING")).await.map(drop) })
+    }
+
+    fn commands(&self) -> watch::Receiver<Link> {
+        self.link.state()
+    }
+
+    fn subscription(&self) -> watch::Receiver<Link> {
+        self.subscription.state()
+    }
+
+    fn reopen_subscription(&self) {
+        self.subscription.reopen();
+    }
+
+    fn close(&self) {
+        self.closed.cancel();
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.closed.cancel();
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").field("node", &self.node).finish_non_exhaustive()
+    }
+}

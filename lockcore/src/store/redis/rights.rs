@@ -1,0 +1,145 @@
+//! What the user may do: everything that the scripts need, or connecting is refused with what to allow.
+
+use redis::Value;
+use tracing::debug;
+
+use super::denial::{Denial, Missing};
+use super::greeting::Extras;
+use super::keys::{Key, PEER_CHANNELS, Tombstone, grants_channel};
+use super::link::CommandLink;
+use super::scripts::{Script, Scripts};
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::key::LockName;
+use crate::member::{Member, NodeId};
+
+/// Whose rights are looked at, and for what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rights<'a> {
+    pub(crate) scripts: &'static Scripts,
+    pub(crate) prefix: &'a str,
+    pub(crate) node: &'a NodeId,
+    /// With one, all keys in it have to be the user's; without, which names are whose is not known.
+    pub(crate) namespace: Option<&'a str>,
+    /// A name in the namespace that nobody else uses.
+    pub(crate) probe: &'a LockName,
+    pub(crate) peers: bool,
+}
+
+/// One refusal: the right, what the server said, and the key or channel.
+struct Refusal {
+    right: String,
+    denial: Denial,
+    object: String,
+}
+
+impl Rights<'_> {
+    /// Refuses a user who cannot lock.
+    pub(crate) async fn check(self, link: &CommandLink) -> Result<Extras, LockError> {
+        let (refused, extras) = match self.ask(link, true).await {
+            // The server looks at the keys of a script before it runs it.
+            Err(error) if lacks_keys(&error) => self.ask(link, false).await?,
+            answer => answer?,
+        };
+        let missing = self.missing(&refused);
+        if !missing.is_empty() {
+            let detail = format!("allow {}", missing.join(" "));
+            return Err(LockError::with_detail(LockErrorKind::Denied, detail));
+        }
+        Ok(extras)
+    }
+
+    async fn ask(
+        self,
+        link: &CommandLink,
+        declared: bool,
+    ) -> Result<(Vec<Refusal>, Extras), StoreError> {
+        let script: &Script = &self.scripts.preflight;
+        let probe = self.probe;
+        let count = 5 + 3 * usize::from(self.peers);
+        let mut command = script.command(if declared { count } else { 0 });
+        if !declared {
+            command.arg(self.node.as_str()).arg(self.prefix);
+        }
+        command.arg(probe.as_str());
+        command.arg(Key::queue(probe)).arg(Key::deadlines(probe)).arg(Key::token(probe));
+        command.arg(Tombstone { lock: probe, member: &Member::from("preflight") });
+        if self.peers {
+            command.arg(&Key::of_peers(probe));
+        }
+        if declared {
+            command.arg(self.node.as_str()).arg(self.prefix);
+        }
+        let answer = link.run_script(script, command).await?;
+        read(answer).ok_or_else(|| {
+            let detail = "the answer to the look at the rights has another form than expected";
+            StoreError::refused(LockErrorKind::Protocol, detail)
+        })
+    }
+
+    /// The rules that an `ACL SETUSER` would have to have.
+    fn missing(self, refused: &[Refusal]) -> Vec<String> {
+        let mut missing = Vec::new();
+        for refusal in refused {
+            for rule in self.rules(refusal) {
+                if !missing.contains(&rule) {
+                    missing.push(rule);
+                }
+            }
+        }
+        missing
+    }
+
+    fn rules(self, refusal: &Refusal) -> Vec<String> {
+        match &refusal.denial.missing {
+            Missing::Command(_) => vec![format!("+{}", refusal.right)],
+            Missing::Channel if refusal.object.starts_with(PEER_CHANNELS) => {
+                // The channels of this node's members are a pattern, and never twice the same one.
+                vec![format!(
+                    "&{PEER_CHANNELS}* (redisson_peers subscribes to a pattern: allchannels)"
+                )]
+            }
+            Missing::Channel => vec![format!("&{}", grants_channel(self.prefix, "*"))],
+            Missing::Key => {
+                let Some(namespace) = self.namespace else {
+                    debug!(key = refusal.object, "which names the user may lock is not checked");
+                    return Vec::new();
+                };
+                vec![if refusal.object == self.probe.as_str() {
+                    format!("~{namespace}:*")
+                } else {
+                    format!("~redisson_lock_*:{{{namespace}:*")
+                }]
+            }
+        }
+    }
+}
+
+fn lacks_keys(error: &StoreError) -> bool {
+    Denial::read(&error.detail).is_some_and(|denial| denial.missing == Missing::Key)
+}
+
+fn read(answer: Value) -> Option<(Vec<Refusal>, Extras)> {
+    let (refused, extras): (Vec<String>, Option<Vec<String>>) =
+        redis::from_redis_value(answer).ok()?;
+    let refusals = refused.chunks_exact(3).filter_map(|refusal| {
+        let [right, error, object] = refusal else { return None };
+        // Full memory, say, is no reason not to start: what is held can still be given back.
+        let denial = Denial::read(error)?;
+        Some(Refusal { right: right.clone(), denial, object: object.clone() })
+    });
+    let refused = refusals.collect();
+    let Some(extras) = extras else {
+        // Before 7.0 a right shows only when it is used; CLIENT SETINFO came later.
+        let tried = Extras { info: true, load: true, identity: true, kill: true, introduce: false };
+        return Some((refused, tried));
+    };
+    let may = |name: &str| extras.iter().any(|extra| extra == name);
+    let extras = Extras {
+        info: may("info"),
+        load: may("script|load"),
+        identity: may("client|info"),
+        kill: may("client|kill"),
+        introduce: may("client|setinfo"),
+    };
+    Some((refused, extras))
+}

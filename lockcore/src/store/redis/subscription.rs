@@ -1,0 +1,253 @@
+//! The one subscription on which a node hears of its grants, reopened when it fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{FutureExt as _, StreamExt as _};
+use redis::Msg;
+use redis::aio::{PubSub, PubSubSink, PubSubStream};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::connector::Connector;
+use super::failure;
+use super::keys;
+use super::link::{Backoff, LASTED};
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::member::{Member, NodeId};
+use crate::store::{Event, Link, Listener};
+use crate::token::FencingToken;
+
+/// A PING this often shows that the connection still stands.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// What a node listens to.
+pub(crate) struct Channels {
+    grants: String,
+    /// With JVMs about: the channels of this node's members, and whose they are.
+    pokes: Option<(String, NodeId)>,
+}
+
+impl Channels {
+    pub(crate) fn new(prefix: &str, node: &NodeId, peers: bool) -> Self {
+        Self {
+            grants: keys::grants_channel(prefix, node.as_str()),
+            pokes: peers.then(|| (keys::pokes_pattern(node), node.clone())),
+        }
+    }
+
+    async fn subscribe(&self, open: &mut PubSub) -> Result<(), StoreError> {
+        let subscribed = open.subscribe(&self.grants).await;
+        subscribed
+            .map_err(|error| failure::of_subscribing(&error, &format!("&{}", self.grants)))?;
+        if let Some((pattern, _)) = &self.pokes {
+            let subscribed = open.psubscribe(pattern).await;
+            // A pattern has to be among the user's channels as it stands, and this one is never twice the same.
+            let all = "&* (allchannels), which redisson_peers needs to subscribe to a pattern";
+            subscribed.map_err(|error| failure::of_subscribing(&error, all))?;
+        }
+        Ok(())
+    }
+}
+
+/// A subscription of one node.
+pub(crate) struct Subscription {
+    state: watch::Receiver<Link>,
+    reopen: Arc<Notify>,
+}
+
+struct Task {
+    connector: Arc<Connector>,
+    channels: Channels,
+    /// The user may say who it is.
+    introduce: bool,
+    request_timeout: Duration,
+    listener: Arc<dyn Listener>,
+    state: watch::Sender<Link>,
+    reopen: Arc<Notify>,
+    /// Told when this connection goes: the other one probably went too.
+    suspicion: Arc<Notify>,
+}
+
+impl Subscription {
+    /// Subscribed when this returns, and kept so until `closed`.
+    pub(crate) async fn connect(
+        connector: Arc<Connector>,
+        channels: Channels,
+        introduce: bool,
+        request_timeout: Duration,
+        listener: Arc<dyn Listener>,
+        suspicion: Arc<Notify>,
+        closed: CancellationToken,
+    ) -> Result<Self, LockError> {
+        let (sender, state) = watch::channel(Link::Up);
+        let reopen = Arc::new(Notify::new());
+        let task = Task {
+            connector,
+            channels,
+            introduce,
+            request_timeout,
+            listener,
+            state: sender,
+            reopen: Arc::clone(&reopen),
+            suspicion,
+        };
+        let first = task.open().await?;
+        tokio::spawn(async move {
+            tokio::select! {
+                () = task.run(first) => {}
+                () = closed.cancelled() => {}
+            }
+            task.state.send_replace(Link::Down { reason: Arc::from("closed") });
+        });
+        Ok(Self { state, reopen })
+    }
+
+    pub(crate) fn state(&self) -> watch::Receiver<Link> {
+        self.state.clone()
+    }
+
+    /// Opens it anew: the server does not count it.
+    pub(crate) fn reopen(&self) {
+        self.reopen.notify_one();
+    }
+}
+
+impl Task {
+    async fn run(&self, first: PubSub) {
+        let mut open = first;
+        let mut backoff = Backoff::new();
+        loop {
+            let (sink, stream) = open.split();
+            let opened = Instant::now();
+            let reason = self.serve(sink, stream).await;
+            warn!(%reason, "the subscription to Redis broke");
+            self.state.send_replace(Link::Down { reason });
+            self.suspicion.notify_one();
+            if opened.elapsed() > LASTED {
+                backoff = Backoff::new();
+            } else {
+                backoff.pause().await;
+            }
+            open = self.open_again(&mut backoff).await;
+            self.state.send_replace(Link::Up);
+            self.listener.hear(Event::Resubscribed);
+        }
+    }
+
+    async fn open(&self) -> Result<PubSub, StoreError> {
+        let mut open = self.connector.subscription(self.introduce).await?;
+        let subscribing = self.channels.subscribe(&mut open);
+        match tokio::time::timeout(self.request_timeout, subscribing).await {
+            Ok(Ok(())) => Ok(open),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                Err(StoreError::refused(LockErrorKind::Unavailable, "no subscription in time"))
+            }
+        }
+    }
+
+    async fn open_again(&self, backoff: &mut Backoff) -> PubSub {
+        loop {
+            match self.open().await {
+                Ok(open) => return open,
+                Err(error) => {
+                    self.state.send_replace(Link::Down { reason: error.detail });
+                }
+            }
+            backoff.pause().await;
+        }
+    }
+
+    /// Passes messages on until the connection goes. Returns why it did.
+    async fn serve(&self, sink: PubSubSink, mut stream: PubSubStream) -> Arc<str> {
+        // What was asked for while there was no connection is answered by this one.
+        let _ = self.reopen.notified().now_or_never();
+        let heartbeat = heartbeat(sink, self.request_timeout);
+        tokio::pin!(heartbeat);
+        loop {
+            tokio::select! {
+                biased;
+                message = stream.next() => match message {
+                    Some(message) => self.pass_on(&message),
+                    None => return Arc::from("connection closed by the server"),
+                },
+                reason = &mut heartbeat => return reason,
+                () = self.reopen.notified() => return Arc::from("the server did not count it"),
+            }
+        }
+    }
+
+    fn pass_on(&self, message: &Msg) {
+        if let (true, Some((_, node))) = (message.from_pattern(), &self.channels.pokes) {
+            if let Some(member) = keys::poked_member(message.get_channel_name(), node) {
+                self.listener.hear(Event::Poked { member });
+            }
+            return;
+        }
+        match read(message.get_payload_bytes()) {
+            Some(event) => self.listener.hear(event),
+            None => debug!("a message on our channel makes no sense"),
+        }
+    }
+}
+
+async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        match tokio::time::timeout(timeout, sink.ping::<redis::Value>()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return failure::of_connecting(&error).detail,
+            Err(_) => return Arc::from("no answer to a ping"),
+        }
+    }
+}
+
+/// `g <member> <token> <ms left>` or `r <member>`; a member may hold spaces.
+pub(super) fn read(payload: &[u8]) -> Option<Event> {
+    let payload = std::str::from_utf8(payload).ok()?;
+    if let Some(member) = payload.strip_prefix("r ") {
+        return Some(Event::Revoked { member: Member::from(member) });
+    }
+    let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
+    let left_ms = parts.next()?.parse().ok()?;
+    let token = parts.next()?.parse::<u64>().ok()?;
+    let member = Member::from(parts.next()?);
+    Some(Event::Granted { member, token: FencingToken::try_from(token).ok()?, left_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_read_even_if_its_label_has_spaces() {
+        let event = read(b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42 1795242275666200 10000");
+        let Some(Event::Granted { member, token, left_ms }) = event else { panic!("{event:?}") };
+        assert_eq!(member.as_str(), "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42");
+        assert_eq!((token.get(), left_ms), (1_795_242_275_666_200, 10_000));
+    }
+
+    #[test]
+    fn a_revocation_is_read() {
+        assert_eq!(read(b"r a b"), Some(Event::Revoked { member: Member::from("a b") }));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_nothing() {
+        for payload in [
+            &b""[..],
+            b"g",
+            b"g x",
+            b"g x y z",
+            b"g m 9007199254740992 5",
+            b"0",
+            b"\xff\xfe",
+            b"g m 1 -1",
+        ] {
+            assert_eq!(read(payload), None);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! TLS: which servers are trusted, and as which client we connect.
+
+use redis::{ConnectionAddr, ConnectionInfo, RedisError};
+
+use crate::error::LockError;
+#[cfg(feature = "tls")]
+use crate::error::LockErrorKind;
+
+/// What a connection over TLS needs beyond its URL. Nothing by default: the system's roots.
+#[derive(Clone, Default)]
+pub(crate) struct Certificates {
+    #[cfg(feature = "tls")]
+    ca: Option<Vec<u8>>,
+    #[cfg(feature = "tls")]
+    identity: Option<redis::ClientTlsConfig>,
+}
+
+#[cfg(feature = "tls")]
+impl Certificates {
+    pub(crate) fn trust(&mut self, ca: &[u8]) {
+        self.ca.get_or_insert_default().extend_from_slice(ca);
+    }
+
+    pub(crate) fn identify(&mut self, certificate: &[u8], key: &[u8]) {
+        self.identity = Some(redis::ClientTlsConfig {
+            client_cert: certificate.to_vec(),
+            client_key: key.to_vec(),
+        });
+    }
+
+    /// `info` with these certificates.
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        if is_tls {
+            choose_provider();
+        }
+        if self.ca.is_none() && self.identity.is_none() {
+            return Ok(info);
+        }
+        if !is_tls {
+            // Without TLS they would have no effect, and nothing would tell.
+            return Err(invalid("certificates are given, but not a rediss:// URL"));
+        }
+        if self.ca.as_ref().is_some_and(|pem| !holds_certificate(pem)) {
+            return Err(invalid("tls_ca holds no certificate: give it as PEM"));
+        }
+        let certificates = redis::TlsCertificates {
+            client_tls: self.identity.clone(),
+            root_cert: self.ca.clone(),
+        };
+        match redis::Client::build_with_tls(info, certificates) {
+            Ok(client) => Ok(client.get_connection_info().clone()),
+            Err(error) => Err(invalid(&format!("a certificate or key cannot be read: {error}"))),
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+impl Certificates {
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it has work to do")]
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+        Ok(info)
+    }
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Certificates(..)")
+    }
+}
+
+/// rustls panics if an application builds several kinds of cryptography in and has chosen none.
+#[cfg(feature = "tls")]
+fn choose_provider() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error: another thread has chosen meanwhile.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+#[cfg(feature = "tls")]
+fn holds_certificate(pem: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+    pem.windows(BEGIN.len()).any(|window| window == BEGIN)
+}
+
+#[cfg(feature = "tls")]
+fn invalid(detail: &str) -> LockError {
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+}
+
+/// What to do about a URL that cannot be used as it is.
+pub(super) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
+    if cfg!(feature = "tls") {
+        return None;
+    }
+    let is_config = error.kind() == redis::ErrorKind::InvalidClientConfig;
+    let names_tls = is_config && error.to_string().to_lowercase().contains("tls");
+    names_tls.then_some(NEEDS_FEATURE)
+}
+
+/// What to do about a connection to `address` that failed, if TLS may have to do with it.
+pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
+    match address {
+        ConnectionAddr::TcpTls { .. } if error.is_timeout() => Some(PERHAPS_PLAIN),
+        ConnectionAddr::TcpTls { .. } => advice_on_url(error).or_else(|| of_handshake(error)),
+        // A server that speaks TLS hangs up, or sends an alert, on the first plain word.
+        ConnectionAddr::Tcp(..) => {
+            let hung_up = error.is_connection_dropped() || error.kind() == redis::ErrorKind::Parse;
+            (hung_up && !error.is_connection_refusal()).then_some(PERHAPS_TLS)
+        }
+        _ => None,
+    }
+}
+
+/// The same where nothing was answered at all: a plain server waits for the end of what it takes
+/// for a line.
+pub(super) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
+    matches!(address, ConnectionAddr::TcpTls { .. }).then_some(PERHAPS_PLAIN)
+}
+
+const PERHAPS_TLS: &str = "if this port speaks TLS, write rediss:// in place of redis://";
+const PERHAPS_PLAIN: &str = "if this port does not speak TLS, write redis:// in place of rediss://";
+
+#[cfg(not(feature = "tls"))]
+fn of_handshake(_: &RedisError) -> Option<&'static str> {
+    None
+}
+
+/// rustls says what is wrong; whose certificate it is, and what to do, it does not say.
+#[cfg(feature = "tls")]
+fn of_handshake(error: &RedisError) -> Option<&'static str> {
+    use std::error::Error as StdError;
+    use std::sync::Arc;
+
+    use rustls::{AlertDescription as Alert, CertificateError as Theirs, Error};
+
+    // redis-rs shares the error of the socket, which carries that of rustls.
+    let shared = StdError::source(error)?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
+    let source = shared.downcast_ref::<std::io::Error>()?.get_ref()?;
+    match source.downcast_ref::<Error>()? {
+        Error::InvalidCertificate(theirs) => match theirs {
+            Theirs::UnknownIssuer => Some(
+                "no authority that is trusted here signed the server's certificate; trust yours with \
+                 LocksBuilder::tls_ca",
+            ),
+            Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => {
+                Some("the server's certificate is for another name than the URL's host")
+            }
+            Theirs::Expired | Theirs::ExpiredContext { .. } => {
+                Some("the server's certificate has expired")
+            }
+            Theirs::NotValidYet | Theirs::NotValidYetContext { .. } => {
+                Some("the server's certificate is not valid yet: compare the clocks")
+            }
+            _ => Some("that is the server's certificate"),
+        },
+        // What the server says of us comes as an alert.
+        Error::AlertReceived(alert) => match alert {
+            Alert::CertificateRequired | Alert::HandshakeFailure => {
+                Some("the server may want a client certificate: LocksBuilder::tls_identity")
+            }
+            Alert::UnknownCA => Some(
+                "the server does not trust the authority that signed our client certificate \
+                 (LocksBuilder::tls_identity)",
+            ),
+            Alert::CertificateExpired => {
+                Some("the server finds our client certificate expired (LocksBuilder::tls_identity)")
+            }
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateUnknown
+            | Alert::AccessDenied
+            | Alert::DecryptError => {
+                Some("the server refuses our client certificate (LocksBuilder::tls_identity)")
+            }
+            _ => None,
+        },
+        Error::InvalidMessage(_) => Some(PERHAPS_PLAIN),
+        _ => None,
+    }
+}
+
+pub(super) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";
+
+#[cfg(all(test, not(feature = "tls")))]
+mod tests {
+    use std::time::Duration;
+
+    use redis::IntoConnectionInfo as _;
+
+    use super::*;
+    use crate::error::LockErrorKind;
+    use crate::store::redis::Connector;
+
+    const TIMEOUT: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_url_that_wants_tls_is_told_of_the_feature() {
+        for url in ["rediss://:hunter2@localhost/", "valkeys://:hunter2@localhost/"] {
+            let error = Connector::from_url(url, &Certificates::default(), TIMEOUT).unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+            let text = error.to_string();
+            assert!(text.contains("feature `tls`") && !text.contains("hunter2"), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_configuration_that_wants_tls_is_told_of_the_feature() {
+        let host = "::1".into();
+        let addr = ConnectionAddr::TcpTls { host, port: 1, insecure: false, tls_params: None };
+        let info = addr.into_connection_info().unwrap();
+        let connector = Connector::new(info, &Certificates::default(), TIMEOUT).unwrap();
+        for error in [
+            connector.commands().await.map(drop).unwrap_err(),
+            connector.subscription(false).await.map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind, LockErrorKind::InvalidOption);
+            assert!(error.detail.contains("feature `tls`"), "{}", error.detail);
+        }
+    }
+
+    #[test]
+    fn a_url_that_is_none_is_not_told_of_tls() {
+        let error =
+            Connector::from_url("http://h/", &Certificates::default(), TIMEOUT).unwrap_err();
+        assert!(!error.to_string().contains("feature"), "{error}");
+    }
+}

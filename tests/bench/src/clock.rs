@@ -1,0 +1,13 @@
+//! The clock that all processes of the machine share, ns.
+
+use rustix::time::{ClockId, clock_gettime};
+
+pub(crate) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Returns at that time.
+pub(crate) fn sleep_until(time: u64) {
+    std::thread::sleep(std::time::Duration::from_nanos(time.saturating_sub(now())));
+}

@@ -1,0 +1,124 @@
+//! `Peer`: a lock that is compared, and what it can do.
+
+/// What a workload asks of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    /// Takes free locks.
+    Take,
+    /// Waits for one that is held.
+    Wait,
+    /// Waits for one that another process holds.
+    HandOff,
+    /// Waits in a queue, of this many at most.
+    Queue(usize),
+    /// Keeps what it holds.
+    Renew,
+    /// Leaves nothing behind when a wait is cancelled.
+    Cancel,
+    /// Serves HTTP.
+    Http,
+}
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// In the file that says how it is started.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// How waiting works, for the reader.
+    pub(crate) waits: &'static str,
+    pub(crate) can: &'static [Ability],
+}
+
+impl Peer {
+    pub(crate) fn can(&self, needed: Ability) -> bool {
+        self.can.iter().any(|ability| match (ability, needed) {
+            (Ability::Queue(most), Ability::Queue(waiters)) => *most >= waiters,
+            (ability, needed) => *ability == needed,
+        })
+    }
+
+    /// The server that it uses.
+    pub(crate) fn on_postgres(&self) -> bool {
+        self.id == "postgres"
+    }
+}
+
+use Ability::{Cancel, HandOff, Http, Queue, Renew, Take, Wait};
+
+/// In the order of the tables.
+pub(crate) const PEERS: &[Peer] = &[
+    Peer { id: "bare", title: "bare", waits: "asks again at once", can: &[Take, Wait] },
+    Peer {
+        id: "bare-mutex",
+        title: "bare, behind a mutex",
+        waits: "in the process; asks again at once",
+        can: &[Wait],
+    },
+    Peer { id: "publish", title: "bare publish", waits: "for a message; no lock", can: &[HandOff] },
+    Peer {
+        id: "ours",
+        title: "**lockcore**",
+        waits: "queue, message",
+        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel],
+    },
+    Peer {
+        id: "against",
+        title: "lockcore, other revision",
+        waits: "queue, message",
+        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel],
+    },
+    Peer {
+        id: "rslock",
+        title: "rslock",
+        waits: "asks every 0 to 200 ms",
+        can: &[Take, Wait, HandOff],
+    },
+    Peer {
+        id: "rlock",
+        title: "rlock",
+        waits: "asks every 100 ms",
+        can: &[Take, Wait, HandOff, Renew, Cancel],
+    },
+    Peer {
+        id: "redisson-fair",
+        title: "Redisson RFairLock",
+        waits: "queue, message",
+        // One with 100 000 waiters would take hours: each hand-over looks at all of them.
+        can: &[Take, Wait, HandOff, Queue(10_000), Renew, Cancel],
+    },
+    Peer {
+        id: "redisson",
+        title: "Redisson RLock",
+        waits: "message to all",
+        can: &[Take, Wait, HandOff, Renew, Cancel],
+    },
+    Peer {
+        id: "redsync",
+        title: "redsync",
+        waits: "asks every 50 to 250 ms",
+        can: &[Take, Wait, HandOff, Cancel],
+    },
+    Peer {
+        id: "redis-py",
+        title: "redis-py",
+        waits: "asks every 100 ms",
+        can: &[Take, Wait, HandOff, Cancel],
+    },
+    Peer {
+        id: "redis-fifo-lock",
+        title: "redis-fifo-lock",
+        waits: "queue, blocked connection",
+        // A connection for each that waits.
+        can: &[Take, Wait, HandOff, Queue(1_000), Renew, Cancel],
+    },
+    Peer {
+        id: "postgres",
+        title: "PostgreSQL advisory lock",
+        waits: "queue of the server, a session each",
+        can: &[Take, Wait, HandOff],
+    },
+    Peer { id: "http-plain", title: "without", waits: "–", can: &[Http] },
+    Peer { id: "http-memory", title: "layer, memory", waits: "–", can: &[Http] },
+    Peer { id: "http-layer", title: "layer, Redis", waits: "–", can: &[Http] },
+    Peer { id: "http-extractor", title: "extractor, Redis", waits: "–", can: &[Http] },
+];

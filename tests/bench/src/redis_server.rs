@@ -1,0 +1,103 @@
+//! `Redis`: the one server of a run, and what it says of itself.
+
+use std::time::{Duration, Instant};
+
+use lock_tests::RedisServer;
+use redis::{Connection, cmd};
+
+pub(crate) struct Redis {
+    server: RedisServer,
+    connection: Connection,
+}
+
+impl Redis {
+    pub(crate) fn start() -> Self {
+        // One connection a waiter is what some programs need.
+        let server = RedisServer::options().arg("maxclients", "20000").start();
+        let client = redis::Client::open(server.url()).expect("a URL");
+        let connection = client.get_connection().expect("the server is up");
+        Self { server, connection }
+    }
+
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.server.address()
+    }
+
+    fn info(&mut self, section: &str) -> String {
+        cmd("INFO").arg(section).query(&mut self.connection).expect("answered")
+    }
+
+    fn number(&mut self, section: &str, field: &str) -> f64 {
+        let info = self.info(section);
+        let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+    }
+
+    pub(crate) fn version(&mut self) -> String {
+        let info = self.info("server");
+        let value = |field: &str| {
+            info.lines().find_map(|line| line.strip_prefix(field)).map(str::trim).map(str::to_owned)
+        };
+        value("valkey_version:").or_else(|| value("redis_version:")).unwrap_or_default()
+    }
+
+    /// Processor time so far, µs.
+    pub(crate) fn cpu_us(&mut self) -> f64 {
+        (self.number("cpu", "used_cpu_user") + self.number("cpu", "used_cpu_sys")) * 1e6
+    }
+
+    /// Without the buffers of connections.
+    pub(crate) fn memory_bytes(&mut self) -> f64 {
+        self.number("memory", "used_memory") - self.number("memory", "mem_clients_normal")
+    }
+
+    /// How many scripts have run so far, and for how long, µs.
+    pub(crate) fn scripts(&mut self) -> (f64, f64) {
+        let info = self.info("commandstats");
+        let mut sum = (0.0, 0.0);
+        for name in ["cmdstat_evalsha:", "cmdstat_eval:"] {
+            let Some(fields) = info.lines().find_map(|line| line.strip_prefix(name)) else {
+                continue;
+            };
+            let field = |wanted: &str| {
+                let value = fields.split(',').find_map(|field| field.strip_prefix(wanted));
+                value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+            };
+            sum = (sum.0 + field("calls="), sum.1 + field("usec="));
+        }
+        sum
+    }
+
+    /// Waits until hardly anything runs any more.
+    pub(crate) fn quiet(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(300);
+        let mut before = self.number("stats", "total_commands_processed");
+        while Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = self.number("stats", "total_commands_processed");
+            if now - before < 50.0 {
+                return Ok(());
+            }
+            before = now;
+        }
+        Err("the server did not become quiet within 300 s".to_owned())
+    }
+
+    /// Empties it; the scripts that were loaded stay.
+    pub(crate) fn clear(&mut self) {
+        let _: String = cmd("FLUSHALL").query(&mut self.connection).expect("answered");
+    }
+
+    /// The median of many round trips, µs.
+    pub(crate) fn ping_us(&mut self) -> f64 {
+        let mut times: Vec<f64> = (0..1000)
+            .map(|_| {
+                let start = Instant::now();
+                let _: String = cmd("PING").query(&mut self.connection).expect("answered");
+                start.elapsed().as_secs_f64() * 1e6
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    }
+}

@@ -1,0 +1,200 @@
+//! `Turns`: what programs wrote of their turns, and what it says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Between asking and arriving at the server; who asked less than this earlier may be served later.
+const ARRIVAL_NS: u64 = 1_000_000;
+
+/// One turn; 0 stands for what did not happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// Among all tasks of all processes.
+    pub(crate) task: usize,
+    /// The line of the file of keys.
+    pub(crate) key: usize,
+    pub(crate) asked: u64,
+    pub(crate) granted: u64,
+    pub(crate) giving: u64,
+    pub(crate) given: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Turns {
+    all: Vec<Turn>,
+    tasks: usize,
+    /// Whether a wait may end before its grant.
+    gives_up: bool,
+    from: u64,
+    until: u64,
+}
+
+impl Turns {
+    /// `tasks` in all; only what happened between `from` and `until` counts.
+    pub(crate) fn new(tasks: usize, gives_up: bool, from: u64, until: u64) -> Self {
+        Self { all: Vec::new(), tasks, gives_up, from, until }
+    }
+
+    /// Those of so many tasks, of which none gives up.
+    pub(crate) fn of(all: Vec<Turn>, tasks: usize, from: u64, until: u64) -> Self {
+        Self { all, ..Self::new(tasks, false, from, until) }
+    }
+
+    /// Adds what one process wrote; `key` says which its task's turn took.
+    pub(crate) fn read(
+        &mut self,
+        path: &Path,
+        first_task: usize,
+        key: impl Fn(usize, usize) -> usize,
+    ) -> Result<(), String> {
+        let text = fs::read_to_string(path).map_err(|error| format!("no records: {error}"))?;
+        let mut turns = BTreeMap::<usize, usize>::new();
+        for line in text.lines() {
+            let mut numbers = line.split(' ').map(|number| number.parse::<u64>());
+            let mut next = || numbers.next()?.ok();
+            let turn = (|| Some((next()?, next()?, next()?, next()?, next()?)))();
+            let (task, asked, granted, giving, given) =
+                turn.ok_or_else(|| format!("not a turn: {line}"))?;
+            let number = turns.entry(task as usize).or_default();
+            let key = key(task as usize, *number);
+            *number += 1;
+            let task = first_task + task as usize;
+            self.all.push(Turn { task, key, asked, granted, giving, given });
+        }
+        Ok(())
+    }
+
+    /// Those that ended within the time that counts.
+    fn ended(&self) -> impl Iterator<Item = &Turn> {
+        self.all.iter().filter(|turn| (self.from..self.until).contains(&turn.given))
+    }
+
+    /// All that began, also before and after the time that counts.
+    pub(crate) fn total(&self) -> usize {
+        self.all.len()
+    }
+
+    /// How many turns ended.
+    pub(crate) fn count(&self) -> usize {
+        self.ended().count()
+    }
+
+    /// Those that gave up.
+    pub(crate) fn given_up(&self) -> usize {
+        let within = self.from..self.until;
+        self.all.iter().filter(|turn| turn.granted == 0 && within.contains(&turn.asked)).count()
+    }
+
+    pub(crate) fn seconds(&self) -> f64 {
+        (self.until - self.from) as f64 / 1e9
+    }
+
+    /// From asking to having given back, but for the time in between, µs.
+    pub(crate) fn pairs_us(&self) -> Vec<f64> {
+        self.ended()
+            .map(|turn| (turn.granted - turn.asked + turn.given - turn.giving) as f64 / 1e3)
+            .collect()
+    }
+
+    /// From asking to the grant, µs.
+    pub(crate) fn waits_us(&self) -> Vec<f64> {
+        self.ended().map(|turn| (turn.granted - turn.asked) as f64 / 1e3).collect()
+    }
+
+    /// The longest wait, those included that did not end, ms.
+    pub(crate) fn longest_ms(&self) -> f64 {
+        let waits = self.all.iter().map(|turn| match turn.granted {
+            0 => self.until.saturating_sub(turn.asked),
+            granted => granted - turn.asked,
+        });
+        waits.max().unwrap_or(0) as f64 / 1e6
+    }
+
+    /// Tasks of which no turn ended.
+    pub(crate) fn without_turn(&self) -> usize {
+        self.tasks - self.ended().map(|turn| turn.task).collect::<BTreeSet<_>>().len()
+    }
+
+    /// The share of turns that were granted while nobody waited for the lock who had asked earlier, %.
+    pub(crate) fn in_order(&self) -> f64 {
+        let mut keys = BTreeMap::<usize, Vec<&Turn>>::new();
+        for turn in &self.all {
+            keys.entry(turn.key).or_default().push(turn);
+        }
+        let (mut ordered, mut granted) = (0_usize, 0_usize);
+        for turns in keys.values() {
+            let grants = self.grants_in_order(turns);
+            ordered += grants.iter().filter(|in_order| **in_order).count();
+            granted += grants.len();
+        }
+        if granted == 0 { f64::NAN } else { 100.0 * ordered as f64 / granted as f64 }
+    }
+
+    /// For each grant of one lock whether nobody waited who had asked earlier.
+    fn grants_in_order(&self, turns: &[&Turn]) -> Vec<bool> {
+        // Whoever asks at the time of a grant waits at that time: asks come first.
+        let mut events = Vec::new();
+        for (number, turn) in turns.iter().enumerate() {
+            events.push((turn.asked, 0, number));
+            if turn.granted != 0 {
+                events.push((turn.granted, 1, number));
+            }
+        }
+        events.sort_unstable();
+        let mut waiting = BTreeSet::new();
+        let mut grants = Vec::new();
+        for (_, is_grant, number) in events {
+            let asked = turns[number].asked;
+            // When one gave up is not known: it is not looked at. Without giving up, it waits until the end.
+            if is_grant == 0 && (turns[number].granted != 0 || !self.gives_up) {
+                waiting.insert((asked, number));
+            } else if is_grant == 1 {
+                waiting.remove(&(asked, number));
+                let earliest = waiting.first().map_or(u64::MAX, |(earliest, _)| *earliest);
+                grants.push(earliest.saturating_add(ARRIVAL_NS) >= asked);
+            }
+        }
+        grants
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turns(times: &[(u64, u64)]) -> Turns {
+        let mut turns = Turns::new(3, false, 1, 100_000_000);
+        turns.all = times
+            .iter()
+            .enumerate()
+            .map(|(task, (asked, granted))| Turn {
+                task,
+                key: 0,
+                asked: asked * 1_000_000,
+                granted: granted * 1_000_000,
+                giving: granted * 1_000_000,
+                given: granted * 1_000_000,
+            })
+            .collect();
+        turns
+    }
+
+    #[test]
+    fn a_grant_is_out_of_order_if_somebody_waits_who_asked_much_earlier() {
+        assert_eq!(turns(&[(1, 10), (5, 20), (9, 30)]).in_order(), 100.0);
+        // The second overtakes the first; the third came later than both.
+        assert_eq!(turns(&[(1, 20), (5, 10), (9, 30)]).in_order(), 200.0 / 3.0);
+        // The second overtakes one that is never served.
+        assert_eq!(turns(&[(1, 0), (5, 10)]).in_order(), 0.0);
+        // A millisecond apart, they may have arrived the other way round.
+        assert_eq!(turns(&[(4, 20), (5, 10), (9, 30)]).in_order(), 100.0);
+    }
+
+    #[test]
+    fn a_wait_without_end_counts_as_long_as_it_was_looked_at() {
+        let turns = turns(&[(1, 10), (40, 0)]);
+        assert_eq!(turns.longest_ms(), 60.0);
+        assert_eq!((turns.count(), turns.without_turn()), (1, 2));
+    }
+}

@@ -1,0 +1,289 @@
+//! `Workload`: what is done with each lock, and what is said of it.
+
+use crate::peer::Ability;
+
+/// Which lock a turn takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// A free one in each turn of each task.
+    Own,
+    /// All the same one.
+    One,
+    /// One of so many, all alike.
+    Shared(usize),
+    /// One of so many, the n-th of them with a chance of 1 / n.
+    Zipf(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// Tasks that take turns.
+    Turns { processes: usize, tasks: usize, keys: Keys, hold_us: u64, patience_us: u64 },
+    /// From one process to another and back.
+    HandOff,
+    /// One queue of so many.
+    Depth(usize),
+    /// So many locks held at the same time.
+    Holds(usize),
+    /// So many connections, each asking for one of so many keys.
+    Http { connections: usize, keys: usize },
+}
+
+/// A column of a workload's table: the name of the value, its heading, and the digits after the point.
+pub(crate) type Column = (&'static str, &'static str, usize);
+
+#[derive(Debug)]
+pub(crate) struct Workload {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) kind: Kind,
+    /// 1 ms each way between client and server.
+    pub(crate) delayed: bool,
+    /// Also in the short run.
+    pub(crate) quick: bool,
+    pub(crate) needs: Ability,
+    /// What the ratio to the bare baseline is of.
+    pub(crate) base: &'static str,
+    /// The first is the one that is compared, and drawn.
+    pub(crate) columns: &'static [Column],
+}
+
+const PAIR: &[Column] = &[
+    ("pair_p50", "pair p50, µs", 1),
+    ("pair_p99", "p99", 1),
+    ("pair_p999", "p99.9", 1),
+    ("turns_s", "pairs/s", 0),
+    ("server_us", "server CPU, µs", 1),
+    ("script_us", "scripts, µs", 1),
+    ("client_us", "client CPU, µs", 1),
+    ("commands", "commands", 2),
+];
+
+const MANY: &[Column] = &[
+    ("turns_s", "pairs/s", 0),
+    ("pair_p50", "pair p50, µs", 0),
+    ("pair_p99", "p99", 0),
+    ("pair_p999", "p99.9", 0),
+    ("server_us", "server CPU, µs", 1),
+    ("script_us", "scripts, µs", 1),
+    ("client_us", "client CPU, µs", 1),
+    ("commands", "commands", 2),
+    ("resident_mb", "client RSS, MB", 1),
+];
+
+const HOT: &[Column] = &[
+    ("turns_s", "turns/s", 0),
+    ("in_order", "in order, %", 1),
+    ("wait_p50", "wait p50, µs", 0),
+    ("wait_p99", "p99", 0),
+    ("wait_p999", "p99.9", 0),
+    ("longest_ms", "longest wait, ms", 1),
+    ("without", "tasks without a turn", 1),
+    ("server_us", "server CPU, µs", 1),
+    ("script_us", "scripts, µs", 1),
+    ("client_us", "client CPU, µs", 1),
+    ("commands", "commands", 2),
+];
+
+const STORM: &[Column] = &[
+    ("attempts_s", "attempts/s", 0),
+    ("turns_s", "turns/s", 0),
+    ("given_up", "given up, %", 1),
+    ("in_order", "in order, %", 1),
+    ("free_ms", "free for another process after, ms (5 000: or later)", 1),
+    ("server_us", "server CPU, µs", 1),
+    ("client_us", "client CPU, µs", 1),
+];
+
+const HAND_OFF: &[Column] = &[
+    ("hand_p50", "p50, µs", 0),
+    ("hand_p99", "p99", 0),
+    ("hand_p999", "p99.9", 0),
+    ("commands", "commands", 2),
+    ("server_us", "server CPU, µs", 1),
+];
+
+const DEPTH: &[Column] = &[
+    ("hand_over_us", "hand-over, µs of scripts", 1),
+    ("enqueue_us", "enqueue", 1),
+    ("leave_us", "leave of the last", 1),
+    ("waiter_server_b", "a waiter in the server, B", 0),
+    ("waiter_client_b", "a waiter in the client, B", 0),
+];
+
+const HOLDS: &[Column] = &[
+    ("scripts_s", "scripts/s", 1),
+    ("server_share", "server CPU, %", 2),
+    ("client_share", "client CPU, %", 2),
+    ("hold_server_b", "a hold in the server, B", 0),
+    ("hold_client_b", "a hold in the client, B", 0),
+];
+
+const HTTP: &[Column] = &[
+    ("requests_s", "requests/s", 0),
+    ("request_p50", "p50, µs", 0),
+    ("request_p99", "p99", 0),
+    ("request_p999", "p99.9", 0),
+    ("in_order", "in order, %", 1),
+    ("server_us", "Redis CPU, µs", 1),
+    ("client_us", "HTTP server CPU, µs", 1),
+];
+
+const fn turns(processes: usize, tasks: usize, keys: Keys, hold_us: u64) -> Kind {
+    Kind::Turns { processes, tasks, keys, hold_us, patience_us: 0 }
+}
+
+const fn hot(id: &'static str, title: &'static str, processes: usize, tasks: usize) -> Workload {
+    Workload {
+        id,
+        title,
+        kind: turns(processes, tasks, Keys::One, 0),
+        delayed: false,
+        quick: tasks * processes == 64,
+        needs: Ability::Wait,
+        base: "bare",
+        columns: HOT,
+    }
+}
+
+const fn depth(id: &'static str, title: &'static str, waiters: usize) -> Workload {
+    Workload {
+        id,
+        title,
+        kind: Kind::Depth(waiters),
+        delayed: false,
+        quick: false,
+        needs: Ability::Queue(waiters),
+        base: "ours",
+        columns: DEPTH,
+    }
+}
+
+const fn http(id: &'static str, title: &'static str, connections: usize, keys: usize) -> Workload {
+    Workload {
+        id,
+        title,
+        kind: Kind::Http { connections, keys },
+        delayed: false,
+        quick: false,
+        needs: Ability::Http,
+        base: "http-plain",
+        columns: HTTP,
+    }
+}
+
+/// In the order of the page.
+pub(crate) const WORKLOADS: &[Workload] = &[
+    Workload {
+        id: "pair",
+        title: "A free lock: take and give back, one task",
+        kind: turns(1, 1, Keys::Own, 0),
+        delayed: false,
+        quick: true,
+        needs: Ability::Take,
+        base: "bare",
+        columns: PAIR,
+    },
+    Workload {
+        id: "pairs-256",
+        title: "Free locks: 256 tasks, a key each",
+        kind: turns(1, 256, Keys::Own, 0),
+        delayed: false,
+        quick: true,
+        needs: Ability::Take,
+        base: "bare",
+        columns: MANY,
+    },
+    Workload {
+        id: "hand-off",
+        title: "Hand-off from one process to another",
+        kind: Kind::HandOff,
+        delayed: false,
+        quick: true,
+        needs: Ability::HandOff,
+        base: "publish",
+        columns: HAND_OFF,
+    },
+    hot("hot-1x2", "One hot lock: 2 tasks of one process", 1, 2),
+    hot("hot-1x16", "One hot lock: 16 tasks of one process", 1, 16),
+    hot("hot-1x64", "One hot lock: 64 tasks of one process", 1, 64),
+    hot("hot-1x256", "One hot lock: 256 tasks of one process", 1, 256),
+    hot("hot-4x1", "One hot lock: 4 processes, 1 task each", 4, 1),
+    hot("hot-4x4", "One hot lock: 4 processes, 4 tasks each", 4, 4),
+    hot("hot-4x16", "One hot lock: 4 processes, 16 tasks each", 4, 16),
+    hot("hot-4x64", "One hot lock: 4 processes, 64 tasks each", 4, 64),
+    Workload {
+        id: "shared",
+        title: "64 workers on 16 locks, sections of 11 ms",
+        kind: turns(1, 64, Keys::Shared(16), 11_000),
+        delayed: false,
+        quick: false,
+        needs: Ability::Wait,
+        base: "bare",
+        columns: HOT,
+    },
+    Workload {
+        id: "zipf",
+        title: "256 tasks on 1 000 locks, the n-th with a chance of 1 / n",
+        kind: turns(1, 256, Keys::Zipf(1_000), 0),
+        delayed: false,
+        quick: false,
+        needs: Ability::Wait,
+        base: "bare",
+        columns: HOT,
+    },
+    Workload {
+        id: "storm",
+        title: "Cancel storm: 4 × 16 tasks that give up after 0 to 20 ms, sections of 1 ms",
+        kind: Kind::Turns {
+            processes: 4,
+            tasks: 16,
+            keys: Keys::One,
+            hold_us: 1_000,
+            patience_us: 20_000,
+        },
+        delayed: false,
+        quick: false,
+        needs: Ability::Cancel,
+        base: "ours",
+        columns: STORM,
+    },
+    depth("depth-1", "A queue of 1", 1),
+    depth("depth-100", "A queue of 100", 100),
+    depth("depth-1000", "A queue of 1 000", 1_000),
+    depth("depth-10000", "A queue of 10 000", 10_000),
+    depth("depth-100000", "A queue of 100 000", 100_000),
+    Workload {
+        id: "holds",
+        title: "10 000 held locks",
+        kind: Kind::Holds(10_000),
+        delayed: false,
+        quick: false,
+        needs: Ability::Renew,
+        base: "ours",
+        columns: HOLDS,
+    },
+    Workload {
+        id: "pair-1ms",
+        title: "1 ms each way: a free lock, one task",
+        kind: turns(1, 1, Keys::Own, 0),
+        delayed: true,
+        quick: false,
+        needs: Ability::Take,
+        base: "bare",
+        columns: PAIR,
+    },
+    Workload {
+        id: "hand-off-1ms",
+        title: "1 ms each way: hand-off from one process to another",
+        kind: Kind::HandOff,
+        delayed: true,
+        quick: false,
+        needs: Ability::HandOff,
+        base: "publish",
+        columns: HAND_OFF,
+    },
+    http("http-1", "HTTP: 1 connection, 10 000 keys", 1, 10_000),
+    http("http-64", "HTTP: 64 connections, 10 000 keys", 64, 10_000),
+    http("http-hot", "HTTP: 64 connections, one key", 64, 1),
+];

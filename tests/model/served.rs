@@ -1,0 +1,94 @@
+//! Liveness: from a state on, without faults, everything is delivered and done when it is due.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use lockcore::internals::node::{Due, Moment};
+
+use crate::model::{Action, Locking};
+use crate::packet::Packet;
+use crate::state::{Budget, Stage, State};
+use crate::variant::Variant;
+use crate::wire::moment;
+
+/// After this time every lease, claim and patience there was has ended twice.
+const LONGEST_MS: u32 = 60_000;
+
+/// Whoever waits is served or told within a bounded time.
+pub(crate) fn served(model: &Locking, state: &State) -> bool {
+    !is_sampled(model, state) || comes_to_rest(model, state.clone())
+}
+
+/// The same states in every run, whatever the order in which they are visited.
+fn is_sampled(model: &Locking, state: &State) -> bool {
+    let cases = model.scope.served_one_in;
+    if cases <= 1 {
+        return cases == 1;
+    }
+    let mut hasher = DefaultHasher::new();
+    (state.now, &state.clients, &state.network, &state.record).hash(&mut hasher);
+    hasher.finish().is_multiple_of(cases)
+}
+
+fn comes_to_rest(model: &Locking, mut state: State) -> bool {
+    let end = state.now + LONGEST_MS;
+    state.budget = Budget::default();
+    loop {
+        if let Some(action) = next(model, &state) {
+            model.act(&mut state, action);
+            continue;
+        }
+        let waits = |stage: &Stage| matches!(stage, Stage::Attempt(_) | Stage::Releasing(_));
+        if !state.clients.iter().any(|client| waits(&client.stage)) {
+            return true;
+        }
+        match soonest(model, &state) {
+            Some(at) if at <= end => {
+                let passed = at - state.now;
+                model.pass(&mut state, passed);
+            }
+            // Nothing will ever happen to those who wait.
+            _ => return false,
+        }
+    }
+}
+
+/// What happens now.
+fn next(model: &Locking, state: &State) -> Option<Action> {
+    if let Some(packet) = state.network.first() {
+        return Some(match packet {
+            Packet::Request { .. } => Action::Run { packet: 0 },
+            _ => Action::Deliver { packet: 0 },
+        });
+    }
+    let guard = state.clients.iter().position(|client| matches!(client.stage, Stage::Guard(_)));
+    if let Some(client) = guard {
+        return Some(Action::Release { client });
+    }
+    (0..).zip(&state.nodes).find_map(|(node, of)| match (of.is_dead, of.is_connected) {
+        (true, true) => Some(Action::Unsubscribe { node }),
+        (true, false) => None,
+        (false, false) => Some(Action::Resubscribe { node }),
+        (false, true) => {
+            let mut dues = of.core.dues();
+            let due = dues.position(|(at, due)| at <= moment(state.now) && model.does(&due))?;
+            Some(Action::Attend { node, due })
+        }
+    })
+}
+
+/// When something happens next.
+fn soonest(model: &Locking, state: &State) -> Option<u32> {
+    let alive = state.nodes.iter().filter(|node| !node.is_dead);
+    let dues = alive.flat_map(|node| node.core.dues()).filter(|(_, due)| model.does(due));
+    let soonest: Option<Moment> = dues.map(|(at, _)| at).min();
+    // The instants of the model are whole milliseconds.
+    soonest.map(|at| at.as_micros().div_ceil(1_000) as u32)
+}
+
+impl Locking {
+    /// Whether a node does this when it is due.
+    pub(crate) fn does(&self, due: &Due) -> bool {
+        self.variant != Variant::NeverAsksAgain || !matches!(due, Due::Touch(_))
+    }
+}

@@ -1,0 +1,73 @@
+//! `Stay`: one lock, asked for and then held until it is told to end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::turns::take;
+use crate::{Peer, now, say};
+
+pub(crate) struct Stay {
+    end: oneshot::Sender<()>,
+    taken: oneshot::Receiver<()>,
+    task: JoinHandle<()>,
+}
+
+impl Stay {
+    /// With a name, it says when it is taken and when it has ended.
+    /// It waits no longer than its patience.
+    pub(crate) fn begin<P: Peer>(
+        peer: &Arc<P>,
+        key: &str,
+        name: Option<String>,
+        patience: Option<Duration>,
+    ) -> Self {
+        let ((end, told), (took, taken)) = (oneshot::channel(), oneshot::channel());
+        let task = tokio::spawn(stay(Arc::clone(peer), key.to_owned(), name, patience, told, took));
+        Self { end, taken, task }
+    }
+
+    pub(crate) async fn taken(&mut self) {
+        let _ = (&mut self.taken).await;
+    }
+
+    /// Gives the lock back, or waits for it no longer.
+    pub(crate) async fn end(self) {
+        let _ = self.end.send(());
+        self.task.await.expect("a lock is taken and given back without a panic");
+    }
+}
+
+async fn stay<P: Peer>(
+    peer: Arc<P>,
+    key: String,
+    name: Option<String>,
+    patience: Option<Duration>,
+    mut told: oneshot::Receiver<()>,
+    took: oneshot::Sender<()>,
+) {
+    let asked = now();
+    let hold = tokio::select! {
+        hold = take(&*peer, key, patience) => hold,
+        _ = &mut told => None,
+    };
+    let Some(hold) = hold else {
+        if let Some(name) = name {
+            say(&format!("cancelled {name}"));
+        }
+        return;
+    };
+    let granted = now();
+    let _ = took.send(());
+    if let Some(name) = &name {
+        say(&format!("taken {name} {asked} {granted}"));
+    }
+    let _ = told.await;
+    let giving = now();
+    peer.give(hold).await;
+    if let Some(name) = name {
+        say(&format!("given {name} {giving} {}", now()));
+    }
+}

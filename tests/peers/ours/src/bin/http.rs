@@ -1,0 +1,43 @@
+//! `http plain|memory|layer|extractor ADDRESS`: a handler that answers at once, without a lock, or behind one for its path, in
+//! memory or on the Redis at that address. Says `ready <where it listens>`, and ends with its input.
+
+use axum::Router;
+use axum::extract::OriginalUri;
+use axum::routing::get;
+use axum::serve::ListenerExt as _;
+use lock_axum::{LockScopeLayer, Locked};
+use lock_tower::{ByPath, HttpLockLayer};
+use lockcore::Locks;
+use tokio::net::TcpListener;
+
+const ROUTE: &str = "/orders/{id}";
+
+async fn serve(mode: &str, address: &str) {
+    let free = Router::new().route(ROUTE, get(async || "done"));
+    let locked = Router::new().route(ROUTE, get(async |_: Locked<OriginalUri>| "done"));
+    let redis = async || Locks::connect(address).await.expect("connected");
+    let app = match mode {
+        "plain" => free,
+        "memory" => free.layer(HttpLockLayer::new(Locks::in_memory(), ByPath::new())),
+        "layer" => free.layer(HttpLockLayer::new(redis().await, ByPath::new())),
+        "extractor" => locked.layer(LockScopeLayer::new(redis().await)),
+        _ => panic!("usage: http plain|memory|layer|extractor ADDRESS"),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    println!("ready {}", listener.local_addr().expect("bound"));
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true); // at worst it is slower
+    });
+    axum::serve(listener, app).await.expect("serves until it is ended");
+}
+
+#[tokio::main]
+async fn main() {
+    std::thread::spawn(|| {
+        for _ in std::io::stdin().lines() {}
+        std::process::exit(0);
+    });
+    let mut arguments = std::env::args().skip(1);
+    let (mode, address) = (arguments.next(), arguments.next());
+    serve(&mode.unwrap_or_default(), &address.unwrap_or_default()).await;
+}

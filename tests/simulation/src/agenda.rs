@@ -1,0 +1,144 @@
+//! What is still to happen, in order.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use lockcore::internals::node::Ask;
+use lockcore::internals::protocol::Answer;
+use lockcore::internals::{Event, StoreError};
+
+/// A process, as long as it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) slot: usize,
+    pub(crate) name: u64,
+}
+
+/// Something that happens at its time.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// A request at the server. Of a connection or process that is gone, it runs without an answer.
+    Arrive {
+        request: u64,
+        ask: Ask,
+        /// The server that it was sent to: another one never sees it.
+        era: u64,
+        sent: u64,
+    },
+    /// Its answer at the process, or that there is none.
+    Answered {
+        request: u64,
+        answer: Result<Answer, StoreError>,
+    },
+    TimedOut {
+        request: u64,
+    },
+    Told {
+        event: Event,
+    },
+    Tick,
+    /// A caller does what comes next,
+    Turn {
+        caller: usize,
+        turn: u64,
+    },
+    /// looks what it was woken for,
+    Look {
+        caller: usize,
+        turn: u64,
+    },
+    /// or gives up.
+    Cancel {
+        caller: usize,
+        turn: u64,
+    },
+    Connected,
+    Subscribed,
+    /// The server notices that a subscription is gone.
+    Unheard {
+        subscription: u64,
+    },
+    /// The process notices that its subscription is gone, or both its connections.
+    Cut,
+    Reset,
+    /// A process that was stopped goes on.
+    Continued,
+    /// A node that is shut down looks how far it is.
+    Closing,
+}
+
+impl What {
+    pub(crate) fn kind(&self) -> u64 {
+        match self {
+            Self::Arrive { .. } => 1,
+            Self::Answered { .. } => 2,
+            Self::TimedOut { .. } => 3,
+            Self::Told { .. } => 4,
+            Self::Tick => 5,
+            Self::Turn { .. } => 6,
+            Self::Look { .. } => 7,
+            Self::Cancel { .. } => 8,
+            Self::Connected => 9,
+            Self::Subscribed => 10,
+            Self::Unheard { .. } => 11,
+            Self::Continued => 12,
+            Self::Closing => 13,
+            Self::Cut => 14,
+            Self::Reset => 15,
+        }
+    }
+}
+
+struct Entry {
+    at: u64,
+    order: u64,
+    place: Place,
+    what: Box<What>,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+/// By time; what is planned for the same instant happens in the order in which it was planned.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    next: BinaryHeap<Reverse<Entry>>,
+    order: u64,
+    arrivals: usize,
+}
+
+impl Agenda {
+    pub(crate) fn put(&mut self, at: u64, place: Place, what: What) {
+        self.order += 1;
+        self.arrivals += usize::from(matches!(what, What::Arrive { .. }));
+        self.next.push(Reverse(Entry { at, order: self.order, place, what: Box::new(what) }));
+    }
+
+    pub(crate) fn take(&mut self) -> Option<(u64, Place, What)> {
+        let Reverse(Entry { at, place, what, .. }) = self.next.pop()?;
+        self.arrivals -= usize::from(matches!(*what, What::Arrive { .. }));
+        Some((at, place, *what))
+    }
+
+    /// Requests on their way, those included that nobody waits for any more.
+    pub(crate) fn arrivals(&self) -> usize {
+        self.arrivals
+    }
+}

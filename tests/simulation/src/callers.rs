@@ -1,0 +1,296 @@
+//! Those who take locks: ask, wait, hold, give back, give up, come late, leak and forget.
+
+use lockcore::LockOptions;
+use lockcore::internals::node::{Ask, Outcome as End, Request};
+use lockcore::internals::protocol::{Answer, Command};
+use lockcore::internals::{Label, Mode, StoreError, terms};
+use std::time::Duration;
+
+use crate::agenda::{Place, What};
+use crate::fault::Fault;
+use crate::judge::Guard;
+use crate::law::Law;
+use crate::process::{Caller, Shared};
+use crate::server::index;
+use crate::world::{MS, World};
+
+impl World {
+    /// The next turn of a caller, after a while.
+    fn rest(&mut self, place: Place, caller: usize) {
+        let process = &mut self.processes[place.slot];
+        process.callers[caller] = Caller::Idle;
+        process.turns[caller] += 1;
+        let turn = process.turns[caller];
+        if !self.is_calm {
+            let again = self.now + self.dice.below(30 * MS);
+            self.at(again, place, What::Turn { caller, turn });
+        }
+    }
+
+    pub(crate) fn turn(&mut self, place: Place, caller: usize, turn: u64) {
+        let process = &self.processes[place.slot];
+        if process.turns[caller] != turn {
+            return;
+        }
+        match process.callers[caller] {
+            Caller::Idle if !self.is_calm => self.begin(place, caller, turn),
+            Caller::Holds { .. } => self.give_back(place, caller),
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, place: Place, caller: usize, turn: u64) {
+        if self.outcome.size.operations >= self.plan.operations {
+            return;
+        }
+        self.outcome.size.operations += 1;
+        let lock = self.dice.below(self.plan.locks) as usize;
+        let lease_us = self.dice.of(1_000, 9_000) * MS;
+        let lease = Duration::from_micros(lease_us);
+        let kind = self.dice.below(6);
+        let options = match kind {
+            0 => LockOptions::new().fixed_lease(lease),
+            1 => {
+                let longest = Duration::from_millis(self.dice.of(1_000, 15_000));
+                LockOptions::new().lease(lease).max_hold(longest)
+            }
+            _ => LockOptions::new().lease(lease),
+        };
+        let mode = if self.dice.one_in(4) { Mode::Try } else { Mode::Wait };
+        let shared = Shared::of(caller);
+        let Some(attempt) = self.ask(place, lock, options, mode, shared.clone()) else {
+            // The node is shut down.
+            return;
+        };
+        self.processes[place.slot].callers[caller] =
+            Caller::Waits { attempt, lock, lease_us, shared, woken: None, ends: kind < 2 };
+        if self.strikes(Fault::Cancel) {
+            let scale = [1, MS, 100 * MS, 5_000 * MS][self.dice.below(4) as usize];
+            let cancel_at = self.now + self.dice.below(scale);
+            self.at(cancel_at, place, What::Cancel { caller, turn });
+        }
+    }
+
+    fn ask(
+        &mut self,
+        place: Place,
+        lock: usize,
+        options: LockOptions,
+        mode: Mode,
+        shared: Shared,
+    ) -> Option<u64> {
+        let request = Request {
+            lock: self.names[lock].clone(),
+            options: terms(options),
+            mode,
+            label: Label::new(""),
+        };
+        let begun = self.event(place, |core, now, _| core.begin(now, request, shared));
+        let (attempt, ask) = begun?;
+        if let Some(ask) = ask {
+            self.send(place, ask);
+        }
+        Some(attempt)
+    }
+
+    /// A caller has something to look up.
+    pub(crate) fn wake(&mut self, place: Place, caller: usize) {
+        let late = match self.strikes(Fault::Unread) {
+            true => self.dice.below(15_000 * MS),
+            false => self.dice.below(60),
+        };
+        let now = self.now;
+        let process = &mut self.processes[place.slot];
+        let turn = process.turns[caller];
+        if let Caller::Waits { woken, .. } = &mut process.callers[caller] {
+            woken.get_or_insert(now);
+        }
+        self.at(now + late, place, What::Look { caller, turn });
+    }
+
+    pub(crate) fn look(&mut self, place: Place, caller: usize, turn: u64) {
+        let process = &mut self.processes[place.slot];
+        if process.turns[caller] != turn {
+            return;
+        }
+        match &mut process.callers[caller] {
+            Caller::Waits { attempt, lock, shared, lease_us, woken, ends } => {
+                let (attempt, lock, shared, ends) = (*attempt, *lock, shared.clone(), *ends);
+                let (lease_us, woken) = (*lease_us, woken.take());
+                if let Some(woken) = woken {
+                    self.lapses(place, attempt, lock, lease_us, woken);
+                }
+                self.find(place, caller, attempt, lock, shared, ends);
+            }
+            Caller::Holds { again: Some(attempt), .. } => {
+                let attempt = *attempt;
+                self.find_again(place, caller, attempt);
+            }
+            _ => {}
+        }
+    }
+
+    /// What has become of an attempt.
+    fn find(
+        &mut self,
+        place: Place,
+        caller: usize,
+        attempt: u64,
+        lock: usize,
+        shared: Shared,
+        ends: bool,
+    ) {
+        let number = match self.event(place, |core, now, fx| core.take(now, attempt, fx)) {
+            End::Waits => return,
+            End::Refused(_) => return self.rest(place, caller),
+            End::Granted { number, .. } => number,
+        };
+        self.outcome.holds += 1;
+        let name = place.name;
+        self.records[lock].guards.push(Guard {
+            slot: place.slot,
+            name,
+            number,
+            shared: shared.clone(),
+        });
+        self.has_lease(place, lock, number);
+        self.processes[place.slot].callers[caller] =
+            Caller::Holds { number, lock, shared, again: None, ends };
+        let is_long = self.dice.one_in(40) && !self.is_calm;
+        let longest = if is_long { 15_000 } else { 5 };
+        let held = self.dice.below(longest * MS);
+        let turn = self.processes[place.slot].turns[caller];
+        self.at(self.now + held, place, What::Turn { caller, turn });
+        if self.strikes(Fault::Reenter) {
+            let mode = if self.dice.one_in(2) { Mode::Try } else { Mode::Wait };
+            let asked = self.ask(place, lock, LockOptions::new(), mode, Shared::of(caller));
+            if let Caller::Holds { again, .. } = &mut self.processes[place.slot].callers[caller] {
+                *again = asked;
+            }
+        }
+    }
+
+    /// The same of one that was begun by a holder of its lock.
+    fn find_again(&mut self, place: Place, caller: usize, attempt: u64) {
+        let found = self.event(place, |core, now, fx| core.take(now, attempt, fx));
+        if matches!(found, End::Waits) {
+            return;
+        }
+        if let Caller::Holds { again, .. } = &mut self.processes[place.slot].callers[caller] {
+            *again = None;
+        }
+        if let End::Granted { number, .. } = found {
+            // Its first hold was lost. That it was not is for the judge to say, who has seen the grant.
+            self.event(place, |core, now, fx| core.dropped(now, number, fx));
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, place: Place, caller: usize, turn: u64) {
+        let process = &self.processes[place.slot];
+        let Caller::Waits { attempt, .. } = process.callers[caller] else { return };
+        if process.turns[caller] == turn {
+            self.event(place, |core, now, fx| core.cancel(now, attempt, fx));
+            self.rest(place, caller);
+        }
+    }
+
+    fn give_back(&mut self, place: Place, caller: usize) {
+        let process = &mut self.processes[place.slot];
+        let Caller::Holds { number, lock, ref shared, again, ends } = process.callers[caller]
+        else {
+            return;
+        };
+        let shared = shared.clone();
+        if !shared.believes(process.moment(self.now)) {
+            self.outcome.lost += 1;
+            self.was_told(place, &shared);
+        }
+        if ends && self.strikes(Fault::Forget) {
+            // Its guard is never heard of again.
+            if let Some(again) = again {
+                self.event(place, |core, now, fx| core.cancel(now, again, fx));
+            }
+            return self.rest(place, caller);
+        }
+        self.records[lock]
+            .guards
+            .retain(|guard| (guard.name, guard.number) != (place.name, number));
+        let cancels_first = self.dice.one_in(2);
+        if let (Some(again), true) = (again, cancels_first) {
+            self.event(place, |core, now, fx| core.cancel(now, again, fx));
+        }
+        let ask = if self.strikes(Fault::Leak) {
+            self.leaked.insert((place.name, number));
+            self.event(place, |core, now, fx| core.leak(now, number, fx));
+            None
+        } else if self.dice.one_in(3) {
+            self.event(place, |core, now, fx| core.dropped(now, number, fx));
+            None
+        } else {
+            self.event(place, |core, now, fx| core.release(now, number, fx))
+        };
+        if let (Some(again), false) = (again, cancels_first) {
+            self.event(place, |core, now, fx| core.cancel(now, again, fx));
+        }
+        let Some(ask) = ask else { return self.rest(place, caller) };
+        self.processes[place.slot].callers[caller] = Caller::Releases;
+        // The answer to a request that breaks with its connection has another number.
+        let request = self.send(place, ask);
+        let is_open = self.processes[place.slot].open.contains_key(&request);
+        let request = if is_open { request } else { self.requests };
+        self.releases.insert(request, caller);
+    }
+
+    pub(crate) fn answered(
+        &mut self,
+        place: Place,
+        request: u64,
+        answer: Result<Answer, StoreError>,
+    ) {
+        let Some(ask) = self.processes[place.slot].open.remove(&request) else { return };
+        self.tell(place, "is answered", &(&ask, &answer));
+        let believed = self.believed(place, &ask);
+        self.looks(place, |core, now, fx| match &answer {
+            Ok(answer) => core.replied(now, &ask, answer, fx),
+            Err(error) => core.unanswered(now, &ask, error, fx),
+        });
+        if let Ok(answer) = &answer {
+            self.understood(place, &ask, answer, believed);
+        }
+        if let Some(caller) = self.releases.remove(&request) {
+            self.rest(place, caller);
+        }
+    }
+
+    /// Whether the guard of a renewal, if it has one, says that it is valid.
+    fn believed(&self, place: Place, ask: &Ask) -> Option<bool> {
+        let Command::Renew { member } = &ask.command else { return None };
+        let number = member.ours()?.number;
+        let guards = &self.records[index(ask)].guards;
+        let guard =
+            guards.iter().find(|guard| (guard.name, guard.number) == (place.name, number))?;
+        Some(guard.shared.believes(self.processes[place.slot].moment(self.now)))
+    }
+
+    /// What an answer says, the node acts on.
+    fn understood(&mut self, place: Place, ask: &Ask, answer: &Answer, believed: Option<bool>) {
+        let now_believes = self.believed(place, ask);
+        if let (Answer::Renewed(reply), Some(now_believes)) = (answer, now_believes) {
+            if reply.outcome == lockcore::internals::Renewed::NotHeld && now_believes {
+                self.breaks(Law::L4, || {
+                    format!("{:?} finds nothing, and its guard stays valid", ask.command)
+                });
+            }
+            if believed == Some(false) && now_believes {
+                self.breaks(Law::L4, || {
+                    format!("a guard that had ended is valid again by {:?}", ask.command)
+                });
+            }
+            if let (Command::Renew { member }, true) = (&ask.command, now_believes) {
+                let number = member.ours().map_or(0, |ours| ours.number);
+                self.has_lease(place, index(ask), number);
+            }
+        }
+        self.is_known(place, answer);
+    }
+}

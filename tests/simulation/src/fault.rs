@@ -1,0 +1,259 @@
+//! What goes wrong, and which laws hold all the same.
+
+use crate::law::Law;
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A connection breaks: what is on its way is not answered, and may run up to a minute later.
+    Break,
+    /// A message is lost.
+    LostMessage,
+    /// A subscription is cut, alone.
+    Cut,
+    /// A request or a reply is late by up to four seconds.
+    Late,
+    /// A process is killed; another takes its place.
+    Kill,
+    /// A process is stopped for up to 20 s.
+    Stop,
+    /// A machine is suspended for up to a minute: timers sleep, and moments jump once it is noticed.
+    Suspend,
+    /// A node is shut down; another process takes its place.
+    ShutDown,
+    /// A process counts time by up to a twentieth wrong.
+    Drift,
+    /// An attempt is cancelled, at any point.
+    Cancel,
+    /// A caller comes late for its grant, or never before a claim is over.
+    Unread,
+    /// A holder asks for its own lock once more.
+    Reenter,
+    /// A guard is leaked.
+    Leak,
+    /// A guard is forgotten: its hold is renewed up to its longest hold.
+    Forget,
+    /// The server refuses a request.
+    Refuse,
+    /// The server's memory is full for up to five seconds.
+    Full,
+    /// The server takes no writes for up to five seconds.
+    ReadOnly,
+    /// The server is stopped for up to 25 s.
+    Freeze,
+    /// The server's clock is set forward, or back by a minute at most in all.
+    Step,
+    /// The server's clock stands still for up to ten seconds.
+    Standstill,
+    /// The server forgets everything, with its connections or without.
+    Wipe,
+    /// A replica takes over that does not know the last three seconds.
+    FailOver,
+}
+
+const EVERYTHING: &[Law] = &Law::ALL;
+/// Leases end early or late, but nothing else goes wrong.
+const BY_TIME: &[Law] =
+    &[Law::S1, Law::S3, Law::S5, Law::S6, Law::F1, Law::L1, Law::L2, Law::L3, Law::L4, Law::L6];
+/// One who counts wrong may believe too long.
+const BY_RATE: &[Law] = &[
+    Law::S1,
+    Law::S3,
+    Law::S5,
+    Law::S6,
+    Law::F1,
+    Law::F2,
+    Law::L1,
+    Law::L2,
+    Law::L3,
+    Law::L4,
+    Law::L6,
+];
+/// What was granted may be granted again; nobody is left waiting, and nothing left behind.
+const FORGOTTEN: &[Law] = &[Law::L1, Law::L2, Law::L3, Law::L4];
+
+impl Fault {
+    /// The table: each fault, its name, and the laws that hold under it. What is not named is counted.
+    pub const TABLE: [(Self, &'static str, &'static [Law]); 22] = [
+        (Self::Break, "break", EVERYTHING),
+        (Self::LostMessage, "lost-message", EVERYTHING),
+        (Self::Cut, "cut", EVERYTHING),
+        (Self::Late, "late", EVERYTHING),
+        (Self::Kill, "kill", EVERYTHING),
+        (Self::Stop, "stop", EVERYTHING),
+        (Self::Suspend, "suspend", EVERYTHING),
+        (Self::ShutDown, "shut-down", EVERYTHING),
+        (Self::Drift, "drift", BY_RATE),
+        (Self::Cancel, "cancel", EVERYTHING),
+        (Self::Unread, "unread", EVERYTHING),
+        (Self::Reenter, "re-enter", EVERYTHING),
+        (Self::Leak, "leak", EVERYTHING),
+        (Self::Forget, "forget", EVERYTHING),
+        (Self::Refuse, "refuse", EVERYTHING),
+        (Self::Full, "full", EVERYTHING),
+        (Self::ReadOnly, "read-only", EVERYTHING),
+        (Self::Freeze, "freeze", EVERYTHING),
+        (Self::Step, "step", BY_TIME),
+        (Self::Standstill, "standstill", BY_TIME),
+        (Self::Wipe, "wipe", FORGOTTEN),
+        (Self::FailOver, "fail-over", FORGOTTEN),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::TABLE[self as usize].1
+    }
+
+    /// By its name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::TABLE.iter().find(|(_, of, _)| *of == name).map(|(fault, ..)| *fault)
+    }
+}
+
+/// How often each goes wrong: in one of so many cases, never if 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Faults([u32; Fault::TABLE.len()]);
+
+impl Faults {
+    /// Nothing goes wrong but this.
+    pub const fn of<const N: usize>(rates: [(Fault, u32); N]) -> Self {
+        let mut faults = [0; Fault::TABLE.len()];
+        let mut at = 0;
+        while at < N {
+            faults[rates[at].0 as usize] = rates[at].1;
+            at += 1;
+        }
+        Self(faults)
+    }
+
+    /// In one of how many cases it goes wrong.
+    pub fn rate(&self, fault: Fault) -> u64 {
+        u64::from(self.0[fault as usize])
+    }
+
+    /// The same without this one.
+    #[must_use]
+    pub fn without(mut self, fault: Fault) -> Self {
+        self.0[fault as usize] = 0;
+        self
+    }
+
+    /// What goes wrong at all.
+    pub fn all(&self) -> impl Iterator<Item = Fault> {
+        let table = Fault::TABLE.iter().map(|(fault, ..)| *fault);
+        table.filter(|fault| self.rate(*fault) > 0)
+    }
+
+    /// Whether the law holds under all of them.
+    pub fn keep(&self, law: Law) -> bool {
+        self.all().all(|fault| Fault::TABLE[fault as usize].2.contains(&law))
+    }
+}
+
+/// The kinds of runs, by name.
+pub const KINDS: [(&str, Faults); 10] = {
+    use Fault::*;
+    const CANCELS: [(Fault, u32); 4] = [(Cancel, 3), (Unread, 50), (Reenter, 20), (Leak, 20)];
+    [
+        ("calm", Faults::of([(Reenter, 20)])),
+        ("callers", {
+            let [cancel, unread, reenter, leak] = CANCELS;
+            Faults::of([cancel, unread, reenter, leak, (Forget, 2_000)])
+        }),
+        (
+            "network",
+            Faults::of([
+                (Break, 400),
+                (LostMessage, 30),
+                (Cut, 300),
+                (Late, 200),
+                (Cancel, 20),
+                (Leak, 100),
+            ]),
+        ),
+        (
+            "processes",
+            Faults::of([
+                (Kill, 2_000),
+                (Stop, 2_000),
+                (Suspend, 2_000),
+                (ShutDown, 4_000),
+                (Cancel, 20),
+                (Leak, 100),
+                (Unread, 200),
+            ]),
+        ),
+        (
+            "server",
+            Faults::of([
+                (Refuse, 500),
+                (Full, 5_000),
+                (ReadOnly, 5_000),
+                (Freeze, 5_000),
+                (Cancel, 20),
+                (Leak, 100),
+            ]),
+        ),
+        (
+            "clocks",
+            Faults::of([
+                (Step, 1_000),
+                (Standstill, 2_000),
+                (Stop, 5_000),
+                (Suspend, 5_000),
+                (Cancel, 20),
+                (Leak, 100),
+                (LostMessage, 50),
+                (Cut, 1_000),
+            ]),
+        ),
+        ("rates", Faults::of([(Drift, 2), (Stop, 5_000), (Cancel, 20), (Break, 1_000)])),
+        (
+            "wiped",
+            Faults::of([
+                (Wipe, 5_000),
+                (Break, 800),
+                (LostMessage, 60),
+                (Cut, 600),
+                (Late, 400),
+                (Kill, 5_000),
+                (Stop, 5_000),
+                (Cancel, 10),
+            ]),
+        ),
+        (
+            "failed-over",
+            Faults::of([
+                (FailOver, 5_000),
+                (Break, 800),
+                (LostMessage, 60),
+                (Kill, 5_000),
+                (ShutDown, 5_000),
+                (Cancel, 10),
+                (Leak, 100),
+            ]),
+        ),
+        (
+            "everything",
+            Faults::of([
+                (Break, 800),
+                (LostMessage, 60),
+                (Cut, 600),
+                (Late, 400),
+                (Kill, 5_000),
+                (Stop, 5_000),
+                (Suspend, 5_000),
+                (ShutDown, 10_000),
+                (Cancel, 10),
+                (Unread, 100),
+                (Reenter, 50),
+                (Leak, 50),
+                (Forget, 5_000),
+                (Refuse, 500),
+                (Full, 10_000),
+                (ReadOnly, 10_000),
+                (Freeze, 10_000),
+            ]),
+        ),
+    ]
+};

@@ -1,0 +1,69 @@
+//! The laws, and what is said of one that is broken.
+
+use std::fmt;
+
+use crate::plan::Size;
+
+/// What must hold. The names are those of `docs/reliability.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Law {
+    /// Nothing but its end and its own release takes a hold away.
+    S1,
+    /// A guard that says it is valid has its lease, to its own end.
+    S2,
+    /// Tokens rise.
+    S3,
+    /// What was given up is never granted.
+    S5,
+    /// A release counts once.
+    S6,
+    /// Grants follow the order of arrival among those that can be reached.
+    F1,
+    /// A place is kept for the shortest patience at least.
+    F2,
+    /// Without faults everything comes to rest in bounded time.
+    L1,
+    /// A grant whose caller does not come costs the others a claim.
+    L2,
+    /// Nothing stays behind.
+    L3,
+    /// A loss is told: before the deadline, at once if the server says so, and for good.
+    L4,
+    /// A shutdown that says it released everything has.
+    L6,
+}
+
+impl Law {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::S1,
+        Self::S2,
+        Self::S3,
+        Self::S5,
+        Self::S6,
+        Self::F1,
+        Self::F2,
+        Self::L1,
+        Self::L2,
+        Self::L3,
+        Self::L4,
+        Self::L6,
+    ];
+}
+
+/// A law that was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// How far the run got.
+    pub size: Size,
+    /// Which,
+    pub law: Law,
+    /// and how.
+    pub how: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {}: {:?} {}", self.size.events, self.law, self.how)
+    }
+}

@@ -1,0 +1,161 @@
+//! The lives of processes: born, ticking, stopped, suspended, killed, shut down.
+
+use lockcore::LockErrorKind;
+
+use crate::agenda::{Place, What};
+use crate::fault::Fault;
+use crate::judge::who;
+use crate::law::Law;
+use crate::network::REQUEST_TIMEOUT_US;
+use crate::process::{Closing, Process};
+use crate::world::{MS, World};
+
+/// A process looks whether its machine was suspended at least as often.
+const LOOKS_US: u64 = 1_000 * MS;
+/// How often a node that is shut down looks how far it is.
+const PROGRESS_US: u64 = 2 * MS;
+
+impl World {
+    pub(crate) fn born(&mut self, slot: usize) -> Process {
+        let name = self.slots.len() as u64;
+        self.slots.push(Some(slot));
+        self.ended_well.push(false);
+        // Clocks that differ from the server's by less than the margin, or by more.
+        let rate = match self.strikes(Fault::Drift) {
+            true => self.dice.of(950_000, 1_050_000),
+            false => self.dice.of(994_500, 1_005_500),
+        };
+        let seed = self.dice.next();
+        self.server.subscribe(name);
+        Process::new(name, seed, self.now, rate, self.server.era, self.plan.callers as usize)
+    }
+
+    pub(crate) fn wake_all(&mut self, slot: usize) {
+        let place = Place { slot, name: self.processes[slot].name };
+        for caller in 0..self.plan.callers as usize {
+            let turn_at = self.now + self.dice.below(20 * MS);
+            self.at(turn_at, place, What::Turn { caller, turn: 0 });
+        }
+    }
+
+    /// Another process takes its place.
+    fn succeed(&mut self, place: Place) {
+        let noticed = self.dice.below(4_000 * MS);
+        self.notice(place, noticed);
+        self.slots[place.name as usize] = None;
+        for record in &mut self.records {
+            record.guards.retain(|guard| guard.name != place.name);
+        }
+        let releases = std::mem::take(&mut self.processes[place.slot].open);
+        for request in releases.keys() {
+            self.releases.remove(request);
+        }
+        self.processes[place.slot] = self.born(place.slot);
+        self.wake_all(place.slot);
+    }
+
+    pub(crate) fn plan_tick(&mut self, place: Place) {
+        let process = &mut self.processes[place.slot];
+        if process.unseen > 0 {
+            // Its timers have slept.
+            return;
+        }
+        let Some(next) = process.core.next() else { return };
+        let tick_at = process.world_us(next).max(self.now + 5).max(process.stopped_until);
+        if process.tick_at.is_none_or(|planned| tick_at < planned) {
+            process.tick_at = Some(tick_at);
+            self.at(tick_at, place, What::Tick);
+        }
+    }
+
+    pub(crate) fn tick(&mut self, place: Place) {
+        let process = &mut self.processes[place.slot];
+        if process.tick_at.is_none_or(|planned| planned > self.now) {
+            return;
+        }
+        process.tick_at = None;
+        self.looks(place, |core, now, fx| core.tick(now, fx));
+        if self.strikes(Fault::Kill) {
+            self.succeed(place);
+        } else if self.strikes(Fault::Stop) {
+            let until = self.now + self.dice.below(20_000 * MS);
+            self.stop(place, until);
+        } else if self.strikes(Fault::Suspend) {
+            let longest = [2_000, 60_000][self.dice.below(2) as usize];
+            let until = self.now + self.dice.below(longest * MS);
+            self.processes[place.slot].unseen += until - self.now;
+            self.stop(place, until);
+        } else if self.strikes(Fault::ShutDown) && self.processes[place.slot].closing.is_none() {
+            self.shut_down(place);
+        }
+    }
+
+    fn stop(&mut self, place: Place, until: u64) {
+        self.processes[place.slot].stopped_until = until;
+        self.at(until, place, What::Continued);
+    }
+
+    pub(crate) fn continued(&mut self, place: Place) {
+        let late = self.dice.below(LOOKS_US);
+        let process = &mut self.processes[place.slot];
+        if process.unseen == 0 {
+            return self.plan_tick(place);
+        }
+        let tick_at = self.now + late.min(process.unseen);
+        process.tick_at = Some(tick_at);
+        self.at(tick_at, place, What::Tick);
+    }
+
+    /// As `Locks::shutdown` does it.
+    fn shut_down(&mut self, place: Place) {
+        self.event(place, |core, _, _| core.close());
+        let mut from = Some(0);
+        while let Some(start) = from {
+            let kind = LockErrorKind::Closed;
+            (_, from) = self.event(place, |core, now, fx| core.end_attempts(now, start, kind, fx));
+        }
+        let patience = self.dice.below(3_000 * MS);
+        self.processes[place.slot].closing = Some((Closing::Attempts, self.now + patience));
+        self.at(self.now, place, What::Closing);
+    }
+
+    pub(crate) fn close_on(&mut self, place: Place) {
+        let process = &mut self.processes[place.slot];
+        let Some((stage, deadline)) = process.closing else { return };
+        let end = deadline + REQUEST_TIMEOUT_US;
+        let counts = process.core.counts();
+        let next = match stage {
+            Closing::Attempts if counts.attempts + counts.given_back == 0 || self.now >= end => {
+                Closing::Holds
+            }
+            Closing::Holds if counts.holds == 0 || self.now >= deadline => {
+                let mut from = Some(0);
+                while let Some(start) = from {
+                    (_, from) = self.event(place, |core, now, fx| {
+                        core.take_holds(now, start, "the node was shut down", fx)
+                    });
+                }
+                Closing::Rest
+            }
+            Closing::Rest if counts.given_back == 0 || self.now >= end => {
+                return self.has_shut_down(place);
+            }
+            stage => stage,
+        };
+        self.processes[place.slot].closing = Some((next, deadline));
+        self.at(self.now + PROGRESS_US, place, What::Closing);
+    }
+
+    fn has_shut_down(&mut self, place: Place) {
+        let counts = self.processes[place.slot].core.counts();
+        if counts.attempts + counts.given_back + counts.failed == 0 {
+            self.ended_well[place.name as usize] = true;
+            if let Some((lock, member)) = self.remains_of(place.name) {
+                let number = who(&member).1;
+                let phase = self.processes[place.slot].core.phase(number);
+                self.breaks(Law::L6, || format!("{member}, {phase:?}, is left in lock {lock}"));
+            }
+        }
+        self.succeed(place);
+    }
+}

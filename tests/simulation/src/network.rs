@@ -1,0 +1,153 @@
+//! The network: requests and answers in their order as long as a connection lasts, and what becomes of them when it does not.
+
+use lockcore::LockErrorKind;
+use lockcore::internals::node::Ask;
+use lockcore::internals::protocol::Message;
+use lockcore::internals::{Event, Link, StoreError};
+
+use crate::agenda::{Place, What};
+use crate::fault::Fault;
+use crate::world::{MS, World};
+
+/// After this time a request counts as not answered, and its connection is given up.
+pub(crate) const REQUEST_TIMEOUT_US: u64 = 2_000 * MS;
+/// How long a copy of a request may sit in some buffer.
+pub(crate) const BUFFERED_US: u64 = 55_000 * MS;
+
+impl World {
+    pub(crate) fn latency(&mut self) -> u64 {
+        match self.strikes(Fault::Late) {
+            true => self.dice.below(4_000 * MS),
+            false => self.dice.of(20, 400),
+        }
+    }
+
+    pub(crate) fn send(&mut self, place: Place, ask: Ask) -> u64 {
+        self.tell(place, "sends", &ask);
+        self.requests += 1;
+        let request = self.requests;
+        let latency = self.latency();
+        let process = &mut self.processes[place.slot];
+        process.open.insert(request, ask.clone());
+        if !process.is_connected {
+            let answer = Err(StoreError::refused(LockErrorKind::Unavailable, "no connection"));
+            self.at(self.now + 300 * MS, place, What::Answered { request, answer });
+            return request;
+        }
+        let arrival = (self.now + latency).max(process.last_arrival + 1);
+        process.last_arrival = arrival;
+        let (era, sent) = (process.era, self.now);
+        self.at(arrival, place, What::Arrive { request, ask, era, sent });
+        self.times_out(place, request, arrival);
+        if self.strikes(Fault::Break) {
+            self.disconnect(place);
+        }
+        request
+    }
+
+    /// What is late may be too late.
+    pub(crate) fn times_out(&mut self, place: Place, request: u64, at: u64) {
+        if at > self.now + REQUEST_TIMEOUT_US / 4 {
+            self.at(self.now + REQUEST_TIMEOUT_US, place, What::TimedOut { request });
+        }
+    }
+
+    /// The connection for requests breaks: nothing that is on its way is answered any more.
+    pub(crate) fn disconnect(&mut self, place: Place) {
+        let process = &mut self.processes[place.slot];
+        if !process.is_connected {
+            return;
+        }
+        process.is_connected = false;
+        (process.last_arrival, process.last_reply) = (0, 0);
+        for ask in std::mem::take(&mut process.open) {
+            // Under another number, so that its arrival and its answer belong to nobody.
+            let (request, ask) = ask;
+            self.requests += 1;
+            let renamed = self.requests;
+            self.processes[place.slot].open.insert(renamed, ask);
+            if let Some(caller) = self.releases.remove(&request) {
+                self.releases.insert(renamed, caller);
+            }
+            let answer = Err(StoreError::ambiguous("the connection broke"));
+            self.at(self.now + 10, place, What::Answered { request: renamed, answer });
+        }
+        self.linked(place);
+        let again = self.dice.of(5 * MS, 600 * MS);
+        self.at(self.server.reachable(self.now) + again, place, What::Connected);
+    }
+
+    pub(crate) fn connected(&mut self, place: Place) {
+        if self.server.reachable(self.now) > self.now {
+            return self.at(self.server.reachable(self.now) + MS, place, What::Connected);
+        }
+        let process = &mut self.processes[place.slot];
+        (process.is_connected, process.era) = (true, self.server.era);
+        self.linked(place);
+    }
+
+    pub(crate) fn cut(&mut self, place: Place) {
+        let process = &mut self.processes[place.slot];
+        if !process.is_subscribed {
+            return;
+        }
+        process.is_subscribed = false;
+        let noticed = self.dice.below(3_000 * MS);
+        self.notice(place, noticed);
+        self.linked(place);
+        let again = self.dice.of(5 * MS, 900 * MS);
+        self.at(self.server.reachable(self.now) + again, place, What::Subscribed);
+    }
+
+    /// The server notices after this time that a subscription is gone, if that is the last one.
+    pub(crate) fn notice(&mut self, place: Place, after: u64) {
+        if let Some(subscription) = self.server.subscription(place.name) {
+            let at = self.server.reachable(self.now) + after;
+            self.at(at, place, What::Unheard { subscription });
+        }
+    }
+
+    pub(crate) fn subscribed(&mut self, place: Place) {
+        if self.server.reachable(self.now) > self.now {
+            return self.at(self.server.reachable(self.now) + MS, place, What::Subscribed);
+        }
+        self.server.subscribe(place.name);
+        self.processes[place.slot].is_subscribed = true;
+        self.linked(place);
+        self.looks(place, |core, now, fx| core.heard(now, Event::Resubscribed, fx));
+    }
+
+    fn linked(&mut self, place: Place) {
+        let of = |is_up: bool| match is_up {
+            true => Link::Up,
+            false => Link::Down { reason: "cut".into() },
+        };
+        let process = &self.processes[place.slot];
+        let (commands, subscription) = (of(process.is_connected), of(process.is_subscribed));
+        self.event(place, |core, now, _| core.linked(now, commands, subscription));
+    }
+
+    pub(crate) fn publish(&mut self, message: Message) {
+        let (node, event) = match message {
+            Message::Grant { node, member, token, left_ms } => {
+                (node, Event::Granted { member, token, left_ms })
+            }
+            Message::Revoked { node, member } => (node, Event::Revoked { member }),
+            Message::Poke { .. } => return,
+        };
+        let name: u64 = node.as_str().parse().expect("nodes are numbers");
+        let Some(slot) = self.slots[name as usize] else { return };
+        let place = Place { slot, name };
+        if !self.processes[slot].is_subscribed {
+            return;
+        }
+        if self.strikes(Fault::Cut) {
+            return self.at(self.now, place, What::Cut);
+        }
+        if self.strikes(Fault::LostMessage) {
+            return;
+        }
+        let told_at = self.now + self.latency();
+        self.at(told_at, place, What::Told { event });
+    }
+}

@@ -1,0 +1,118 @@
+//! From a run that breaks a law to a small one that breaks the same.
+
+use std::time::{Duration, Instant};
+
+use crate::fault::Faults;
+use crate::plan::{Plan, Size};
+
+/// How many other seeds are tried with fewer nodes, callers or locks: there, chance falls differently.
+const SEEDS: u64 = 12;
+
+/// Takes away nodes, callers, locks, faults, operations and events, as long as `breaks` says how far a plan gets before it
+/// breaks the law, and there is time.
+pub fn reduce(plan: Plan, patience: Duration, breaks: impl Fn(Plan) -> Option<Size>) -> Plan {
+    let until = Instant::now() + patience;
+    let Some(size) = breaks(plan) else { return plan };
+    let mut search = Search { best: plan, size, until, breaks };
+    loop {
+        let before = search.best;
+        search.fewer_of_everything();
+        search.fewer_faults();
+        search.shorter();
+        if search.best == before || Instant::now() > until {
+            return search.best;
+        }
+    }
+}
+
+struct Search<B> {
+    best: Plan,
+    size: Size,
+    until: Instant,
+    breaks: B,
+}
+
+impl<B: Fn(Plan) -> Option<Size>> Search<B> {
+    /// Whether this plan breaks the law, too. Then it is the best.
+    fn is_enough(&mut self, plan: Plan) -> bool {
+        if plan == self.best || Instant::now() > self.until {
+            return false;
+        }
+        let Some(size) = (self.breaks)(plan) else { return false };
+        (self.best, self.size) = (plan, size);
+        true
+    }
+
+    fn fewer_of_everything(&mut self) {
+        for field in [|plan| &mut plan.nodes, |plan| &mut plan.callers, |plan| &mut plan.locks]
+            as [fn(&mut Plan) -> &mut u64; 3]
+        {
+            self.lower(field, 1, true);
+        }
+    }
+
+    fn fewer_faults(&mut self) {
+        for fault in self.best.faults.all().collect::<Vec<_>>() {
+            let faults = Faults::without(self.best.faults, fault);
+            self.is_enough(Plan { faults, ..self.best });
+        }
+        self.is_enough(Plan { last: self.size.faults, ..self.best });
+        self.lower(|plan| &mut plan.last, 0, false);
+        // From the front: the later the first one, the fewer.
+        let mut step = self.best.last.saturating_sub(self.best.first) / 2;
+        while step > 0 {
+            if !self.is_enough(Plan { first: self.best.first + step, ..self.best }) {
+                step /= 2;
+            }
+        }
+    }
+
+    fn shorter(&mut self) {
+        self.is_enough(Plan { operations: self.size.operations, ..self.best });
+        self.lower(|plan| &mut plan.operations, 1, false);
+        let events = self.size.events.min(self.best.events);
+        self.is_enough(Plan { events, ..self.best });
+        self.lower(|plan| &mut plan.events, 1, false);
+    }
+
+    /// Brings a number down as far as it goes, first in large steps.
+    fn lower(&mut self, field: fn(&mut Plan) -> &mut u64, least: u64, with_other_seeds: bool) {
+        let mut step = (*field(&mut self.best) - least).div_ceil(2);
+        while step > 0 && Instant::now() < self.until {
+            let mut plan = self.best;
+            let value = field(&mut plan);
+            step = step.min(*value - least);
+            *value -= step;
+            let seeds = if with_other_seeds { SEEDS } else { 1 };
+            let found =
+                (0..seeds).any(|other| self.is_enough(Plan { seed: plan.seed + other, ..plan }));
+            if !found {
+                step /= 2;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{Fault, KINDS};
+    use crate::law::Law;
+    use crate::run;
+
+    /// Clocks that are wrong by more than the margin break S2, which is only counted: here it counts.
+    fn breaks(plan: Plan) -> Option<Size> {
+        let outcome = run(plan).ok()?;
+        (outcome.counted[Law::S2 as usize] > 0).then_some(outcome.size)
+    }
+
+    #[test]
+    fn what_is_left_of_a_plan_still_breaks_the_law_and_has_nothing_needless() {
+        let (_, rates) = KINDS.into_iter().find(|(kind, _)| *kind == "rates").expect("it is one");
+        let plan = Plan { nodes: 12, ..Plan::of(3, 20_000, rates) };
+        let reduced = reduce(plan, Duration::from_secs(60), breaks);
+        assert!(breaks(reduced).is_some());
+        assert_eq!(reduced.faults.all().collect::<Vec<_>>(), [Fault::Drift]);
+        assert!(reduced.nodes <= 2 && reduced.locks == 1 && reduced.events < 1_000, "{reduced:?}");
+    }
+}

@@ -1,0 +1,209 @@
+//! The server: the protocol's function on each lock, its own clock, and who is subscribed.
+
+use std::collections::VecDeque;
+
+use lockcore::LockErrorKind;
+use lockcore::internals::StoreError;
+use lockcore::internals::node::Ask;
+use lockcore::internals::protocol::{Answer, Command, LockState, step};
+
+use crate::agenda::{Place, What};
+use crate::dice::Dice;
+use crate::fault::Fault;
+use crate::network::BUFFERED_US;
+use crate::plan::Plan;
+use crate::world::{MS, World};
+
+/// The server's time at the begin, µs.
+const START_US: u64 = 1_700_000_000_000_000;
+/// What arrives later than this has been in a buffer once.
+const FRESH_US: u64 = 5_000 * MS;
+/// How far behind a replica is at most.
+pub(crate) const BEHIND_US: u64 = 3_000 * MS;
+
+pub(crate) struct Server {
+    pub(crate) locks: Vec<LockState>,
+    /// Its clock: up to the first of the world it shows the second, and from there on it goes,
+    pub(crate) clock: (u64, u64),
+    /// so many millionths a second.
+    rate: u64,
+    /// The latest that it has shown, as of its last step.
+    pub(crate) peak_us: u64,
+    /// By name: the subscription that it counts, 0 if none.
+    heard: Vec<u64>,
+    subscriptions: u64,
+    /// Counts up with every server that takes its place.
+    pub(crate) era: u64,
+    pub(crate) down_until: u64,
+    pub(crate) frozen_until: u64,
+    pub(crate) full_until: u64,
+    pub(crate) read_only_until: u64,
+    pub(crate) stepped_at: u64,
+    /// What a replica had, and when.
+    pub(crate) replica: VecDeque<(u64, Vec<LockState>)>,
+}
+
+impl Server {
+    pub(crate) fn new(plan: &Plan, dice: &mut Dice) -> Self {
+        // With that of a process it is three quarters of the margin at most.
+        let rate = dice.of(998_000, 1_002_000);
+        Self {
+            locks: vec![LockState::default(); plan.locks as usize],
+            clock: (0, START_US),
+            rate,
+            peak_us: START_US,
+            heard: Vec::new(),
+            subscriptions: 0,
+            era: 0,
+            down_until: 0,
+            frozen_until: 0,
+            full_until: 0,
+            read_only_until: 0,
+            stepped_at: 0,
+            replica: VecDeque::new(),
+        }
+    }
+
+    /// Its time, µs.
+    pub(crate) fn time_us(&self, now: u64) -> u64 {
+        let (since, showed) = self.clock;
+        let passed = now.saturating_sub(since);
+        showed + (u128::from(passed) * u128::from(self.rate) / 1_000_000) as u64
+    }
+
+    /// When it shows this time, if nothing happens to its clock.
+    pub(crate) fn world_us(&self, time_us: u64) -> u64 {
+        let (since, showed) = self.clock;
+        let passed = u128::from(time_us.saturating_sub(showed)) * 1_000_000;
+        since + (passed / u128::from(self.rate)) as u64
+    }
+
+    /// From when on a connection can be had.
+    pub(crate) fn reachable(&self, now: u64) -> u64 {
+        now.max(self.frozen_until).max(self.down_until)
+    }
+
+    pub(crate) fn subscribe(&mut self, name: u64) {
+        self.subscriptions += 1;
+        let name = name as usize;
+        if self.heard.len() <= name {
+            self.heard.resize(name + 1, 0);
+        }
+        self.heard[name] = self.subscriptions;
+    }
+
+    pub(crate) fn subscription(&self, name: u64) -> Option<u64> {
+        self.heard.get(name as usize).copied().filter(|subscription| *subscription > 0)
+    }
+
+    pub(crate) fn unheard(&mut self, name: u64, subscription: u64) {
+        if self.subscription(name) == Some(subscription) {
+            self.heard[name as usize] = 0;
+        }
+    }
+
+    pub(crate) fn hears(&self, name: u64) -> bool {
+        self.subscription(name).is_some()
+    }
+
+    pub(crate) fn forget_subscriptions(&mut self) {
+        self.heard.fill(0);
+    }
+
+    /// Why it does not run this, if it does not.
+    fn refuses(&self, now: u64, lock: usize, command: &Command) -> Option<StoreError> {
+        if now < self.read_only_until {
+            let text = "READONLY You can't write against a read only replica.";
+            return Some(StoreError::refused(LockErrorKind::ReadOnly, text));
+        }
+        // What gives memory back is allowed, and so is asking again for what one has.
+        let Command::Acquire { member, .. } = command else { return None };
+        let state = &self.locks[lock];
+        let has = state.hold.as_ref().is_some_and(|hold| hold.member == *member)
+            || state.deadlines.get(member).is_some();
+        let text = "OOM command not allowed when used memory > 'maxmemory'.";
+        let refused = || StoreError::refused(LockErrorKind::OutOfMemory, text);
+        (now < self.full_until && !has).then(refused)
+    }
+}
+
+impl World {
+    pub(crate) fn arrive(&mut self, place: Place, request: u64, ask: Ask, era: u64, sent: u64) {
+        let process = &self.processes[place.slot];
+        let is_open = process.name == place.name && process.open.contains_key(&request);
+        if era != self.server.era {
+            return;
+        }
+        if self.server.frozen_until > self.now {
+            if is_open {
+                self.times_out(place, request, u64::MAX);
+            }
+            let until = self.server.frozen_until;
+            return self.at(until, place, What::Arrive { request, ask, era, sent });
+        }
+        if !is_open {
+            // Of a connection that broke: lost, or sitting in some buffer.
+            let is_first = self.now < sent + FRESH_US;
+            if self.now > sent + BUFFERED_US {
+                return;
+            }
+            match self.dice.below(4) {
+                0 if is_first => {
+                    let later = self.now.max(sent + self.dice.below(BUFFERED_US));
+                    return self.at(later, place, What::Arrive { request, ask, era, sent });
+                }
+                1 if is_first => return,
+                _ => {}
+            }
+        }
+        if self.upset() {
+            // It is another one now, or none.
+            return self.arrive(place, request, ask, era, sent);
+        }
+        let lock = index(&ask);
+        let answer = match self.server.refuses(self.now, lock, &ask.command) {
+            Some(error) => Err(error),
+            None if self.strikes(Fault::Refuse) => {
+                let text = "BUSY Redis is busy running a script.";
+                Err(StoreError::refused(LockErrorKind::Unavailable, text))
+            }
+            None => Ok(self.serve(place.name, lock, &ask)),
+        };
+        self.tell(place, "has run", &(&ask, &answer));
+        if is_open && self.processes[place.slot].open.contains_key(&request) {
+            let late = self.latency();
+            let process = &mut self.processes[place.slot];
+            let reply_at = (self.now + late).max(process.last_reply + 1);
+            process.last_reply = reply_at;
+            self.at(reply_at, place, What::Answered { request, answer });
+            self.times_out(place, request, reply_at);
+        }
+    }
+
+    fn serve(&mut self, name: u64, lock: usize, ask: &Ask) -> Answer {
+        self.outcome.size.events += 1;
+        let now_us = self.server.time_us(self.now);
+        let node = match self.slots[name as usize] {
+            Some(slot) => self.processes[slot].id.clone(),
+            None => lockcore::NodeId::from(&*format!("{name:022}")),
+        };
+        let Server { locks, heard, .. } = &mut self.server;
+        let connected = |text: &str| {
+            text.parse::<usize>().is_ok_and(|name| heard.get(name).is_some_and(|is| *is > 0))
+        };
+        let state = &mut locks[lock];
+        state.expire(now_us / 1_000);
+        let before = state.hold.as_ref().map(|hold| hold.member.clone());
+        let (answer, messages) = step(state, &connected, &node, &ask.command, now_us);
+        self.judge(lock, before.as_ref(), name, &ask.command, &answer, now_us / 1_000);
+        for message in messages {
+            self.publish(message);
+        }
+        answer
+    }
+}
+
+/// Locks are named by their numbers.
+pub(crate) fn index(ask: &Ask) -> usize {
+    ask.lock.as_str().parse().expect("locks are numbers")
+}

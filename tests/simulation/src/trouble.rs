@@ -1,0 +1,103 @@
+//! What goes wrong with the server.
+
+use lockcore::internals::protocol::LockState;
+
+use crate::agenda::{Place, What};
+use crate::fault::Fault;
+use crate::server::BEHIND_US;
+use crate::world::{MS, World};
+
+/// How often a replica is brought up to date.
+const COPIED_US: u64 = 500 * MS;
+/// A token and a tombstone are remembered for a minute by the server's clock.
+const MINUTE_US: u64 = 60_000 * MS;
+
+impl World {
+    /// Before a request: whatever befalls the server. Returns whether the request has to look again where it is.
+    pub(crate) fn upset(&mut self) -> bool {
+        self.copy();
+        if self.strikes(Fault::Freeze) {
+            let longest = if self.dice.one_in(8) { 25_000 } else { 4_000 };
+            self.server.frozen_until = self.now + self.dice.of(1, longest * MS);
+            return true;
+        }
+        if self.strikes(Fault::Full) {
+            self.server.full_until = self.now + self.dice.below(5_000 * MS);
+        }
+        if self.strikes(Fault::ReadOnly) {
+            self.server.read_only_until = self.now + self.dice.below(5_000 * MS);
+        }
+        if self.strikes(Fault::Step) {
+            self.step_clock();
+        }
+        if self.strikes(Fault::Standstill) {
+            let time_us = self.server.time_us(self.now);
+            let until = self.now + self.dice.below(10_000 * MS);
+            self.server.clock = (until, time_us);
+        }
+        if self.strikes(Fault::Wipe) {
+            self.server.locks.fill(LockState::default());
+            // It began anew, or somebody has emptied it.
+            return self.dice.one_in(2) && self.replace();
+        }
+        if self.strikes(Fault::FailOver) && !self.server.replica.is_empty() {
+            let known = self.dice.below(self.server.replica.len() as u64) as usize;
+            self.server.locks = self.server.replica.swap_remove_back(known).map_or_else(
+                || vec![LockState::default(); self.plan.locks as usize],
+                |(_, locks)| locks,
+            );
+            return self.replace();
+        }
+        false
+    }
+
+    /// Another server takes its place, without its connections.
+    fn replace(&mut self) -> bool {
+        self.server.era += 1;
+        self.server.replica.clear();
+        self.server.forget_subscriptions();
+        self.server.down_until = self.now + self.dice.of(1, 3_000 * MS);
+        (self.server.full_until, self.server.read_only_until) = (0, 0);
+        for slot in 0..self.processes.len() {
+            let place = Place { slot, name: self.processes[slot].name };
+            self.at(self.now, place, What::Reset);
+        }
+        true
+    }
+
+    fn copy(&mut self) {
+        if self.plan.faults.rate(Fault::FailOver) == 0 {
+            return;
+        }
+        let Self { now, server, .. } = self;
+        if server.replica.back().is_none_or(|(at, _)| at + COPIED_US < *now) {
+            server.replica.push_back((*now, server.locks.clone()));
+        }
+        server.replica.retain(|(at, _)| at + BEHIND_US > *now);
+    }
+
+    fn step_clock(&mut self) {
+        let server = &mut self.server;
+        let time_us = server.time_us(self.now);
+        server.peak_us = server.peak_us.max(time_us);
+        let may_run_late = [Fault::Break, Fault::Late, Fault::Freeze]
+            .into_iter()
+            .any(|fault| self.plan.faults.rate(fault) > 0);
+        let to_us = if self.dice.one_in(2) {
+            // Back, but by less than a token is remembered: else a forgotten one may come again.
+            let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
+            time_us - self.dice.below(time_us - lowest + 1)
+        } else if may_run_late {
+            // A tombstone must last longer than a request may sit in a buffer.
+            if self.now < server.stepped_at + MINUTE_US {
+                return;
+            }
+            server.stepped_at = self.now;
+            time_us + self.dice.below(4_000 * MS)
+        } else {
+            let most = [5_000, 60_000, 3_600_000][self.dice.below(3) as usize];
+            time_us + self.dice.below(most * MS)
+        };
+        server.clock = (self.now.max(server.clock.0), to_us);
+    }
+}

@@ -1,0 +1,36 @@
+//! Bodies: whole, or of pieces that a test sends.
+
+use bytes::Bytes;
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use tokio::sync::mpsc;
+use tower::BoxError;
+
+/// The body of every request and answer.
+pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
+/// What [`streamed`] takes.
+pub type Piece = Result<Frame<Bytes>, BoxError>;
+/// Sends pieces; without it the body ends.
+pub type Pieces = mpsc::UnboundedSender<Piece>;
+
+/// A body of this text.
+pub fn text(text: impl Into<Bytes>) -> AnyBody {
+    Full::new(text.into()).map_err(Into::into).boxed_unsync()
+}
+
+/// A piece of this text.
+pub fn piece(text: &'static str) -> Piece {
+    Ok(Frame::data(Bytes::from_static(text.as_bytes())))
+}
+
+/// A body of what is sent; it ends when the sender goes.
+pub fn streamed() -> (Pieces, AnyBody) {
+    let (pieces, received) = mpsc::unbounded_channel();
+    let frames = stream::unfold(received, async |mut received| {
+        let piece: Piece = received.recv().await?;
+        Some((piece, received))
+    });
+    (pieces, StreamBody::new(frames).boxed_unsync())
+}

@@ -1,0 +1,32 @@
+//! Waiting for what a lock looks like.
+
+use std::time::Duration;
+
+use lockcore::Locks;
+
+use crate::eventually;
+
+/// What happens at once; generous: a machine that compiles next to the tests is slow.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// Whether somebody holds the lock.
+pub async fn is_held(locks: &Locks, key: &str) -> bool {
+    locks.inspect(key).await.expect("an inspection").holder.is_some()
+}
+
+/// Waits until `count` attempts wait for the lock.
+pub async fn queued(locks: &Locks, key: &str, count: usize) {
+    eventually(&format!("{count} wait for {key}"), LIMIT, async || {
+        locks.inspect(key).await.expect("an inspection").waiters.len() == count
+    })
+    .await;
+}
+
+/// Waits until nobody holds the lock or waits for it.
+pub async fn free(locks: &Locks, key: &str) {
+    eventually(&format!("{key} is free"), LIMIT, async || {
+        let inspection = locks.inspect(key).await.expect("an inspection");
+        inspection.holder.is_none() && inspection.waiters.is_empty()
+    })
+    .await;
+}

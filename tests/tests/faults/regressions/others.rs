@@ -1,0 +1,72 @@
+//! What went wrong in other locks.
+
+use std::time::Duration;
+
+use lock_tests::{Request, eventually};
+use lockcore::HoldState;
+
+use crate::common::{SOON, granted, queue, queue_has, release, setup, soon, token};
+
+fn is_script(request: &Request) -> bool {
+    request.is("EVALSHA") || request.is("EVAL")
+}
+
+// node-redlock #369: a lock whose time was already over was handed out as held. etcd, PR 11408: after a
+// wait, the lease was not looked at again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_whose_answer_comes_after_its_lease_hands_out_no_dead_hold() {
+    const LEASE: Duration = Duration::from_millis(400);
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let late = setup.proxy.hold_reply(is_script);
+    let waiting = tokio::spawn(locks.key("k").fixed_lease(LEASE).lock());
+    soon("the grant is on its way", late.struck()).await;
+    let first = token(&mut setup.redis, "k").await.expect("granted");
+    let redis = &mut setup.redis;
+    eventually("its lease ends", SOON, async || !redis.exists("k").await).await;
+    late.release();
+    let guard = granted(waiting).await;
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(guard.fencing_token().get() > first, "it is not the hold that is over");
+    release(guard).await;
+}
+
+// node-redlock #369: the renewal went on when the section was over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_s_lock_is_neither_held_nor_renewed_after_it() {
+    let mut setup = setup().await;
+    let locks = setup.direct().await;
+    locks.with("k", async |_| ()).await.expect("a section");
+    assert_eq!(locks.status().holding, 0);
+    assert!(!setup.redis.exists("k").await);
+}
+
+// redis-rb #953, jedis #1466: the client sent a script twice, and it counted twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_runs_twice_counts_once() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let repeated = setup.proxy.repeat(is_script);
+    let guard = soon("the lock", locks.lock("k")).await.expect("a free lock");
+    assert!(repeated.has_struck());
+    let hold = setup.redis.hash("k").await;
+    assert_eq!(hold.len(), 1);
+    assert_eq!(hold[0].1, "1", "held once");
+
+    let repeated = setup.proxy.repeat(is_script);
+    let first = tokio::spawn(locks.lock("k"));
+    soon("the repetition", repeated.struck()).await;
+    queue_has(&mut setup.redis, "k", 1).await;
+    let second = tokio::spawn(locks.lock("k"));
+    queue_has(&mut setup.redis, "k", 2).await;
+
+    let repeated = setup.proxy.repeat(is_script);
+    release(guard).await;
+    soon("the repetition", repeated.struck()).await;
+    let guard = granted(first).await;
+    assert_eq!(guard.state(), HoldState::Held);
+    assert!(!second.is_finished(), "a second release has released nothing");
+    assert_eq!(queue(&mut setup.redis, "k").await.len(), 1);
+    release(guard).await;
+    release(granted(second).await).await;
+}

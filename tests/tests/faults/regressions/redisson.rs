@@ -1,0 +1,134 @@
+//! What went wrong in Redisson's fair lock.
+
+use std::time::Duration;
+
+use lock_tests::{Monitor, eventually};
+use lockcore::{HoldState, LockErrorKind, LockOptions, Locks, MemoryStore};
+use tokio::task::JoinSet;
+
+use crate::common::{
+    LONG, SOON, deadlines_key, granted, held, queue_has, queued, release, setup, soon,
+};
+
+// Redisson #1104: each waiter that gave up moved the time-outs of all others further into the future.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_give_up_do_not_move_the_deadlines_of_others() {
+    let mut setup = setup().await;
+    let locks = setup.direct().await;
+    let guard = held(&locks, "k", LONG).await;
+    let patient = queued(&locks, "k", LONG, &mut setup.redis).await;
+    for _ in 0..50 {
+        let wait = Duration::from_millis(5);
+        let error = locks.lock_timeout("k", wait).await.expect_err("it is taken");
+        assert_eq!(error.kind(), LockErrorKind::Timeout);
+    }
+    queue_has(&mut setup.redis, "k", 1).await;
+    let now_ms = (setup.redis.time_us().await / 1_000) as f64;
+    let scores = setup.redis.scores(&deadlines_key("k")).await;
+    assert_eq!(scores.len(), 1);
+    assert!(scores[0].1 <= now_ms + 15_000.0, "patient until {}, now is {now_ms}", scores[0].1);
+    release(guard).await;
+    release(granted(patient).await).await;
+}
+
+// Redisson #2278, #2883, #2960, #3730: under load, with waits that end, the lock could not be had any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_waits_that_end_leaves_a_lock_that_can_be_had() {
+    let mut setup = setup().await;
+    let nodes = [setup.direct().await, setup.direct().await, setup.direct().await];
+    let mut storm = JoinSet::new();
+    for number in 0..30_u64 {
+        let locks = nodes[number as usize % nodes.len()].clone();
+        storm.spawn(async move {
+            let mut turns = 0;
+            for turn in 0..40_u64 {
+                let wait = Duration::from_millis((number * 7 + turn * 13) % 20);
+                match locks.lock_timeout("k", wait).await {
+                    Ok(guard) => {
+                        turns += 1;
+                        if turn % 2 == 0 {
+                            guard.release().await.expect("held until now");
+                        } // else it is dropped
+                    }
+                    Err(error) => assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}"),
+                }
+            }
+            turns
+        });
+    }
+    let mut turns = 0;
+    while let Some(ended) = soon("the storm ends", storm.join_next()).await {
+        turns += ended.expect("no panic");
+    }
+    assert!(turns > 0, "somebody had a turn");
+    for locks in &nodes {
+        release(held(locks, "k", LONG).await).await;
+    }
+    queue_has(&mut setup.redis, "k", 0).await;
+}
+
+// Redisson #3004: waiters that were alive were thought dead, dropped, and waited for ever.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
+    let store = MemoryStore::new();
+    let options = LockOptions::new();
+    let node = || Locks::builder().defaults(options).on_memory(&store).expect("options");
+    let (holder, first, second) = (node(), node(), node());
+    let guard = holder.lock("k").await.expect("a free lock");
+    let one = tokio::spawn(first.lock("k"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let two = tokio::spawn(second.lock("k"));
+    // An hour, in no time: 240 times what a silent waiter is given.
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(holder.inspect("k").await.expect("an inspection").waiters.len(), 2);
+    assert_eq!(first.status().places_lost + second.status().places_lost, 0);
+    guard.release().await.expect("the watchdog has kept it");
+    let guard = one.await.expect("no panic").expect("the first is next");
+    assert!(!two.is_finished());
+    guard.release().await.expect("held until now");
+    two.await.expect("no panic").expect("then the second").release().await.expect("held until now");
+}
+
+// Redisson #2515, #3194, #3712, #3714: after a reconnect nothing was renewed any more, also not when the
+// same lock was taken again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewal_goes_on_after_a_reconnect_and_for_a_lock_that_is_taken_again() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    for round in 0..2 {
+        let guard = held(&locks, "k", LEASE).await;
+        assert!(setup.proxy.cut_all().await > 0);
+        tokio::time::sleep(3 * LEASE).await; // what is measured
+        assert_eq!(guard.state(), HoldState::Held, "round {round}");
+        assert!(setup.redis.pttl("k").await > 0);
+        release(guard).await;
+    }
+}
+
+// Redisson #7272: the watchdog renewed a lock that had been given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_renewed_after_it_was_given_back() {
+    const LEASE: Duration = Duration::from_millis(300);
+    let setup = setup().await;
+    let locks = setup.direct().await;
+    // Given back at every phase of a renewal period, by release and by drop.
+    for turn in 0..40_u32 {
+        let guard = locks.key("k").lease(LEASE).lock().await.expect("a free lock");
+        tokio::time::sleep(LEASE / 3 * turn / 30).await;
+        match turn % 2 {
+            0 => guard.release().await.expect("held until now"),
+            _ => drop(guard),
+        }
+    }
+    eventually("all is given back", SOON, async || {
+        let status = locks.status();
+        status.holding + status.releasing == 0
+    })
+    .await;
+    let monitor = Monitor::start(setup.server.address());
+    tokio::time::sleep(3 * LEASE).await; // what is watched
+    let after: Vec<String> =
+        monitor.stop().iter().filter(|line| !line.is("PING")).map(|line| line.text(0)).collect();
+    assert_eq!(after, Vec::<String>::new());
+}
