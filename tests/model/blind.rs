@@ -10,7 +10,8 @@ use crate::variant::Variant;
 
 /// Looks for the shortest way to a broken law; returns which it was.
 fn broken(variant: Variant, budget: Budget, homes: &'static [u8]) -> Vec<&'static str> {
-    let scope = Scope { homes, operations: 1, tries: true, drops: true, budget, served_one_in: 1 };
+    let operations = &[1; 3][..homes.len()];
+    let scope = Scope { homes, operations, tries: true, drops: true, budget, served_one_in: 1 };
     let checker = Locking::new(scope, variant)
         .checker()
         .threads(2)

@@ -77,7 +77,7 @@ fn two_clients_who_acquire_twice_and_give_up_keep_every_law() {
     let budget = Budget { cancels: 1, ..NOTHING };
     exhaust(
         "two clients, two operations, cancelled",
-        Scope { operations: 2, drops: false, ..two(budget) },
+        Scope { operations: &[2, 2], drops: false, ..two(budget) },
     );
 }
 
@@ -95,6 +95,15 @@ fn two_clients_whose_requests_are_lost_or_late_and_who_give_up_keep_every_law() 
 }
 
 #[test]
+fn two_clients_whose_answers_are_lost_and_whose_messages_outlive_a_claim_keep_every_law() {
+    let budget = Budget { losses: 1, passes: 1, ..NOTHING };
+    exhaust(
+        "two clients, one and two operations, lost answers and old messages",
+        Scope { operations: &[1, 2], drops: false, ..two(budget) },
+    );
+}
+
+#[test]
 fn two_clients_who_are_forced_off_keep_every_law() {
     let budget = Budget { forced: 1, passes: 1, ..NOTHING };
     exhaust("two clients, forced off", Scope { tries: true, ..two(budget) });
@@ -109,7 +118,7 @@ fn two_clients_of_one_node_keep_every_law() {
 fn two(budget: Budget) -> Scope {
     Scope {
         homes: &[0, 1],
-        operations: 1,
+        operations: &[1, 1],
         tries: false,
         drops: true,
         budget,
@@ -120,7 +129,7 @@ fn two(budget: Budget) -> Scope {
 #[test]
 fn three_clients_who_crash_and_give_up_keep_every_law() {
     let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
-    let scope = Scope { homes: &[0, 1, 2], drops: false, ..two(budget) };
+    let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], drops: false, ..two(budget) };
     exhaust("three clients, crashed and cancelled", scope);
 }
 
@@ -129,7 +138,7 @@ fn three_clients_who_crash_and_give_up_keep_every_law() {
 #[ignore = "ten minutes: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
     let budget = Budget { crashes: 1, cancels: 1, passes: 1, ..NOTHING };
-    let scope = Scope { homes: &[0, 1, 2], ..two(budget) };
+    let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], ..two(budget) };
     let states = exhaust("three clients, crashed and cancelled, in time", scope);
     assert!(states >= 20_000_000, "only {states}: something does not happen any more");
 }

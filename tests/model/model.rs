@@ -31,7 +31,7 @@ pub(crate) struct Scope {
     /// The node of each client.
     pub(crate) homes: &'static [u8],
     /// How often each acquires.
-    pub(crate) operations: u8,
+    pub(crate) operations: &'static [u8],
     /// Whether they also acquire without waiting.
     pub(crate) tries: bool,
     /// Whether guards are also dropped, not only released.
@@ -287,12 +287,12 @@ impl Model for Locking {
             Node { is_connected: true, is_dead: false, core: Arc::new(core), print }
         };
         let nodes = self.ids[..self.ids.len() - 1].iter().map(node).collect();
-        let client = Client { stage: Stage::Idle, left: self.scope.operations };
+        let client = |left: &u8| Client { stage: Stage::Idle, left: *left };
         vec![State {
             now: 0,
             server: Arc::new(LockState::default()),
             nodes,
-            clients: vec![client; self.scope.homes.len()],
+            clients: self.scope.operations.iter().map(client).collect(),
             network: Vec::new(),
             budget: self.scope.budget,
             record: Record::default(),

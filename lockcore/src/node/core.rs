@@ -7,7 +7,8 @@
 //!   for again, or leaves with a tombstone.
 //! - *Anchor.* A lease is counted from the moment at which its request was sent. A grant that comes as a message
 //!   has no request; it is younger than the last answer that found the member waiting, so it is counted from
-//!   the request of that answer.
+//!   the request of that answer. Unless two copies of its acquire may have run: then the message may tell of a
+//!   grant that has lapsed since, and a renewal says what is held.
 //! - *Claim and confirming.* A hold that is handed over lasts a claim. One with less than half of it left is renewed
 //!   before its guard is handed out, so that no guard begins with its end.
 //! - *Doubt.* A server whose clock ran ahead has ended leases earlier than is thought here. What was asked for before is
@@ -49,7 +50,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
 use crate::store::protocol::{Answer, Command};
-use crate::store::{Event, Leaving, Link, Renewed};
+use crate::store::{Event, Leaving, Link};
 use crate::token::FencingToken;
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
@@ -319,11 +320,7 @@ impl<P: Seat> Core<P> {
                 self.absorb(now, ask, reply, fx);
             }
             (Command::Renew { member }, Answer::Renewed(reply)) => {
-                let left = match reply.outcome {
-                    Renewed::Held => Duration::from_millis(reply.left_ms),
-                    Renewed::NotHeld => Duration::ZERO,
-                };
-                self.renewed(now, ask, member, left, fx);
+                self.renewed(now, ask, member, reply, fx);
             }
             (Command::Touch { members }, Answer::Touched(reply)) => {
                 self.absorb(now, ask, reply, fx);

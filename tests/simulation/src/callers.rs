@@ -140,10 +140,10 @@ impl World {
         shared: Shared,
         ends: bool,
     ) {
-        let number = match self.event(place, |core, now, fx| core.take(now, attempt, fx)) {
+        let (number, token) = match self.event(place, |core, now, fx| core.take(now, attempt, fx)) {
             End::Waits => return,
             End::Refused(_) => return self.rest(place, caller),
-            End::Granted { number, .. } => number,
+            End::Granted { number, token, .. } => (number, token),
         };
         self.outcome.holds += 1;
         let name = place.name;
@@ -154,6 +154,7 @@ impl World {
             shared: shared.clone(),
         });
         self.has_lease(place, lock, number);
+        self.has_token(place, lock, number, token);
         self.processes[place.slot].callers[caller] =
             Caller::Holds { number, lock, shared, again: None, ends };
         let is_long = self.dice.one_in(40) && !self.is_calm;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
 use lockcore::internals::protocol::{Answer, Command, PASSED_OVER_MS};
 use lockcore::internals::{Acquired, Member, Presence, Released};
@@ -72,17 +73,17 @@ impl World {
         now_ms: u64,
     ) {
         let after = self.server.locks[lock].hold.as_ref().map(|hold| hold.member.clone());
-        if after.as_ref() != before {
-            if let Some(before) = before
-                && !ends(command, before)
-            {
-                self.breaks(Law::S1, || format!("{before} loses lock {lock} by {command:?}"));
-            }
-            if let Some(after) = &after {
-                self.granted(lock, after, name);
-            }
+        if let Some(before) = before
+            && after.as_ref() != Some(before)
+            && !ends(command, before)
+        {
+            self.breaks(Law::S1, || format!("{before} loses lock {lock} by {command:?}"));
         }
+        // First: one that asks after its patience is queued anew, behind the one that this command grants the lock to.
         self.follow(lock, name, command, answer, now_ms);
+        if let Some(after) = after.as_ref().filter(|after| Some(*after) != before) {
+            self.granted(lock, after, name);
+        }
         if let (Command::Release { member }, Answer::Released(reply)) = (command, answer)
             && (reply.outcome == Released::Released) != (before == Some(member))
         {
@@ -233,6 +234,25 @@ impl World {
         if ends.is_none_or(|ends| until > ends) {
             self.breaks(Law::S2, || {
                 format!("the guard of {who:?} is valid until {until}, the server's hold {ends:?}")
+            });
+        }
+    }
+
+    /// A new guard has the token of the hold that it stands for, or a store would refuse what it writes.
+    pub(crate) fn has_token(
+        &mut self,
+        place: Place,
+        lock: usize,
+        number: u64,
+        token: FencingToken,
+    ) {
+        let who = (place.name, number);
+        let state = &self.server.locks[lock];
+        let is_holder = state.hold.as_ref().is_some_and(|hold| self::who(&hold.member) == who);
+        let granted = state.token.as_ref().map(|token| token.value);
+        if is_holder && granted != Some(token) {
+            self.breaks(Law::S3, || {
+                format!("the guard of {who:?} has token {token}, its hold {granted:?}")
             });
         }
     }

@@ -85,7 +85,10 @@ impl<P: Seat> Core<P> {
         }
         let short = certain < lease::claim(&entry.options) / 2;
         let is_doubted = anchor < self.doubt;
-        if short || is_doubted || (is_message && self.rules.confirm_grants) {
+        // Two copies of its acquire may have run: the first was granted, its claim lapsed, and the
+        // second queued it again. The message may tell of the first.
+        let may_be_old = is_message && entry.ambiguous;
+        if short || is_doubted || may_be_old || (is_message && self.rules.confirm_grants) {
             let command = Command::Renew { member: entry.member.clone() };
             let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
             self.change(number, |entry| entry.state = State::Confirming { token });

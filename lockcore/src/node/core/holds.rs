@@ -9,6 +9,7 @@ use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Seat, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
+use crate::store::{Grant, Renewed, Reply};
 
 /// A renewal before the hand-out that failed is followed by a touch after this time.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
@@ -19,15 +20,21 @@ impl<P: Seat> Core<P> {
         now: Moment,
         ask: &Ask,
         member: &Member,
-        left: Duration,
+        reply: &Reply<Renewed>,
         fx: &mut Effects<P>,
     ) {
         let Some(number) = self.known(member) else { return };
+        let left = match reply.outcome {
+            Renewed::Held => Duration::from_millis(reply.left_ms),
+            Renewed::NotHeld => Duration::ZERO,
+        };
         let (chance, doubt) = (self.chance(number, now), self.doubt);
         let entry = &self.entries[&number];
         match &entry.state {
             State::Confirming { token } => {
-                let token = *token;
+                // What is held now may have been granted later than what is confirmed.
+                let is_own = |grant: &&Grant| grant.member == *member;
+                let token = reply.grant.as_ref().filter(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
                     return self.offer(now, number, token, ask.sent, left, true, fx);
                 }

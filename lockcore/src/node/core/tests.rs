@@ -3,7 +3,7 @@
 use super::*;
 use crate::member::Label;
 use crate::options::LockOptions;
-use crate::store::{Acquired, Grant, Left, Mode, Presence, Released, Reply, Touched};
+use crate::store::{Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Touched};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -607,4 +607,51 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
     let (_, ask) = core.begin(at(3_800), wish("a"), ()).expect("it is open");
     core.replied(at(3_900), &ask.expect("sent"), &queued(5_000), &mut fx);
     assert_eq!(core.doubt, at(3_800));
+}
+
+/// A waiter whose first acquire was not answered, and whose second found it at the tail.
+fn queued_twice(core: &mut Core<()>) -> (u64, Member) {
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.unanswered(at(1), &ask, &StoreError::ambiguous("cut"), &mut fx);
+    let again = ticked(core, at(20_000));
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    core.replied(at(20_001), &again[0], &Answer::Acquired(queued), &mut fx);
+    (attempt, member_of(&again[0]))
+}
+
+#[test]
+fn a_message_of_a_grant_that_lapsed_before_the_second_copy_queued_again_makes_no_guard() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, member) = queued_twice(&mut core);
+    let old = Event::Granted { member: member.clone(), token: token(), left_ms: 10_000 };
+    core.heard(at(20_002), old, &mut fx);
+    assert!(matches!(core.take(at(20_002), attempt, &mut fx), Outcome::Waits));
+    let asked = sent(&mut fx);
+    assert_eq!(asked[0].command, Command::Renew { member: member.clone() });
+    let answer = Answer::Renewed(reply(Renewed::NotHeld, Duration::ZERO, None));
+    core.replied(at(20_003), &asked[0], &answer, &mut fx);
+    assert!(matches!(core.take(at(20_003), attempt, &mut fx), Outcome::Waits));
+    let touch = ticked(&mut core, at(20_003));
+    assert_eq!(touch[0].command, Command::Touch { members: vec![member] }, "and it waits on");
+}
+
+#[test]
+fn a_grant_that_was_confirmed_has_the_token_of_what_is_held_now() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, member) = queued_twice(&mut core);
+    let old = Event::Granted { member: member.clone(), token: token(), left_ms: 10_000 };
+    core.heard(at(20_002), old, &mut fx);
+    let asked = sent(&mut fx);
+    let later = crate::token::FencingToken::try_from(7).expect("small");
+    let held = reply(Renewed::Held, LEASE, None);
+    let grant = Some(Grant { member, token: later });
+    core.replied(at(20_003), &asked[0], &Answer::Renewed(Reply { grant, ..held }), &mut fx);
+    match core.take(at(20_003), attempt, &mut fx) {
+        Outcome::Granted { token, .. } => assert_eq!(token, later),
+        other => panic!("{other:?}"),
+    }
 }
