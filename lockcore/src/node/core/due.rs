@@ -54,38 +54,24 @@ impl<P: Seat> Core<P> {
         .min()
     }
 
+    /// What would be due soon goes out with what is due: together they cost little more than one.
     pub(super) fn renew_what_is_due(
         &mut self,
         now: Moment,
-        mut budget: usize,
+        budget: usize,
         fx: &mut Effects<P>,
     ) -> usize {
-        let mut is_any_due = false;
-        while budget > 0
-            && self.renewing < MAX_AT_ONCE
-            && let Some(&(at, number)) = self.renewals.first()
-            && at <= now
-        {
-            self.renew(now, number, fx);
-            budget -= 1;
-            is_any_due = true;
+        if self.renewals.first().is_none_or(|(at, _)| *at > now) {
+            return budget;
         }
-        if is_any_due {
-            budget = self.renew_what_follows(now, budget, fx);
-        }
-        budget
-    }
-
-    /// What would be due soon goes out with what is due: together they cost little more than one.
-    fn renew_what_follows(&mut self, now: Moment, budget: usize, fx: &mut Effects<P>) -> usize {
         let room = budget.min(MAX_AT_ONCE.saturating_sub(self.renewing));
         let soon = |number| now + lease::ahead(&self.entries[number].options);
-        let following = self.renewals.iter().take(room).filter(|(at, number)| *at <= soon(number));
-        let following: Vec<u64> = following.map(|(_, number)| *number).collect();
-        for number in &following {
+        let due = self.renewals.iter().take(room).filter(|(at, number)| *at <= soon(number));
+        let due: Vec<u64> = due.map(|(_, number)| *number).collect();
+        for number in &due {
             self.renew(now, *number, fx);
         }
-        budget - following.len()
+        budget - due.len()
     }
 
     /// Releases and leaves.

@@ -43,47 +43,33 @@ impl<P: Seat> Core<P> {
         }
     }
 
+    /// Lines that would be due soon go out with those that are. Not those that wait for a lease to
+    /// end, before which there is nothing to ask for: they were touched lately.
     pub(super) fn touch_what_is_due(
         &mut self,
         now: Moment,
         mut budget: usize,
         fx: &mut Effects<P>,
     ) -> usize {
-        let mut is_any_due = false;
-        while budget > 0
-            && self.has_room()
-            && self.commands.is_up()
-            && let Some((at, lock)) = self.touches.first()
-            && *at <= now
-        {
-            let lock = lock.clone();
-            self.touch_line(now, &lock, 10, fx);
-            budget -= 1;
-            is_any_due = true;
+        let is_any_due = self.touches.first().is_some_and(|(at, _)| *at <= now);
+        if !is_any_due || !self.commands.is_up() {
+            return budget;
         }
-        if is_any_due {
-            budget = self.touch_what_follows(now, budget, fx);
-        }
-        budget
-    }
-
-    /// Lines that would be due soon go out with those that are. Not those that wait for a lease to end, before which there is
-    /// nothing to ask for: they were touched lately.
-    fn touch_what_follows(&mut self, now: Moment, budget: usize, fx: &mut Effects<P>) -> usize {
         let room = budget.min(self.rules.window.saturating_sub(self.on_their_way));
         let is_soon = |(at, lock): &&(Moment, LockName)| {
             let Line { period, touched, .. } = self.lines[lock];
-            *at <= now + period / AHEAD && now.since(touched) >= period - period / 8
+            *at <= now || *at <= now + period / AHEAD && now.since(touched) >= period - period / 8
         };
-        let following = self.touches.iter().take(room).filter(is_soon);
-        let following: Vec<LockName> = following.map(|(_, lock)| lock.clone()).collect();
-        for lock in &following {
+        let due = self.touches.iter().take(room).filter(is_soon);
+        let due: Vec<LockName> = due.map(|(_, lock)| lock.clone()).collect();
+        for lock in &due {
             if !self.has_room() {
                 break;
             }
             self.touch_line(now, lock, 10, fx);
+            budget -= 1;
         }
-        budget - following.len()
+        budget
     }
 
     /// The next touch is due after the period, earlier by up to this part of it.
