@@ -79,7 +79,8 @@ pub struct Ours<'a> {
 impl Member {
     /// A new member of ours.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        // More than any usual member has, so that the text need not grow: this is on every acquire's way.
+        // More than any usual member has, so that the text need not grow: this is on every
+        // acquire's way.
         let mut text = String::with_capacity(128);
         let _ = write!(text, "{MARKER}{node}:{number}:{lease_ms}:{}", label.0);
         Self(Arc::from(text))

@@ -28,7 +28,8 @@ impl Driver {
         let end = later(deadline, self.settings.request_timeout);
         let failed_before = self.look(Core::counts).failed;
         self.with(|core, _, _| core.close());
-        // Queues first: the other way round, a released lock would be handed to one of our own leaving waiters.
+        // Queues first: the other way round, a released lock would be handed to one of our own
+        // leaving waiters.
         let ended = self
             .for_all(|core, now, from, fx| core.end_attempts(now, from, LockErrorKind::Closed, fx))
             .await;

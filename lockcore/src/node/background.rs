@@ -1,4 +1,5 @@
-//! What happens although no caller does anything: renewals, touches, repetitions, and what was dropped.
+//! What happens although no caller does anything: renewals, touches, repetitions, and what was
+//! dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +13,8 @@ use crate::store::Link;
 /// The longest time for which nobody looks whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Ends every attempt when the runtime drops the task before its end: nothing could ever answer them.
+/// Ends every attempt when the runtime drops the task before its end: nothing could ever answer
+/// them.
 struct EndWithTheRuntime(Option<Arc<Driver>>);
 
 impl Drop for EndWithTheRuntime {

@@ -9,8 +9,8 @@ use crate::store::{Each, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Reply, Store};
 /// Requests that go out together, each with an answer of its own.
 pub(super) type Batch = Vec<Ask>;
 
-/// Puts together what one script can do, in order. What can go with what is decided here and nowhere else: for a Redis
-/// Cluster, names of different nodes would part here.
+/// Puts together what one script can do, in order. What can go with what is decided here and
+/// nowhere else: for a Redis Cluster, names of different nodes would part here.
 pub(super) fn batches(asks: Vec<Ask>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let (mut renewals, mut touches) = (Open::default(), Open::default());

@@ -1,25 +1,28 @@
-//! Every attempt and hold of one node, as one table without I/O: events go in with the time at which
-//! they happen, and what is to be done about them comes out.
+//! Every attempt and hold of one node, as one table without I/O: events go in with the time at
+//! which they happen, and what is to be done about them comes out.
 //!
 //! # Implementation notes
 //!
-//! - *Ambiguity.* An acquire that was not answered may still run. Its member is never simply forgotten: it is asked
-//!   for again, or leaves with a tombstone.
-//! - *Anchor.* A lease is counted from the moment at which its request was sent. A grant that comes as a message
-//!   has no request; it is younger than the last answer that found the member waiting, so it is counted from
-//!   the request of that answer. Unless two copies of its acquire may have run: then the message may tell of a
-//!   grant that has lapsed since, and a renewal says what is held.
-//! - *Claim and confirming.* A hold that is handed over lasts a claim. One with less than half of it left is renewed
-//!   before its guard is handed out, so that no guard begins with its end.
-//! - *Doubt.* A server whose clock ran ahead has ended leases earlier than is thought here. What was asked for before is
-//!   renewed: holds at once, grants before they are handed out.
-//! - *Lines.* Waiting members of one lock are touched together, in time and after every interruption. Messages only
-//!   save time: whatever is lost, the next touch asks the server and acts on what it says.
-//! - *Places lost.* A member that the server no longer knows is never used again, or a late grant of its old place
-//!   would be taken for a new one: its attempt goes on in the next round, with a new number, at the tail.
-//! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two requests of one
-//!   member are on their way whose order matters: a leave waits for the answer of its acquire, and a release may
-//!   overtake a renewal, whose answer then means nothing.
+//! - *Ambiguity.* An acquire that was not answered may still run. Its member is never simply
+//!   forgotten: it is asked for again, or leaves with a tombstone.
+//! - *Anchor.* A lease is counted from the moment at which its request was sent. A grant that comes
+//!   as a message has no request; it is younger than the last answer that found the member waiting,
+//!   so it is counted from the request of that answer. Unless two copies of its acquire may have
+//!   run: then the message may tell of a grant that has lapsed since, and a renewal says what is
+//!   held.
+//! - *Claim and confirming.* A hold that is handed over lasts a claim. One with less than half of
+//!   it left is renewed before its guard is handed out, so that no guard begins with its end.
+//! - *Doubt.* A server whose clock ran ahead has ended leases earlier than is thought here. What
+//!   was asked for before is renewed: holds at once, grants before they are handed out.
+//! - *Lines.* Waiting members of one lock are touched together, in time and after every
+//!   interruption. Messages only save time: whatever is lost, the next touch asks the server and
+//!   acts on what it says.
+//! - *Places lost.* A member that the server no longer knows is never used again, or a late grant
+//!   of its old place would be taken for a new one: its attempt goes on in the next round, with a
+//!   new number, at the tail.
+//! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two
+//!   requests of one member are on their way whose order matters: a leave waits for the answer of
+//!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
 
 mod attempts;
 mod clocks;
@@ -65,7 +68,8 @@ pub struct Rules {
     pub confirm_grants: bool,
     /// Queues are shared with JVMs.
     pub peers: bool,
-    /// Most touches, leaves and repetitions on their way at once: a time-out is to measure the server, not our own queue there.
+    /// Most touches, leaves and repetitions on their way at once: a time-out is to measure the
+    /// server, not our own queue there.
     pub window: usize,
     /// Where the spread of what would otherwise be due together comes from; none if zero.
     pub seed: u64,
@@ -129,9 +133,11 @@ pub struct Core<P> {
     parked: BTreeSet<u64>,
     retry_at: Option<Moment>,
     pause: Duration,
-    /// Lines behind this one are touched if they were not since then: messages may have been missed.
+    /// Lines behind this one are touched if they were not since then: messages may have been
+    /// missed.
     recheck: Option<(Bound<LockName>, Moment)>,
-    /// Holds behind this one are renewed if they were not since then: the server may have forgotten them.
+    /// Holds behind this one are renewed if they were not since then: the server may have forgotten
+    /// them.
     renew_all: Option<(u64, Moment)>,
     commands: Link,
     subscription: Link,
@@ -182,7 +188,8 @@ impl<P: Seat> Core<P> {
 
     // What callers do.
 
-    /// An attempt begins; its caller sends the acquire, unless it is parked. Nothing if the node is closed.
+    /// An attempt begins; its caller sends the acquire, unless it is parked. Nothing if the node is
+    /// closed.
     pub fn begin(&mut self, now: Moment, request: Request, seat: P) -> Option<(u64, Option<Ask>)> {
         if self.is_closed {
             return None;
@@ -251,8 +258,8 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// The caller of an attempt has gone, or its time is up. Nothing of it stays behind. Returns why
-    /// the store was unavailable, if it was.
+    /// The caller of an attempt has gone, or its time is up. Nothing of it stays behind. Returns
+    /// why the store was unavailable, if it was.
     pub fn cancel(&mut self, now: Moment, attempt: u64, fx: &mut Effects<P>) -> Option<StoreError> {
         let number = self.current(attempt)?;
         let entry = self.entries.get(&number)?;

@@ -1,7 +1,7 @@
 //! What drives the table: the only mutex, the only calls of the store, and whatever wakes others.
 //!
-//! An event takes the mutex once; what is to be done about it is done without it. So a store that answers and
-//! calls back within a call, a waker that is not ours, or a log can do no harm.
+//! An event takes the mutex once; what is to be done about it is done without it. So a store that
+//! answers and calls back within a call, a waker that is not ours, or a log can do no harm.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -168,9 +168,10 @@ impl Driver {
         value
     }
 
-    /// Handles what is due. Returns whether there is more, and when to come again: after `longest` at the latest, since
-    /// timers sleep through a suspension. Whoever was woken comes once more, though nothing may be due: the next lock, which
-    /// may be taken at once, need not wake it again.
+    /// Handles what is due. Returns whether there is more, and when to come again: after `longest`
+    /// at the latest, since timers sleep through a suspension. Whoever was woken comes once more,
+    /// though nothing may be due: the next lock, which may be taken at once, need not wake it
+    /// again.
     pub(super) fn tick(
         self: &Arc<Self>,
         longest: Duration,
@@ -225,7 +226,8 @@ impl Driver {
         }
     }
 
-    /// Sends requests in their order, those together that can go together, and takes in their answers as they come.
+    /// Sends requests in their order, those together that can go together, and takes in their
+    /// answers as they come.
     async fn send_all(self: Arc<Self>, asks: Vec<Ask>) {
         let store = &*self.store;
         let ask = async |batch: Batch| (ask_each(store, &batch).await, batch);
@@ -253,7 +255,8 @@ impl Driver {
         self: &Arc<Self>,
         answers: impl IntoIterator<Item = (&'a Ask, &'a Result<Answer, StoreError>)>,
     ) {
-        // What it tells of a lease may be old: the machine may have been suspended since it was asked for.
+        // What it tells of a lease may be old: the machine may have been suspended since it was
+        // asked for.
         self.event(Clock::look, |core, now, fx| {
             for (ask, answer) in answers {
                 match answer {

@@ -1,7 +1,8 @@
-//! Requests on their way: polled by the future that wants the answer, run to their end whatever becomes of it.
+//! Requests on their way: polled by the future that wants the answer, run to their end whatever
+//! becomes of it.
 //!
-//! A task of its own for each request would be simpler, but every request would then wake one task more on its way
-//! out and one more on its way back.
+//! A task of its own for each request would be simpler, but every request would then wake one task
+//! more on its way out and one more on its way back.
 
 use std::fmt;
 use std::future::Future;
@@ -22,8 +23,8 @@ use super::flights::{Answered, Shared, State, lock};
 /// any more, and the answer may concern others.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A request and the right to its answer. Dropping it leaves the request to a task. Whoever finishes it feeds the
-/// answer to the node.
+/// A request and the right to its answer. Dropping it leaves the request to a task. Whoever
+/// finishes it feeds the answer to the node.
 pub(crate) struct Request {
     shared: Arc<Shared>,
     driver: Arc<Driver>,

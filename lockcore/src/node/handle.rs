@@ -1,4 +1,5 @@
-//! What handles, futures and guards have of a node: with the last of them it ends, once everything is given back.
+//! What handles, futures and guards have of a node: with the last of them it ends, once everything
+//! is given back.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -47,8 +47,8 @@ pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
 
-/// A renewal goes out sooner by this much with others that are due. Less than what parts those that were renewed together, or
-/// they would come together for ever.
+/// A renewal goes out sooner by this much with others that are due. Less than what parts those that
+/// were renewed together, or they would come together for ever.
 pub(super) fn ahead(options: &Terms) -> Duration {
     options.lease / 100
 }
@@ -94,7 +94,8 @@ impl Lease {
         };
     }
 
-    /// Renews it at once if it was asked for before `doubt`; a renewal that is on its way comes to the same.
+    /// Renews it at once if it was asked for before `doubt`; a renewal that is on its way comes to
+    /// the same.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
         if self.asked < doubt && self.renew_at.is_some() {
             self.renew_at = Some(now);

@@ -1,4 +1,5 @@
-//! The node: this process's half of the protocol, as one state machine without I/O, and what drives it.
+//! The node: this process's half of the protocol, as one state machine without I/O, and what drives
+//! it.
 //!
 //! [`core`] decides, [`driver`] does; everything else here serves one of them.
 

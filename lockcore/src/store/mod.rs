@@ -31,10 +31,12 @@ pub const MAX_RENEWALS: usize = 128;
 /// Most locks in one touch, for the same reason.
 pub const MAX_LINES: usize = 64;
 
-/// An answer for each lock, in order. One that another program uses answers with an error, and keeps no other from its own.
+/// An answer for each lock, in order. One that another program uses answers with an error, and
+/// keeps no other from its own.
 pub type Each<T> = Vec<Result<Reply<T>, StoreError>>;
 
-/// One node's view of a store. Each command is one atomic step on the server; one for several locks is a step for each.
+/// One node's view of a store. Each command is one atomic step on the server; one for several locks
+/// is a step for each.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Takes the lock, or in [`Mode::Wait`] queues for it.
     fn acquire(
@@ -51,8 +53,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Extends holds to their members' full leases. Not empty, at most [`MAX_RENEWALS`] locks.
     fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>>;
 
-    /// Keeps this node's waiting members of each lock alive. Not empty, at most [`MAX_LINES`] locks and [`MAX_BATCH`]
-    /// members in all.
+    /// Keeps this node's waiting members of each lock alive. Not empty, at most [`MAX_LINES`] locks
+    /// and [`MAX_BATCH`] members in all.
     fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>>;
 
     /// Takes members out of the queue, or releases them if they were granted meanwhile.
@@ -81,7 +83,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn close(&self);
 }
 
-/// Hears what the server tells a node without being asked. Called from the store's own tasks: it may not block.
+/// Hears what the server tells a node without being asked. Called from the store's own tasks: it
+/// may not block.
 pub trait Listener: Send + Sync + 'static {
     /// One message.
     fn hear(&self, event: Event);

@@ -147,7 +147,8 @@ impl Store for MemoryNode {
 
     fn reopen_subscription(&self) {
         let mut inner = self.shared.lock();
-        // A node made deaf stays so: told of a new subscription it would ask again at once, for ever.
+        // A node made deaf stays so: told of a new subscription it would ask again at once, for
+        // ever.
         if inner.deaf.has(self.node.as_str()) {
             return;
         }

@@ -1,5 +1,5 @@
-//! A sorted set as Redis has it, such as the deadlines of a queue: each waiting member with the time up to which it is
-//! believed alive.
+//! A sorted set as Redis has it, such as the deadlines of a queue: each waiting member with the
+//! time up to which it is believed alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use crate::member::Member;
 /// Up to when each waiting member is believed alive, ms since the epoch.
 pub type Deadlines = SortedSet<Member>;
 
-/// Member → score, and the same by score. Equal scores are ordered by the members' bytes, as in Redis.
+/// Member → score, and the same by score. Equal scores are ordered by the members' bytes, as in
+/// Redis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SortedSet<M> {
     by_member: BTreeMap<M, u64>,

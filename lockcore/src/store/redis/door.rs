@@ -1,4 +1,5 @@
-//! What is written to a server and read from it, bare: for this project's own tests with bad inputs.
+//! What is written to a server and read from it, bare: for this project's own tests with bad
+//! inputs.
 
 use redis::{RedisError, ToRedisArgs, Value};
 

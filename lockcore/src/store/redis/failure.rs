@@ -31,7 +31,8 @@ pub(crate) fn of_text(said: &str) -> StoreError {
     of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
 }
 
-/// What the scripts say of a key at one of the lock's names that is another program's: which, and its type.
+/// What the scripts say of a key at one of the lock's names that is another program's: which, and
+/// its type.
 fn strange_key(error: &RedisError) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;

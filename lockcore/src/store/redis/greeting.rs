@@ -21,7 +21,8 @@ pub(crate) struct Greeting {
     extras: OnceLock<Extras>,
 }
 
-/// Rights that are worth having. What is not allowed is not tried: the server would log each attempt.
+/// Rights that are worth having. What is not allowed is not tried: the server would log each
+/// attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extras {
     /// INFO, for the memory policy.

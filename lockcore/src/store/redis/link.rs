@@ -104,7 +104,8 @@ impl CommandLink {
         Arc::clone(&self.0.suspicion)
     }
 
-    /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing else is ever sent twice.
+    /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
+    /// else is ever sent twice.
     pub(crate) async fn run_script(
         &self,
         script: &Script,
@@ -139,7 +140,8 @@ impl CommandLink {
         Ok(answer)
     }
 
-    /// Whether the connection still stands. With a time of its own: what was sent before may be slow.
+    /// Whether the connection still stands. With a time of its own: what was sent before may be
+    /// slow.
     async fn check(&self) {
         let Some((mut connection, generation)) = self.0.usable() else { return };
         match connection.send_packed_command(&redis::cmd("PING")).await {
@@ -185,7 +187,8 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, if it was not closed. What finds it closed has sent nothing, and can wait for the next one.
+    /// The connection, if it was not closed. What finds it closed has sent nothing, and can wait
+    /// for the next one.
     fn usable(&self) -> Option<(MultiplexedConnection, u64)> {
         if self.closed.is_cancelled() {
             return None;
@@ -215,8 +218,8 @@ impl Shared {
     }
 }
 
-/// Why nothing that is sent from now on goes out; nothing if it may. redis-rs says so only to one that sends: the PING is
-/// taken back before it goes out.
+/// Why nothing that is sent from now on goes out; nothing if it may. redis-rs says so only to one
+/// that sends: the PING is taken back before it goes out.
 fn why_closed(connection: &MultiplexedConnection) -> Option<RedisError> {
     let mut connection = connection.clone();
     connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
@@ -255,7 +258,8 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
     if opened.elapsed() > LASTED {
         *backoff = Backoff::new();
     } else {
-        // It broke as soon as it stood: a replica that refuses every write, or a server that hangs up.
+        // It broke as soon as it stood: a replica that refuses every write, or a server that hangs
+        // up.
         backoff.pause().await;
     }
     loop {

@@ -71,7 +71,8 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Both connections stand, the subscription is confirmed and the rights are there when this returns.
+    /// Both connections stand, the subscription is confirmed and the rights are there when this
+    /// returns.
     pub(crate) async fn connect(
         settings: RedisSettings,
         listener: Arc<dyn Listener>,

@@ -127,8 +127,8 @@ fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     })
 }
 
-/// A bare 1 says that it was released and nobody waits; clock, token and claim, that what came free was handed to another
-/// node, or to the member that follows.
+/// A bare 1 says that it was released and nobody waits; clock, token and claim, that what came free
+/// was handed to another node, or to the member that follows.
 fn released(answer: &Value) -> Option<Reply<Released>> {
     if let Value::Int(1) = answer {
         return short(Released::Released, None, None, Vec::new());
@@ -208,7 +208,8 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     })
 }
 
-/// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with their ms }`
+/// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with
+/// their ms }`
 fn reply<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Value::Array(parts) = answer else { return None };
     reply_of(parts, outcome)

@@ -66,7 +66,8 @@ pub(crate) fn renewed(answer: Value, holds: &[(LockName, Member)]) -> Read<Each<
     })
 }
 
-/// `{ clock, listeners, then for each: ms left, { ms left, holder, token }, or as [`one_of_several`] }`
+/// `{ clock, listeners, then for each: ms left, { ms left, holder, token }, or as
+/// [`one_of_several`] }`
 pub(crate) fn touched(answer: Value, lines: &[(LockName, Vec<Member>)]) -> Read<Each<Touched>> {
     let mut parts = parts(answer)?;
     let (Some(clock), Some(listeners)) = (parts.next(), parts.next()) else {

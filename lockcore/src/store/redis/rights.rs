@@ -1,4 +1,5 @@
-//! What the user may do: everything that the scripts need, or connecting is refused with what to allow.
+//! What the user may do: everything that the scripts need, or connecting is refused with what to
+//! allow.
 
 use redis::Value;
 use tracing::debug;

@@ -44,7 +44,8 @@ impl Channels {
             .map_err(|error| failure::of_subscribing(&error, &format!("&{}", self.grants)))?;
         if let Some((pattern, _)) = &self.pokes {
             let subscribed = open.psubscribe(pattern).await;
-            // A pattern has to be among the user's channels as it stands, and this one is never twice the same.
+            // A pattern has to be among the user's channels as it stands, and this one is never
+            // twice the same.
             let all = "&* (allchannels), which redisson_peers needs to subscribe to a pattern";
             subscribed.map_err(|error| failure::of_subscribing(&error, all))?;
         }
