@@ -5,8 +5,6 @@ use tower::ServiceBuilder;
 use tower::layer::util::Stack;
 
 use crate::LockLayer;
-#[cfg(feature = "http")]
-use crate::{DetachLayer, HttpLockLayer, LockScopeLayer};
 
 /// The layers with their default options as methods of [`ServiceBuilder`].
 ///
@@ -27,20 +25,24 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
 
     /// [`HttpLockLayer::new`].
     #[cfg(feature = "http")]
-    fn http_lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<HttpLockLayer<K>, L>> {
-        self.builder().layer(HttpLockLayer::new(locks, key))
+    fn http_lock<K>(
+        self,
+        locks: Locks,
+        key: K,
+    ) -> ServiceBuilder<Stack<crate::HttpLockLayer<K>, L>> {
+        self.builder().layer(crate::HttpLockLayer::new(locks, key))
     }
 
     /// [`LockScopeLayer::new`].
     #[cfg(feature = "http")]
-    fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<LockScopeLayer, L>> {
-        self.builder().layer(LockScopeLayer::new(locks))
+    fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<crate::LockScopeLayer, L>> {
+        self.builder().layer(crate::LockScopeLayer::new(locks))
     }
 
     /// [`DetachLayer::new`].
     #[cfg(feature = "http")]
-    fn detach(self) -> ServiceBuilder<Stack<DetachLayer, L>> {
-        self.builder().layer(DetachLayer::new())
+    fn detach(self) -> ServiceBuilder<Stack<crate::DetachLayer, L>> {
+        self.builder().layer(crate::DetachLayer::new())
     }
 }
 

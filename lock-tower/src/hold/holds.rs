@@ -73,7 +73,6 @@ impl Holds {
     }
 
     /// The number of one more layer, whose locks are acquired further inside.
-    #[cfg(feature = "http")]
     pub(crate) fn open(&self) -> usize {
         let layer = self.enter();
         let scope = Scope { layer, journal: None, waker: None, is_unwatched: false };
