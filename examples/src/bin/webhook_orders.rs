@@ -1,6 +1,7 @@
-//! `cargo run -p lock-examples --bin webhook_orders`: webhooks of one order are handled one at a time; a busy one gets 409.
+//! `cargo run -p lock-examples --bin webhook_orders`: webhooks of one order are handled one at a
+//! time; a busy one gets 409.
 //!
-//! Then, twice at once: `curl -i --json '{"id": "e1", "order": 42, "version": 1}' localhost:3000/webhooks`.
+//! Then, in two terminals: `curl -i --json '{"id": "e1", "order": 42, "version": 1}' localhost:3000/webhooks`.
 #![allow(clippy::print_stdout)]
 
 use std::collections::{HashMap, HashSet};
@@ -13,8 +14,7 @@ use axum::http::{Extensions, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use lock_tower::{Cause, Keys, LockError, LockScopeLayer, RequestLocks};
-use lockcore::{FencingToken, Locks};
+use lock_axum::{Cause, FencingToken, Keys, LockError, LockScopeLayer, Locks, RequestLocks};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
@@ -40,31 +40,17 @@ async fn webhook(
     State(orders): State<Orders>,
     extensions: Extensions,
     Json(event): Json<Event>,
-) -> Response {
-    match handle(&orders, &extensions, &event).await {
-        Ok(answer) => answer,
-        Err(error) => match RequestLocks::of(&extensions) {
-            Ok(locks) => locks.refusals().respond(&error).map(Into::into),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        },
-    }
-}
-
-async fn handle(
-    orders: &Orders,
-    extensions: &Extensions,
-    event: &Event,
 ) -> Result<Response, LockError> {
-    // The layer keeps the lock until the answer is out; the key was in the body.
+    // The layer keeps the lock until the answer is sent; the key was in the body.
     let order = Keys::one(format!("order:{}", event.order)).label(event.id.as_str());
-    let locked = RequestLocks::of(extensions)?.lock(order).await?;
+    let locked = RequestLocks::of(&extensions)?.lock(order).await?;
     // Under the lock: a copy of this event that came at the same time is handled by now.
-    if let Some(nothing_to_do) = orders.seen(event) {
+    if let Some(nothing_to_do) = orders.seen(&event) {
         return Ok(nothing_to_do.into_response());
     }
     tokio::time::sleep(Duration::from_secs(3)).await; // the warehouse, the mail
     let token = locked[0].fencing_token();
-    Ok(match orders.apply(event, token) {
+    Ok(match orders.apply(&event, token) {
         Ok(()) => format!("version {} under token {token}\n", event.version).into_response(),
         Err(later) => (StatusCode::CONFLICT, later).into_response(),
     })
