@@ -21,7 +21,7 @@ use lock_tower::{Cause, KeyError, LockErrorKind, Refusals, RequestLocks};
 /// # async fn mail() {}
 /// async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, LockError> {
 ///     order.detach(charge()).await?;
-///     order.release().await?; // the next may come
+///     order.release().await?; // the next request may have the lock
 ///     mail().await;
 ///     Ok("paid")
 /// }

@@ -1,8 +1,8 @@
 //! axum extractors that lock what a request is about, fairly and across processes.
 //!
-//! A handler that takes a [`Locked`] runs alone for its key (this order, this seat, this wallet),
-//! in the order in which the requests arrive, wherever they arrive. The locks are [lockcore]'s, on
-//! Redis or in memory. A watchdog renews each for as long as its handler runs.
+//! A handler that takes a [`Locked`] serves one request at a time for each key (an order, a seat, a
+//! wallet), in the order in which the requests arrive, on whichever machine they arrive. The locks
+//! are [lockcore]'s, on Redis or in memory. A watchdog renews each for as long as its handler runs.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -20,7 +20,8 @@
 //!     }
 //! }
 //!
-//! // No other request is in here for this order. The row keeps the token and refuses older ones.
+//! // While this runs, no other request for the same order does, on any machine.
+//! // The row keeps the token of its last writer and refuses older ones.
 //! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
 //!     let token = order.fencing_token().into();
 //!     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
@@ -66,7 +67,8 @@
 //! layer a [`Locked`] refuses with 500, and the log says why.
 //!
 //! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Name it
-//! and move it where it belongs. In a closure's unused argument it is the trap.
+//! and move it where it belongs. As an unused argument of a closure it is dropped at once, as
+//! described above.
 //!
 //! # Which extractor
 //!
@@ -115,17 +117,17 @@
 //! one: `Locked<(A, B)>` sorts them.
 //!
 //! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is
-//! one hold. (Not after an `OwnedLock`: only its owner sees its end.)
+//! one hold. (Not after an `OwnedLock`: the layer does not know when that is released.)
 //!
 //! # In the handler
 //!
-//! - [`fencing_token`](Locked::fencing_token) is what makes it safe: give it to what you write to,
-//!   and let that refuse lower ones. A lock alone makes overlap rare, not impossible.
+//! - [`fencing_token`](Locked::fencing_token): send it with every write, and let the database
+//!   refuse lower ones. A lock alone makes overlap rare, not impossible.
 //! - If the hold is lost while the handler runs, the handler is dropped and the answer is 503,
 //!   unless the layer says [`OnLost::Continue`]. [`lost`](Locked::lost) and
 //!   [`deadline`](Locked::deadline) show it to the handler.
-//! - If the client disconnects, servers drop the handler where it stands, and the lock is released.
-//!   Put what must not be done by halves into [`detach`](Locked::detach).
+//! - If the client disconnects, servers drop the handler at its current await point, and the lock
+//!   is released. Put what must be finished once it has begun into [`detach`](Locked::detach).
 //! - [`release`](Locked::release) releases the lock before the answer.
 //! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a
 //!   response, rendered by the layer.
@@ -141,11 +143,11 @@
 //! | the hold is lost while the handler runs | 503 |
 //! | the key cannot be a lock's name | 400 |
 //! | no layer | 500 |
-//! | what is extracted refuses | its own |
+//! | the extractor `E` rejects the request | its own |
 //!
 //! The bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections are
-//! logged as axum's own, under the target `axum::rejection` at `trace`, with the status that the
-//! client gets.
+//! logged as axum logs its own, under the target `axum::rejection` at `trace`, with the status that
+//! the client gets.
 //!
 //! # Features
 //!

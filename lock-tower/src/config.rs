@@ -9,7 +9,7 @@ use crate::options::Options;
 /// What happens to a handler whose hold is lost while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
-    /// It is dropped where it stands, and the request is refused
+    /// It is dropped at its current await point, and the request is refused
     /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has finished when the loss is found,
     /// its answer is replaced: its writes may overlap with the next holder's.
     #[default]

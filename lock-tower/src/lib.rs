@@ -1,4 +1,4 @@
-//! Tower layers that serve requests of one key one at a time, in order of arrival, across
+//! Tower layers that serve requests with the same key one at a time, in order of arrival, across
 //! processes.
 //!
 //! Two requests for the same order, account or document are served one after the other, wherever
@@ -48,17 +48,17 @@
 //!
 //! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session,
 //! the body. The extractors of `lock-axum` use it. What follows describes the layers that read the
-//! key. In a scope it begins when a lock is asked for.
+//! key. In a scope the same happens from the moment at which the handler asks for a lock.
 //!
 //! # When
 //!
-//! When what a handler does must not happen twice at once *for one thing*, and a transaction cannot
-//! ensure that: the handler calls another service, writes to two stores, or does something slow.
-//! For one row of one database, use the database's own lock.
+//! When a handler must not run twice at the same time *for the same thing*, and a transaction
+//! cannot ensure that: the handler calls another service, writes to two stores, or does something
+//! slow. For one row of one database, use the database's own lock.
 //!
 //! A lock makes overlap rare, not impossible: a process can be suspended for longer than its lease.
-//! Give the [fencing token](LockHandle::fencing_token) to what you write to, and let that refuse
-//! lower ones.
+//! Send the [fencing token](LockHandle::fencing_token) with every write, and let the database
+//! refuse lower ones.
 //!
 //! # Where in the stack
 //!
@@ -93,10 +93,11 @@
 //! **It acquires the lock.** Then the inner service is made ready, then called. So an error of the
 //! inner service's `poll_ready` comes from the response's future.
 //!
-//! **Its handler runs.** If its client disconnects, servers drop the handler where it stands (hyper
-//! does, except on HTTP/1 while bytes of the request are unread), and the lock is released. With
-//! [`DetachLayer`] the handler finishes. If the hold is lost, the handler is stopped, and the
-//! answer is 503. [`OnLost::Continue`] leaves it running. A panic releases the lock.
+//! **Its handler runs.** If its client disconnects, servers drop the handler at its current await
+//! point (hyper does, except on HTTP/1 while bytes of the request are unread), and the lock is
+//! released. With [`DetachLayer`] the handler finishes. If the hold is lost, the handler is
+//! stopped, and the answer is 503. [`OnLost::Continue`] leaves it running. A panic releases the
+//! lock.
 //!
 //! **The lock is released** before the answer is sent, so that a client's next request never meets
 //! its own lock. That is one round trip to the store. If the store says that the hold ended before,
@@ -137,10 +138,10 @@
 //!   [`max_hold`](HttpLockLayer::max_hold). A stream whose hold is lost before its end ends with
 //!   ABORTED.
 //! - tonic's own `timeout` and `concurrency_limit_per_connection` are outside all layers of yours.
-//!   Calls that wait for a lock fill the latter, and then those of other keys wait, too. Take
-//!   `tower::limit::ConcurrencyLimitLayer`, inside the lock.
-//! - Windows need no settings. What a call may have unread while it waits is
-//!   [`read_ahead`](HttpLockLayer::read_ahead).
+//!   Calls that wait for a lock count against the latter, so calls for other keys can be blocked by
+//!   them. Use `tower::limit::ConcurrencyLimitLayer` inside the lock instead.
+//! - The windows of HTTP/2 need no settings. [`read_ahead`](HttpLockLayer::read_ahead) bounds how
+//!   much of a waiting call's body is buffered.
 //!
 //! # Errors
 //!

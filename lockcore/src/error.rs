@@ -102,7 +102,7 @@ impl LockErrorKind {
                 "the lock store's memory is full: raise maxmemory or free some; holds can still be released"
             }
             Self::WrongType => {
-                "another program's key stands at one of the lock's names: use a namespace or another name"
+                "one of the lock's keys belongs to another program: use a namespace or another name"
             }
             Self::Unsupported => "this server does not support the lock",
             Self::Lost => "the hold is lost: its lease expired or it was force-released",

@@ -24,7 +24,7 @@ pub struct LockInspection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
-    /// The text that stands for it in the store, unique to one acquisition.
+    /// The text that names it in the store, unique to one acquisition.
     pub member: String,
     /// The label, for people, exactly as it was set: escape control characters before you print it.
     /// `None` for members of other programs, such as a JVM service.

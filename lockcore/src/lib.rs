@@ -23,8 +23,8 @@
 //!   not delay them at all.
 //! - **Cancel-safe.** Drop any future or guard at any await point: nothing stays behind.
 //! - **Bounded.** There are limits for the wait, for the queue and for the hold.
-//! - **Honest.** A guard knows its [deadline](LockGuard::deadline) and reports its
-//!   [loss](LockGuard::lost) before it passes.
+//! - **Honest.** A guard knows its [deadline](LockGuard::deadline), and tells you before that if
+//!   the lock is [lost](LockGuard::lost).
 //!
 //! # Where to go from here
 //!
@@ -52,8 +52,8 @@
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
 //!
-//! A program of one process needs no server: with `default-features = false` there is
-//! [`Locks::in_memory`], and neither `redis` nor `deadpool` is built.
+//! [`Locks::in_memory`] needs no server and no feature. If you use nothing else, set
+//! `default-features = false`: then neither `redis` nor `deadpool-redis` is built.
 // On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // What only a server tells or needs stays in the vocabulary of a build without one.

@@ -1,4 +1,4 @@
-//! Who stands in a queue: nodes (one `Locks` handle each) and members (one acquisition attempt
+//! What is in a queue: nodes (one `Locks` handle each) and members (one acquisition attempt
 //! each).
 
 use std::fmt::{self, Write as _};

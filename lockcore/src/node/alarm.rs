@@ -26,7 +26,7 @@ pub(crate) fn is_driven(driver: &Driver) -> bool {
     Handle::try_current().is_ok_and(|polling| polling.id() == driver.runtime.id())
 }
 
-/// Wakes whoever polls it at `at`.
+/// Wakes the task that polls it at `at`.
 pub(crate) fn alarm(driver: &Driver, at: Instant) -> Sleep {
     if !is_driven(driver) && Handle::try_current().is_ok() {
         // A runtime without timers says so by a panic, and only so.

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::driver::Driver;
 use crate::store::Link;
 
-/// The longest time for which nobody looks whether the machine was suspended.
+/// The longest time without a look whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Ends every attempt when the runtime drops the task before its end: nothing could ever answer

@@ -169,8 +169,8 @@ impl Driver {
     }
 
     /// Handles what is due. Returns whether there is more, and when to come again: after `longest`
-    /// at the latest, since timers sleep through a suspension. Whoever was woken comes once more,
-    /// though nothing may be due: the next lock, which may be taken at once, need not wake it
+    /// at the latest, since timers sleep through a suspension. A task that was woken comes once
+    /// more, though nothing may be due: the next lock, which may be taken at once, need not wake it
     /// again.
     pub(super) fn tick(
         self: &Arc<Self>,

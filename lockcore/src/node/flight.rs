@@ -23,8 +23,8 @@ use super::flights::{Answered, Shared, State, lock};
 /// any more, and the answer may concern others.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A request and the right to its answer. Dropping it leaves the request to a task. Whoever
-/// finishes it feeds the answer to the node.
+/// A request and the right to its answer. Dropping it leaves the request to a task. The one
+/// that finishes it feeds the answer to the node.
 pub(crate) struct Request {
     shared: Arc<Shared>,
     driver: Arc<Driver>,
@@ -40,7 +40,7 @@ impl Future for Request {
             // Its timers would panic.
             State::Here(..) if self.driver.has_ended() => None,
             State::Here(calling, _, waker) => {
-                // Its timers belong to the node's runtime, whoever polls.
+                // Its timers belong to the node's runtime, whatever task polls.
                 let _in_runtime = self.driver.runtime.enter();
                 match Pin::new(calling).poll(cx) {
                     Poll::Ready(answer) => Some(answer),
@@ -72,7 +72,7 @@ impl Future for Request {
 }
 
 impl Driver {
-    /// Sends a request for whoever polls for its answer.
+    /// Sends a request for the one that polls for its answer.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Request {
         let mut calling = call(&*self.store, &ask);
         match calling.ready() {
@@ -91,7 +91,7 @@ impl Request {
         Self { shared: Arc::new(Mutex::new(State::Done(Some(answer)))), driver }
     }
 
-    /// Polls it once, which sends it: nobody is to wait for its owner to do so.
+    /// Polls it once, which sends it: no other is to wait for its owner to do so.
     pub(crate) fn send(&mut self) {
         let polled = Pin::new(&mut *self).poll(&mut Context::from_waker(Waker::noop()));
         if let Poll::Ready(answer) = polled {
@@ -142,7 +142,7 @@ fn take_over(shared: &Arc<Shared>, driver: &Arc<Driver>) {
     }
 }
 
-/// Tells whoever waits, also when the runtime drops the task before its end.
+/// Tells the one that waits, also when the runtime drops the task before its end.
 struct End {
     shared: Arc<Shared>,
     answer: Option<Answered>,
@@ -158,7 +158,7 @@ impl Drop for End {
     }
 }
 
-/// Takes over what nobody polls, until the node is gone.
+/// Takes over what is not polled, until the node is gone.
 pub(super) async fn adopt(driver: Weak<Driver>) {
     let Some(wake) = driver.upgrade().map(|driver| Arc::clone(&driver.flights.wake)) else {
         return;

@@ -17,13 +17,13 @@ pub(super) type Answered = Result<Answer, StoreError>;
 pub(super) type Shared = Mutex<State>;
 
 pub(super) enum State {
-    /// Polled by whoever wants the answer, and who is to be told if a task takes it over.
+    /// Polled by the one that wants the answer, and the waker to be called if a task takes it over.
     Here(Calling, Ask, Option<Waker>),
     /// Finished by a task, which wakes this one.
     TakenOver(Option<Waker>),
     /// Nothing if the runtime ended before the request did.
     Done(Option<Answered>),
-    /// The answer was taken, or nobody wants it.
+    /// The answer was taken, or is not wanted.
     Over,
 }
 

@@ -1,5 +1,5 @@
-//! The board: one task looks at the seats and their lines, on behalf of everybody who watches the page. However many
-//! watch, it asks as often; if nobody watches, it asks nobody.
+//! The board: one task looks at the seats and their queues for all who watch the page. It asks as often for many as
+//! for one, and asks nothing while no page is open.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,7 +86,7 @@ impl Board {
         Self { shared, hall: receiver, task }
     }
 
-    /// Something happens at this seat: whoever watches sees it soon.
+    /// Something happens at this seat: the pages show it soon.
     pub(crate) fn stir(&self, seat: u32) {
         self.shared.stirred().insert(seat);
         self.shared.wake.notify_one();
@@ -196,8 +196,8 @@ impl Watch {
                 _ = ticks.tick() => {}
                 () = self.shared.wake.notified() => sleep(GATHER).await,
             }
-            let nobody = self.shared.watchers.available_permits() == WATCHERS;
-            if nobody {
+            let unwatched = self.shared.watchers.available_permits() == WATCHERS;
+            if unwatched {
                 self.shared.stirred().clear();
                 continue;
             }
@@ -222,7 +222,7 @@ impl Watch {
         lines
     }
 
-    /// Adds where others may have done something: lines with somebody in them, and the rest in turns.
+    /// Adds where others may have done something: queues with waiters, and the rest in turns.
     fn others(&mut self, lines: &mut BTreeSet<u32>) {
         let hall = Arc::clone(&self.sender.borrow());
         let busy = hall.seats.iter().filter(|view| !view.line.is_empty()).map(|view| view.seat);

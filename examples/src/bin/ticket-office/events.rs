@@ -15,7 +15,7 @@ use crate::problem::Problem;
 /// After which a browser comes back.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Finds out, and keeps proxies from finding out, that nobody is there any more.
+/// Finds out, and keeps proxies from finding out, that the page is closed.
 const ALIVE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn events(State(office): State<Office>) -> Response {

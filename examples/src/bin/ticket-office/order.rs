@@ -16,7 +16,7 @@ use crate::problem::Problem;
 /// The longest name, in characters.
 const MAX_NAME: usize = 40;
 
-/// A body is some bytes: whoever needs longer only keeps a connection.
+/// A body is some bytes: a client that needs longer only keeps a connection.
 const BODY: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]

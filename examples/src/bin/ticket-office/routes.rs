@@ -15,7 +15,7 @@ pub(crate) fn routes(office: Office, flags: &Flags) -> Router {
         .wait(flags.max_wait)
         .lease(flags.lease)
         .queue_limit(flags.queue_limit)
-        // Somebody has paid: who may still write is then up to the database, by the token.
+        // A buyer has paid: the database decides by the token which one may still write.
         .on_lost(OnLost::Continue);
     let buying = Router::new()
         .route("/seats/{id}/buy", post(buying::buy))

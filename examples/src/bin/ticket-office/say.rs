@@ -1,4 +1,4 @@
-//! Lines for whoever runs the office. Nobody has to listen: a closed pipe is no reason to end.
+//! Lines for the operator of the office. A closed pipe is no reason to end.
 
 use std::fmt;
 use std::io::{self, Write as _};

@@ -16,7 +16,7 @@ use crate::say;
 /// For what a purchase does besides paying, and for answers that are still on their way.
 const LAST: Duration = Duration::from_secs(5);
 
-/// SIGTERM and Ctrl-C; one that comes while nobody asks is not forgotten.
+/// SIGTERM and Ctrl-C; one that comes while no task waits for it is not forgotten.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -97,7 +97,7 @@ impl Inner {
     }
 }
 
-/// Nodes to whom something is done in a test; there is nothing in it otherwise.
+/// Nodes to which something is done in a test; there is nothing in it otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Afflicted {
     #[cfg(any(test, feature = "unstable-internals"))]

@@ -15,7 +15,7 @@ pub(super) enum Advanced {
     Granted(Member),
     /// A foreign member is next.
     Stopped,
-    /// Nobody could take it.
+    /// There is no member that could take it.
     Nobody,
 }
 

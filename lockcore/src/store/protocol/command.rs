@@ -36,7 +36,7 @@ pub enum Command {
         /// Which.
         leaving: Vec<Leaving>,
     },
-    /// Drops the hold, whoever has it.
+    /// Drops the hold, whichever member has it.
     ForceRelease,
     /// Looks.
     Inspect,

@@ -25,7 +25,7 @@ impl LockState {
         let mut stopped = false;
         if self.hold.is_none() {
             match self.advance(call) {
-                // The caller stands behind everybody: nobody ahead could take it.
+                // The caller is behind all others: none ahead could take it.
                 Advanced::Nobody => {
                     self.grant(call, member, lease_ms(member));
                 }
@@ -137,7 +137,7 @@ impl LockState {
         }
     }
 
-    /// Drops the hold, whoever has it.
+    /// Drops the hold, whichever member has it.
     pub fn force_release(&mut self, call: &mut Call<'_>) -> Reply<Released> {
         self.expire(call.now_ms());
         let outcome = match self.hold.take() {

@@ -85,7 +85,7 @@ impl LockState {
     }
 
     /// Renews a waiting member's patience. Its score rises with the time that has passed. Where no
-    /// foreign member stands before it, it is short: nobody subtracts from it any more, and a JVM
+    /// foreign member stands before it, it is short: none subtracts from it any more, and a JVM
     /// is to get past it soon if we die.
     pub(super) fn raise_beside_jvms(&mut self, call: &Call<'_>, member: &Member) {
         let patience_ms = call.now_ms() + PATIENCE_MS;

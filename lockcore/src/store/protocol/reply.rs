@@ -20,7 +20,7 @@ pub enum Mode {
 pub struct Reply<T> {
     /// What the command did.
     pub outcome: T,
-    /// Milliseconds left of whoever holds the lock; 0 when it is free.
+    /// Milliseconds left of the lock's hold; 0 when it is free.
     pub left_ms: u64,
     /// The holder, if it is a member of the calling node.
     pub grant: Option<Grant>,

@@ -37,7 +37,9 @@ fn strange_key(error: &RedisError) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
     if which.starts_with("lock_permits") {
-        return Some(format!("the key {which}:{{…}} holds a {type_of} that is no lock's"));
+        return Some(format!(
+            "the key {which}:{{…}} holds a {type_of} that does not belong to a lock"
+        ));
     }
     let key = match which {
         "hold" => "the key of this very name",
@@ -50,7 +52,7 @@ fn strange_key(error: &RedisError) -> Option<String> {
         "suspects" => "the key of its suspects, redisson_lock_suspects:{…}",
         _ => return None,
     };
-    Some(format!("{key} holds a {type_of} that is no lock's"))
+    Some(format!("{key} holds a {type_of} that does not belong to a lock"))
 }
 
 /// What an error of opening a connection means: nothing was sent.
@@ -160,7 +162,10 @@ mod tests {
         let error = said("WRONGTYPE", "hold hash");
         assert_eq!(
             (error.kind, &*error.detail),
-            (LockErrorKind::WrongType, "the key of this very name holds a hash that is no lock's")
+            (
+                LockErrorKind::WrongType,
+                "the key of this very name holds a hash that does not belong to a lock"
+            )
         );
     }
 

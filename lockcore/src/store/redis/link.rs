@@ -271,7 +271,7 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
         };
         match open.await {
             Ok((opened, identity)) => {
-                // Told before anybody can find it broken again.
+                // Told before a caller can find it broken again.
                 let mut current = shared.current();
                 *current = Current::new(opened, current.generation + 1, identity);
                 shared.state.send_replace(Link::Up);

@@ -52,7 +52,7 @@ pub(crate) struct RedisSettings {
     /// What people see of this node.
     pub(crate) label: Label,
     pub(crate) namespace: Option<Arc<str>>,
-    /// A name in the namespace that nobody else uses, for checking rights.
+    /// A name in the namespace that nothing else uses, for checking rights.
     pub(crate) probe: LockName,
     pub(crate) request_timeout: Duration,
     /// Whether queues are shared with JVMs.

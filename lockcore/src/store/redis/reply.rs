@@ -29,7 +29,7 @@ pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> 
     })
 }
 
-/// A bare clock says that nobody has the lock now; clock and claim, that it was handed over, to
+/// A bare clock says that the lock is free now; clock and claim, that it was handed over, to
 /// another node or to the member that follows.
 pub(crate) fn released(answer: Value) -> Read<Reply<Released>> {
     if let Some(clock) = text(&answer) {
@@ -47,7 +47,7 @@ pub(crate) fn released(answer: Value) -> Read<Reply<Released>> {
     })
 }
 
-/// `{ clock, then for each: its token, 0 if nobody holds it, or as [`one_of_several`] }`
+/// `{ clock, then for each: its token, 0 if it is not held, or as [`one_of_several`] }`
 pub(crate) fn renewed(answer: Value, holds: &[(LockName, Member)]) -> Read<Each<Renewed>> {
     let mut parts = parts(answer)?;
     let clock = parts.next().ok_or_else(nonsense)?;
@@ -179,7 +179,7 @@ fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<&Member>) -> O
 }
 
 pub(super) fn nonsense() -> StoreError {
-    let detail = "a script's answer has another form than expected";
+    let detail = "a script's answer has an unexpected form";
     StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Protocol, detail) }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Rights<'a> {
     pub(crate) node: &'a NodeId,
     /// With one, all keys in it have to be the user's; without, which names are whose is not known.
     pub(crate) namespace: Option<&'a str>,
-    /// A name in the namespace that nobody else uses.
+    /// A name in the namespace that nothing else uses.
     pub(crate) probe: &'a LockName,
     pub(crate) peers: bool,
 }
@@ -72,7 +72,7 @@ impl Rights<'_> {
         }
         let answer = link.run_script(script, command).await?;
         read(answer).ok_or_else(|| {
-            let detail = "the answer to the look at the rights has another form than expected";
+            let detail = "the answer to the check of the rights has an unexpected form";
             StoreError::refused(LockErrorKind::Protocol, detail)
         })
     }

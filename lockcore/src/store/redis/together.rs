@@ -32,7 +32,7 @@ pub(crate) async fn check(
             return Ok(());
         }
         if !subscription.state().borrow().is_up() {
-            let detail = "the subscription broke as soon as it stood";
+            let detail = "the subscription broke right after it was opened";
             return Err(LockError::with_detail(LockErrorKind::Unavailable, detail));
         }
         tokio::time::sleep(PAUSE).await;
