@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use lockcore::LockErrorKind;
-use lockcore::internals::protocol::{Answer, Command, LockState, Message, step};
+use lockcore::internals::protocol::{Answer, Command, LockState, Message, step, step_with_peers};
 use lockcore::internals::{Leaving, LockName, Member, Mode, Renewed, StoreError};
 use redis::{Cmd, cmd};
 
 use crate::comparison::{self, Clock};
 use crate::fuzz::Tally;
+use crate::peers;
 use crate::random::{Choices, Random};
 use crate::snapshot::{self, Snapshot};
-use crate::world::{FOREIGN, Heard, STRANGE, World};
+use crate::world::{self, FOREIGN, Heard, LOCK, Rules, STRANGE, World};
 
 /// Short ones end within a case, a middle one has another claim, the longest outlives a token.
 const LEASES_MS: [u64; 7] = [100, 150, 300, 2_500, 7_000, 30_000, 120_000];
@@ -27,24 +28,37 @@ pub(crate) enum Kind {
     Damaged,
     /// Other programs use the lock's names.
     Strange,
+    /// The queue is shared with JVMs, by the rules for that.
+    Peers,
 }
 
-struct Case<'a> {
-    world: &'a mut World,
-    random: Random,
+impl Kind {
+    pub(crate) fn rules(self) -> Rules {
+        if self == Self::Peers { Rules::Peers } else { Rules::Own }
+    }
+
+    /// What all the cases together must have met, or they compare too little.
+    pub(crate) fn must_meet(self) -> impl Iterator<Item = &'static str> {
+        let besides: &[_] = if self == Self::Peers { &peers::jvms::MET } else { &[] };
+        MET.iter().chain(besides).copied()
+    }
+}
+
+pub(crate) struct Case<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) random: Random,
     kind: Kind,
-    lock: LockName,
+    pub(crate) lock: LockName,
     /// By node, oldest first.
     members: Vec<Vec<Member>>,
     dead: u64,
     expected: Heard,
-    tally: &'a mut Tally,
+    pub(crate) tally: &'a mut Tally,
     /// What has been done, a line each.
     told: String,
 }
 
-/// What all the cases together must have met, or they compare too little.
-pub(crate) const MET: [&str; 16] = [
+const MET: [&str; 16] = [
     "Granted",
     "Queued",
     "Busy",
@@ -70,8 +84,13 @@ pub(crate) async fn run(
     choices: Choices,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let lock = LockName::from("a lock");
+    let lock = LockName::from(LOCK);
     world.begin(&lock).await;
+    // A thread of a JVM; by our own rules it is not asked whether one listens.
+    let _thread = match kind {
+        Kind::Peers => Some(world.subscribe(&world::poke_channel(&lock, peers::THREADS[0])).await),
+        _ => None,
+    };
     let members = vec![Vec::new(); world.nodes.len()];
     let (random, expected) = (Random::new(Vec::new()), Heard::default());
     let told = String::new();
@@ -85,7 +104,10 @@ impl Case<'_> {
         for draws in choices.into_iter().flatten() {
             self.random = Random::new(draws);
             if self.random.chance(30) {
-                self.interfere().await;
+                match self.kind {
+                    Kind::Peers => self.act_as_jvms().await,
+                    _ => self.interfere().await,
+                }
             }
             self.compare_one().await?;
             self.tally.commands += 1;
@@ -120,13 +142,21 @@ impl Case<'_> {
         let world = &*self.world;
         let connected = |node: &str| world.is_connected(node);
         let id = &world.nodes[node].id;
-        let (expected, messages) = step(&mut state, &connected, id, &command, now_us);
+        let (expected, messages) = match self.kind.rules() {
+            Rules::Own => step(&mut state, &connected, id, &command, now_us),
+            Rules::Peers => {
+                step_with_peers(&mut state, &connected, &peers::listens, id, &command, now_us)
+            }
+        };
         if Snapshot::expires_within(&before.state, clock.before, clock.now)
             || Snapshot::expires_within(&state, clock.before, clock.after)
         {
             return self.leave_undecided(&told).await;
         }
         self.note(&expected, &messages);
+        if self.kind == Kind::Peers {
+            self.note_jvms(node, &before.state, &state, &messages);
+        }
         self.expected.add(self.world, &self.lock, messages);
         comparison::settle_answer(clock, &expected, &mut answer);
         if answer != expected {
@@ -135,7 +165,12 @@ impl Case<'_> {
             ));
         }
         let mut actual = after.state.clone();
-        comparison::settle_state(clock, &command, &before.state, &state, &mut actual);
+        match self.kind.rules() {
+            Rules::Own => {
+                comparison::settle_state(clock, &command, &before.state, &state, &mut actual);
+            }
+            Rules::Peers => comparison::settle_shared(clock, &state, &mut actual),
+        }
         comparison::forget_what_is_apart(&mut actual);
         comparison::forget_what_is_apart(&mut state);
         if actual != state {
@@ -147,10 +182,13 @@ impl Case<'_> {
                 "{told}the list expires at {list}, its sorted set at {sorted_set}"
             ));
         }
-        if let Some(key) = endless(&after, &before) {
+        if self.kind != Kind::Peers
+            && let Some(key) = endless(&after, &before)
+        {
             return Err(format!("{told}{key} has no expiry"));
         }
-        if after.others != 0 {
+        // The one of `company`.
+        if after.others != 1 {
             return Err(format!("{told}{} keys of no known name", after.others));
         }
         Ok(())
@@ -267,7 +305,11 @@ impl Case<'_> {
     fn known(&mut self, node: usize, state: &LockState) -> Member {
         let id = &self.world.nodes[node].id;
         let hold = state.hold.iter().map(|hold| &hold.member);
-        let there: Vec<_> = hold.chain(&state.queue).filter(|member| member.is_of(id)).collect();
+        // By the rules for JVMs a member may be alive and thrown out of the queue.
+        let thrown_out = state.alive.iter().map(|(_, member)| member);
+        let thrown_out = thrown_out.filter(|member| !state.queue.contains(member));
+        let there = hold.chain(&state.queue).chain(thrown_out);
+        let there: Vec<_> = there.filter(|member| member.is_of(id)).collect();
         if !there.is_empty() && self.random.chance(60) {
             return (*self.random.one_of(&there)).clone();
         }
@@ -410,7 +452,7 @@ impl Case<'_> {
         self.ask(cmd("ZADD").arg(&deadlines).arg(deadline_ms).arg(member)).await;
     }
 
-    async fn ask(&mut self, command: &Cmd) {
+    pub(crate) async fn ask(&mut self, command: &Cmd) {
         let packed = command.get_packed_command();
         let words = String::from_utf8_lossy(&packed).into_owned();
         // Every second line of the protocol is a word, the others are lengths.

@@ -10,7 +10,7 @@ use proptest::strategy::{Strategy as _, ValueTree as _};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tokio::runtime::Runtime;
 
-use crate::case::{self, Kind, MET};
+use crate::case::{self, Kind};
 use crate::random::{self, Choices};
 use crate::world::World;
 
@@ -55,7 +55,7 @@ pub(crate) fn run(kind: Kind, share: u32) {
     let told = format!("{kind:?}: {commands} commands, {undecided} at an expiry, 0 differences\n");
     let _ = std::io::stderr().write_all(told.as_bytes());
     assert!(undecided * 10 < commands, "{undecided} of {commands} commands could not be judged");
-    let missed: Vec<_> = MET.iter().filter(|what| !seen.contains(**what)).collect();
+    let missed: Vec<_> = kind.must_meet().filter(|what| !seen.contains(*what)).collect();
     assert!(missed.is_empty(), "{kind:?} never met {missed:?}");
     let strange = seen.contains("refused as strange");
     assert!(strange == (kind == Kind::Strange), "{kind:?}: a strange key was met: {strange}");
@@ -70,7 +70,7 @@ fn work(kind: Kind, worker: u32, cases: u32, failed: &AtomicBool) -> Tally {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let runtime = Runtime::new().expect("a runtime");
-    let mut world = runtime.block_on(World::start());
+    let mut world = runtime.block_on(World::start(kind.rules()));
     let mut tally = Tally::default();
     let mut run = |choices: &Choices, tally: &mut Tally| {
         runtime.block_on(case::run(&mut world, kind, choices.clone(), tally))

@@ -5,6 +5,7 @@
 //! `DIFFERENTIAL_SEED` is another number. A sequence that fails is shortened before it is shown.
 
 mod case;
+mod company;
 mod comparison;
 mod fuzz;
 #[path = "../scripts/node.rs"]

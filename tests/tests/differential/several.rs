@@ -12,7 +12,7 @@ use redis::cmd;
 use crate::comparison::{self, Clock};
 use crate::random::{self, Random};
 use crate::snapshot::{self, Snapshot};
-use crate::world::{FOREIGN, Heard, World};
+use crate::world::{FOREIGN, Heard, Rules, World};
 
 const LOCKS: usize = 6;
 const SEQUENCES: usize = 8;
@@ -35,7 +35,7 @@ struct Locks<'a> {
 
 #[tokio::test]
 async fn lua_and_rust_agree_on_renewals_and_touches_of_several_locks() {
-    let mut world = World::start().await;
+    let mut world = World::start(Rules::Own).await;
     let names: Vec<_> = (0..LOCKS).map(|at| LockName::from(&*format!("lock {at}"))).collect();
     let members = vec![vec![Vec::new(); LOCKS]; world.nodes.len()];
     let random = Random::new(Vec::new());

@@ -1,4 +1,4 @@
-//! The nodes of all cases: three that hear, one that does not, and two foreign members.
+//! The nodes of all cases: three that hear, one that does not, and foreign members.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,13 +6,19 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use lock_tests::{Proxy, Raw, RedisServer, Watcher, eventually};
-use lockcore::internals::protocol::{Answer, Command, Message};
-use lockcore::internals::{Event, LockName, Member, StoreError, new_node, renew_one, touch_one};
-
 use lockcore::NodeId;
+use lockcore::internals::protocol::{Answer, Command, Message};
+use lockcore::internals::{Event, LockName, StoreError, new_node};
+use redis::aio::PubSub;
+use redis::cmd;
 
+use crate::company;
 use crate::node::Node;
 
+/// The lock of all cases but those of several.
+pub(crate) const LOCK: &str = "a lock";
+/// How long what is on its way may take.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// Threads of two JVMs.
 pub(crate) const FOREIGN: [&str; 3] = [
     "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41",
@@ -23,44 +29,52 @@ pub(crate) const FOREIGN: [&str; 3] = [
 pub(crate) const STRANGE: [&str; 4] =
     ["name", "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:no lease", "~1short:1:30000:x", "another:1"];
 
-/// How many of the nodes are connected; those after them are not.
+/// How many of the nodes are connected; the one after them is not.
 const CONNECTED: usize = 3;
+pub(crate) const DEAF: usize = CONNECTED;
+
+/// By which rules the nodes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    Own,
+    /// Those of queues that are shared with JVMs.
+    Peers,
+}
 
 pub(crate) struct World {
-    _server: RedisServer,
+    server: RedisServer,
     _proxy: Proxy,
     /// It makes no node a connected one.
     _watcher: Watcher,
     pub(crate) redis: Raw,
     pub(crate) nodes: Vec<Node>,
-    /// A process that is gone: nobody asks for it, but its members wait.
+    /// A process that is gone, while its members wait.
     pub(crate) dead: NodeId,
     poked: Arc<Mutex<Vec<String>>>,
     marks: u64,
 }
 
 impl World {
-    pub(crate) async fn start() -> Self {
+    pub(crate) async fn start(rules: Rules) -> Self {
         let server = RedisServer::start();
         let mut redis = Raw::connect(&server.url()).await;
         let proxy = Proxy::start(server.address());
-        let lock = LockName::from("not yet");
+        let (lock, peers) = (LockName::from(LOCK), rules == Rules::Peers);
         let mut nodes = Vec::new();
         for _ in 0..CONNECTED {
-            nodes.push(Node::connect(&server.url(), &lock).await);
+            nodes.push(Node::connect_as(&server.url(), &lock, peers).await);
         }
-        let deaf = Node::connect(&proxy.url(), &lock).await;
+        let deaf = Node::connect_as(&proxy.url(), &lock, peers).await;
         proxy.refuse().await;
-        proxy.cut_subscriptions().await;
+        assert_eq!(proxy.cut_subscriptions().await, 1);
         let channel = deaf.channel();
         let unheard = async || redis.subscribers(&channel).await == 0;
-        eventually("the server notices a lost subscription", Duration::from_secs(20), unheard)
-            .await;
+        eventually("the server notices a lost subscription", SOON, unheard).await;
         nodes.push(deaf);
         let poked = listen_to_pokes(&server).await;
         let watcher = Watcher::start(&server.url()).await;
         Self {
-            _server: server,
+            server,
             _proxy: proxy,
             _watcher: watcher,
             redis,
@@ -73,6 +87,7 @@ impl World {
 
     pub(crate) async fn begin(&mut self, lock: &LockName) {
         self.redis.flush_all().await;
+        self.redis.ask::<()>(cmd("HSET").arg(company::STRANGE).arg("name").arg("Ada")).await;
         // Of a sequence that ended with a difference, something may not have been heard yet.
         self.heard().await;
         for node in &mut self.nodes {
@@ -84,17 +99,30 @@ impl World {
         self.nodes[..CONNECTED].iter().any(|connected| connected.id.as_str() == node)
     }
 
-    pub(crate) async fn run(&self, node: usize, command: &Command) -> Result<Answer, StoreError> {
-        let Node { store, lock, .. } = &self.nodes[node];
+    /// A subscription to a channel, until it is dropped.
+    pub(crate) async fn subscribe(&self, channel: &str) -> PubSub {
+        let client = redis::Client::open(self.server.url()).expect("a URL");
+        let mut subscription = client.get_async_pubsub().await.expect("a subscription");
+        subscription.subscribe(channel).await.expect("a channel");
+        subscription
+    }
+
+    pub(crate) async fn run(
+        &mut self,
+        node: usize,
+        command: &Command,
+    ) -> Result<Answer, StoreError> {
+        self.marks += 1;
+        let by = self.marks as usize;
+        let node = &self.nodes[node];
+        let Node { store, lock, .. } = node;
         Ok(match command {
             Command::Acquire { member, mode, queue_limit } => {
                 Answer::Acquired(store.acquire(lock, member, *mode, *queue_limit).await?)
             }
             Command::Release { member } => Answer::Released(store.release(lock, member).await?),
-            Command::Renew { member } => Answer::Renewed(renew_one(&**store, lock, member).await?),
-            Command::Touch { members } => {
-                Answer::Touched(touch_one(&**store, lock, members.clone()).await?)
-            }
+            Command::Renew { member } => Answer::Renewed(company::renew(node, member, by).await?),
+            Command::Touch { members } => Answer::Touched(company::touch(node, members, by).await?),
             Command::Leave { leaving } => Answer::Left(store.leave(lock, leaving.clone()).await?),
             Command::ForceRelease => Answer::Released(store.force_release(lock).await?),
             Command::Inspect => Answer::Inspected(store.inspect(lock).await?),
@@ -116,7 +144,7 @@ impl World {
         let poked = Arc::clone(&self.poked);
         let lines = move || poked.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let arrived = async || lines().contains(&mark);
-        eventually("a poke that was received arrives", Duration::from_secs(20), arrived).await;
+        eventually("a poke that was received arrives", SOON, arrived).await;
         heard.pokes =
             std::mem::take(&mut *self.poked.lock().unwrap_or_else(PoisonError::into_inner));
         heard.pokes.pop();
@@ -128,7 +156,8 @@ impl World {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
     by_node: BTreeMap<String, Vec<Event>>,
-    pokes: Vec<String>,
+    /// The channels of foreign members.
+    pub(crate) pokes: Vec<String>,
 }
 
 impl Heard {
@@ -138,7 +167,7 @@ impl Heard {
             && self.pokes.starts_with(&earlier.pokes)
     }
 
-    /// What `messages` of a lock cause where somebody listens.
+    /// What `messages` of a lock cause where a client listens.
     pub(crate) fn add(&mut self, world: &World, lock: &LockName, messages: Vec<Message>) {
         for message in messages {
             let (node, event) = match message {
@@ -147,7 +176,7 @@ impl Heard {
                 }
                 Message::Revoked { node, member } => (node, Event::Revoked { member }),
                 Message::Poke { member } => {
-                    self.pokes.push(poke_channel(lock, &member));
+                    self.pokes.push(poke_channel(lock, member.as_str()));
                     continue;
                 }
             };
@@ -158,7 +187,7 @@ impl Heard {
     }
 }
 
-fn poke_channel(lock: &LockName, member: &Member) -> String {
+pub(crate) fn poke_channel(lock: &LockName, member: &str) -> String {
     format!("redisson_lock__channel:{{{}}}:{member}", lock.as_str())
 }
 

@@ -34,7 +34,7 @@ impl Bench {
     }
 
     pub(crate) async fn node(&self) -> Node {
-        Node::connect(&self.server.url(), &self.lock).await
+        Node::connect_as(&self.server.url(), &self.lock, false).await
     }
 
     /// A node that shares queues with JVMs if `peers` is set.

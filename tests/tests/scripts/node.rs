@@ -37,10 +37,6 @@ impl Listener for Heard {
 }
 
 impl Node {
-    pub(crate) async fn connect(url: &str, lock: &LockName) -> Self {
-        Self::connect_as(url, lock, false).await
-    }
-
     /// A node that shares queues with JVMs if `peers` is set.
     pub(crate) async fn connect_as(url: &str, lock: &LockName, peers: bool) -> Self {
         let (id, heard) = (new_node(), Arc::new(Heard::default()));

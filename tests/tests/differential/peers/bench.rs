@@ -1,19 +1,26 @@
-//! One lock on a server, with two nodes that share its queue with JVMs.
+//! One lock on a server, whose queue the nodes share with JVMs.
 
 use lockcore::internals::{Acquired, LockName, Member, Mode, Presence, Reply, touch_one};
+use redis::aio::PubSub;
 use redis::cmd;
 
-use super::world::{LOCK, Node, World};
+use super::THREADS;
+use crate::node::Node;
 use crate::snapshot::{Snapshot, keys};
+use crate::world::{LOCK, Rules, World, poke_channel};
 
 pub(crate) struct Bench {
     pub(crate) world: World,
     pub(crate) lock: LockName,
+    /// The thread that listens.
+    _thread: PubSub,
 }
 
 impl Bench {
     pub(crate) async fn start() -> Self {
-        Self { world: World::start().await, lock: LockName::from(LOCK) }
+        let (world, lock) = (World::start(Rules::Peers).await, LockName::from(LOCK));
+        let thread = world.subscribe(&poke_channel(&lock, THREADS[0])).await;
+        Self { world, lock, _thread: thread }
     }
 
     pub(crate) fn node(&self, number: usize) -> &Node {
@@ -43,6 +50,17 @@ impl Bench {
 
     pub(crate) async fn look(&mut self) -> Snapshot {
         Snapshot::take(&mut self.world.redis, self.lock.as_str()).await
+    }
+
+    /// The channel on which a thread of a JVM waits.
+    pub(crate) fn channel(&self, thread: &str) -> String {
+        poke_channel(&self.lock, thread)
+    }
+
+    /// How often the thread that listens was told to come, since the last call.
+    pub(crate) async fn poked(&mut self) -> usize {
+        let pokes = self.world.heard().await.pokes;
+        pokes.iter().filter(|channel| **channel == self.channel(THREADS[0])).count()
     }
 
     /// The members that are known not to hear.

@@ -3,8 +3,8 @@
 use lockcore::internals::{Acquired, Leaving, Member, Mode, Presence, touch_one};
 use redis::cmd;
 
+use super::THREADS;
 use super::bench::Bench;
-use super::world::THREADS;
 use crate::snapshot::{Snapshot, keys};
 
 const STEP: u64 = 300_000;

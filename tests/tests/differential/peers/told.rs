@@ -6,9 +6,10 @@ use lock_tests::eventually;
 use lockcore::internals::{Event, Member};
 use redis::cmd;
 
+use super::THREADS;
 use super::bench::Bench;
-use super::world::{SOON, THREADS};
 use crate::snapshot::keys;
+use crate::world::{DEAF, SOON};
 
 const STEP: u64 = 300_000;
 
@@ -17,17 +18,12 @@ async fn a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node() {
     let mut bench = Bench::start().await;
     bench.acquire(0).await;
     let (ours, _) = (bench.queued(0).await, bench.queued(1).await);
-    let channel = format!("redisson_lock__channel:{{{}}}:{ours}", bench.lock.as_str());
-    assert_eq!(bench.world.redis.publish(&channel, "0").await, 1);
-    let told = Event::Poked { member: ours };
-    let ear = bench.node(0).ear.clone();
-    let mut heard = Vec::new();
-    eventually("the member is told", SOON, async || {
-        heard.extend(ear.take());
-        heard.contains(&told)
-    })
-    .await;
-    assert_eq!(bench.node(1).ear.take(), []);
+    let channel = bench.channel(ours.as_str());
+    bench.world.redis.publish(&channel, "0").await;
+    let Bench { world, .. } = &mut bench;
+    for (number, told) in [(0, vec![Event::Poked { member: ours }]), (1, vec![]), (2, vec![])] {
+        assert_eq!(world.nodes[number].heard(&mut world.redis).await, told, "node {number}");
+    }
 }
 
 #[tokio::test]
@@ -39,7 +35,7 @@ async fn a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_
     }
     let waiting = bench.queued(1).await;
     bench.release(0, &holder).await;
-    assert_eq!(bench.world.poked().await, Vec::<String>::new());
+    assert_eq!(bench.poked().await, 0);
     bench.touch(1, &waiting).await;
     assert_eq!(bench.suspects().await, [THREADS[1], THREADS[2]]);
     for (ms, count) in [(7_000, 4), (1_000, 2), (52_000, 2)] {
@@ -50,7 +46,7 @@ async fn a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_
     }
     assert_eq!(bench.look().await.state.hold, None);
     assert_eq!(bench.suspects().await, [] as [&str; 0]);
-    assert!(bench.world.poked().await.len() >= 2);
+    assert!(bench.poked().await >= 2);
 }
 
 #[tokio::test]
@@ -102,7 +98,7 @@ async fn a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew() {
     bench.release(0, &holder).await;
     assert_eq!(bench.suspects().await, [THREADS[1], THREADS[2]]);
     bench.age_suspects(7_000).await;
-    let channel = format!("redisson_lock__channel:{{{}}}:{}", bench.lock.as_str(), THREADS[2]);
+    let channel = bench.channel(THREADS[2]);
     let subscription = bench.world.subscribe(&channel).await;
     bench.touch(1, &waiting).await;
     assert_eq!(bench.suspects().await, [THREADS[1]]);
@@ -118,24 +114,24 @@ async fn a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew() {
 async fn a_jvm_behind_a_member_that_is_passed_over_is_told_when_that_one_is_gone() {
     let mut bench = Bench::start().await;
     let (holder, _) = bench.acquire(0).await;
-    let deaf = bench.queued(2).await;
+    let deaf = bench.queued(DEAF).await;
     bench.jvm_queues(THREADS[0], STEP).await;
     let waiting = bench.queued(1).await;
     bench.release(0, &holder).await;
     bench.touch(1, &waiting).await;
-    assert_eq!(bench.world.poked().await, Vec::<String>::new());
+    assert_eq!(bench.poked().await, 0);
     let [_, _, _, _, alive, ..] = keys(bench.lock.as_str());
     let past = bench.look().await.at_ms() - 1;
     let () = bench.world.redis.ask(cmd("ZADD").arg(alive).arg(past).arg(deaf.as_str())).await;
     bench.touch(1, &waiting).await;
-    assert_eq!(bench.world.poked().await.len(), 1);
+    assert_eq!(bench.poked().await, 1);
 }
 
 #[tokio::test]
 async fn a_deaf_node_s_member_is_passed_over_for_five_seconds_and_keeps_its_score() {
     let mut bench = Bench::start().await;
     let (holder, _) = bench.acquire(0).await;
-    let deaf = bench.queued(2).await;
+    let deaf = bench.queued(DEAF).await;
     let before = bench.look().await.state.deadlines.get(&deaf).expect("it waits");
     let near = bench.queued(1).await;
     bench.release(0, &holder).await;
