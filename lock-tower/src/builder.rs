@@ -23,7 +23,7 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(LockLayer::new(locks, key))
     }
 
-    /// [`HttpLockLayer::new`].
+    /// [`HttpLockLayer::new`](crate::HttpLockLayer::new).
     #[cfg(feature = "http")]
     fn http_lock<K>(
         self,
@@ -33,13 +33,13 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(crate::HttpLockLayer::new(locks, key))
     }
 
-    /// [`LockScopeLayer::new`].
+    /// [`LockScopeLayer::new`](crate::LockScopeLayer::new).
     #[cfg(feature = "http")]
     fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<crate::LockScopeLayer, L>> {
         self.builder().layer(crate::LockScopeLayer::new(locks))
     }
 
-    /// [`DetachLayer::new`].
+    /// [`DetachLayer::new`](crate::DetachLayer::new).
     #[cfg(feature = "http")]
     fn detach(self) -> ServiceBuilder<Stack<crate::DetachLayer, L>> {
         self.builder().layer(crate::DetachLayer::new())
