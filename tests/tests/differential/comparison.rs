@@ -8,6 +8,8 @@
 use lockcore::internals::protocol::{Answer, Command, LockState};
 use lockcore::internals::{Inspection, Reply};
 
+use crate::snapshot::Snapshot;
+
 /// The server's clock in ms: before a command, as in its reply, and after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
@@ -27,6 +29,16 @@ impl Clock {
         let from = expected.saturating_sub(self.after - self.now);
         (from..=expected + (self.now - self.before)).contains(&actual)
     }
+}
+
+/// When the command ran, by the server. A release with nobody waiting does not tell it, and nothing of
+/// what it does depends on it.
+pub(crate) fn time_of(answer: &mut Answer, before: &Snapshot) -> u64 {
+    match answer {
+        Answer::Released(reply) if reply.now_us == 0 => reply.now_us = before.at_us,
+        _ => {}
+    }
+    answer.now_us()
 }
 
 /// Moves `actual` to what was expected where the difference is allowed, so that the rest can be compared.

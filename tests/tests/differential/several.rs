@@ -187,7 +187,7 @@ impl Locks<'_> {
                 continue;
             }
             let mut answer = answer.map_err(|error| format!("{told}{error:?}"))?;
-            let now_us = crate::case::time_of(&answer);
+            let now_us = comparison::time_of(&mut answer, &before[*lock]);
             let clock = Clock {
                 before: before[*lock].at_ms(),
                 now: now_us / 1_000,

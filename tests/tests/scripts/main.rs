@@ -4,6 +4,7 @@
 mod asking;
 mod bench;
 mod claim;
+mod cost;
 mod forced;
 mod foreign;
 mod memory_full;

@@ -33,6 +33,9 @@ impl<P: Seat> Core<P> {
         fx: &mut Effects<P>,
     ) {
         let at_us = answer.now_us();
+        if at_us == 0 {
+            return;
+        }
         let Some(last) = self.answered.replace(Answered { at_us, sent: ask.sent }) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // As much as can have passed here: the last answer may be as old as its request, and this one as young as its arrival.

@@ -32,7 +32,7 @@ fn token() -> crate::token::FencingToken {
 fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
     let grant = grant.map(|member| Grant { member: member.clone(), token: token() });
     let left_ms = left.as_millis() as u64;
-    Reply { outcome, left_ms, grant, foreign: false, now_us: 0, passed_over: 0 }
+    Reply { outcome, left_ms, grant, foreign: false, now_us: 1, passed_over: 0 }
 }
 
 fn member_of(ask: &Ask) -> Member {

@@ -173,8 +173,19 @@ impl LockState {
         if call.peers.is_some() {
             return self.enqueue_beside_jvms(call, member);
         }
+        // Touches write the expiry again while others wait: behind them there is no need to, as long as
+        // enough of it is left.
+        let others = self.deadlines.iter().any(|(_, waiting)| waiting != member);
+        let lasts = others
+            && !self.queue.is_empty()
+            && self.queue_expires_ms.is_some_and(|ms| ms >= call.now_ms() + QUEUE_SLACK_MS);
         self.queue.push_back(member.clone());
-        self.write_deadline(member, call.now_ms() + PATIENCE_MS);
+        let deadline_ms = call.now_ms() + PATIENCE_MS;
+        if lasts {
+            self.deadlines.set(member, deadline_ms);
+        } else {
+            self.write_deadline(member, deadline_ms);
+        }
     }
 
     /// Renews a waiting member's patience.

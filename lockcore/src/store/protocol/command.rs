@@ -60,7 +60,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The server's time, µs since the epoch.
+    /// The server's time, µs since the epoch; 0 if it was not told.
     pub fn now_us(&self) -> u64 {
         match self {
             Self::Acquired(reply) => reply.now_us,

@@ -56,7 +56,9 @@ impl LockState {
         if mode == Mode::Try {
             return Acquired::Busy;
         }
-        if self.live(call) >= queue_limit as usize {
+        // A deadline without a place does not count.
+        let limit = queue_limit as usize;
+        if self.queue.len() >= limit && self.live(call) >= limit {
             return Acquired::Full;
         }
         self.sweep(call);

@@ -26,7 +26,7 @@ pub struct Reply<T> {
     pub grant: Option<Grant>,
     /// A foreign member holds the lock, or stopped the hand-over.
     pub foreign: bool,
-    /// The server's time, µs since the epoch.
+    /// The server's time, µs since the epoch; 0 if it was not told.
     pub now_us: u64,
     /// Waiting members that the hand-over passed over: their nodes are not connected.
     pub passed_over: u64,

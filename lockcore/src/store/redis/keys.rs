@@ -1,5 +1,7 @@
 //! The names of a lock's keys and channels, written straight into a command.
 
+use std::fmt;
+
 use redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 use crate::key::LockName;
@@ -41,16 +43,28 @@ impl<'a> Key<'a> {
             .map(|prefix| Self { prefix, lock })
     }
 
-    fn text(&self) -> String {
+    /// The parts of its text.
+    fn parts(&self) -> [&str; 5] {
         let name = self.lock.as_str();
         let (open, close) = if name.contains('{') { ("", "") } else { ("{", "}") };
-        [self.prefix, ":", open, name, close].concat()
+        [self.prefix, ":", open, name, close]
+    }
+
+    #[cfg(any(test, feature = "unstable-internals"))]
+    fn text(&self) -> String {
+        self.parts().concat()
+    }
+}
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts().into_iter().try_for_each(|part| f.write_str(part))
     }
 }
 
 impl ToRedisArgs for Key<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg(self.text().as_bytes());
+        out.write_arg_fmt(self);
     }
 }
 
@@ -64,10 +78,8 @@ pub(crate) struct Tombstone<'a> {
 
 impl ToRedisArgs for Tombstone<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let mut text = Key { prefix: "redisson_lock_gone", lock: self.lock }.text();
-        text.push(':');
-        text.push_str(self.member.as_str());
-        out.write_arg(text.as_bytes());
+        let key = Key { prefix: "redisson_lock_gone", lock: self.lock };
+        out.write_arg_fmt(format_args!("{key}:{}", self.member));
     }
 }
 

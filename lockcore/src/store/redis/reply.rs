@@ -13,11 +13,17 @@ use crate::token::FencingToken;
 
 type Read<T> = Result<T, StoreError>;
 
-/// A bare clock says that `member` has the full lease, with the clock as its token.
+/// A bare clock says that `member` has the full lease, with the clock as its token; five parts, that
+/// one of ours holds the lock, and that the member waits or, without a position, that it may not.
 pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> {
     if let Some(clock) = text(&answer) {
         let ours = member.ours().ok_or_else(nonsense)?;
         return short(Acquired::Granted, clock, ours.lease_ms, Some(member)).ok_or_else(nonsense);
+    }
+    if let Value::Array(parts) = &answer
+        && let [clock, position, left, holder, token] = parts.as_slice()
+    {
+        return behind_another(clock, position, left, holder, token).ok_or_else(nonsense);
     }
     reply(answer, |outcome, number| match outcome {
         "granted" => Some(Acquired::Granted),
@@ -29,11 +35,11 @@ pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> 
     })
 }
 
-/// A bare clock says that the lock is free now; clock and claim, that it was handed over, to
-/// another node or to the member that follows.
+/// A bare 1 says that the lock is free now, and not at what time; clock and claim, that it was
+/// handed over, to another node or to the member that follows.
 pub(crate) fn released(answer: Value) -> Read<Reply<Released>> {
-    if let Some(clock) = text(&answer) {
-        return short(Released::Released, clock, 0, None).ok_or_else(nonsense);
+    if answer == Value::Int(1) {
+        return Ok(usual(Released::Released, 0, None, 0));
     }
     if let Value::Array(parts) = &answer
         && let [clock, claim, head] = parts.as_slice()
@@ -157,6 +163,27 @@ fn reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Read
     read_reply(answer, outcome).ok_or_else(nonsense)
 }
 
+/// The holder and its token follow if it is of the calling node.
+fn behind_another(
+    clock: &Value,
+    position: &Value,
+    left: &Value,
+    holder: &Value,
+    token: &Value,
+) -> Option<Reply<Acquired>> {
+    let outcome = match position {
+        Value::Nil => Acquired::Busy,
+        position => Acquired::Queued { position: integer(position)? },
+    };
+    let grant = match text(holder) {
+        Some(member) => {
+            Some(Grant { member: Member::from(member), token: fencing_token(text(token)?)? })
+        }
+        None => None,
+    };
+    Some(usual(outcome, integer(left)?, grant, text(clock)?.parse().ok()?))
+}
+
 fn handed_over(clock: &Value, claim: &Value, head: &Value) -> Option<Reply<Released>> {
     let member = text(head).map(Member::from);
     short(Released::Released, text(clock)?, text(claim)?.parse().ok()?, member.as_ref())
@@ -273,15 +300,33 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_clock_is_the_whole_answer_of_the_short_ways() {
+    fn a_bare_clock_is_the_whole_answer_where_the_lock_is_free() {
         let granted = acquired(bulk("1795242275666200"), &member()).unwrap();
         assert_eq!((granted.outcome, granted.left_ms), (Acquired::Granted, 30_000));
         assert_eq!(granted.grant.unwrap().token.get(), granted.now_us);
-        let released = released(bulk("1795242275666200")).unwrap();
-        assert_eq!(
-            (released.outcome, released.left_ms, released.grant),
-            (Released::Released, 0, None)
-        );
+    }
+
+    #[test]
+    fn a_release_with_nobody_waiting_tells_no_time() {
+        let released = released(Value::Int(1)).unwrap();
+        assert_eq!((released.outcome, released.left_ms), (Released::Released, 0));
+        assert_eq!((released.grant, released.now_us), (None, 0));
+    }
+
+    #[test]
+    fn behind_another_a_place_is_told_or_that_there_is_none() {
+        let (clock, left) = (bulk("1795242275666200"), Value::Int(900));
+        let of_another_node =
+            Value::Array(vec![clock.clone(), Value::Int(2), left.clone(), Value::Nil, Value::Nil]);
+        let reply = acquired(of_another_node, &member()).unwrap();
+        assert_eq!(reply.outcome, Acquired::Queued { position: 2 });
+        assert_eq!((reply.left_ms, reply.grant), (900, None));
+        assert_eq!(reply.now_us, 1_795_242_275_666_200);
+        let token = bulk("1795242275666100");
+        let of_this_node = Value::Array(vec![clock, Value::Nil, left, bulk("~1x:1:1:"), token]);
+        let reply = acquired(of_this_node, &member()).unwrap();
+        assert_eq!(reply.outcome, Acquired::Busy);
+        assert_eq!(reply.grant.unwrap().token.get(), 1_795_242_275_666_100);
     }
 
     #[test]

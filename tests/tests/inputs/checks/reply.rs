@@ -106,7 +106,11 @@ fn verify<T>(value: &Value, reply: Result<Reply<T>, StoreError>, implied: Option
         Value::Array(parts) if parts.len() == 3 => {
             (text(&parts[2]), text(&parts[0]), text(&parts[0]))
         }
-        bare => (implied, text(bare), text(bare)),
+        Value::Array(parts) if parts.len() == 5 => {
+            (text(&parts[3]), text(&parts[4]), text(&parts[0]))
+        }
+        // A bare number does not tell the time.
+        bare => (implied, text(bare), text(bare).or(Some("0"))),
     };
     assert_eq!(now.and_then(|now| now.parse().ok()), Some(reply.now_us), "{value:?}");
     match value {
@@ -115,6 +119,10 @@ fn verify<T>(value: &Value, reply: Result<Reply<T>, StoreError>, implied: Option
                 [reply.left_ms, reply.passed_over].map(|number| i64::try_from(number).ok());
             let [left, passed_over] = numbers.map(|number| number.map(Value::Int));
             assert_eq!((left.as_ref(), passed_over.as_ref()), (Some(&parts[2]), Some(&parts[7])));
+        }
+        Value::Array(parts) if parts.len() == 5 => {
+            let left = i64::try_from(reply.left_ms).ok().map(Value::Int);
+            assert_eq!(left.as_ref(), Some(&parts[2]));
         }
         Value::Array(parts) => {
             assert_eq!(text(&parts[1]).and_then(|left| left.parse().ok()), Some(reply.left_ms));
@@ -182,7 +190,7 @@ fn almost(source: &mut Source<'_>) -> Value {
             zero,
         ]
     };
-    let mut parts = match source.below(12) {
+    let mut parts = match source.below(14) {
         0 => full("granted"),
         1 => full("queued"),
         2 => full("busy"),
@@ -193,6 +201,8 @@ fn almost(source: &mut Source<'_>) -> Value {
         7 => full("la"),
         8 => vec![bulk(clock), bulk("10000"), bulk(OURS)],
         9 => vec![bulk(clock), bulk("10000"), Value::Nil],
+        11 => vec![bulk(clock), Value::Int(3), Value::Int(900), bulk(OURS), bulk(clock)],
+        12 => vec![bulk(clock), Value::Nil, Value::Int(900), Value::Nil, Value::Nil],
         10 => {
             let (members, deadlines) = (trees(source, 1), trees(source, 1));
             let lists = [Value::Array(members), Value::Array(deadlines)];

@@ -122,6 +122,22 @@ fn list_and_sorted_set_expire_together_a_minute_after_the_greatest_deadline() {
 }
 
 #[test]
+fn an_enqueue_behind_others_writes_the_expiry_once_less_than_a_minute_is_left() {
+    let mut lock = held();
+    lock.acquire(&member('b', 1));
+    let first = lock.now() + PATIENCE_MS + QUEUE_SLACK_MS;
+    lock.state.deadlines.set(&member('b', 1), START + 60_000);
+    lock.pass(PATIENCE_MS);
+    lock.acquire(&member('b', 2));
+    assert_eq!(lock.state.queue_expires_ms, Some(first));
+    lock.pass(1);
+    lock.state.deadlines.set(&member('b', 1), START);
+    lock.acquire(&member('b', 3));
+    let third = lock.now() + PATIENCE_MS + QUEUE_SLACK_MS;
+    assert_eq!(lock.state.queue_expires_ms, Some(third));
+}
+
+#[test]
 fn a_touch_and_a_pass_over_move_the_queues_expiry() {
     let (mut lock, b) = (held(), member('b', 1));
     lock.acquire(&b);

@@ -3,27 +3,27 @@
 -- as a key of another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local head = pcall('LINDEX', KEYS[2], '0')
-local time = call('TIME')
-local clock = time[1] .. string.sub('00000' .. time[2], -6)
 
-if not head then
-  -- Nobody waits. The field is the caller's own, whatever else the hash may be.
-  if pcall('HDEL', KEYS[1], ARGV[3]) == 1 then
-    return clock
-  end
---#if peers
+-- Nobody waits. The field is the caller's own, whatever else the hash may be. There is nothing to tell, not
+-- even the time, which would take as long as all else.
+if not head and pcall('HDEL', KEYS[1], ARGV[3]) == 1 then
+  return 1
 end
+
+--#include clock
+
+--#if peers
 --#else
-elseif type(head) == 'string' then
+if type(head) == 'string' then
   -- The first who waits is one of ours, alive and connected: it gets the lock. A write that Redis refuses on a
   -- replica comes before the message.
   local fields, deadline = pcall('HRANDFIELD', KEYS[1], '2'), pcall('ZSCORE', KEYS[3], head)
-  local of, lease = string.match(head, '^~1([^:]*):%d+:(%d+):')
+  local of, lease = string.match(head, '^~1([^:]*):%d+:([1-9]%d*):')
   if of and #of == 22 and fields[1] == ARGV[3] and not fields[2]
-    and type(deadline) == 'string' and deadline * 1000 > tonumber(clock) then
+    and type(deadline) == 'string' and tonumber(deadline) > now then
     local previous, channel = pcall('GET', KEYS[4]), ARGV[2] .. ':grants:' .. of
-    local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
-    local is_new = not previous or is_token and tonumber(previous) < tonumber(clock)
+    local is_token = type(previous) == 'string' and not string.find(previous, '%D')
+    local is_new = not previous or is_token and tonumber(previous) < now_us
     local is_mine = of == ARGV[1]
     if is_new and (is_mine or call('PUBSUB', 'NUMSUB', channel)[2] > 0) then
       local claim = tonumber(lease)
@@ -43,7 +43,6 @@ elseif type(head) == 'string' then
 end
 --#end
 
---#include clock
 --#include common
 
 look()
