@@ -8,12 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::key::LockName;
-use crate::node::{self, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later};
+use crate::node::{
+    self, Alarm, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later,
+};
 use crate::store::Mode;
 use crate::waiting::Seat;
 
@@ -111,7 +113,7 @@ struct Attempt {
     node: Arc<Node>,
     state: State,
     #[pin]
-    alarm: Option<Sleep>,
+    alarm: Option<Alarm>,
 }
 
 enum State {

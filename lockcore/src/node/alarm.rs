@@ -1,19 +1,20 @@
-//! The timers of callers: those of the runtime that polls, so that a caller's time passes even if
-//! the node's own runtime is not driven.
+//! The timers of callers: their time passes whatever polls them, even if the node's own runtime is not
+//! driven.
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 
 use super::clock::later;
 use super::driver::Driver;
 use super::flight::Request;
+use super::timer::Timer;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::store::protocol::Answer;
 
@@ -26,16 +27,33 @@ pub(crate) fn is_driven(driver: &Driver) -> bool {
     Handle::try_current().is_ok_and(|polling| polling.id() == driver.runtime.id())
 }
 
-/// Wakes the task that polls it at `at`.
-pub(crate) fn alarm(driver: &Driver, at: Instant) -> Sleep {
-    if !is_driven(driver) && Handle::try_current().is_ok() {
-        // A runtime without timers says so by a panic, and only so.
-        if let Ok(sleep) = catch_unwind(AssertUnwindSafe(|| tokio::time::sleep_until(at))) {
-            return sleep;
+/// Wakes the task that polls it at its time.
+#[pin_project(project = Projected)]
+#[derive(Debug)]
+pub(crate) enum Alarm {
+    /// The node's runtime polls.
+    Driven(#[pin] Sleep),
+    Other(Timer),
+}
+
+impl Future for Alarm {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.project() {
+            Projected::Driven(sleep) => sleep.poll(cx),
+            Projected::Other(timer) => Pin::new(timer).poll(cx),
         }
     }
-    let _in_runtime = driver.runtime.enter();
-    tokio::time::sleep_until(at)
+}
+
+/// One that goes off at `at`.
+pub(crate) fn alarm(driver: &Driver, at: Instant) -> Alarm {
+    if is_driven(driver) {
+        return Alarm::Driven(tokio::time::sleep_until(at));
+    }
+    let left = at.saturating_duration_since(Instant::now());
+    Alarm::Other(Timer::new(std::time::Instant::now() + left))
 }
 
 /// A request with the time that its caller gives it.
@@ -44,7 +62,7 @@ pub(crate) struct Bounded {
     driver: Arc<Driver>,
     request: Request,
     at: Instant,
-    alarm: Option<Pin<Box<Sleep>>>,
+    alarm: Option<Pin<Box<Alarm>>>,
 }
 
 impl Bounded {

@@ -20,7 +20,7 @@ impl Wake for Unpark {
     }
 }
 
-fn without_a_runtime<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn without_a_runtime<T>(future: impl Future<Output = T>) -> T {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
     loop {
