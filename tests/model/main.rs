@@ -25,6 +25,7 @@ mod event;
 mod laws;
 mod model;
 mod packet;
+mod progress;
 mod served;
 mod server;
 mod state;
@@ -37,6 +38,7 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model};
 
 use model::{Locking, Scope};
+use progress::Progress;
 use state::Budget;
 use variant::Variant;
 
@@ -55,6 +57,7 @@ fn exhaust(what: &str, scope: Scope) -> usize {
         .threads(std::thread::available_parallelism().map_or(1, usize::from))
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_dfs()
+        .report(&mut Progress::of(what))
         .join();
     let (states, depth, took) =
         (checker.unique_state_count(), checker.max_depth(), begun.elapsed());
@@ -135,10 +138,20 @@ fn three_clients_who_crash_and_give_up_keep_every_law() {
 
 /// `cargo test --release -p lock-model -- --ignored --nocapture`, as `scripts/torture` does.
 #[test]
-#[ignore = "ten minutes: scripts/torture runs it"]
+#[ignore = "minutes: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
     let budget = Budget { crashes: 1, cancels: 1, passes: 1, ..NOTHING };
     let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], ..two(budget) };
     let states = exhaust("three clients, crashed and cancelled, in time", scope);
-    assert!(states >= 20_000_000, "only {states}: something does not happen any more");
+    assert!(states >= 15_000_000, "only {states}: something does not happen any more");
+}
+
+/// Twice as much time as the one before, in which a claim that was not confirmed passes, and a lease that was renewed.
+#[test]
+#[ignore = "hours: scripts/torture runs it"]
+fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
+    let budget = Budget { crashes: 1, cancels: 1, passes: 2, ..NOTHING };
+    let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], ..two(budget) };
+    let states = exhaust("three clients, crashed and cancelled, in more time", scope);
+    assert!(states >= 100_000_000, "only {states}: something does not happen any more");
 }

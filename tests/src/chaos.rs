@@ -12,15 +12,19 @@
 //! | `checker` | what must hold of all this |
 //! | `run` | one run from the first process to the verdict |
 //! | `takeover`, `dead` | how long the next waits behind a killed holder, and behind the dead |
+//! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or many holds that are lost at once |
 
 mod checker;
 mod client;
 mod clock;
+mod crowd;
 mod dead;
 mod dice;
 mod history;
+mod interrupted;
 mod kind;
 mod leftovers;
+mod lost;
 mod nemesis;
 mod outcome;
 mod record;
@@ -32,8 +36,11 @@ mod violation;
 mod worker;
 
 pub use client::live;
+pub use crowd::{Crowd, Look};
 pub use dead::{crowd, hand_over_past_the_dead};
+pub use interrupted::{Interrupted, interrupted};
 pub use kind::Kind;
+pub use lost::{Lost, lost};
 pub use outcome::{Outcome, Plan};
 pub use run::run;
 pub use takeover::{Takeover, hold, takeovers};

@@ -26,6 +26,25 @@ async fn a_thousand_leases_pass_in_no_time() {
     assert!(started.elapsed() < Duration::from_secs(60), "nobody waited in earnest");
 }
 
+// The clock stands still while anything can run, so none of them waits for the others.
+#[tokio::test(start_paused = true)]
+async fn forty_thousand_holds_that_end_at_once_are_each_told_before_their_deadline() {
+    const HOLDS: usize = 40_000;
+    let store = MemoryStore::new();
+    let locks = Locks::builder().on_memory(&store).expect("options");
+    let mut waiting = tokio::task::JoinSet::new();
+    for key in 0..HOLDS {
+        let guard = locks.key(format!("{key}")).fixed_lease(HOUR).lock().await.expect("free");
+        let deadline = guard.deadline();
+        waiting.spawn(async move {
+            guard.cancellation_token().cancelled().await;
+            Instant::now() < deadline
+        });
+    }
+    let told = waiting.join_all().await;
+    assert_eq!((told.len(), told.iter().filter(|in_time| **in_time).count()), (HOLDS, HOLDS));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_and_a_wait_end_by_the_paused_clock() {
     let store = MemoryStore::new();

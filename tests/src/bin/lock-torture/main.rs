@@ -6,14 +6,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use lock_tests::chaos::{self, Kind, Outcome, Plan, Takeover};
+use lock_tests::chaos::{self, Interrupted, Kind, Lost, Outcome, Plan, Takeover};
 
 const USAGE: &str = "usage: lock-torture faults SEED CYCLES [KIND...]
        lock-torture takeover KILLS
-       lock-torture dead WAITERS";
+       lock-torture dead WAITERS
+       lock-torture interrupted KEYS
+       lock-torture lost HOLDS";
 /// What the next may wait behind dead waiters, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
 const DEAD_ROUNDS: usize = 9;
+/// What one script of a node may keep the server busy for.
+const BURST: Duration = Duration::from_millis(5);
+/// What another caller may wait for a node's mutex.
+const MUTEX: Duration = Duration::from_millis(10);
+const ROUNDS: usize = 3;
 /// Kinds of faults at the same time, each with its own servers and children: most of a run is waiting.
 const AT_ONCE: usize = 4;
 
@@ -61,6 +68,8 @@ fn main() -> ExitCode {
         }
         ["takeover", kills] => main_loop(takeover(kills.parse().expect("KILLS is a number"))),
         ["dead", waiters] => main_loop(dead(waiters.parse().expect("WAITERS is a number"))),
+        ["interrupted", keys] => interrupted(keys.parse().expect("KEYS is a number")),
+        ["lost", holds] => lost(holds.parse().expect("HOLDS is a number")),
         _ => {
             say(USAGE);
             ExitCode::from(64)
@@ -138,6 +147,65 @@ async fn dead(waiters: usize) -> ExitCode {
         "{waiters} dead waiters ahead: {DEAD_ROUNDS} times, median {median:.1?}, longest {longest:.1?}, bound {PAST_THE_DEAD:?}"
     ));
     if median <= PAST_THE_DEAD { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Each round on a runtime of its own: what one leaves behind is not in the way of the next.
+fn round<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
+    let measured = runtime.block_on(work);
+    runtime.shutdown_background();
+    measured
+}
+
+/// The scripts are judged by the median of the rounds, as the dead are.
+fn interrupted(keys: usize) -> ExitCode {
+    let (mut longest, mut broken) = (Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        let measured = round(chaos::interrupted(keys));
+        let Interrupted { breaks, passed, places_lost, touched, watched, .. } = measured;
+        let Interrupted { scripts, busy, longest: most, pings, .. } = measured;
+        let part = busy.as_secs_f64() / watched.as_secs_f64() * 100.0;
+        let mean = busy / u32::try_from(scripts).unwrap_or(u32::MAX).max(1);
+        let most = most.unwrap_or_default();
+        let ping = pings.get(pings.len() * 999 / 1_000).copied().unwrap_or_default();
+        let slow = pings.last().copied().unwrap_or_default();
+        say(&format!(
+            "{keys} waiting keys, link cut once: {breaks} more breaks, {passed} deadlines passed, \
+             {places_lost} places lost; all touched after {touched:.1?}; {scripts} scripts in \
+             {watched:.1?}, {part:.1} % of a core, mean {mean:.1?}, longest {most:.1?}; a PING of \
+             another {ping:.1?} (99.9 %), at the longest {slow:.1?}",
+        ));
+        broken += breaks + passed as u64 + places_lost;
+        longest.push(most);
+    }
+    longest.sort_unstable();
+    let longest = longest[ROUNDS / 2];
+    say(&format!("longest script, median of {ROUNDS} rounds: {longest:.1?}, bound {BURST:?}"));
+    if broken == 0 && longest <= BURST { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The mutex is judged by the median of the rounds: the longest call of each also counts what the processor did meanwhile.
+fn lost(holds: usize) -> ExitCode {
+    let (mut longest, mut too_late) = (Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        let Lost { late, early, spread, calls } = round(chaos::lost(holds));
+        let least = early.first().copied().unwrap_or_default();
+        let middle = early.get(early.len() / 2).copied().unwrap_or_default();
+        let most = calls.last().copied().unwrap_or_default();
+        let usual = calls.get(calls.len() * 999 / 1_000).copied().unwrap_or_default();
+        say(&format!(
+            "{holds} holds lost within {spread:.1?}: {late} told too late, the last {least:.1?} \
+             before its deadline (median {middle:.1?}); {} calls of another meanwhile, 99.9 % \
+             {usual:.1?}, longest {most:.1?}",
+            calls.len(),
+        ));
+        too_late += late;
+        longest.push(most);
+    }
+    longest.sort_unstable();
+    let longest = longest[ROUNDS / 2];
+    say(&format!("longest call, median of {ROUNDS} rounds: {longest:.1?}, bound {MUTEX:?}"));
+    if too_late == 0 && longest <= MUTEX { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What it says is what it is for.

@@ -1,0 +1,150 @@
+//! A crowd: one node that waits for many locks at the same time, behind a proxy.
+
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use lockcore::{LockGuard, Locks};
+use redis::cmd;
+use tokio::task::JoinSet;
+
+use crate::{Proxy, Raw, RedisServer, eventually};
+
+/// The time that the waiting node gives each request.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
+/// Nothing is renewed meanwhile, so every script is the waiting node's.
+const HELD_FOR: Duration = Duration::from_secs(600);
+/// Until when a waiter may be silent after a touch.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Queues that one script looks at, and acquires of callers that are on their way at once.
+const PART: usize = 250;
+const SOON: Duration = Duration::from_secs(60);
+
+/// The lowest deadline of each queue: how many queues have none, in how many it has passed, and the lowest of all in ms.
+const LOOK: &str = "
+    local time = redis.call('TIME')
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local missing, passed, lowest = 0, 0, 9007199254740991
+    for _, name in ipairs(KEYS) do
+      local first = tonumber(redis.call('ZRANGE', name, '0', '0', 'WITHSCORES')[2])
+      if not first then
+        missing = missing + 1
+      else
+        lowest = math.min(lowest, first)
+        passed = passed + (first <= now and 1 or 0)
+      end
+    end
+    return { missing, passed, lowest }";
+
+/// What the server says of some queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Queues in which nobody waits.
+    pub missing: usize,
+    /// Queues in which somebody was silent for too long.
+    pub passed: usize,
+    /// When the first of all waiters will have been silent for too long, in ms by the server's clock.
+    pub lowest_ms: u64,
+}
+
+/// One node that waits for many locks, which another node holds.
+#[derive(Debug)]
+pub struct Crowd {
+    /// Past the proxy.
+    pub redis: Raw,
+    /// Before the node that waits, and only that one.
+    pub proxy: Proxy,
+    /// The node that waits.
+    pub locks: Locks,
+    /// The server of all.
+    pub server: RedisServer,
+    deadlines: Vec<String>,
+    accepted: u64,
+    _waiting: JoinSet<()>,
+    _held: Vec<LockGuard>,
+}
+
+impl Crowd {
+    /// One that waits for so many locks.
+    ///
+    /// # Panics
+    ///
+    /// If it does not wait for all of them in time.
+    pub async fn start(keys: usize) -> Self {
+        let server = RedisServer::start();
+        let proxy = Proxy::start(server.address());
+        let mut redis = Raw::connect(&server.url()).await;
+        let holder = Locks::connect(server.url()).await.expect("the server accepts a node");
+        let builder = Locks::builder().request_timeout(REQUEST_TIMEOUT);
+        let locks = builder.connect(proxy.url()).await.expect("the server accepts a node");
+        let names: Vec<String> = (0..keys).map(|key| format!("k{key}")).collect();
+        let held = hold_all(&holder, &names, HELD_FOR).await;
+        let deadlines: Vec<String> =
+            names.iter().map(|name| format!("redisson_lock_timeout:{{{name}}}")).collect();
+        let mut waiting = JoinSet::new();
+        for (names, deadlines) in names.chunks(PART).zip(deadlines.chunks(PART)) {
+            for name in names {
+                let acquire = locks.lock(name);
+                waiting.spawn(async move { drop(acquire.await) });
+            }
+            eventually("all of this part wait", SOON, async || {
+                look_at(&mut redis, deadlines).await.missing == 0
+            })
+            .await;
+        }
+        let accepted = proxy.accepted();
+        Self { redis, proxy, locks, server, deadlines, accepted, _waiting: waiting, _held: held }
+    }
+
+    /// What the server says of all queues. Asked for in parts, so that it does not keep the server busy.
+    pub async fn look(&mut self) -> Look {
+        let mut all = Look { missing: 0, passed: 0, lowest_ms: u64::MAX };
+        for part in self.deadlines.chunks(PART) {
+            let Look { missing, passed, lowest_ms } = look_at(&mut self.redis, part).await;
+            all.missing += missing;
+            all.passed += passed;
+            all.lowest_ms = all.lowest_ms.min(lowest_ms);
+        }
+        all
+    }
+
+    /// Waits until every waiter was touched since the server's clock showed `since_us`.
+    ///
+    /// # Panics
+    ///
+    /// If one is gone.
+    pub async fn touched_since(&mut self, since_us: u64) {
+        eventually("every waiter is touched", SOON, async || {
+            let look = self.look().await;
+            assert_eq!(look.missing, 0, "gone");
+            Self::is_touched_since(&look, since_us)
+        })
+        .await;
+    }
+
+    /// Whether every waiter was touched since the server's clock showed `since_us`.
+    pub(super) fn is_touched_since(look: &Look, since_us: u64) -> bool {
+        look.lowest_ms > since_us / 1_000 + PATIENCE.as_millis() as u64
+    }
+
+    /// Connections that the node opened since it waits.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.proxy.accepted() - self.accepted
+    }
+}
+
+async fn look_at(redis: &mut Raw, deadlines: &[String]) -> Look {
+    let mut look = cmd("EVAL");
+    look.arg(LOOK).arg(deadlines.len()).arg(deadlines);
+    let (missing, passed, lowest_ms) = redis.ask(&look).await;
+    Look { missing, passed, lowest_ms }
+}
+
+/// Acquires all of these locks for a fixed time.
+async fn hold_all(locks: &Locks, names: &[String], lease: Duration) -> Vec<LockGuard> {
+    let acquire = |name: &String| {
+        let acquire = locks.key(name).fixed_lease(lease).lock();
+        async { acquire.await.expect("the lock is free") }
+    };
+    stream::iter(names).map(acquire).buffer_unordered(PART).collect().await
+}

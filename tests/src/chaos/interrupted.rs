@@ -1,0 +1,122 @@
+//! An interruption of a crowd: what the server has to do when one node's connection breaks that waits for very many locks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::cmd;
+
+use super::crowd::Crowd;
+use crate::{CommandStats, Connections, Raw};
+
+/// Longer than a waiter may be silent.
+const WATCHED: Duration = Duration::from_secs(20);
+/// Between two looks at all queues: they cost the server something, too.
+const LOOKS: Duration = Duration::from_millis(250);
+/// Between two PINGs.
+const PINGS: Duration = Duration::from_millis(1);
+
+/// Scripts that take less are not looked at one by one.
+const LONG: Duration = Duration::from_micros(500);
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupted {
+    /// Connections that broke after the first was cut.
+    pub breaks: u64,
+    /// Waiters that were silent for longer than they may be, at any look.
+    pub passed: usize,
+    /// Places that waiters lost.
+    pub places_lost: u64,
+    /// From the cut until every waiter was touched.
+    pub touched: Duration,
+    /// How long it was watched.
+    pub watched: Duration,
+    /// Scripts of the node,
+    pub scripts: u64,
+    /// how long they ran by the server's clock,
+    pub busy: Duration,
+    /// and the longest of them; nothing if none took as long as is looked for.
+    pub longest: Option<Duration>,
+    /// How long a PING of another process' thread took, shortest first.
+    pub pings: Vec<Duration>,
+}
+
+/// Cuts the connection on which one node waits for so many locks, once.
+///
+/// # Panics
+///
+/// If it does not wait for all of them in time.
+pub async fn interrupted(keys: usize) -> Interrupted {
+    let mut crowd = Crowd::start(keys).await;
+    // Not MONITOR, which makes the scripts themselves slower.
+    crowd.redis.configure("slowlog-max-len", "100000").await;
+    crowd.redis.configure("slowlog-log-slower-than", &LONG.as_micros().to_string()).await;
+    let pings = Pings::start(crowd.server.url());
+    let before = CommandStats::read(&mut crowd.redis).await;
+    let since_us = crowd.redis.time_us().await;
+    let cut = Instant::now();
+    crowd.proxy.cut(Connections::Commands).await;
+    let mut measured = Interrupted::default();
+    while cut.elapsed() < WATCHED {
+        tokio::time::sleep(LOOKS).await; // the span that is measured
+        let look = crowd.look().await;
+        measured.passed = measured.passed.max(look.passed + look.missing);
+        if measured.touched.is_zero() && Crowd::is_touched_since(&look, since_us) {
+            measured.touched = cut.elapsed();
+        }
+    }
+    measured.watched = cut.elapsed();
+    measured.pings = pings.stop();
+    crowd.redis.configure("slowlog-log-slower-than", "-1").await;
+    measured.breaks = crowd.reconnects() - 1;
+    measured.places_lost = crowd.locks.status().places_lost;
+    // By digest: only the node that waits runs something so meanwhile.
+    let ran = CommandStats::read(&mut crowd.redis).await.since(&before).of("evalsha");
+    (measured.scripts, measured.busy) = (ran.calls, Duration::from_micros(ran.usec));
+    measured.longest = longest(&mut crowd.redis).await;
+    measured
+}
+
+async fn longest(redis: &mut Raw) -> Option<Duration> {
+    type Entry = (u64, u64, u64, Vec<String>, String, String);
+    let commands: Vec<Entry> = redis.ask(cmd("SLOWLOG").arg("GET").arg(-1)).await;
+    let scripts = commands.iter().filter(|command| command.3[0] == "EVALSHA");
+    scripts.map(|script| Duration::from_micros(script.2)).max()
+}
+
+/// Another caller of the server, on a thread of its own.
+struct Pings {
+    stops: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Vec<Duration>>,
+}
+
+impl Pings {
+    fn start(url: String) -> Self {
+        let stops = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stops);
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime starts").block_on(async {
+                let mut redis = Raw::connect(&url).await;
+                let mut took = Vec::new();
+                while !told.load(Ordering::Relaxed) {
+                    let begun = Instant::now();
+                    redis.ask::<()>(&cmd("PING")).await;
+                    took.push(begun.elapsed());
+                    thread::sleep(PINGS);
+                }
+                took
+            })
+        });
+        Self { stops, thread }
+    }
+
+    fn stop(self) -> Vec<Duration> {
+        self.stops.store(true, Ordering::Relaxed);
+        let mut took = self.thread.join().expect("the server answers");
+        took.sort_unstable();
+        took
+    }
+}

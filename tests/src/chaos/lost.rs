@@ -1,0 +1,116 @@
+//! Very many holds that are lost at once: how early their guards are told, and how long others wait for the node meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use lockcore::{LockGuard, Locks};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::{Connections, Flow, Proxy, RedisServer, eventually};
+
+const LEASE: Duration = Duration::from_secs(10);
+/// A guard's deadline comes so long after the request that renewed it, at the least.
+const RENEWED: Duration = Duration::from_millis(9_800);
+/// Acquires on their way at once.
+const AT_ONCE: usize = 250;
+/// Between two looks of another caller.
+const LOOKS: Duration = Duration::from_micros(500);
+const SOON: Duration = Duration::from_secs(60);
+
+/// What was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Lost {
+    /// Guards that were told at or after their deadline.
+    pub late: usize,
+    /// How long before its deadline each guard was told, least first; zero for those that were late.
+    pub early: Vec<Duration>,
+    /// Between the first deadline and the last.
+    pub spread: Duration,
+    /// How long each call of another caller took, shortest first.
+    pub calls: Vec<Duration>,
+}
+
+/// Holds so many locks, renews all of them at once, and takes the server away.
+///
+/// # Panics
+///
+/// If it does not get all of them.
+pub async fn lost(holds: usize) -> Lost {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let locks = Locks::connect(proxy.url()).await.expect("the server accepts a node");
+    let acquire = |key: usize| {
+        let acquire = locks.key(format!("k{key}")).lease(LEASE).lock();
+        async { acquire.await.expect("the lock is free") }
+    };
+    let guards: Vec<LockGuard> =
+        stream::iter(0..holds).map(acquire).buffer_unordered(AT_ONCE).collect().await;
+    // A new connection has all of them renewed, so that all end together.
+    let cut = Instant::now();
+    proxy.cut(Connections::Commands).await;
+    eventually("all are renewed", SOON, async || {
+        guards.iter().all(|guard| guard.deadline() >= cut + RENEWED)
+    })
+    .await;
+    proxy.freeze(Connections::All, Flow::Both).await;
+    sleep(Duration::from_millis(500)).await; // what was answered before is taken in
+    let calls = Calls::start(locks.clone());
+    let mut waiting = JoinSet::new();
+    for guard in guards {
+        waiting.spawn(async move {
+            let deadline = guard.deadline();
+            guard.cancellation_token().cancelled().await;
+            let told = Instant::now();
+            // Nothing is given back while it is measured.
+            std::mem::forget(guard);
+            (told, deadline)
+        });
+    }
+    let told = waiting.join_all().await;
+    let (first, last) = (told.iter().map(|at| at.1).min(), told.iter().map(|at| at.1).max());
+    let mut early: Vec<_> =
+        told.iter().map(|(told, deadline)| deadline.saturating_duration_since(*told)).collect();
+    early.sort_unstable();
+    Lost {
+        late: early.iter().filter(|early| early.is_zero()).count(),
+        early,
+        spread: last.zip(first).map_or(Duration::ZERO, |(last, first)| last - first),
+        calls: calls.stop(),
+    }
+}
+
+/// Another caller of the node, on a thread of its own: each of its calls takes the node's mutex once, and does nothing
+/// else that takes time.
+struct Calls {
+    stops: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Vec<Duration>>,
+}
+
+impl Calls {
+    fn start(locks: Locks) -> Self {
+        let stops = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stops);
+        let thread = thread::spawn(move || {
+            let mut took = Vec::new();
+            while !told.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let _ = locks.status();
+                took.push(begun.elapsed());
+                thread::sleep(LOOKS);
+            }
+            took
+        });
+        Self { stops, thread }
+    }
+
+    fn stop(self) -> Vec<Duration> {
+        self.stops.store(true, Ordering::Relaxed);
+        let mut took = self.thread.join().expect("no panic");
+        took.sort_unstable();
+        took
+    }
+}

@@ -1,0 +1,28 @@
+//! One node that waits for very many locks, and whose connection breaks.
+
+use lock_tests::CommandStats;
+use lock_tests::Connections;
+use lock_tests::chaos::Crowd;
+
+// With a touch of its own for each lock, all at once, requests timed out in the node's own queue at the server, which broke the
+// next connection, and so on. Whether a second one breaks depends on the machine, too: `lock-torture interrupted` counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_thousand_waiting_locks_are_touched_after_a_break_by_scripts_of_many_and_keep_their_places()
+ {
+    const KEYS: usize = 5_000;
+    /// A script has room for 64, but not all are full.
+    const A_SCRIPT: u64 = 16;
+
+    let mut crowd = Crowd::start(KEYS).await;
+    let before = CommandStats::read(&mut crowd.redis).await;
+    let since_us = crowd.redis.time_us().await;
+    assert_eq!(crowd.proxy.cut(Connections::Commands).await, 1);
+    crowd.touched_since(since_us).await;
+    let ran = CommandStats::read(&mut crowd.redis).await.since(&before);
+
+    let (scripts, lines) = (ran.calls("evalsha"), ran.calls("zadd"));
+    assert!(lines >= KEYS as u64, "{lines} touches");
+    assert!(scripts * A_SCRIPT <= lines, "{scripts} scripts for {lines} touches");
+    let status = crowd.locks.status();
+    assert_eq!((status.waiting, status.places_lost), (KEYS, 0));
+}
