@@ -77,6 +77,8 @@ mod node;
 mod options;
 mod passed_over;
 mod request;
+#[cfg(feature = "redis")]
+mod sentinels;
 mod shutdown;
 mod status;
 mod store;
@@ -94,6 +96,8 @@ pub use member::NodeId;
 
 pub use options::{ConfigError, LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use request::LockRequest;
+#[cfg(feature = "redis")]
+pub use sentinels::Sentinels;
 pub use shutdown::Shutdown;
 pub use status::{Connection, Status};
 pub use store::memory::MemoryStore;

@@ -28,8 +28,10 @@ mod child;
 mod commandstats;
 mod eventually;
 mod expiry;
+mod fake;
 mod leash;
 mod locks;
+mod log;
 mod monitor;
 mod monitor_line;
 mod options;
@@ -39,6 +41,7 @@ mod proxy;
 mod raw;
 mod resp;
 mod server;
+mod watched;
 mod watcher;
 mod wire;
 
@@ -46,8 +49,10 @@ pub use child::LockChild;
 pub use commandstats::{CommandStat, CommandStats};
 pub use eventually::{eventually, eventually_some};
 pub use expiry::EXPIRY;
+pub use fake::FakeServer;
 pub use leash::Leash;
 pub use locks::{LIMIT, free, is_held, queued};
+pub use log::Log;
 pub use monitor::Monitor;
 pub use monitor_line::{MonitorLine, Source};
 pub use options::RedisOptions;
@@ -55,6 +60,7 @@ pub use port::Port;
 pub use proxy::{Connections, Fault, Flow, Proxy, Request};
 pub use raw::Raw;
 pub use server::RedisServer;
+pub use watched::Watched;
 pub use watcher::Watcher;
 
 /// The examples of the READMEs have to compile.

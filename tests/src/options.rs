@@ -6,6 +6,7 @@ use crate::{Port, RedisServer};
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
     args: Vec<(String, String)>,
+    sentinel: Option<String>,
 }
 
 impl RedisOptions {
@@ -16,6 +17,17 @@ impl RedisOptions {
     pub fn arg(mut self, name: &str, value: &str) -> Self {
         self.args.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Starts a sentinel instead, with these lines in its configuration file: it writes to the file.
+    #[must_use]
+    pub(crate) fn sentinel(mut self, lines: String) -> Self {
+        self.sentinel = Some(lines);
+        self
+    }
+
+    pub(crate) fn sentinel_lines(&self) -> Option<&str> {
+        self.sentinel.as_deref()
     }
 
     /// Starts the server on a free port and returns once it answers.

@@ -39,12 +39,19 @@ impl RedisProcess {
         let directory = scratch_directory(port);
         let log = fs::File::create(directory.join("log")).expect("scratch files can be written");
         let mut command = Command::new(binary());
+        if let Some(lines) = options.sentinel_lines() {
+            let file = directory.join("sentinel.conf");
+            fs::write(&file, lines).expect("scratch files can be written");
+            command.arg(file).arg("--sentinel");
+        }
         command
             .args(["--bind", "127.0.0.1", "--port", &port.number().to_string()])
-            .args(["--save", "", "--appendonly", "no"])
             .arg("--dir")
             .arg(&directory);
-        if version() >= (7, 0) {
+        if options.sentinel_lines().is_none() {
+            command.args(["--save", "", "--appendonly", "no"]);
+        }
+        if version() >= (7, 0) && options.sentinel_lines().is_none() {
             // DEBUG (sleep, reload ..) is off by default since 7.0; older ones don't know the option.
             command.args(["--enable-debug-command", "local"]);
         }
@@ -77,6 +84,9 @@ impl RedisProcess {
     /// Waits until this very child answers: a stranger on the same port would answer as well.
     fn await_answer(&mut self, options: &RedisOptions, port: &Port) -> Result<(), StartError> {
         let own_id = format!("process_id:{}\r\n", self.child.id());
+        // A sentinel has nothing to load, and says nothing of it.
+        let is_loaded =
+            |info: &str| options.sentinel_lines().is_some() || info.contains("\nloading:0\r");
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().expect("a child can be asked") {
@@ -88,9 +98,7 @@ impl RedisProcess {
                 });
             }
             match ask_info(options, port) {
-                Ok(info) if info.contains(&own_id) && info.contains("\nloading:0\r") => {
-                    return Ok(());
-                }
+                Ok(info) if info.contains(&own_id) && is_loaded(&info) => return Ok(()),
                 _ => std::thread::sleep(Duration::from_millis(5)),
             }
         }

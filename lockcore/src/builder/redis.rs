@@ -8,10 +8,15 @@ use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::member::{Label, NodeId};
 use crate::node::Inbox;
+use crate::sentinels::Sentinels;
 use crate::store::redis::{Connector, RedisSettings, RedisStore};
 
 impl Locks {
-    /// Connects to Redis 6.2 or newer: `redis://[user[:password]@]host[:port][/db]`.
+    /// Connects to Redis 6.2 or newer: `redis://[user[:password]@]host[:port][/db]`, or to the
+    /// primary that sentinels watch:
+    /// `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]`, as
+    /// [`from_sentinels`](Self::from_sentinels) does. User, password and database are the
+    /// primary's.
     ///
     /// # Errors
     /// Within about three seconds: [`Unavailable`](crate::LockErrorKind::Unavailable),
@@ -47,6 +52,29 @@ impl Locks {
     pub async fn from_client(client: redis::Client) -> Result<Self, LockError> {
         Self::builder().from_client(client).await
     }
+
+    /// Connects to the primary that these sentinels watch, and follows it.
+    ///
+    /// Commands and subscription go to the primary that the newest configuration among the
+    /// sentinels names, and only if it says itself that it is the primary. When a connection
+    /// breaks, the server refuses a write as a replica does, or the sentinels name another primary
+    /// (looked at every two seconds), the primary is looked for anew: holds are renewed there at
+    /// once, and waiting attempts keep their places if the new primary knows them, else they go on
+    /// at the tail.
+    ///
+    /// Replication is asynchronous: what the old primary granted or released in its last moments
+    /// may be unknown to the new one. A second holder is then possible until the first one's lease
+    /// ends; see [`guide::fencing`](crate::guide::fencing).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the
+    /// sentinels know no primary of that name.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn from_sentinels(sentinels: Sentinels) -> Result<Self, LockError> {
+        Self::builder().from_sentinels(sentinels).await
+    }
 }
 
 impl LocksBuilder {
@@ -74,6 +102,19 @@ impl LocksBuilder {
     pub async fn from_client(self, client: redis::Client) -> Result<Locks, LockError> {
         let info = client.get_connection_info().clone();
         let connector = Connector::new(info, &self.certificates, self.request_timeout)?;
+        self.on_redis(connector).await
+    }
+
+    /// See [`Locks::from_sentinels`].
+    ///
+    /// # Errors
+    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn from_sentinels(self, sentinels: Sentinels) -> Result<Locks, LockError> {
+        let connector =
+            Connector::from_sentinels(&sentinels, &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 

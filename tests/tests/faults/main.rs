@@ -8,7 +8,6 @@ mod crowded;
 mod cut;
 mod deaf;
 mod every_byte;
-mod fake;
 mod flooded;
 mod flushed;
 mod forged;

@@ -9,7 +9,7 @@ use redis::cmd;
 use tokio::time::Instant;
 
 use crate::common::{LONG, SOON, connect, granted, held, queued, release, setup, soon};
-use crate::fake::FakeServer;
+use lock_tests::FakeServer;
 
 const PASSWORD: &str = "hunter2";
 

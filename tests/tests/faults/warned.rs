@@ -1,60 +1,11 @@
 //! What is worth a warning, and what may stand in a log.
 
-use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lock_tests::RedisServer;
+use lock_tests::{Log, RedisServer};
 use lockcore::Locks;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::common::{LONG, SOON, granted, held, queued, release, setup, soon};
-
-/// Keeps every event as a line.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(Level, String)>>>);
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = write!(self.0, " {}={value:?}", field.name());
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("lockcore")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        self.0.lock().expect("no panic").push((*event.metadata().level(), line.0));
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl Log {
-    fn warnings(&self) -> Vec<String> {
-        let lines = self.0.lock().expect("no panic");
-        let warnings = lines.iter().filter(|(level, _)| *level <= Level::WARN);
-        warnings.map(|(_, line)| line.clone()).collect()
-    }
-}
 
 // On one thread, so that the thread's subscriber sees everything.
 #[tokio::test]
@@ -121,7 +72,7 @@ async fn a_password_and_a_redacted_name_stand_in_no_event() {
     let guard = held(&locks, "patient-4711", LONG).await;
     server.kill();
     let _ = soon("an answer", guard.release()).await.expect_err("nobody is there");
-    let lines = log.0.lock().expect("no panic").clone();
+    let lines = log.lines();
     assert!(!lines.is_empty());
     for (_, line) in lines {
         assert!(!line.contains("hunter2") && !line.contains("patient-4711"), "{line}");

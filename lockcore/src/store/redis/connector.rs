@@ -2,21 +2,29 @@
 
 #[cfg(feature = "deadpool")]
 mod pool;
+mod sentinel;
 
 use std::fmt;
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
+    Value,
+};
 
 use super::failure;
 use super::hello::Hello;
 use super::tls::{self, Certificates};
 use crate::error::{LockError, LockErrorKind, StoreError};
+pub(crate) use sentinel::Place;
+use sentinel::Sentinels;
 
 /// How long opening a connection may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// This often the sentinels are asked whether the primary is still the primary.
+const FOLLOW: Duration = Duration::from_secs(2);
 /// An idle peer that is gone is noticed by the kernel after this time,
 const KEEPALIVE: Duration = Duration::from_secs(10);
 /// and one that does not acknowledge what was sent after this.
@@ -28,8 +36,7 @@ pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"))
 
 /// Opens both kinds of connections to one server.
 pub(crate) struct Connector {
-    commands: Commands,
-    subscription: ConnectionInfo,
+    source: Source,
     request_timeout: Duration,
 }
 
@@ -40,10 +47,20 @@ pub(crate) struct Opened {
     pub(crate) hello: Option<Hello>,
 }
 
-enum Commands {
-    Ours(Box<Client>),
+/// A new connection for messages.
+pub(crate) struct Subscribed {
+    pub(crate) connection: PubSub,
+    /// Where it is, if sentinels said so.
+    pub(crate) place: Option<Place>,
+}
+
+/// How the server is found.
+enum Source {
+    One(Box<Client>),
+    /// Commands by a pool's manager, messages by a URL.
     #[cfg(feature = "deadpool")]
-    Pool(deadpool_redis::Pool),
+    Pool(deadpool_redis::Pool, Box<ConnectionInfo>),
+    Sentinels(Box<Sentinels>),
 }
 
 impl Connector {
@@ -52,7 +69,19 @@ impl Connector {
         certificates: &Certificates,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
+        if let Some(sentinels) = crate::sentinels::Sentinels::read(url) {
+            return Self::from_sentinels(&sentinels?, certificates, request_timeout);
+        }
         Self::new(read_url(url)?, certificates, request_timeout)
+    }
+
+    pub(crate) fn from_sentinels(
+        sentinels: &crate::sentinels::Sentinels,
+        certificates: &Certificates,
+        request_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        let sentinels = Sentinels::new(sentinels, certificates)?;
+        Ok(Self { source: Source::Sentinels(Box::new(sentinels)), request_timeout })
     }
 
     pub(crate) fn new(
@@ -60,48 +89,118 @@ impl Connector {
         certificates: &Certificates,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let subscription = tuned(certificates.apply(info)?);
-        let client = Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
-        Ok(Self { commands: Commands::Ours(Box::new(client)), subscription, request_timeout })
+        let info = tuned(certificates.apply(info)?);
+        let client = Client::open(info).map_err(|error| invalid(&error))?;
+        Ok(Self { source: Source::One(Box::new(client)), request_timeout })
+    }
+
+    /// Whether sentinels say where the server is.
+    pub(crate) fn is_watched(&self) -> bool {
+        matches!(self.source, Source::Sentinels(_))
+    }
+
+    /// Comes when the sentinels name another primary than the one that commands go to; says which.
+    pub(crate) async fn moved(&self) -> String {
+        let Source::Sentinels(sentinels) = &self.source else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(FOLLOW).await;
+            if let Some(place) = sentinels.moved().await {
+                return place.to_string();
+            }
+        }
     }
 
     /// A new connection for commands.
     pub(crate) async fn commands(&self) -> Result<Opened, StoreError> {
-        let opening = async {
-            let mut connection = match &self.commands {
-                Commands::Ours(client) => {
-                    let config = AsyncConnectionConfig::new()
-                        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-                        .set_response_timeout(Some(self.request_timeout));
-                    client.get_multiplexed_async_connection_with_config(&config).await?
+        match &self.source {
+            Source::One(client) => self.bounded(self.greeted(self.multiplexed(client))).await,
+            #[cfg(feature = "deadpool")]
+            Source::Pool(pool, _) => self.bounded(self.greeted(pool::connection(pool))).await,
+            Source::Sentinels(sentinels) => {
+                let place = sentinels.locate().await?;
+                let client = Client::open(sentinels.reach(&place))
+                    .map_err(|error| failure::of_connecting(&error))?;
+                let opened = self.bounded(self.greeted(self.multiplexed(&client))).await?;
+                if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
+                    let detail =
+                        format!("the sentinels name {place} as the primary, and it is a replica");
+                    return Err(StoreError::refused(LockErrorKind::ReadOnly, detail));
                 }
-                #[cfg(feature = "deadpool")]
-                Commands::Pool(pool) => pool::connection(pool).await?,
-            };
-            connection.set_response_timeout(self.request_timeout);
-            let answer = connection.send_packed_command(&Hello::ask()).await;
-            let hello = match answer.and_then(Value::extract_error) {
-                Ok(answer) => Hello::read(&answer),
-                // It does not stand, or what answers is no Redis.
-                Err(error) if failure::breaks_connection(&error) => return Err(error),
-                Err(_) => None,
-            };
-            Ok(Opened { connection, hello })
+                sentinels.settle(place);
+                Ok(opened)
+            }
+        }
+    }
+
+    async fn multiplexed(&self, client: &Client) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(self.request_timeout));
+        client.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// A connection, once the server has said who it is.
+    async fn greeted(
+        &self,
+        opening: impl Future<Output = Result<MultiplexedConnection, RedisError>>,
+    ) -> Result<Opened, RedisError> {
+        let mut connection = opening.await?;
+        connection.set_response_timeout(self.request_timeout);
+        let answer = connection.send_packed_command(&Hello::ask()).await;
+        let hello = match answer.and_then(Value::extract_error) {
+            Ok(answer) => Hello::read(&answer),
+            // It does not stand, or what answers is no Redis.
+            Err(error) if failure::breaks_connection(&error) => return Err(error),
+            Err(_) => None,
         };
-        self.bounded(opening).await
+        Ok(Opened { connection, hello })
     }
 
     /// A new connection for messages. `introduce`: the user may say who it is.
-    pub(crate) async fn subscription(&self, introduce: bool) -> Result<PubSub, StoreError> {
+    pub(crate) async fn subscription(&self, introduce: bool) -> Result<Subscribed, StoreError> {
+        let mut place = None;
+        let mut info = match &self.source {
+            Source::One(client) => client.get_connection_info().clone(),
+            #[cfg(feature = "deadpool")]
+            Source::Pool(_, info) => ConnectionInfo::clone(info),
+            Source::Sentinels(sentinels) => {
+                // Where commands go: grants are told there.
+                let found = match sentinels.current() {
+                    Some(place) => place,
+                    None => sentinels.locate().await?,
+                };
+                sentinels.reach(place.insert(found))
+            }
+        };
         let opening = async {
-            let mut info = self.subscription.clone();
             if introduce {
                 let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
                 info = info.set_redis_settings(settings);
             }
             Client::open(info)?.get_async_pubsub().await
         };
-        self.bounded(opening).await
+        let connection = self.bounded(opening).await?;
+        Ok(Subscribed { connection, place })
+    }
+
+    /// Comes when commands go to another server than this connection for messages.
+    pub(crate) async fn left(&self, place: Option<&Place>) {
+        match (&self.source, place) {
+            (Source::Sentinels(sentinels), Some(place)) => sentinels.left(place).await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// How the server is spoken to; of a watched one, the address means nothing.
+    fn address(&self) -> &ConnectionAddr {
+        match &self.source {
+            Source::One(client) => client.get_connection_info().addr(),
+            #[cfg(feature = "deadpool")]
+            Source::Pool(_, info) => info.addr(),
+            Source::Sentinels(sentinels) => sentinels.template().addr(),
+        }
     }
 
     async fn bounded<T>(
@@ -111,12 +210,10 @@ impl Connector {
         let limit = CONNECT_TIMEOUT + self.request_timeout;
         let (mut refused, advice) = match tokio::time::timeout(limit, opening).await {
             Ok(Ok(opened)) => return Ok(opened),
-            Ok(Err(error)) => {
-                (failure::of_connecting(&error), tls::advice(&error, self.subscription.addr()))
-            }
+            Ok(Err(error)) => (failure::of_connecting(&error), tls::advice(&error, self.address())),
             Err(_) => {
                 let late = StoreError::refused(LockErrorKind::Unavailable, "no connection in time");
-                (late, tls::advice_if_silent(self.subscription.addr()))
+                (late, tls::advice_if_silent(self.address()))
             }
         };
         if let Some(advice) = advice {

@@ -134,7 +134,7 @@ impl CommandLink {
         match &answer {
             // The server may be slow, or the peer half gone: a PING tells.
             Err(error) if error.is_timeout() => self.0.suspicion.notify_one(),
-            Err(error) if failure::breaks_connection(error) => self.0.broke(generation, error),
+            Err(error) if failure::breaks_connection(error) => self.0.broke(generation, why(error)),
             _ => self.0.current().last_success = Instant::now(),
         }
         Ok(answer)
@@ -145,7 +145,9 @@ impl CommandLink {
     async fn check(&self) {
         let Some((mut connection, generation)) = self.0.usable() else { return };
         match connection.send_packed_command(&redis::cmd("PING")).await {
-            Err(error) if failure::breaks_connection(&error) => self.0.broke(generation, &error),
+            Err(error) if failure::breaks_connection(&error) => {
+                self.0.broke(generation, why(&error));
+            }
             _ => self.0.current().last_success = Instant::now(),
         }
     }
@@ -198,24 +200,27 @@ impl Shared {
         let is_idle = current.last_success.elapsed() >= IDLE;
         drop(current);
         if is_idle && let Some(error) = why_closed(&connection) {
-            self.broke(generation, &error);
+            self.broke(generation, why(&error));
             return None;
         }
         Some((connection, generation))
     }
 
-    fn broke(&self, generation: u64, error: &RedisError) {
+    fn broke(&self, generation: u64, reason: Arc<str>) {
         let mut current = self.current();
         if current.generation != generation || current.connection.take().is_none() {
             return;
         }
-        let reason = failure::of_connecting(error).detail;
         // Told before the connection can be replaced.
         self.state.send_replace(Link::Down { reason: Arc::clone(&reason) });
         drop(current);
         warn!(%reason, "the connection to Redis broke");
         self.suspicion.notify_one();
     }
+}
+
+fn why(error: &RedisError) -> Arc<str> {
+    failure::of_connecting(error).detail
 }
 
 /// Why nothing that is sent from now on goes out; nothing if it may. redis-rs says so only to one
@@ -244,10 +249,21 @@ async fn supervise(shared: Arc<Shared>) {
     };
     tokio::select! {
         () = work => {}
+        () = follow(&shared) => {}
         () = shared.closed.cancelled() => {}
     }
     shared.current().connection = None;
     shared.state.send_replace(Link::Down { reason: Arc::from("closed") });
+}
+
+/// Has the connection replaced when the sentinels name another primary. The old one may still
+/// answer, cut off from its replicas, and what it grants is not granted there.
+async fn follow(shared: &Shared) {
+    loop {
+        let place = shared.connector.moved().await;
+        let generation = shared.current().generation;
+        shared.broke(generation, format!("the sentinels name another primary: {place}").into());
+    }
 }
 
 async fn replace(shared: &Shared, backoff: &mut Backoff) {

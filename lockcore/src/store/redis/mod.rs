@@ -92,6 +92,7 @@ impl RedisStore {
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
         let connector = Arc::new(connector);
+        let is_watched = connector.is_watched();
         let (link, hello) = CommandLink::connect(
             Arc::clone(&connector),
             request_timeout,
@@ -112,7 +113,7 @@ impl RedisStore {
         let extras = rights.check(&link).await?;
         link.settle(extras).await?;
         if extras.info {
-            preflight::check_memory(&link).await?;
+            preflight::check_settings(&link, is_watched).await?;
         }
         let subscription = Subscription::connect(
             connector,

@@ -52,7 +52,8 @@ fn check(version: &str, cluster: bool, sentinel: bool, replica: bool) -> Result<
         return unsupported(detail.to_owned());
     }
     if sentinel {
-        return unsupported("it is a Sentinel: connect to the primary that it watches".to_owned());
+        let detail = "it is a Sentinel: write redis+sentinel://host:port/primary-name";
+        return unsupported(detail.to_owned());
     }
     if replica {
         return Err(LockError::with_detail(LockErrorKind::ReadOnly, "it is a replica"));
@@ -60,8 +61,8 @@ fn check(version: &str, cluster: bool, sentinel: bool, replica: bool) -> Result<
     Ok(())
 }
 
-/// Warns of a server that may lose locks.
-pub(crate) async fn check_memory(link: &CommandLink) -> Result<(), LockError> {
+/// Warns of a server that may lose locks. `is_watched`: sentinels may put another in its place.
+pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Result<(), LockError> {
     let info = match info(link).await {
         Ok(info) => info,
         Err(error) if error.kind == LockErrorKind::Denied => {
@@ -75,6 +76,13 @@ pub(crate) async fn check_memory(link: &CommandLink) -> Result<(), LockError> {
         warn!(
             policy,
             "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction"
+        );
+    }
+    // Told only where min-replicas-to-write and min-replicas-max-lag are set.
+    if is_watched && info.of("min_slaves_good_slaves").is_empty() {
+        warn!(
+            "an old primary that comes back grants locks until the sentinels demote it: set \
+             min-replicas-to-write to 1 or more and min-replicas-max-lag to 2 on all servers"
         );
     }
     Ok(())

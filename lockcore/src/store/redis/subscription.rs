@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::connector::Connector;
+use super::connector::{Connector, Place, Subscribed};
 use super::failure;
 use super::keys;
 use super::link::{Backoff, LASTED};
@@ -117,13 +117,14 @@ impl Subscription {
 }
 
 impl Task {
-    async fn run(&self, first: PubSub) {
+    async fn run(&self, first: Subscribed) {
         let mut open = first;
         let mut backoff = Backoff::new();
         loop {
-            let (sink, stream) = open.split();
+            let Subscribed { connection, place } = open;
+            let (sink, stream) = connection.split();
             let opened = Instant::now();
-            let reason = self.serve(sink, stream).await;
+            let reason = self.serve(sink, stream, place.as_ref()).await;
             warn!(%reason, "the subscription to Redis broke");
             self.state.send_replace(Link::Down { reason });
             self.suspicion.notify_one();
@@ -138,9 +139,9 @@ impl Task {
         }
     }
 
-    async fn open(&self) -> Result<PubSub, StoreError> {
+    async fn open(&self) -> Result<Subscribed, StoreError> {
         let mut open = self.connector.subscription(self.introduce).await?;
-        let subscribing = self.channels.subscribe(&mut open);
+        let subscribing = self.channels.subscribe(&mut open.connection);
         match tokio::time::timeout(self.request_timeout, subscribing).await {
             Ok(Ok(())) => Ok(open),
             Ok(Err(error)) => Err(error),
@@ -150,7 +151,7 @@ impl Task {
         }
     }
 
-    async fn open_again(&self, backoff: &mut Backoff) -> PubSub {
+    async fn open_again(&self, backoff: &mut Backoff) -> Subscribed {
         loop {
             match self.open().await {
                 Ok(open) => return open,
@@ -163,7 +164,12 @@ impl Task {
     }
 
     /// Passes messages on until the connection goes. Returns why it did.
-    async fn serve(&self, sink: PubSubSink, mut stream: PubSubStream) -> Arc<str> {
+    async fn serve(
+        &self,
+        sink: PubSubSink,
+        mut stream: PubSubStream,
+        place: Option<&Place>,
+    ) -> Arc<str> {
         // What was asked for while there was no connection is answered by this one.
         let _ = self.reopen.notified().now_or_never();
         let heartbeat = heartbeat(sink, self.request_timeout);
@@ -176,6 +182,7 @@ impl Task {
                     None => return Arc::from("connection closed by the server"),
                 },
                 reason = &mut heartbeat => return reason,
+                () = self.connector.left(place) => return Arc::from("commands go to another server"),
                 () = self.reopen.notified() => return Arc::from("the server did not count it"),
             }
         }

@@ -7,7 +7,7 @@ use deadpool_redis::Pool;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo as _, RedisError};
 
-use super::{Commands, Connector, invalid, read_url, tuned};
+use super::{Connector, Source, invalid, read_url, tuned};
 use crate::error::{LockError, LockErrorKind};
 use crate::store::redis::Certificates;
 
@@ -41,7 +41,7 @@ impl Connector {
     ) -> Result<Self, LockError> {
         let subscription = tuned(certificates.apply(read_url(url)?)?);
         Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
-        Ok(Self { commands: Commands::Pool(pool), subscription, request_timeout })
+        Ok(Self { source: Source::Pool(pool, Box::new(subscription)), request_timeout })
     }
 }
 

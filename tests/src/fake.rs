@@ -8,7 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// A server that answers every command as `answer` says, in raw replies.
-pub(crate) struct FakeServer {
+#[derive(Debug)]
+pub struct FakeServer {
     address: SocketAddr,
     accepting: JoinHandle<()>,
 }
@@ -16,9 +17,12 @@ pub(crate) struct FakeServer {
 type Answer = dyn Fn(&[String]) -> String + Send + Sync;
 
 impl FakeServer {
-    pub(crate) async fn start(
-        answer: impl Fn(&[String]) -> String + Send + Sync + 'static,
-    ) -> Self {
+    /// Starts on a free loopback port. `answer` is given the words of each command.
+    ///
+    /// # Panics
+    ///
+    /// If no port is free.
+    pub async fn start(answer: impl Fn(&[String]) -> String + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let answer: Arc<Answer> = Arc::new(answer);
@@ -30,7 +34,15 @@ impl FakeServer {
         Self { address, accepting }
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URL, with a password.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("redis://:hunter2@{}/", self.address)
     }
 }

@@ -1,0 +1,142 @@
+//! Where the sentinels of a primary are, and how both are spoken to.
+
+use std::fmt;
+
+use crate::error::{LockError, LockErrorKind};
+
+/// What a URL of sentinels begins with, and what it means for each connection.
+const SCHEMES: [(&str, &str); 2] =
+    [("redis+sentinel://", "redis"), ("rediss+sentinel://", "rediss")];
+/// Where sentinels listen by default.
+const PORT: u16 = 26379;
+
+/// The sentinels that watch a primary, and how both are spoken to.
+///
+/// `redis+sentinel://` URLs say the same for sentinels without credentials of their own, see
+/// [`Locks::connect`](crate::Locks::connect):
+///
+/// ```no_run
+/// # async fn example() -> Result<(), lockcore::LockError> {
+/// use lockcore::{Locks, Sentinels};
+///
+/// let sentinels = Sentinels::new(
+///     "orders",
+///     ["rediss://watch:secret@10.0.0.1:26379", "rediss://watch:secret@10.0.0.2:26379"],
+/// )
+/// .primary("rediss://app:secret@primary/3"); // its host says nothing: the sentinels do
+/// let locks = Locks::from_sentinels(sentinels).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Sentinels {
+    pub(crate) name: String,
+    pub(crate) sentinels: Vec<String>,
+    pub(crate) primary: String,
+}
+
+impl Sentinels {
+    /// The sentinels of the primary that they know by this name: a URL each, with the user and
+    /// password of the sentinels if they have any, `rediss://` if they speak TLS. Name all of them:
+    /// while one can be reached, the primary is found.
+    pub fn new<S: AsRef<str>>(
+        primary_name: impl AsRef<str>,
+        sentinels: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self {
+            name: primary_name.as_ref().to_owned(),
+            sentinels: sentinels.into_iter().map(|url| url.as_ref().to_owned()).collect(),
+            primary: "redis://primary".to_owned(),
+        }
+    }
+
+    /// How the primary is spoken to: user, password, database, and TLS if it is `rediss://`. Its
+    /// host and port have no effect. Without this: no credentials, database 0, no TLS.
+    #[must_use]
+    pub fn primary(mut self, url: impl AsRef<str>) -> Self {
+        url.as_ref().clone_into(&mut self.primary);
+        self
+    }
+
+    /// Reads `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`; nothing
+    /// if it is a URL of another kind.
+    pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
+        let (rest, scheme) = SCHEMES
+            .iter()
+            .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
+        Some(Self::read_rest(rest, scheme).ok_or_else(|| {
+            let form = "redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]";
+            let detail = format!("the URL of the sentinels is not one: write {form}");
+            LockError::with_detail(LockErrorKind::InvalidOption, detail)
+        }))
+    }
+
+    fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
+        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
+        let (authority, path) = rest.split_once('/')?;
+        let (credentials, hosts) = match authority.rsplit_once('@') {
+            Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
+            None => (String::new(), authority),
+        };
+        let (name, db) = path.split_once('/').unwrap_or((path, ""));
+        let mut sentinels = Vec::new();
+        for host in hosts.split(',') {
+            let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+            sentinels.push(match (host.is_empty(), has_port) {
+                (true, _) => return None,
+                (false, true) => format!("{scheme}://{host}"),
+                (false, false) => format!("{scheme}://{host}:{PORT}"),
+            });
+        }
+        let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        if name.is_empty() || !name.chars().all(is_name) {
+            return None;
+        }
+        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        let primary = format!("{scheme}://{credentials}primary/{db}{query}");
+        Some(Self { name: name.to_owned(), sentinels, primary })
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // URLs may hold passwords.
+        f.debug_struct("Sentinels").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Sentinels {
+        Sentinels::read(url).expect("of sentinels").expect("valid")
+    }
+
+    #[test]
+    fn a_url_of_sentinels_says_where_they_are_and_how_the_primary_is_spoken_to() {
+        let read = read("rediss+sentinel://app:s@cret@a:1,[::1],b/locks/3?protocol=resp3");
+        assert_eq!(read.name, "locks");
+        assert_eq!(read.sentinels, ["rediss://a:1", "rediss://[::1]:26379", "rediss://b:26379"]);
+        assert_eq!(read.primary, "rediss://app:s@cret@primary/3?protocol=resp3");
+    }
+
+    #[test]
+    fn a_url_without_credentials_or_database_has_neither() {
+        let read = read("redis+sentinel://a,b:2/locks");
+        assert_eq!(read.sentinels, ["redis://a:26379", "redis://b:2"]);
+        assert_eq!(read.primary, "redis://primary/");
+    }
+
+    #[test]
+    fn what_is_no_url_of_sentinels_is_refused_and_its_password_not_repeated() {
+        assert!(Sentinels::read("redis://a/0").is_none());
+        for rest in ["", "a", "a/", "a,/locks", "u:hidden@a/", "a/lo%20cks", ",/x"] {
+            let error = Sentinels::read(&format!("redis+sentinel://{rest}"))
+                .expect("of sentinels")
+                .expect_err(rest);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{rest}");
+            assert!(!error.to_string().contains("hidden"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Where the primary is, by what its sentinels say.
+//!
+//! # Implementation notes
+//!
+//! redis-rs has a client for this. It believes the first sentinel that answers, and one that was
+//! cut off still names the old primary; it opens a connection to the primary for each look, and
+//! asks for the role with a command that locks need no right for otherwise. Here all sentinels are
+//! asked at once, and the newest configuration counts; the role stands in the greeting of the
+//! connection that is opened anyway.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, Value};
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::{CONNECT_TIMEOUT, invalid, read_url, tuned};
+use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::sentinels::Sentinels as Settings;
+use crate::store::redis::Certificates;
+use crate::store::redis::failure;
+
+/// After the first answer, the other sentinels have this long to say something newer.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// The sentinels of one primary.
+pub(super) struct Sentinels {
+    sentinels: Vec<Sentinel>,
+    /// What they call the primary.
+    name: String,
+    /// How the primary is spoken to; its address is for the sentinels to say.
+    primary: ConnectionInfo,
+    /// The primary that commands go to.
+    current: watch::Sender<Option<Place>>,
+}
+
+/// One sentinel, and the connection to it while it stands.
+struct Sentinel {
+    client: Client,
+    open: Mutex<Option<MultiplexedConnection>>,
+}
+
+/// Where the primary is, and since which configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    host: String,
+    port: u16,
+    epoch: u64,
+}
+
+impl Sentinels {
+    pub(super) fn new(settings: &Settings, certificates: &Certificates) -> Result<Self, LockError> {
+        let Settings { name, sentinels, primary } = settings;
+        if name.is_empty() || sentinels.is_empty() {
+            let detail = "give the primary's name and at least one sentinel";
+            return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+        }
+        let open = |url: &String| {
+            let info = tuned(with_certificates(certificates, read_url(url)?)?);
+            let client = Client::open(info).map_err(|error| invalid(&error))?;
+            Ok::<_, LockError>(Sentinel { client, open: Mutex::default() })
+        };
+        let sentinels = sentinels.iter().map(open).collect::<Result<_, _>>()?;
+        let primary = tuned(with_certificates(certificates, read_url(primary)?)?);
+        Ok(Self { sentinels, name: name.clone(), primary, current: watch::Sender::new(None) })
+    }
+
+    /// How the primary is spoken to, at an address that means nothing.
+    pub(super) fn template(&self) -> &ConnectionInfo {
+        &self.primary
+    }
+
+    /// How the primary at `place` is reached.
+    pub(super) fn reach(&self, place: &Place) -> ConnectionInfo {
+        let Place { host, port, .. } = place;
+        let address = match self.primary.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host: host.clone(),
+                port: *port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host.clone(), *port),
+        };
+        self.primary.clone().set_addr(address)
+    }
+
+    /// Commands go there from now on, and the subscription follows.
+    pub(super) fn settle(&self, place: Place) {
+        self.current.send_replace(Some(place));
+    }
+
+    /// The primary that commands go to.
+    pub(super) fn current(&self) -> Option<Place> {
+        self.current.borrow().clone()
+    }
+
+    /// Comes when commands go elsewhere than to `place`.
+    pub(super) async fn left(&self, place: &Place) {
+        let is_elsewhere =
+            |current: &Option<Place>| current.as_ref().is_some_and(|current| !current.is_at(place));
+        // Never closed: the sender is ours.
+        let _ = self.current.subscribe().wait_for(is_elsewhere).await;
+    }
+
+    /// Another primary than the one that commands go to, in a newer configuration.
+    pub(super) async fn moved(&self) -> Option<Place> {
+        let current = self.current()?;
+        let found = self.locate().await.ok()?;
+        // A sentinel that was cut off may be the only one that answers, and tell what was.
+        (!found.is_at(&current) && found.epoch > current.epoch).then_some(found)
+    }
+
+    /// Asks all sentinels; the newest configuration counts.
+    pub(super) async fn locate(&self) -> Result<Place, StoreError> {
+        let ask = |sentinel| async move { (sentinel, Sentinel::ask(sentinel, &self.name).await) };
+        let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
+        let mut deadline = Instant::now() + CONNECT_TIMEOUT;
+        let mut newest: Option<Place> = None;
+        let mut refusals = Vec::new();
+        while let Ok(Some((sentinel, answer))) = timeout_at(deadline, asked.next()).await {
+            match answer {
+                Ok(place) => {
+                    deadline = deadline.min(Instant::now() + SETTLE);
+                    if newest.as_ref().is_none_or(|newest| newest.epoch < place.epoch) {
+                        newest = Some(place);
+                    }
+                }
+                Err(refusal) => refusals.push((sentinel, refusal)),
+            }
+        }
+        newest.ok_or_else(|| self.nowhere(&refusals))
+    }
+
+    /// Why no sentinel told where the primary is.
+    fn nowhere(&self, refusals: &[(&Sentinel, StoreError)]) -> StoreError {
+        // What can be put right first: an unavailable sentinel may be one of several.
+        let lasting = refusals.iter().find(|(_, why)| why.kind != LockErrorKind::Unavailable);
+        let kind = lasting.map_or(LockErrorKind::Unavailable, |(_, why)| why.kind);
+        let each: Vec<_> = refusals
+            .iter()
+            .map(|(who, why)| format!("{}: {}", who.address(), why.detail))
+            .collect();
+        let each = if each.is_empty() { "no answer in time".to_owned() } else { each.join("; ") };
+        let detail = format!("no sentinel told where the primary {} is ({each})", self.name);
+        StoreError::refused(kind, detail)
+    }
+}
+
+impl Sentinel {
+    fn address(&self) -> String {
+        self.client.get_connection_info().addr().to_string()
+    }
+
+    async fn ask(&self, name: &str) -> Result<Place, StoreError> {
+        let answer = self.tell(name).await.map_err(|error| of_sentinel(&error, name))?;
+        Place::read(&answer).ok_or_else(|| {
+            let detail = "its answer is no sentinel's: name the sentinels, not the servers";
+            StoreError::refused(LockErrorKind::InvalidOption, detail)
+        })
+    }
+
+    /// The configuration, then the address: a failover between the two makes the address the newer
+    /// one. While a failover is finished, only the second command names the new primary.
+    async fn tell(&self, name: &str) -> Result<Vec<Value>, RedisError> {
+        let mut open = self.open.lock().await;
+        // Taken out while it is used: dropped half way, the next look opens another.
+        let mut connection = match open.take() {
+            Some(connection) => connection,
+            None => {
+                let config = AsyncConnectionConfig::new()
+                    .set_connection_timeout(Some(CONNECT_TIMEOUT))
+                    .set_response_timeout(Some(CONNECT_TIMEOUT));
+                self.client.get_multiplexed_async_connection_with_config(&config).await?
+            }
+        };
+        let mut both = redis::pipe();
+        both.cmd("SENTINEL").arg("MASTER").arg(name);
+        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+        let answers = connection.send_packed_commands(&both, 0, 2).await;
+        let answers = answers.and_then(|answers| {
+            answers.into_iter().map(Value::extract_error).collect::<Result<Vec<_>, _>>()
+        });
+        if !answers.as_ref().is_err_and(failure::breaks_connection) {
+            *open = Some(connection);
+        }
+        answers
+    }
+}
+
+impl Place {
+    fn is_at(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+
+    /// The answers to SENTINEL MASTER, which are names and values in turn, and to
+    /// GET-MASTER-ADDR-BY-NAME.
+    fn read(answers: &[Value]) -> Option<Self> {
+        let [configuration, address] = answers else { return None };
+        let told: HashMap<String, Value> = redis::from_redis_value_ref(configuration).ok()?;
+        let (host, port): (String, String) = redis::from_redis_value_ref(address).ok()?;
+        let epoch: String = redis::from_redis_value_ref(told.get("config-epoch")?).ok()?;
+        Some(Self { host, port: port.parse().ok()?, epoch: epoch.parse().ok()? })
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// What an error of a sentinel means.
+fn of_sentinel(error: &RedisError, name: &str) -> StoreError {
+    let said = error.detail().unwrap_or_default().to_ascii_lowercase();
+    let refused = |detail: String| StoreError::refused(LockErrorKind::InvalidOption, detail);
+    if said.contains("no such master") || said.contains("no such primary") {
+        return refused(format!("it watches no primary named {name}"));
+    }
+    if said.contains("unknown command") {
+        return refused("it is no sentinel: name the sentinels, not the servers".to_owned());
+    }
+    failure::of_connecting(error)
+}
+
+/// Certificates are for those of both that speak TLS.
+fn with_certificates(
+    certificates: &Certificates,
+    info: ConnectionInfo,
+) -> Result<ConnectionInfo, LockError> {
+    match info.addr() {
+        ConnectionAddr::TcpTls { .. } => certificates.apply(info),
+        _ => Ok(info),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(texts: &[&str]) -> Value {
+        let bulk = |text: &&str| Value::BulkString(text.as_bytes().to_vec());
+        Value::Array(texts.iter().map(bulk).collect())
+    }
+
+    #[test]
+    fn a_sentinel_s_answers_are_read() {
+        let told = texts(&["name", "locks", "ip", "10.0.0.6", "config-epoch", "4"]);
+        let place = Place::read(&[told.clone(), texts(&["10.0.0.7", "6380"])]).expect("whole");
+        assert_eq!((place.to_string(), place.epoch), ("10.0.0.7:6380".to_owned(), 4));
+        assert_eq!(Place::read(&[told, Value::Nil]), None);
+        assert_eq!(Place::read(&[texts(&["name", "x"]), texts(&["10.0.0.7", "6380"])]), None);
+    }
+
+    #[test]
+    fn the_primary_is_reached_as_its_url_says_but_where_the_sentinels_say() {
+        let settings = Settings::new("locks", ["redis://h:26379"]).primary("redis://u:p@ignored/3");
+        let sentinels = Sentinels::new(&settings, &Certificates::default()).expect("valid");
+        let place = Place { host: "10.0.0.7".to_owned(), port: 6380, epoch: 0 };
+        let info = sentinels.reach(&place);
+        assert_eq!(info.addr(), &ConnectionAddr::Tcp("10.0.0.7".to_owned(), 6380));
+        let settings = info.redis_settings();
+        assert_eq!((settings.username(), settings.db()), (Some("u"), 3));
+    }
+}

@@ -1,0 +1,151 @@
+//! `Watched`: a primary with replicas, and the sentinels that watch them.
+
+use std::time::Duration;
+
+use redis::cmd;
+
+use crate::{Raw, RedisOptions, RedisServer, eventually, eventually_some};
+
+/// What the sentinels call the primary.
+const NAME: &str = "locks";
+const SERVERS: usize = 3;
+const SENTINELS: usize = 3;
+/// Generous: on an idle machine they form in 2 s and fail over in as much.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Three servers of which one is the primary, and three sentinels, all on loopback.
+#[derive(Debug)]
+pub struct Watched {
+    servers: Vec<RedisServer>,
+    sentinels: Vec<RedisServer>,
+}
+
+impl Watched {
+    /// Starts them with `options` for each server, and returns when all know each other.
+    ///
+    /// # Panics
+    ///
+    /// If one does not come up, or they do not find each other in time.
+    pub async fn start(options: RedisOptions) -> Self {
+        let server = |primary: Option<&RedisServer>| {
+            let options = options
+                .clone()
+                .arg("repl-diskless-sync-delay", "0")
+                .arg("repl-ping-replica-period", "1")
+                .arg("repl-timeout", "5");
+            match primary {
+                Some(primary) => {
+                    options.arg("replicaof", &format!("127.0.0.1 {}", primary.port())).start()
+                }
+                None => options.start(),
+            }
+        };
+        let mut servers = vec![server(None)];
+        while servers.len() < SERVERS {
+            servers.push(server(servers.first()));
+        }
+        let lines = format!(
+            "sentinel monitor {NAME} 127.0.0.1 {} 2\n\
+             sentinel down-after-milliseconds {NAME} 500\n\
+             sentinel failover-timeout {NAME} 2000\n\
+             sentinel parallel-syncs {NAME} 2\n\
+             sentinel deny-scripts-reconfig yes\n",
+            servers[0].port()
+        );
+        let sentinel = |_| RedisOptions::default().sentinel(lines.clone()).start();
+        let sentinels = (0..SENTINELS).map(sentinel).collect();
+        let watched = Self { servers, sentinels };
+        for sentinel in &watched.sentinels {
+            watched.formed(sentinel).await;
+        }
+        watched
+    }
+
+    /// The URL of all sentinels.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> =
+            self.sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
+        format!("redis+sentinel://{}/{NAME}", addresses.join(","))
+    }
+
+    /// A server, by its number; 0 is the first primary.
+    pub fn server(&mut self, number: usize) -> &mut RedisServer {
+        &mut self.servers[number]
+    }
+
+    /// A connection to a server.
+    pub async fn raw(&self, number: usize) -> Raw {
+        Raw::connect(&self.servers[number].url()).await
+    }
+
+    /// Waits until another server than `old` is the primary; returns its number.
+    ///
+    /// # Panics
+    ///
+    /// If none is in time.
+    pub async fn promoted(&self, old: usize) -> usize {
+        eventually_some("another server is promoted", LIMIT, async || {
+            for (number, server) in self.servers.iter().enumerate() {
+                if number != old && role(server).await.as_deref() == Some("master") {
+                    return Some(number);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// Waits until this server is a replica.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in time.
+    pub async fn demoted(&self, number: usize) {
+        eventually("the old primary is a replica", LIMIT, async || {
+            role(&self.servers[number]).await.as_deref() == Some("slave")
+        })
+        .await;
+    }
+
+    /// Has the sentinels put another server in the place of the primary, all of them alive.
+    ///
+    /// # Panics
+    ///
+    /// If they do not.
+    pub async fn fail_over(&self, old: usize) -> usize {
+        let mut sentinel = Raw::connect(&self.sentinels[0].url()).await;
+        eventually("a failover begins", LIMIT, async || {
+            // Refused while another one is going on, or no replica is good enough yet.
+            sentinel.try_ask::<()>(cmd("SENTINEL").arg("FAILOVER").arg(NAME)).await.is_ok()
+        })
+        .await;
+        self.promoted(old).await
+    }
+
+    async fn formed(&self, sentinel: &RedisServer) {
+        let mut sentinel = Raw::connect(&sentinel.url()).await;
+        eventually("the sentinels know each other and all servers", LIMIT, async || {
+            let others: Vec<redis::Value> =
+                sentinel.ask(cmd("SENTINEL").arg("SENTINELS").arg(NAME)).await;
+            let replicas: Vec<std::collections::HashMap<String, String>> =
+                sentinel.ask(cmd("SENTINEL").arg("REPLICAS").arg(NAME)).await;
+            let is_good = |replica: &std::collections::HashMap<String, String>| {
+                replica["flags"] == "slave" && replica["master-link-status"] == "ok"
+            };
+            others.len() == SENTINELS - 1
+                && replicas.iter().filter(|replica| is_good(replica)).count() == SERVERS - 1
+        })
+        .await;
+    }
+}
+
+async fn role(server: &RedisServer) -> Option<String> {
+    let client = redis::Client::open(server.url()).ok()?;
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(Duration::from_millis(500)))
+        .set_response_timeout(Some(Duration::from_millis(500)));
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.ok()?;
+    let role: Vec<redis::Value> = cmd("ROLE").query_async(&mut connection).await.ok()?;
+    redis::from_redis_value_ref(role.first()?).ok()
+}

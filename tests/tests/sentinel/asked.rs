@@ -1,0 +1,204 @@
+//! What a node makes of its sentinels' answers, with sentinels that say what the test wants.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lock_tests::{FakeServer, Log, Raw, RedisServer, eventually, is_held};
+use lockcore::{LockErrorKind, Locks, Sentinels};
+use redis::cmd;
+
+use crate::common::{SOON, connect, held, release, soon};
+
+/// What a sentinel answers that knows a primary at this port.
+fn master(words: &[String], port: u16, epoch: u64) -> String {
+    let (port, epoch) = (port.to_string(), epoch.to_string());
+    let fields = match &*words[1] {
+        "MASTER" => ["config-epoch", &*epoch],
+        _ => ["127.0.0.1", &*port],
+    };
+    let fields = fields.map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", fields.len(), fields.concat())
+}
+
+/// A sentinel that names this primary.
+async fn naming(server: &RedisServer, epoch: u64) -> FakeServer {
+    let port = server.port();
+    FakeServer::start(move |words| master(words, port, epoch)).await
+}
+
+fn url(sentinels: &[&FakeServer]) -> String {
+    let addresses: Vec<_> =
+        sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
+    format!("redis+sentinel://{}/locks", addresses.join(","))
+}
+
+#[tokio::test]
+async fn the_newest_configuration_counts_whatever_the_other_sentinels_say() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let (cut_off, first, second) =
+        (naming(&old, 4).await, naming(&new, 5).await, naming(&old, 4).await);
+    let locks = connect(&url(&[&cut_off, &first, &second])).await.expect("accepted");
+    let _guard = held(&locks, "k").await;
+    let there = connect(&new.url()).await.expect("accepted");
+    assert!(is_held(&there, "k").await, "it went to the primary of an old configuration");
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_down_or_silent_is_no_reason_to_fail() {
+    let server = RedisServer::start();
+    let silent = FakeServer::start(|_| String::new()).await;
+    let down = naming(&server, 1).await;
+    let address = down.address();
+    drop(down);
+    let good = naming(&server, 1).await;
+    let url = format!("redis+sentinel://{},{address},{}/locks", silent.address(), good.address());
+    release(held(&connect(&url).await.expect("accepted"), "k").await).await;
+}
+
+#[tokio::test]
+async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let ports = [old.port(), new.port()];
+    let at = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&at);
+    let sentinel = FakeServer::start(move |words| {
+        let at = told.load(Ordering::Relaxed);
+        master(words, ports[at], at as u64)
+    })
+    .await;
+    let locks = connect(&url(&[&sentinel])).await.expect("accepted");
+    at.store(1, Ordering::Relaxed);
+    let there = connect(&new.url()).await.expect("accepted");
+    eventually("the node locks at the new primary", SOON, async || {
+        let guard = held(&locks, "k").await;
+        let moved = is_held(&there, "k").await;
+        // What it held at the old one is not held at the new one.
+        let _ = soon("the release", guard.release()).await;
+        moved
+    })
+    .await;
+    // The subscription has followed, though nothing waits that would find it missing.
+    let mut raws = [Raw::connect(&old.url()).await, Raw::connect(&new.url()).await];
+    eventually("the node listens there, and there only", SOON, async || {
+        let mut listeners = Vec::new();
+        for raw in &mut raws {
+            let channels: Vec<String> =
+                raw.ask(cmd("PUBSUB").arg("CHANNELS").arg("lockcore:grants:*")).await;
+            listeners.push(channels.len());
+        }
+        // `there` listens, too.
+        listeners == [0, 2]
+    })
+    .await;
+    let guard = held(&locks, "k").await;
+    let waiting = tokio::spawn(locks.lock("k"));
+    lock_tests::queued(&there, "k", 1).await;
+    release(guard).await;
+    release(soon("the grant", waiting).await.expect("no panic").expect("granted")).await;
+}
+
+#[tokio::test]
+async fn an_older_configuration_is_no_reason_to_move() {
+    let (new, old) = (RedisServer::start(), RedisServer::start());
+    let ports = [new.port(), old.port()];
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let sentinel =
+        FakeServer::start(move |words| match count.fetch_add(1, Ordering::Relaxed) / 2 {
+            0 => master(words, ports[0], 7),
+            _ => master(words, ports[1], 6),
+        })
+        .await;
+    let locks = connect(&url(&[&sentinel])).await.expect("accepted");
+    eventually("it has looked again, twice", SOON, async || asked.load(Ordering::Relaxed) > 6)
+        .await;
+    let _guard = held(&locks, "k").await;
+    assert!(is_held(&connect(&new.url()).await.expect("accepted"), "k").await);
+}
+
+#[tokio::test]
+async fn what_no_sentinel_can_tell_is_said_with_what_to_change() {
+    let server = RedisServer::start();
+    let unknown = FakeServer::start(|_| "-ERR No such master with that name\r\n".to_owned()).await;
+    let error = connect(&url(&[&unknown])).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
+    assert!(error.to_string().contains("watches no primary named locks"), "{error}");
+
+    let no_sentinel = format!("redis+sentinel://{}/locks", server.address());
+    let error = connect(&no_sentinel).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
+    assert!(error.to_string().contains("name the sentinels, not the servers"), "{error}");
+
+    let locked = FakeServer::start(|_| "-NOAUTH Authentication required.\r\n".to_owned()).await;
+    let error = connect(&url(&[&locked])).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
+
+    let down = naming(&server, 1).await;
+    let gone = url(&[&down]);
+    drop(down);
+    let error = connect(&gone).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_says_it_is_a_replica_is_no_primary() {
+    let primary = RedisServer::start();
+    let replica =
+        RedisServer::options().arg("replicaof", &format!("127.0.0.1 {}", primary.port())).start();
+    let sentinel = naming(&replica, 1).await;
+    let error = connect(&url(&[&sentinel])).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::ReadOnly, "{error}");
+    assert!(error.to_string().contains("the sentinels name"), "{error}");
+    assert!(error.to_string().contains("it is a replica"), "{error}");
+}
+
+#[tokio::test]
+async fn sentinels_and_primary_have_their_own_credentials() {
+    let server = RedisServer::options().arg("requirepass", "data").start();
+    let port = server.port();
+    let sentinel = FakeServer::start(move |words| match words[0].as_str() {
+        "AUTH" if words[1..] == ["watch", "over"] => "+OK\r\n".to_owned(),
+        "SENTINEL" => master(words, port, 1),
+        other => format!("-ERR {other} was not expected\r\n"),
+    })
+    .await;
+    let sentinels = Sentinels::new("locks", [format!("redis://watch:over@{}", sentinel.address())])
+        .primary("redis://:data@anywhere/2");
+    let locks = soon("a connection", Locks::from_sentinels(sentinels)).await.expect("accepted");
+    let _guard = held(&locks, "k").await;
+    let there = connect(&format!("redis://:data@{}/2", server.address())).await.expect("accepted");
+    assert!(is_held(&there, "k").await);
+}
+
+// On one thread, so that the thread's subscriber sees everything.
+#[tokio::test]
+async fn a_watched_primary_that_takes_writes_without_replicas_is_warned_of() {
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let careful = RedisServer::options()
+        .arg("min-replicas-to-write", "1")
+        .arg("min-replicas-max-lag", "2")
+        .start();
+    let sentinel = naming(&careful, 1).await;
+    // Without its replica it takes no writes, the look at the rights among them.
+    let replica =
+        RedisServer::options().arg("replicaof", &format!("127.0.0.1 {}", careful.port())).start();
+    let url = url(&[&sentinel]);
+    let locks = lock_tests::eventually_some("its replica is there", SOON, async || {
+        Locks::connect(&url).await.ok()
+    })
+    .await;
+    let of_replicas = |log: &Log| {
+        log.warnings().iter().filter(|line| line.contains("min-replicas-to-write")).count()
+    };
+    assert_eq!(of_replicas(&log), 0, "{:?}", log.warnings());
+    drop((locks, replica));
+
+    let careless = RedisServer::start();
+    let sentinel = naming(&careless, 1).await;
+    let _locks = connect(&self::url(&[&sentinel])).await.expect("accepted");
+    assert_eq!(of_replicas(&log), 1, "{:?}", log.warnings());
+    // One address is its own business.
+    let _locks = connect(&careless.url()).await.expect("accepted");
+    assert_eq!(of_replicas(&log), 1, "{:?}", log.warnings());
+}

@@ -1,0 +1,113 @@
+//! Failovers by real sentinels: kills, freezes, and a planned one.
+
+use std::time::Duration;
+
+use lock_tests::{Raw, RedisOptions, Watched, eventually, queued};
+use lockcore::{LockGuard, Locks};
+use redis::cmd;
+use tokio::task::JoinHandle;
+
+use crate::common::{SOON, connect, release, soon};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A holder, and two waiters in a known order, all on nodes of their own.
+struct Scene {
+    watched: Watched,
+    guard: LockGuard,
+    waiting: Vec<JoinHandle<LockGuard>>,
+    holder: Locks,
+}
+
+async fn scene(options: RedisOptions) -> Scene {
+    let watched = Watched::start(options).await;
+    let holder = connect(&watched.url()).await.expect("accepted");
+    let guard = soon("the lock", holder.key("k").lease(LEASE).lock()).await.expect("free");
+    let mut waiting = Vec::new();
+    for place in 1..=2 {
+        let locks = connect(&watched.url()).await.expect("accepted");
+        waiting.push(tokio::spawn(async move { locks.lock("k").await.expect("granted") }));
+        queued(&holder, "k", place).await;
+    }
+    // Replication is asynchronous: what is to survive has to be there first.
+    let mut primary = watched.raw(0).await;
+    let mut replicas = [watched.raw(1).await, watched.raw(2).await];
+    let last = queue(&mut primary).await;
+    eventually("both replicas know the queue", SOON, async || {
+        for replica in &mut replicas {
+            if queue(replica).await != last {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    Scene { watched, guard, waiting, holder }
+}
+
+/// The queue as a server knows it.
+async fn queue(redis: &mut Raw) -> Vec<String> {
+    redis.ask(cmd("LRANGE").arg("redisson_lock_queue:{k}").arg(0).arg(-1)).await
+}
+
+async fn lease_left(redis: &mut Raw) -> i64 {
+    redis.ask(cmd("PTTL").arg("k")).await
+}
+
+/// The holder has been renewed by `now`, then all have their turns in order.
+async fn turns_in_order(scene: Scene, now: usize) {
+    let Scene { watched, guard, waiting, holder } = scene;
+    let mut primary = watched.raw(now).await;
+    // A waiter that cannot be told is passed over.
+    eventually("all three listen to the new primary", SOON, async || {
+        let channels: Vec<String> =
+            primary.ask(cmd("PUBSUB").arg("CHANNELS").arg("lockcore:grants:*")).await;
+        channels.len() == 3
+    })
+    .await;
+    let first = queue(&mut primary).await;
+    assert_eq!(first.len(), 2, "both waiters kept their places");
+    assert!(!guard.is_lost(), "its hold was renewed");
+    release(guard).await;
+    for (turn, waiter) in waiting.into_iter().enumerate() {
+        let guard = soon("the grant", waiter).await.expect("no panic");
+        let holds: Vec<String> = primary.ask(cmd("HKEYS").arg("k")).await;
+        assert_eq!(holds, [first[turn].clone()], "turn {turn}");
+        release(guard).await;
+    }
+    lock_tests::free(&holder, "k").await;
+}
+
+#[tokio::test]
+async fn a_hold_and_its_waiters_survive_the_death_of_the_primary() {
+    let mut scene = scene(RedisOptions::default()).await;
+    scene.watched.server(0).kill();
+    let now = scene.watched.promoted(0).await;
+    let mut primary = scene.watched.raw(now).await;
+    let unrenewed = lease_left(&mut primary).await;
+    assert!(unrenewed > 0, "the new primary knows the hold");
+    eventually("the hold is renewed at once", SOON, async || {
+        lease_left(&mut primary).await > unrenewed
+    })
+    .await;
+    turns_in_order(scene, now).await;
+}
+
+#[tokio::test]
+async fn a_hold_and_its_waiters_survive_a_planned_failover() {
+    let scene = scene(RedisOptions::default()).await;
+    let now = scene.watched.fail_over(0).await;
+    turns_in_order(scene, now).await;
+}
+
+#[tokio::test]
+async fn a_primary_that_was_frozen_and_comes_back_is_not_followed() {
+    // So it takes no writes when it comes back.
+    let options =
+        RedisOptions::default().arg("min-replicas-to-write", "1").arg("min-replicas-max-lag", "2");
+    let mut scene = scene(options).await;
+    scene.watched.server(0).freeze();
+    let now = scene.watched.promoted(0).await;
+    scene.watched.server(0).thaw();
+    turns_in_order(scene, now).await;
+}

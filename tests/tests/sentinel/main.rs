@@ -1,0 +1,5 @@
+//! Sentinel: a node finds the primary by its sentinels, and follows it.
+
+mod asked;
+mod common;
+mod failover;
