@@ -1,5 +1,5 @@
-//! The timers of callers: their time passes whatever polls them, even if the node's own runtime is not
-//! driven.
+//! The timers of callers: their time passes whatever polls them, even if the node's own runtime is
+//! not driven.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -85,7 +85,7 @@ impl Timers {
         let is_first = state.wakers.first_key_value().is_some_and(|(first, _)| *first == place);
         if !state.is_running {
             let spawned = thread::Builder::new().name("lockcore-timers".to_owned());
-            // Without a thread it is late: whatever is polled for another reason looks at the clock.
+            // Without a thread it is late: what is polled for another reason looks at the clock.
             state.is_running = spawned.spawn(|| self.run()).is_ok();
         } else if is_first {
             self.sooner.notify_one();

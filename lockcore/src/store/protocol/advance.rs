@@ -173,8 +173,8 @@ impl LockState {
         if call.peers.is_some() {
             return self.enqueue_beside_jvms(call, member);
         }
-        // Touches write the expiry again while others wait: behind them there is no need to, as long as
-        // enough of it is left.
+        // Touches write the expiry again while others wait: behind them there is no need to, as
+        // long as enough of it is left.
         let others = self.deadlines.iter().any(|(_, waiting)| waiting != member);
         let lasts = others
             && !self.queue.is_empty()

@@ -13,8 +13,9 @@ use crate::token::FencingToken;
 
 type Read<T> = Result<T, StoreError>;
 
-/// A bare clock says that `member` has the full lease, with the clock as its token; five parts, that
-/// one of ours holds the lock, and that the member waits or, without a position, that it may not.
+/// A bare clock says that `member` has the full lease, with the clock as its token; five parts,
+/// that one of ours holds the lock, and that the member waits or, without a position, that it may
+/// not.
 pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> {
     if let Some(clock) = text(&answer) {
         let ours = member.ours().ok_or_else(nonsense)?;
