@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,6 +17,7 @@ use crate::key::LockName;
 use crate::node::{
     self, Alarm, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later,
 };
+use crate::sharing::Guard;
 use crate::store::Mode;
 use crate::waiting::Seat;
 
@@ -25,7 +27,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
-/// [`LockRequest::lock`](crate::LockRequest::lock).
+/// [`LockRequest::lock`](crate::LockRequest::lock). Reads, writes and permits are acquired in the
+/// same way, and end with a guard of their own: [`Locks::read`](crate::Locks::read),
+/// [`Locks::write`](crate::Locks::write), [`Locks::permit`](crate::Locks::permit).
 ///
 /// Does nothing until it is polled.
 ///
@@ -40,29 +44,30 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Nothing stays behind. Its place in the queue is lost: a new acquire queues at the tail.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
-pub struct Acquire {
+pub struct Acquire<G = LockGuard> {
     #[pin]
     attempt: Attempt,
+    of: PhantomData<fn() -> G>,
 }
 
-impl Acquire {
+impl<G> Acquire<G> {
     pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(node, request) }
+        Self { attempt: Attempt::new(node, request), of: PhantomData }
     }
 }
 
-impl Future for Acquire {
-    type Output = Result<LockGuard, LockError>;
+impl<G: Guard> Future for Acquire<G> {
+    type Output = Result<G, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.project().attempt.poll(cx).map(|outcome| match outcome? {
-            Some(guard) => Ok(guard),
+            Some(guard) => Ok(G::of(guard)),
             None => Err(LockError::with_detail(LockErrorKind::Timeout, "it is taken")),
         })
     }
 }
 
-impl fmt::Debug for Acquire {
+impl<G> fmt::Debug for Acquire<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("attempt", &self.attempt).finish()
     }
@@ -79,26 +84,27 @@ impl fmt::Debug for Acquire {
 /// As [`Acquire`].
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
-pub struct TryAcquire {
+pub struct TryAcquire<G = LockGuard> {
     #[pin]
     attempt: Attempt,
+    of: PhantomData<fn() -> G>,
 }
 
-impl TryAcquire {
+impl<G> TryAcquire<G> {
     pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(node, request) }
+        Self { attempt: Attempt::new(node, request), of: PhantomData }
     }
 }
 
-impl Future for TryAcquire {
-    type Output = Result<Option<LockGuard>, LockError>;
+impl<G: Guard> Future for TryAcquire<G> {
+    type Output = Result<Option<G>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().attempt.poll(cx)
+        self.project().attempt.poll(cx).map(|outcome| Ok(outcome?.map(G::of)))
     }
 }
 
-impl fmt::Debug for TryAcquire {
+impl<G> fmt::Debug for TryAcquire<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TryAcquire").field("attempt", &self.attempt).finish()
     }
@@ -127,6 +133,8 @@ struct Running {
     attempt: u64,
     lock: LockName,
     seat: Arc<Shared>,
+    /// How many permits it asks for.
+    weight: u32,
     /// Its acquire, while it is on its way.
     asking: Option<Flight>,
     limit: Limit,
@@ -185,6 +193,7 @@ impl Running {
     fn begin(node: &Arc<Node>, request: Request) -> Result<Self, LockError> {
         let limit = Limit::new(node, &request);
         let lock = request.lock.clone();
+        let weight = request.demand.map_or(1, |demand| demand.weight() as u32);
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
         let waiting = take_seat(node, &request)?;
@@ -193,7 +202,7 @@ impl Running {
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         let asking = ask.map(|ask| node.send(ask));
         drop(in_span);
-        Ok(Self { attempt, lock, seat, asking, limit, span, _waiting: waiting })
+        Ok(Self { attempt, lock, seat, weight, asking, limit, span, _waiting: waiting })
     }
 
     /// What has become of the attempt, if anything has.
@@ -202,7 +211,8 @@ impl Running {
             node::Outcome::Waits => None,
             node::Outcome::Granted { number, token, since } => {
                 let (lock, seat) = (self.lock.clone(), Arc::clone(&self.seat));
-                Some(Ok(Some(LockGuard::new(node, lock, seat, number, token, since))))
+                let grant = (number, token, since);
+                Some(Ok(Some(LockGuard::new(node, lock, seat, self.weight, grant))))
             }
             node::Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
             node::Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => {

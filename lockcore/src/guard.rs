@@ -13,7 +13,7 @@ use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::node::{Bounded, Moment, Node, Shared};
 use crate::store::protocol::Answer;
-use crate::store::{Left, Released};
+use crate::store::{Left, Released, Renewed, Reply};
 use crate::token::FencingToken;
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release)
@@ -35,6 +35,8 @@ struct Hold {
     lock: LockName,
     shared: Arc<Shared>,
     number: u64,
+    /// How many permits it has, where there are several.
+    weight: u32,
     token: FencingToken,
     since: Moment,
 }
@@ -67,12 +69,44 @@ impl LockGuard {
         node: &Arc<Node>,
         lock: LockName,
         shared: Arc<Shared>,
-        number: u64,
-        token: FencingToken,
-        since: Moment,
+        weight: u32,
+        (number, token, since): (u64, FencingToken, Moment),
     ) -> Self {
         shared.join();
-        Self { hold: Some(Hold { node: Arc::clone(node), lock, shared, number, token, since }) }
+        let node = Arc::clone(node);
+        Self { hold: Some(Hold { node, lock, shared, number, weight, token, since }) }
+    }
+
+    pub(crate) fn weight(&self) -> u32 {
+        self.hold().weight
+    }
+
+    /// Makes a read of a write, with a token of its own.
+    pub(crate) async fn downgrade(&mut self) -> Result<(), LockError> {
+        let hold = self.hold();
+        if hold.is_lost() {
+            return Err(LockError::new(LockErrorKind::Lost));
+        }
+        if self.hold_count() > 1 {
+            let detail = "other guards share the write: drop them first";
+            return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+        }
+        let (node, number) = (&hold.node, hold.number);
+        let Some(ask) = node.with(|core, now, _| core.downgrade(now, number)) else {
+            return Err(LockError::new(LockErrorKind::Lost));
+        };
+        match Bounded::new(node, node.send(ask)).await? {
+            Answer::Renewed(Reply { outcome: Renewed::NotHeld, .. }) => {
+                Err(LockError::new(LockErrorKind::Lost))
+            }
+            Answer::Renewed(Reply { grant: Some(grant), .. }) => {
+                if let Some(hold) = &mut self.hold {
+                    hold.token = grant.token;
+                }
+                Ok(())
+            }
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
     }
 
     fn hold(&self) -> &Hold {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::member::{Label, Member};
 use crate::store::Inspection;
+use crate::store::protocol::permits;
 use crate::token::FencingToken;
 
 /// Holder and queue of one lock; made by [`Locks::inspect`](crate::Locks::inspect).
@@ -18,6 +19,84 @@ pub struct LockInspection {
     pub lease: Duration,
     /// The waiters, the next one first. Without those whose process has been silent for 15 s.
     pub waiters: Vec<Participant>,
+}
+
+/// Who reads, writes or has permits of a name, and who waits; made by
+/// [`Locks::inspect_shared`](crate::Locks::inspect_shared).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedInspection {
+    /// The holders, the one whose lease ends first in front.
+    pub holders: Vec<Sharer>,
+    /// The last token given out, if it is still remembered.
+    pub token: Option<FencingToken>,
+    /// The waiters, the next one first. Without those whose process has been silent for 15 s.
+    pub waiters: Vec<Sharer>,
+}
+
+/// One who holds a part of what others share, or waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sharer {
+    /// Who it is.
+    pub participant: Participant,
+    /// What it holds or waits for.
+    pub part: Part,
+    /// What is left of its lease; zero if it waits.
+    pub lease: Duration,
+}
+
+/// How much of a name is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Part {
+    /// Beside other reads.
+    Read,
+    /// Alone.
+    Write,
+    /// So many permits.
+    Permits {
+        /// How many.
+        count: u32,
+        /// Of how many, as this request sees it.
+        limit: u32,
+    },
+}
+
+impl SharedInspection {
+    pub(crate) fn new(inspection: permits::Inspection) -> Self {
+        let now_ms = inspection.now_us / 1_000;
+        let holds = inspection.holds.iter();
+        let live = inspection.waiters.iter().filter(|(_, deadline_ms)| *deadline_ms > now_ms);
+        Self {
+            holders: holds
+                .map(|(member, weight, left_ms)| Sharer::new(member, *weight, *left_ms))
+                .collect(),
+            token: inspection.token,
+            waiters: live
+                .map(|(member, _)| Sharer::new(member, member.demand().weight(), 0))
+                .collect(),
+        }
+    }
+}
+
+impl Sharer {
+    fn new(member: &permits::Member, weight: u64, left_ms: u64) -> Self {
+        let demand = member.demand();
+        let part = match weight {
+            _ if demand.limit() < u64::from(permits::ALL) => {
+                Part::Permits { count: weight as u32, limit: demand.limit() as u32 }
+            }
+            weight if weight == u64::from(permits::ALL) => Part::Write,
+            _ => Part::Read,
+        };
+        let participant = Participant {
+            member: member.to_string(),
+            label: Some(Label::unescape(member.label())),
+            node: Some(member.node().to_owned()),
+        };
+        Self { participant, part, lease: Duration::from_millis(left_ms) }
+    }
 }
 
 /// A holder of a lock, or a waiter.

@@ -12,7 +12,7 @@ pub use crate::member::{Label, Member, Ours};
 pub use crate::options::Terms;
 pub use crate::store::{
     Acquired, Each, Event, Grant, Inspection, Leaving, Left, Link, Listener, MAX_BATCH, MAX_LINES,
-    MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Store, StoreFuture, Touched,
+    MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Share, Store, StoreFuture, Touched,
 };
 
 #[cfg(feature = "redis")]

@@ -66,9 +66,9 @@ impl LockKey {
     pub(crate) fn resolve(&self, namespace: Option<&str>) -> LockName {
         match namespace {
             Some(namespace) if !self.foreign => {
-                LockName(Arc::from(format!("{namespace}:{}", self.encoded)))
+                LockName::from(&*format!("{namespace}:{}", self.encoded))
             }
-            _ => LockName(Arc::clone(&self.encoded)),
+            _ => LockName { text: Arc::clone(&self.encoded), is_shared: false },
         }
     }
 }
@@ -153,18 +153,32 @@ impl From<Infallible> for KeyError {
 
 /// The resolved name N of a lock, as it stands in the store: namespace and encoding applied.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockName(Arc<str>);
+pub struct LockName {
+    text: Arc<str>,
+    /// It names what is read, written or held in permits. The mutex of that name is another thing.
+    is_shared: bool,
+}
 
 impl LockName {
     /// The name itself, which is also the key of the hold.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// What is read, written or held in permits under this name.
+    pub fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// Whether it is not the mutex of this name.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 }
 
 impl From<&str> for LockName {
     fn from(name: &str) -> Self {
-        Self(Arc::from(name))
+        Self { text: Arc::from(name), is_shared: false }
     }
 }
 

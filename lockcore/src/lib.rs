@@ -16,6 +16,9 @@
 //!
 //! - **Fair.** Grants follow the order in which requests reached the server. No newcomer overtakes
 //!   the queue, not even with [`try_lock`](Locks::try_lock).
+//! - **One, many, or some.** [`lock`](Locks::lock) is for one at a time, [`read`](Locks::read) and
+//!   [`write`](Locks::write) for many that read or one that writes, [`permit`](Locks::permit) for
+//!   at most *n*, in one order of arrival all of them.
 //! - **Fenced.** Every hold has a [token](FencingToken) that is higher than all earlier ones.
 //! - **Handed over in one round trip.** The release script grants the next waiter and sends a
 //!   message to its process.
@@ -79,17 +82,19 @@ mod passed_over;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
+mod sharing;
 mod shutdown;
 mod status;
 mod store;
 mod token;
+mod two_kinds;
 mod waiting;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;
 pub use error::{LockError, LockErrorKind};
 pub use guard::{HoldState, LockGuard, Release};
-pub use inspection::{LockInspection, Participant};
+pub use inspection::{LockInspection, Part, Participant, SharedInspection, Sharer};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use member::NodeId;
@@ -98,6 +103,7 @@ pub use options::{ConfigError, LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;
+pub use sharing::{DowngradeError, Guard, Permit, ReadGuard, WriteGuard};
 pub use shutdown::Shutdown;
 pub use status::{Connection, Status};
 pub use store::memory::MemoryStore;

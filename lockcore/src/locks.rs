@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
-use crate::inspection::LockInspection;
+use crate::inspection::{LockInspection, SharedInspection};
 use crate::key::{LockKey, LockName};
 use crate::member::NodeId;
 use crate::node::{Ask, Bounded, Core, Node};
@@ -152,8 +152,22 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        match self.ask(self.name(key)?, Command::ForceRelease).await? {
+        self.force(self.name(key)?).await
+    }
+
+    pub(crate) async fn force(&self, lock: LockName) -> Result<bool, LockError> {
+        match self.ask(lock, Command::ForceRelease).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
+    }
+
+    pub(crate) async fn look_at_shared(
+        &self,
+        lock: LockName,
+    ) -> Result<SharedInspection, LockError> {
+        match self.ask(lock.shared(), Command::Inspect).await? {
+            Answer::SharedInspected(inspection) => Ok(SharedInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
     }
@@ -207,7 +221,7 @@ impl Locks {
         self.node.shut_down(timeout).await
     }
 
-    fn name<K>(&self, key: K) -> Result<LockName, LockError>
+    pub(crate) fn name<K>(&self, key: K) -> Result<LockName, LockError>
     where
         K: TryInto<LockKey>,
         LockError: From<K::Error>,

@@ -4,8 +4,13 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use crate::store::protocol::permits::Demand;
+
 /// Marks a member as ours, and says which version of the protocol it speaks.
 pub(crate) const MARKER: &str = "~1";
+
+/// Marks a member that asks for a part of a resource: a read, a write or permits.
+pub(crate) const SHARED_MARKER: &str = "~2";
 
 /// The length of a node's text.
 const NODE_BYTES: usize = 22;
@@ -86,11 +91,23 @@ impl Member {
         Self(Arc::from(text))
     }
 
+    /// A new member of ours that asks for a part of a resource.
+    pub(crate) fn sharing(
+        node: &NodeId,
+        number: u64,
+        lease_ms: u64,
+        demand: Demand,
+        label: &Label,
+    ) -> Self {
+        let label = &label.0;
+        Self(Arc::from(format!("{SHARED_MARKER}{node}:{number}:{lease_ms}:{demand}:{label}")))
+    }
+
     /// The same attempt of ours under another number.
     pub(crate) fn renumbered(&self, number: u64) -> Self {
-        let Some(ours) = self.ours() else { return self.clone() };
+        let Some((marker, ours)) = self.parts() else { return self.clone() };
         let Ours { node, lease_ms, label, .. } = ours;
-        Self(Arc::from(format!("{MARKER}{node}:{number}:{lease_ms}:{label}")))
+        Self(Arc::from(format!("{marker}{node}:{number}:{lease_ms}:{label}")))
     }
 
     /// The text in list, sorted set and hash.
@@ -100,13 +117,21 @@ impl Member {
 
     /// Takes the member apart if it is one of ours.
     pub fn ours(&self) -> Option<Ours<'_>> {
+        self.parts().filter(|(marker, _)| *marker == MARKER).map(|(_, ours)| ours)
+    }
+
+    /// The same for members of both kinds, with their marker. One that asks for a part of a
+    /// resource has its demand in front of its label.
+    pub(crate) fn parts(&self) -> Option<(&str, Ours<'_>)> {
         // Byte by byte: every answer is taken apart like this, some of them twice.
-        let (node, rest) = self.0.strip_prefix(MARKER)?.split_at_checked(NODE_BYTES)?;
+        let (marker, rest) = self.0.split_at_checked(MARKER.len())?;
+        let (node, rest) = rest.split_at_checked(NODE_BYTES)?;
         let (number, rest) = part(rest.strip_prefix(':')?)?;
         let (lease_ms, label) = part(rest)?;
         let (number, lease_ms) = (number.parse().ok()?, lease_ms.parse().ok()?);
         let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
-        is_ours.then_some(Ours { node, number, lease_ms, label })
+        let is_ours = is_ours && (marker == MARKER || marker == SHARED_MARKER);
+        is_ours.then_some((marker, Ours { node, number, lease_ms, label }))
     }
 
     /// Whether `node` made this member.

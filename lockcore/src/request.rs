@@ -10,8 +10,10 @@ use crate::key::LockName;
 use crate::member::Label;
 use crate::node::{Node, Request};
 use crate::option_setters;
-use crate::options::{LockOptions, Wait};
+use crate::options::{ConfigError, LockOptions, Wait};
+use crate::sharing::Guard;
 use crate::store::Mode;
+use crate::store::protocol::permits::Demand;
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
@@ -79,24 +81,50 @@ impl LockRequest {
 
     /// Waits for the lock, at most for the [wait](Self::wait).
     pub fn lock(self) -> Acquire {
-        let mode = match self.options.get_wait() {
-            Some(Wait::AtMost(Duration::ZERO)) => Mode::Try,
-            _ => Mode::Wait,
-        };
+        let mode = self.mode();
         let node = Arc::clone(&self.node);
-        Acquire::new(&node, self.build(mode))
+        Acquire::new(&node, self.build(mode, None))
     }
 
     /// Tries to acquire the lock once, without waiting.
     pub fn try_lock(self) -> TryAcquire {
         let node = Arc::clone(&self.node);
-        TryAcquire::new(&node, self.build(Mode::Try))
+        TryAcquire::new(&node, self.build(Mode::Try, None))
     }
 
-    fn build(self, mode: Mode) -> Result<Request, LockError> {
+    /// Waits for a part of what others share.
+    pub(crate) fn share<G: Guard>(self, demand: Result<Demand, ConfigError>) -> Acquire<G> {
+        let (node, mode) = (Arc::clone(&self.node), self.mode());
+        Acquire::new(&node, self.build_shared(mode, demand))
+    }
+
+    /// Tries it once.
+    pub(crate) fn try_share<G: Guard>(self, demand: Result<Demand, ConfigError>) -> TryAcquire<G> {
+        let node = Arc::clone(&self.node);
+        TryAcquire::new(&node, self.build_shared(Mode::Try, demand))
+    }
+
+    fn mode(&self) -> Mode {
+        match self.options.get_wait() {
+            Some(Wait::AtMost(Duration::ZERO)) => Mode::Try,
+            _ => Mode::Wait,
+        }
+    }
+
+    fn build_shared(
+        mut self,
+        mode: Mode,
+        demand: Result<Demand, ConfigError>,
+    ) -> Result<Request, LockError> {
+        self.lock = self.lock.map(LockName::shared);
+        let demand = Some(demand?);
+        self.build(mode, demand)
+    }
+
+    fn build(self, mode: Mode, demand: Option<Demand>) -> Result<Request, LockError> {
         let terms = self.options.terms();
         terms.check()?;
-        Ok(Request { lock: self.lock?, options: terms, mode, label: self.label })
+        Ok(Request { lock: self.lock?, options: terms, mode, label: self.label, demand })
     }
 }
 

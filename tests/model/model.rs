@@ -132,6 +132,7 @@ impl Locking {
             options: terms(LockOptions::new().lease(Duration::from_millis(u64::from(LEASE_MS)))),
             mode: if waits { Mode::Wait } else { Mode::Try },
             label: Label::new(""),
+            demand: None,
         }
     }
 

@@ -116,7 +116,7 @@ impl Locking {
             Answer::Left(reply) => {
                 self.reply(reply, |left| Outcome::Left(left.contains(&Left::Left)))
             }
-            Answer::Inspected(_) => unreachable!("nobody inspects"),
+            Answer::Inspected(_) | Answer::SharedInspected(_) => unreachable!("nobody inspects"),
         }
     }
 
@@ -141,6 +141,6 @@ fn grant(answer: &Answer) -> Option<&Grant> {
         Answer::Renewed(reply) => reply.grant.as_ref(),
         Answer::Touched(reply) => reply.grant.as_ref(),
         Answer::Left(reply) => reply.grant.as_ref(),
-        Answer::Inspected(_) => None,
+        Answer::Inspected(_) | Answer::SharedInspected(_) => None,
     }
 }

@@ -126,7 +126,9 @@ impl Locking {
                 let is_ambiguous = *ambiguous && self.variant != Variant::NoTombstone;
                 Ask::Leave { member: id(member), is_ambiguous }
             }
-            Command::ForceRelease | Command::Inspect => unreachable!("no node asks for it"),
+            Command::Downgrade { .. } | Command::ForceRelease | Command::Inspect => {
+                unreachable!("no node asks for it")
+            }
         };
         put(state, Packet::Request { node, ask, sent: state.now, is_late: false });
     }
@@ -271,5 +273,14 @@ impl Locking {
 }
 
 fn reply<T>(outcome: T, left: u32, grant: Option<Grant>) -> Reply<T> {
-    Reply { outcome, left_ms: u64::from(left), grant, foreign: false, now_us: 0, passed_over: 0 }
+    Reply {
+        outcome,
+        left_ms: u64::from(left),
+        grant,
+        foreign: false,
+        now_us: 0,
+        passed_over: 0,
+        several: Vec::new(),
+        more: false,
+    }
 }

@@ -35,3 +35,15 @@ pub fn set_user(name: &str, without: impl Fn(&str) -> bool) -> Cmd {
     }
     set
 }
+
+/// What the manual adds to the line for reads, writes and permits.
+///
+/// # Panics
+///
+/// If the manual does not say.
+pub fn sharing_rules() -> impl Iterator<Item = &'static str> {
+    let begin = "For reads, writes and permits, `";
+    let line = MANUAL.lines().find_map(|line| line.strip_prefix(begin));
+    let (rules, _) = line.and_then(|line| line.split_once('`')).expect("the manual says it");
+    rules.split(' ')
+}

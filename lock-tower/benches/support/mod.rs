@@ -12,6 +12,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
 use lock_tower::{HttpLock, HttpLockLayer, Lock, LockError, LockLayer, RequestBody};
+use lockcore::internals::protocol::permits;
 use lockcore::internals::{
     Acquired, Each, Grant, Inspection, Leaving, Left, Link, LockName, Member, Mode, Presence,
     Released, Renewed, Reply, Store, StoreFuture, Touched, locks_on, new_node,
@@ -99,7 +100,16 @@ struct Granting {
 }
 
 fn bare<T>(outcome: T, now_us: u64, grant: Option<Grant>) -> Reply<T> {
-    Reply { outcome, left_ms: 30_000, grant, foreign: false, now_us, passed_over: 0 }
+    Reply {
+        outcome,
+        left_ms: 30_000,
+        grant,
+        foreign: false,
+        now_us,
+        passed_over: 0,
+        several: Vec::new(),
+        more: false,
+    }
 }
 
 fn reply<T>(outcome: T, now_us: u64, grant: Option<Grant>) -> StoreFuture<Reply<T>> {
@@ -158,6 +168,10 @@ impl Store for Granting {
             waiters: Vec::new(),
             now_us: self.tick(),
         }))
+    }
+
+    fn permits(&self, _: &LockName, _: permits::Command) -> StoreFuture<permits::Answer> {
+        unreachable!("nothing here asks for permits")
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -1,9 +1,13 @@
 //! Which requests go out together: renewals in one script, touches in one script.
 
+use std::collections::BTreeMap;
+
 use super::calling::call;
 use super::effect::Ask;
+use super::sharing;
 use crate::error::{LockErrorKind, StoreError};
-use crate::store::protocol::{Answer, Command};
+use crate::key::LockName;
+use crate::store::protocol::{Answer, Command, permits};
 use crate::store::{Each, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Reply, Store};
 
 /// Requests that go out together, each with an answer of its own.
@@ -14,8 +18,17 @@ pub(super) type Batch = Vec<Ask>;
 pub(super) fn batches(asks: Vec<Ask>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let (mut renewals, mut touches) = (Open::default(), Open::default());
+    // A script of a resource with permits knows no other.
+    let mut shared: BTreeMap<LockName, Open> = BTreeMap::new();
     for ask in asks {
         let (open, max, members) = match &ask.command {
+            Command::Renew { .. } if ask.lock.is_shared() => {
+                (shared.entry(ask.lock.clone()).or_default(), MAX_RENEWALS, 1)
+            }
+            Command::Touch { .. } if ask.lock.is_shared() => {
+                batches.push(vec![ask]);
+                continue;
+            }
             Command::Renew { .. } => (&mut renewals, MAX_RENEWALS, 1),
             Command::Touch { members } => (&mut touches, MAX_LINES, members.len()),
             _ => {
@@ -54,6 +67,26 @@ pub(super) async fn ask_each(
     batch: &[Ask],
 ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
     match batch {
+        [Ask { command: Command::Renew { .. }, lock, .. }, ..] if lock.is_shared() => {
+            let members = batch.iter().filter_map(|ask| match &ask.command {
+                Command::Renew { member } => Some(member),
+                _ => None,
+            });
+            let command = sharing::renewal(members)?;
+            let permits::Answer::Renewed(reply) = store.permits(lock, command.clone()).await?
+            else {
+                return Err(sharing::nonsense());
+            };
+            let answers = sharing::renewed(&command, reply);
+            // One for each, or none.
+            if answers.is_empty() {
+                return Err(sharing::nonsense());
+            }
+            Ok(answers.into_iter().map(Ok).collect())
+        }
+        [Ask { command: Command::Touch { .. }, lock, .. }] if lock.is_shared() => {
+            Ok(vec![call(store, &batch[0]).await])
+        }
         [Ask { command: Command::Renew { .. }, .. }, ..] => {
             let holds = batch.iter().filter_map(|ask| match &ask.command {
                 Command::Renew { member } => Some((ask.lock.clone(), member.clone())),

@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::effect::Ask;
-use crate::error::StoreError;
-use crate::store::protocol::{Answer, Command};
+use super::sharing;
+use crate::error::{LockErrorKind, StoreError};
+use crate::store::protocol::{Answer, Command, permits};
 use crate::store::{
     Acquired, Each, Inspection, Left, Released, Renewed, Reply, Store, StoreFuture, Touched,
 };
@@ -20,10 +21,20 @@ pub(super) enum Calling {
     Touched(StoreFuture<Each<Touched>>),
     Left(StoreFuture<Reply<Vec<Left>>>),
     Inspected(StoreFuture<Inspection>),
+    /// Of a resource with permits, with what was asked for.
+    Shared(permits::Command, StoreFuture<permits::Answer>),
+    /// Nothing was asked for.
+    Refused(Option<StoreError>),
 }
 
 /// A store in memory runs the command before this returns, and may call back.
 pub(super) fn call(store: &dyn Store, Ask { lock, command, .. }: &Ask) -> Calling {
+    if lock.is_shared() {
+        return match sharing::command(command) {
+            Ok(command) => Calling::Shared(command.clone(), store.permits(lock, command)),
+            Err(error) => Calling::Refused(Some(error)),
+        };
+    }
     match command {
         Command::Acquire { member, mode, queue_limit } => {
             Calling::Acquired(store.acquire(lock, member, *mode, *queue_limit))
@@ -38,7 +49,12 @@ pub(super) fn call(store: &dyn Store, Ask { lock, command, .. }: &Ask) -> Callin
         Command::Leave { leaving } => Calling::Left(store.leave(lock, leaving.clone())),
         Command::ForceRelease => Calling::Released(store.force_release(lock)),
         Command::Inspect => Calling::Inspected(store.inspect(lock)),
+        Command::Downgrade { .. } => Calling::Refused(Some(not_shared())),
     }
+}
+
+fn not_shared() -> StoreError {
+    StoreError::refused(LockErrorKind::Protocol, "a mutex cannot be downgraded")
 }
 
 /// The answer to the only one that was asked for.
@@ -65,6 +81,11 @@ impl Calling {
             Self::Touched(future) => taken(future, |each| alone(each).map(Answer::Touched)),
             Self::Left(future) => taken(future, |reply| Ok(Answer::Left(reply))),
             Self::Inspected(future) => taken(future, |reply| Ok(Answer::Inspected(reply))),
+            Self::Shared(asked, StoreFuture::Ready(ready)) => {
+                Some(ready.take()?.and_then(|answer| sharing::answer(asked, answer)))
+            }
+            Self::Shared(_, StoreFuture::Pending(_)) => None,
+            Self::Refused(error) => error.take().map(Err),
         }
     }
 }
@@ -87,6 +108,13 @@ impl Future for Calling {
             Self::Touched(future) => polled(future, cx, |each| alone(each).map(Answer::Touched)),
             Self::Left(future) => polled(future, cx, |reply| Ok(Answer::Left(reply))),
             Self::Inspected(future) => polled(future, cx, |reply| Ok(Answer::Inspected(reply))),
+            Self::Shared(asked, future) => {
+                let done = Pin::new(future).poll(cx);
+                done.map(|done| done.and_then(|answer| sharing::answer(asked, answer)))
+            }
+            Self::Refused(error) => {
+                Poll::Ready(Err(error.take().expect("not polled after it is ready")))
+            }
         }
     }
 }

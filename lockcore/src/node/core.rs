@@ -197,8 +197,12 @@ impl<P: Seat> Core<P> {
         let attempt = self.next_attempt;
         self.next_attempt += 1;
         let number = attempt << ROUND_BITS;
-        let Request { lock, options, mode, label } = request;
-        let member = Member::new(&self.node, number, options.lease_ms(), &label);
+        let Request { lock, options, mode, label, demand } = request;
+        let (node, lease_ms) = (&self.node, options.lease_ms());
+        let member = match demand {
+            None => Member::new(node, number, lease_ms, &label),
+            Some(demand) => Member::sharing(node, number, lease_ms, demand, &label),
+        };
         self.insert(
             number,
             Entry {
@@ -339,6 +343,10 @@ impl<P: Seat> Core<P> {
                     self.gone(member);
                 }
             }
+            (Command::Downgrade { member }, Answer::Renewed(reply)) => {
+                self.downgraded(now, member, reply, fx);
+                self.absorb(now, ask, reply, fx);
+            }
             (Command::ForceRelease, Answer::Released(reply)) => {
                 self.absorb(now, ask, reply, fx);
             }
@@ -365,7 +373,8 @@ impl<P: Seat> Core<P> {
                 self.touch_by(&lock, now + lines::TOUCH_RETRY);
                 fx.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }
-            Command::ForceRelease | Command::Inspect => {}
+            // Its caller asks again, or gives the hold back.
+            Command::Downgrade { .. } | Command::ForceRelease | Command::Inspect => {}
         }
     }
 
@@ -381,6 +390,18 @@ impl<P: Seat> Core<P> {
             Event::Revoked { member } => {
                 if let Some(number) = self.known(&member) {
                     self.revoked(now, number, fx);
+                }
+            }
+            Event::GrantedSeveral { token, grants } => {
+                for (number, left_ms) in grants {
+                    self.granted(now, number, token, left_ms, None, fx);
+                }
+            }
+            Event::RevokedSeveral { numbers } => {
+                for number in numbers {
+                    if self.entries.contains_key(&number) {
+                        self.revoked(now, number, fx);
+                    }
                 }
             }
             Event::Poked { member } => self.poked(now, &member, fx),

@@ -9,6 +9,7 @@ use crate::key::LockName;
 use crate::member::{Label, Member};
 use crate::options::Terms;
 use crate::store::Mode;
+use crate::store::protocol::permits::Demand;
 use crate::token::FencingToken;
 
 /// How long the server is told of a member that left. By then its own expiry has removed it.
@@ -109,6 +110,8 @@ pub struct Request {
     pub mode: Mode,
     /// For people.
     pub label: Label,
+    /// How much of a resource that others share; nothing for a mutex.
+    pub demand: Option<Demand>,
 }
 
 #[derive(Debug, Clone)]

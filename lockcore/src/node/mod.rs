@@ -19,6 +19,7 @@ mod lease;
 mod moment;
 mod observe;
 mod seat;
+mod sharing;
 mod timer;
 
 pub use self::core::{Core, Counts, Outcome};

@@ -16,6 +16,7 @@ use crate::error::LockErrorKind;
 use crate::key::LockName;
 use crate::member::NodeId;
 use crate::passed_over::PassedOver;
+use crate::two_kinds::TwoKinds;
 
 /// A lock's name as it may be logged.
 struct Name<'a> {
@@ -51,12 +52,14 @@ pub(crate) struct Observer {
     redact_names: bool,
     warned_of_foreign: AtomicBool,
     passed_over: PassedOver,
+    two_kinds: TwoKinds,
 }
 
 impl Observer {
     pub(super) fn new(node: NodeId, redact_names: bool) -> Self {
         let (warned_of_foreign, passed_over) = (AtomicBool::new(false), PassedOver::default());
-        Self { node, redact_names, warned_of_foreign, passed_over }
+        let two_kinds = TwoKinds::default();
+        Self { node, redact_names, warned_of_foreign, passed_over, two_kinds }
     }
 
     fn name<'a>(&self, lock: &'a LockName) -> Name<'a> {
@@ -65,6 +68,13 @@ impl Observer {
 
     /// The span in which an attempt waits.
     pub(crate) fn acquiring(&self, lock: &LockName) -> tracing::Span {
+        if self.two_kinds.is_first(lock) {
+            warn!(
+                lock = %self.name(lock),
+                "one name is used with `lock` and with `read`, `write` or `permit`: the two do not \
+                 exclude each other"
+            );
+        }
         tracing::debug_span!("acquire", lock = %self.name(lock))
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 pub use protocol::{
     Acquired, Grant, Inspection, Leaving, Left, MAX_BATCH, Mode, Presence, Released, Renewed,
-    Reply, Touched,
+    Reply, Share, Touched,
 };
 
 use crate::error::StoreError;
@@ -67,6 +67,13 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Holder and queue, without changing anything.
     fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection>;
 
+    /// Runs a command on a resource with permits.
+    fn permits(
+        &self,
+        lock: &LockName,
+        command: protocol::permits::Command,
+    ) -> StoreFuture<protocol::permits::Answer>;
+
     /// Whether commands get through at all.
     fn ping(&self) -> StoreFuture<()>;
 
@@ -106,6 +113,18 @@ pub enum Event {
     Revoked {
         /// Who.
         member: Member,
+    },
+    /// Waiting members were granted what they asked for, in one step.
+    GrantedSeveral {
+        /// The token of all these holds.
+        token: FencingToken,
+        /// Their numbers, and the milliseconds of their claims.
+        grants: Vec<(u64, u64)>,
+    },
+    /// Holds of a resource with permits were force-released.
+    RevokedSeveral {
+        /// Their numbers.
+        numbers: Vec<u64>,
     },
     /// A JVM tells a waiting member to come: the lock may be free.
     Poked {

@@ -84,6 +84,7 @@ impl World {
             options: terms(options),
             mode,
             label: Label::new(""),
+            demand: None,
         };
         let begun = self.event(place, |core, now, _| core.begin(now, request, shared));
         let (attempt, ask) = begun?;

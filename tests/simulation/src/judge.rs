@@ -296,7 +296,7 @@ impl World {
             Answer::Released(reply) => &reply.grant,
             Answer::Touched(reply) => &reply.grant,
             Answer::Left(reply) => &reply.grant,
-            Answer::Renewed(_) | Answer::Inspected(_) => return,
+            Answer::Renewed(_) | Answer::Inspected(_) | Answer::SharedInspected(_) => return,
         };
         let Some(grant) = grant else { return };
         let (_, number) = who(&grant.member);

@@ -30,4 +30,5 @@ mod order;
 mod place;
 mod runtime;
 mod section;
+mod sharing;
 mod shutdown;

@@ -247,7 +247,7 @@ impl Case<'_> {
                 seen.extend(reply.outcome.iter().map(|left| format!("{left:?}")));
                 (reply.passed_over, reply.foreign)
             }
-            Answer::Inspected(_) => (0, false),
+            Answer::Inspected(_) | Answer::SharedInspected(_) => (0, false),
         };
         if passed_over > 0 {
             seen.push("passed over".to_owned());

@@ -126,6 +126,7 @@ impl World {
             Command::Leave { leaving } => Answer::Left(store.leave(lock, leaving.clone()).await?),
             Command::ForceRelease => Answer::Released(store.force_release(lock).await?),
             Command::Inspect => Answer::Inspected(store.inspect(lock).await?),
+            Command::Downgrade { .. } => unreachable!("a mutex has no part to give back"),
         })
     }
 

@@ -8,6 +8,7 @@ use lockcore::MemoryStore;
 use lockcore::internals::{
     Acquired, Each, Event, Inspection, Leaving, Left, Link, Listener, LockName, Member, Mode,
     Released, Renewed, Reply, Store, StoreFuture, Touched, locks_on, memory_store, new_node,
+    protocol::permits,
 };
 use tokio::sync::{Notify, watch};
 
@@ -80,6 +81,10 @@ impl Store for Overtaking {
 
     fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
         self.store.inspect(lock)
+    }
+
+    fn permits(&self, lock: &LockName, command: permits::Command) -> StoreFuture<permits::Answer> {
+        self.store.permits(lock, command)
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lock_tests::acl::{manual_acl, manual_commands, set_user};
+use lock_tests::acl::{manual_acl, manual_commands, set_user, sharing_rules};
 use lock_tests::{Raw, RedisServer, eventually};
-use lockcore::{LockErrorKind, Locks};
+use lockcore::{LockError, LockErrorKind, Locks};
 use redis::{Cmd, Value, cmd};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -69,6 +69,58 @@ async fn the_line_in_the_manual_is_enough_for_every_public_operation() {
         if server.version() < (7, 0) { &["info", "script", "client"] } else { &[] };
     for denied in denials(&mut redis).await {
         assert!(tried.contains(&denied.as_str()), "{denied} was denied");
+    }
+}
+
+/// All that there is of reads, writes and permits.
+async fn share(near: &Locks, far: &Locks) -> Result<(), LockError> {
+    let name = "documents";
+    let lease = Duration::from_secs(2);
+    let write = near.key(name).lease(lease).write().await?;
+    let waiting = tokio::spawn(far.read(name));
+    eventually("it waits, or was refused", SOON, async || {
+        let found = near.inspect_shared(name).await;
+        waiting.is_finished() || found.is_ok_and(|found| found.waiters.len() == 1)
+    })
+    .await;
+    assert!(near.try_permit(name, 3).await?.is_none());
+    let late = far.key(name).wait(Duration::from_millis(50)).write().await.expect_err("held");
+    assert_eq!(late.kind(), LockErrorKind::Timeout);
+    let before = write.deadline();
+    eventually("a renewal", SOON, async || write.deadline() > before).await;
+    let read = write.downgrade().await?;
+    waiting.await.expect("no panic")?.release().await?;
+    assert!(far.force_release_shared(name).await?);
+    read.lost().await;
+    drop(read);
+    let permits = near.key(name).permits(2, 3).await?;
+    permits.release().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_manual_adds_is_enough_for_reads_writes_and_permits_and_all_of_it_is_needed() {
+    let (_server, mut redis, url) = server().await;
+    let near = connect(&url).await;
+    let mut add = cmd("ACL");
+    add.arg("SETUSER").arg("locks");
+    let error = near.read("documents").await.expect_err("not allowed yet");
+    assert_eq!(error.kind(), LockErrorKind::Denied);
+    assert_eq!(soon(near.with("k", async |_| 7)).await.expect("it may lock"), 7);
+    for rule in sharing_rules() {
+        add.arg(rule);
+    }
+    redis.ask::<()>(&add).await;
+    redis.ask::<()>(cmd("ACL").arg("LOG").arg("RESET")).await;
+    let far = connect(&url).await;
+    soon(share(&near, &far)).await.expect("all is allowed");
+    assert_eq!(denials(&mut redis).await, Vec::<String>::new());
+    for rule in sharing_rules().filter(|rule| rule.starts_with('+')) {
+        let taken = rule.replace('+', "-");
+        redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(&taken)).await;
+        let error = soon(share(&near, &far)).await.expect_err(rule);
+        assert_eq!(error.kind(), LockErrorKind::Denied, "{rule}: {error}");
+        redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rule)).await;
+        redis.ask::<()>(&cmd("FLUSHDB")).await;
     }
 }
 

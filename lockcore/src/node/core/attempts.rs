@@ -95,7 +95,7 @@ impl<P: Seat> Core<P> {
         let Some(number) = self.known(member) else { return };
         match reply.outcome {
             // The grant is in the reply's second part.
-            Acquired::Granted if reply.grant.is_some() => {}
+            Acquired::Granted if reply.grant.is_some() || !reply.several.is_empty() => {}
             Acquired::Granted => {
                 self.finish(now, number, Refusal::Kind(LockErrorKind::Protocol), fx);
             }

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use super::{Core, Effects};
 use crate::error::LockErrorKind;
+use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::options::LockOptions;
 use crate::store::protocol::Command;
-use crate::store::{Grant, Mode, Reply};
+use crate::store::{Grant, Mode, Reply, Share};
 use crate::token::FencingToken;
 
 impl<P: Seat> Core<P> {
@@ -29,13 +30,36 @@ impl<P: Seat> Core<P> {
             let (lock, waiters) = (ask.lock.clone(), reply.passed_over);
             fx.push(Effect::Observe(Note::PassedOver { lock, waiters }));
         }
-        let Some(Grant { member, token }) = &reply.grant else { return };
+        for Share { member, token, left_ms } in &reply.several {
+            self.told(now, ask, member, *token, *left_ms, fx);
+        }
+        if let Some(Grant { member, token }) = &reply.grant {
+            self.told(now, ask, member, *token, reply.left_ms, fx);
+        }
+        if reply.more {
+            // For nobody in particular: what is left to do, the server knows.
+            let command = Command::Touch { members: Vec::new() };
+            let ask = Ask { lock: ask.lock.clone(), command, sent: now, background: true };
+            self.background(ask, fx);
+        }
+    }
+
+    /// A reply says that a member of ours holds its lock.
+    fn told(
+        &mut self,
+        now: Moment,
+        ask: &Ask,
+        member: &Member,
+        token: FencingToken,
+        left_ms: u64,
+        fx: &mut Effects<P>,
+    ) {
         let Some(number) = self.number(member) else { return };
         if self.entries.contains_key(&number) {
-            return self.granted(now, number, *token, reply.left_ms, Some(ask.sent), fx);
+            return self.granted(now, number, token, left_ms, Some(ask.sent), fx);
         }
         // Nobody here waits for it any more, and no copy of its acquire is on its way.
-        let lease_ms = member.ours().map_or(0, |ours| ours.lease_ms);
+        let lease_ms = member.parts().map_or(0, |(_, ours)| ours.lease_ms);
         let mut stray = Entry {
             lock: ask.lock.clone(),
             member: member.clone(),

@@ -9,6 +9,7 @@ use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Seat, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
+use crate::store::protocol::Command;
 use crate::store::{Grant, Renewed, Reply};
 
 /// A renewal before the hand-out that failed is followed by a touch after this time.
@@ -59,6 +60,27 @@ impl<P: Seat> Core<P> {
             }
             // Its own release has overtaken it, and tells how the hold ended.
             _ => {}
+        }
+    }
+
+    /// What makes a read of a held write; nothing if it is not held.
+    pub fn downgrade(&self, now: Moment, number: u64) -> Option<Ask> {
+        let entry = self.entries.get(&number)?;
+        let member = matches!(entry.state, State::Held(_)).then(|| entry.member.clone())?;
+        let command = Command::Downgrade { member };
+        Some(Ask { lock: entry.lock.clone(), command, sent: now, background: false })
+    }
+
+    /// A write was to become a read. Its lease stays as it is.
+    pub(super) fn downgraded(
+        &mut self,
+        now: Moment,
+        member: &Member,
+        reply: &Reply<Renewed>,
+        fx: &mut Effects<P>,
+    ) {
+        if let (Some(number), Renewed::NotHeld) = (self.known(member), reply.outcome) {
+            self.lose(now, number, "the server no longer knows the hold", fx);
         }
     }
 

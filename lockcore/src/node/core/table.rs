@@ -137,7 +137,7 @@ impl<P: Seat> Core<P> {
 
     /// The number of a member of this node.
     pub(super) fn number(&self, member: &Member) -> Option<u64> {
-        let ours = member.ours().filter(|ours| ours.node == self.node.as_str())?;
+        let (_, ours) = member.parts().filter(|(_, ours)| ours.node == self.node.as_str())?;
         Some(ours.number)
     }
 

@@ -3,7 +3,10 @@
 use super::*;
 use crate::member::Label;
 use crate::options::LockOptions;
-use crate::store::{Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Touched};
+use crate::store::protocol::permits::Demand;
+use crate::store::{
+    Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Share, Touched,
+};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -22,6 +25,7 @@ fn wish(lock: &str) -> Request {
         options: LockOptions::new().lease(LEASE).terms(),
         mode: Mode::Wait,
         label: Label::new("test"),
+        demand: None,
     }
 }
 
@@ -32,7 +36,16 @@ fn token() -> crate::token::FencingToken {
 fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
     let grant = grant.map(|member| Grant { member: member.clone(), token: token() });
     let left_ms = left.as_millis() as u64;
-    Reply { outcome, left_ms, grant, foreign: false, now_us: 1, passed_over: 0 }
+    Reply {
+        outcome,
+        left_ms,
+        grant,
+        foreign: false,
+        now_us: 1,
+        passed_over: 0,
+        several: Vec::new(),
+        more: false,
+    }
 }
 
 fn member_of(ask: &Ask) -> Member {
@@ -654,4 +667,107 @@ fn a_grant_that_was_confirmed_has_the_token_of_what_is_held_now() {
         Outcome::Granted { token, .. } => assert_eq!(token, later),
         other => panic!("{other:?}"),
     }
+}
+
+/// A read in the queue; its attempt, its request and its number.
+fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
+    let mut fx = Vec::new();
+    let wish = wish("a");
+    let wish = Request { lock: wish.lock.shared(), demand: Some(Demand::READ), ..wish };
+    let (attempt, ask) = core.begin(now, wish, ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    core.replied(now, &ask, &Answer::Acquired(queued), &mut fx);
+    let number = core.current(attempt).expect("it waits");
+    (attempt, ask, number)
+}
+
+fn is_granted(core: &mut Core<()>, now: Moment, attempt: u64) -> bool {
+    matches!(core.take(now, attempt, &mut Vec::new()), Outcome::Granted { .. })
+}
+
+#[test]
+fn one_message_grants_several_and_another_takes_several_away() {
+    let (mut core, mut fx) = (core(), Vec::new());
+    let [one, other, third] = [(); 3].map(|()| read_queued(&mut core, at(0)));
+    let grants = vec![(one.2, 10_000), (other.2, 10_000), (999 << 20, 10_000)];
+    core.heard(at(1), Event::GrantedSeveral { token: token(), grants }, &mut fx);
+    assert!(is_granted(&mut core, at(1), one.0) && is_granted(&mut core, at(1), other.0));
+    assert!(!is_granted(&mut core, at(1), third.0));
+    let numbers = vec![one.2, other.2, 999 << 20];
+    core.heard(at(2), Event::RevokedSeveral { numbers }, &mut fx);
+    assert_eq!(lost(&mut fx), 2);
+}
+
+#[test]
+fn one_reply_tells_of_several_holds_each_with_its_own_time_left() {
+    let (mut core, mut fx) = (core(), Vec::new());
+    let [one, other] = [(); 2].map(|()| read_queued(&mut core, at(0)));
+    let held = |(_, ask, _): &(u64, Ask, u64), left_ms| Share {
+        member: member_of(ask),
+        token: token(),
+        left_ms,
+    };
+    let several = vec![held(&one, 30_000), held(&other, 10_000)];
+    let presence = Touched { members: vec![Presence::Holding; 2], listeners: 1 };
+    let answer = Answer::Touched(Reply { several, ..reply(presence, LEASE, None) });
+    let touch = Ask {
+        command: Command::Touch { members: vec![member_of(&one.1), member_of(&other.1)] },
+        ..one.1.clone()
+    };
+    core.replied(at(1), &touch, &answer, &mut fx);
+    assert!(is_granted(&mut core, at(1), one.0) && is_granted(&mut core, at(1), other.0));
+    let until = |number| match &core.entries[&number].state {
+        State::Held(lease) => lease.until(),
+        other => panic!("{other:?}"),
+    };
+    assert!(until(one.2) > at(29_000) && until(other.2) < at(10_000));
+}
+
+#[test]
+fn where_a_command_left_something_to_do_a_touch_follows_at_once() {
+    let (mut core, mut fx) = (core(), Vec::new());
+    let (_, ask, _) = read_queued(&mut core, at(0));
+    let member = member_of(&ask);
+    let release = Ask { command: Command::Release { member }, ..ask };
+    let done = Reply { more: true, ..reply(Released::Released, LEASE, None) };
+    core.replied(at(1), &release, &Answer::Released(done), &mut fx);
+    let asked = sent(&mut fx);
+    assert_eq!(asked[0].command, Command::Touch { members: Vec::new() });
+    assert_eq!(asked[0].lock, release.lock);
+    let done = Touched { members: Vec::new(), listeners: 1 };
+    let done = Reply { more: true, ..reply(done, LEASE, None) };
+    core.replied(at(2), &asked[0], &Answer::Touched(done), &mut fx);
+    assert_eq!(sent(&mut fx).len(), 1, "until nothing is left to do");
+}
+
+#[test]
+fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
+    let (mut core, mut fx) = (core(), Vec::new());
+    let (_, ask, _) = read_queued(&mut core, at(1_000));
+    for now_us in [1_000, 0, 1_500] {
+        let told = Reply { now_us, ..reply(Acquired::Queued { position: 0 }, LEASE, None) };
+        core.replied(at(1_001), &ask, &Answer::Acquired(told), &mut fx);
+    }
+    assert_eq!(core.doubt, Moment::default());
+}
+
+#[test]
+fn what_a_downgrade_grants_is_taken_in_and_one_that_is_not_held_is_lost() {
+    let (mut core, mut fx) = (core(), Vec::new());
+    let [write, read] = [(); 2].map(|()| read_queued(&mut core, at(0)));
+    let grants = vec![(write.2, 10_000)];
+    core.heard(at(1), Event::GrantedSeveral { token: token(), grants }, &mut fx);
+    assert_eq!(core.downgrade(at(1), write.2), None, "its caller has not come for it");
+    assert!(is_granted(&mut core, at(1), write.0));
+    let ask = core.downgrade(at(1), write.2).expect("held");
+    assert_eq!(ask.command, Command::Downgrade { member: member_of(&write.1) });
+    let several = vec![Share { member: member_of(&read.1), token: token(), left_ms: 10_000 }];
+    let done = Reply { several, ..reply(Renewed::Held, LEASE, None) };
+    core.replied(at(2), &ask, &Answer::Renewed(done), &mut fx);
+    assert!(is_granted(&mut core, at(2), read.0));
+    assert_eq!(lost(&mut fx), 0);
+    let gone = reply(Renewed::NotHeld, Duration::ZERO, None);
+    core.replied(at(3), &ask, &Answer::Renewed(gone), &mut fx);
+    assert_eq!(lost(&mut fx), 1);
 }

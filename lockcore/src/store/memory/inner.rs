@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::error::LockErrorKind;
 use crate::key::LockName;
 use crate::member::NodeId;
+use crate::store::protocol::permits::{self, PermitState};
 use crate::store::protocol::{Call, LockState, Message, Peers, TOKEN_MEMORY_MS};
 use crate::store::{Event, Listener};
 
@@ -20,6 +21,8 @@ pub(super) type Letter = (Arc<dyn Listener>, Event);
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) locks: HashMap<LockName, LockState>,
+    /// What is read, written or held in permits.
+    pub(super) permits: HashMap<LockName, PermitState>,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
     pub(super) refusing: Option<LockErrorKind>,
     pub(super) outbox: VecDeque<Letter>,
@@ -62,15 +65,52 @@ impl Inner {
         outcome
     }
 
-    fn post(&mut self, message: Message) {
-        let (node, event) = match message {
-            Message::Grant { node, member, token, left_ms } => {
-                (node, Event::Granted { member, token, left_ms })
-            }
-            Message::Revoked { node, member } => (node, Event::Revoked { member }),
-            // No JVM waits here.
-            Message::Poke { .. } => return,
+    /// The same on one resource with permits.
+    pub(super) fn run_permits<T>(
+        &mut self,
+        lock: &LockName,
+        node: &NodeId,
+        now_us: u64,
+        command: impl FnOnce(&mut PermitState, &mut permits::Call<'_>) -> T,
+    ) -> T {
+        self.sweep(now_us / 1_000);
+        let connected = |node: &str| self.nodes.contains_key(node) && !self.deaf.has(node);
+        let mut call = permits::Call::new(node, &connected, now_us);
+        let mut new = None;
+        let state = match self.permits.get_mut(lock) {
+            Some(state) => state,
+            None => new.insert(PermitState::default()),
         };
+        let outcome = command(state, &mut call);
+        let messages = call.messages;
+        if let Some(state) = new.filter(|state| *state != PermitState::default()) {
+            self.permits.insert(lock.clone(), state);
+        }
+        for message in messages {
+            match message {
+                permits::Message::Grants { node, token, grants } => {
+                    self.put(&node, Event::GrantedSeveral { token, grants });
+                }
+                permits::Message::Revoked { node, numbers } => {
+                    self.put(&node, Event::RevokedSeveral { numbers });
+                }
+            }
+        }
+        outcome
+    }
+
+    fn post(&mut self, message: Message) {
+        match message {
+            Message::Grant { node, member, token, left_ms } => {
+                self.put(&node, Event::Granted { member, token, left_ms });
+            }
+            Message::Revoked { node, member } => self.put(&node, Event::Revoked { member }),
+            // No JVM waits here.
+            Message::Poke { .. } => {}
+        }
+    }
+
+    fn put(&mut self, node: &NodeId, event: Event) {
         let node = node.as_str();
         if self.deaf.has(node) || self.lossy.has(node) {
             return;
@@ -83,7 +123,7 @@ impl Inner {
     /// Forgets locks of which nothing is left: when their number has doubled, which is a constant
     /// cost per lock, and once in a while.
     fn sweep(&mut self, now_ms: u64) {
-        let has_doubled = self.locks.len() >= MIN_SWEEP.max(2 * self.swept_to);
+        let has_doubled = self.locks.len() + self.permits.len() >= MIN_SWEEP.max(2 * self.swept_to);
         if !has_doubled && now_ms < self.swept_at_ms + SWEEP_PERIOD_MS {
             return;
         }
@@ -92,8 +132,13 @@ impl Inner {
             state.expire(now_ms);
             !state.is_empty()
         });
-        self.swept_to = self.locks.len();
+        self.permits.retain(|_, state| {
+            state.expire(now_ms);
+            *state != PermitState::default()
+        });
+        self.swept_to = self.locks.len() + self.permits.len();
         self.locks.shrink_to(MIN_SWEEP.max(2 * self.swept_to));
+        self.permits.shrink_to(MIN_SWEEP.max(2 * self.swept_to));
     }
 }
 

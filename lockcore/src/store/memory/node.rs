@@ -10,7 +10,7 @@ use super::inner::Inner;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
-use crate::store::protocol::{Call, LockState};
+use crate::store::protocol::{Call, LockState, permits};
 use crate::store::{
     Acquired, Each, Event, Inspection, Leaving, Left, Link, Mode, Released, Renewed, Reply, Store,
     StoreFuture, Touched,
@@ -131,6 +131,26 @@ impl Store for MemoryNode {
 
     fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
         self.run(lock, |state, call| state.inspect(call.now_us))
+    }
+
+    fn permits(&self, lock: &LockName, command: permits::Command) -> StoreFuture<permits::Answer> {
+        let mut inner = self.shared.lock();
+        if !inner.nodes.contains_key(self.node.as_str()) {
+            return StoreFuture::ready(Err(closed()));
+        }
+        let is_acquire = matches!(command, permits::Command::Acquire { .. });
+        let refusing = inner.refusing.filter(|_| is_acquire);
+        if let Some(kind) = refusing.filter(|kind| *kind != LockErrorKind::QueueFull) {
+            return StoreFuture::ready(Err(StoreError::refused(kind, "refused by the test")));
+        }
+        // Read under the mutex: commands see the time in the order in which they run.
+        let now_us = self.shared.clock.now_us();
+        let answer = inner.run_permits(lock, &self.node, now_us, |state, call| match refusing {
+            Some(_) => permits::Answer::Acquired(state.full(call)),
+            None => state.step(call, &command),
+        });
+        self.deliver(inner);
+        StoreFuture::ready(Ok(answer))
     }
 
     fn ping(&self) -> StoreFuture<()> {

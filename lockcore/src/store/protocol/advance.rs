@@ -126,6 +126,8 @@ impl LockState {
             foreign: stopped || self.hold.as_ref().is_some_and(|hold| hold.member.ours().is_none()),
             now_us: call.now_us,
             passed_over: call.passed_over,
+            several: Vec::new(),
+            more: false,
         }
     }
 

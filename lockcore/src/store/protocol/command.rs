@@ -1,6 +1,7 @@
 //! The commands and their answers as values: for the node, which decides what is sent, and for
 //! those who treat all alike.
 
+use super::permits;
 use super::reply::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
 use crate::member::Member;
 
@@ -36,6 +37,11 @@ pub enum Command {
         /// Which.
         leaving: Vec<Leaving>,
     },
+    /// Makes a read of a write.
+    Downgrade {
+        /// Whose.
+        member: Member,
+    },
     /// Drops the hold, whichever member has it.
     ForceRelease,
     /// Looks.
@@ -57,6 +63,8 @@ pub enum Answer {
     Left(Reply<Vec<Left>>),
     /// To an inspect.
     Inspected(Inspection),
+    /// To an inspect of a resource with permits.
+    SharedInspected(permits::Inspection),
 }
 
 impl Answer {
@@ -69,6 +77,7 @@ impl Answer {
             Self::Touched(reply) => reply.now_us,
             Self::Left(reply) => reply.now_us,
             Self::Inspected(inspection) => inspection.now_us,
+            Self::SharedInspected(inspection) => inspection.now_us,
         }
     }
 }

@@ -10,7 +10,6 @@ mod advance;
 mod command;
 mod commands;
 mod peers;
-#[cfg(any(test, feature = "unstable-internals"))]
 pub mod permits;
 #[cfg(any(test, feature = "unstable-internals"))]
 mod recognise;
@@ -31,10 +30,9 @@ pub use peers::{Peers, Suspects};
 pub use recognise::{is_hold, is_member, is_token};
 pub use reply::{
     Acquired, Grant, Inspection, Leaving, Left, MAX_BATCH, Mode, Presence, Released, Renewed,
-    Reply, Touched,
+    Reply, Share, Touched,
 };
 pub use sorted_set::Deadlines;
-#[cfg(any(test, feature = "unstable-internals"))]
 pub use sorted_set::SortedSet;
 #[cfg(any(test, feature = "unstable-internals"))]
 pub use step::step;

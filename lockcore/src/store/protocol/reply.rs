@@ -30,6 +30,10 @@ pub struct Reply<T> {
     pub now_us: u64,
     /// Waiting members that the hand-over passed over: their nodes are not connected.
     pub passed_over: u64,
+    /// Of a resource with permits: all that the calling node is told that it holds.
+    pub several: Vec<Share>,
+    /// Of a resource with permits: there was more to do than one command does.
+    pub more: bool,
 }
 
 /// A hold, as the server tells its node.
@@ -39,6 +43,17 @@ pub struct Grant {
     pub member: Member,
     /// The token of this hold.
     pub token: FencingToken,
+}
+
+/// One of several holds, as the server tells its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Who holds.
+    pub member: Member,
+    /// The token of this hold.
+    pub token: FencingToken,
+    /// Milliseconds left of its lease, or of its claim.
+    pub left_ms: u64,
 }
 
 /// Outcome of an acquire.

@@ -1,7 +1,7 @@
 //! All commands behind one function, for those who treat them alike: model checkers and
 //! comparisons.
 
-use super::{Answer, Call, Command, LockState, Message};
+use super::{Answer, Call, Command, LockState, Message, Renewed};
 use crate::member::NodeId;
 
 /// Runs one command of `node` at `now_us`; `connected` tells whether a node would receive a
@@ -42,6 +42,8 @@ fn run(state: &mut LockState, mut call: Call<'_>, command: &Command) -> (Answer,
         Command::Touch { members } => Answer::Touched(state.touch(&mut call, members)),
         Command::Leave { leaving } => Answer::Left(state.leave(&mut call, leaving)),
         Command::ForceRelease => Answer::Released(state.force_release(&mut call)),
+        // Of a mutex there is no part to give back.
+        Command::Downgrade { .. } => Answer::Renewed(state.reply(&call, Renewed::NotHeld, false)),
         Command::Inspect => Answer::Inspected(state.inspect(call.now_us)),
     };
     (answer, call.messages)

@@ -6,7 +6,6 @@ use redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 use crate::key::LockName;
 use crate::member::{MARKER, Member, NodeId};
-#[cfg(feature = "unstable-internals")]
 use crate::store::protocol::permits;
 
 /// One key of a lock. Redisson puts braces around a name only if it has none itself.
@@ -37,7 +36,6 @@ impl<'a> Key<'a> {
     }
 
     /// What a resource with permits has: its state, holds, queue and deadlines.
-    #[cfg(feature = "unstable-internals")]
     pub(crate) fn of_permits(lock: &'a LockName) -> [Self; 4] {
         ["lock_permits", "lock_permits_holds", "lock_permits_queue", "lock_permits_deadlines"]
             .map(|prefix| Self { prefix, lock })
@@ -86,7 +84,6 @@ impl ToRedisArgs for Tombstone<'_> {
 impl ToSingleRedisArg for Tombstone<'_> {}
 
 /// The key that says that a member of a resource with permits was given up.
-#[cfg(feature = "unstable-internals")]
 pub(crate) fn permit_tombstone(lock: &LockName, member: &permits::Member) -> String {
     format!("{}:{member}", Key { prefix: "lock_permits_gone", lock }.text())
 }

@@ -9,7 +9,6 @@ mod greeting;
 mod hello;
 mod keys;
 mod link;
-#[cfg(feature = "unstable-internals")]
 mod permits;
 mod preflight;
 mod reply;
@@ -35,7 +34,7 @@ use crate::key::LockName;
 use crate::member::{Label, Member, NodeId};
 use crate::store::{
     Acquired, Each, Inspection, Leaving, Left, Link, Listener, Mode, Released, Renewed, Reply,
-    Store, StoreFuture, Touched,
+    Store, StoreFuture, Touched, protocol,
 };
 use keys::{Key, Tombstone};
 use link::CommandLink;
@@ -248,6 +247,16 @@ impl Store for RedisStore {
     fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
         let script = &self.scripts.inspect;
         self.run(script, self.command(script, lock), reply::inspection)
+    }
+
+    fn permits(
+        &self,
+        lock: &LockName,
+        command: protocol::permits::Command,
+    ) -> StoreFuture<protocol::permits::Answer> {
+        let script = permits::script(&command);
+        let call = permits::command(lock, &self.node, &self.prefix, &command);
+        self.run(script, call, move |answer| permits::answer(&command, answer))
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -13,23 +13,40 @@ use crate::store::protocol::permits::{
     Reply, Touched,
 };
 
-/// The call of a script that runs the command.
-pub(crate) fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Command) -> Cmd {
+/// The script that runs the command.
+pub(crate) fn script(command: &Command) -> &'static Script {
     let scripts = scripts::of_permits();
-    let call = |script: &Script, tombstones: &[&Member]| {
-        let mut call = script.command(4 + tombstones.len());
-        for key in Key::of_permits(lock) {
-            call.arg(key);
+    match command {
+        Command::Acquire { .. } => &scripts.acquire,
+        Command::Release { .. } => &scripts.release,
+        Command::Renew { .. } => &scripts.renew,
+        Command::Reduce { .. } => &scripts.reduce,
+        Command::Touch { .. } => &scripts.touch,
+        Command::Leave { .. } => &scripts.leave,
+        Command::ForceRelease { .. } => &scripts.force_release,
+        Command::Inspect => &scripts.inspect,
+    }
+}
+
+/// Its call.
+pub(crate) fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Command) -> Cmd {
+    let tombstones: Vec<&Member> = match command {
+        Command::Acquire { member, .. } => vec![member],
+        Command::Leave { leaving } => {
+            leaving.iter().filter(|one| one.ambiguous).map(|one| &one.member).collect()
         }
-        for member in tombstones {
-            call.arg(permit_tombstone(lock, member));
-        }
-        call.arg(node.as_str()).arg(prefix);
-        call
+        _ => Vec::new(),
     };
+    let mut call = script(command).command(4 + tombstones.len());
+    for key in Key::of_permits(lock) {
+        call.arg(key);
+    }
+    for member in tombstones {
+        call.arg(permit_tombstone(lock, member));
+    }
+    call.arg(node.as_str()).arg(prefix);
     match command {
         Command::Acquire { member, mode, queue_limit } => {
-            let mut call = call(&scripts.acquire, &[member]);
             let demand = member.demand();
             let mode = match mode {
                 Mode::Try => "try",
@@ -37,49 +54,36 @@ pub(crate) fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Co
             };
             call.arg(member.as_str()).arg(member.lease_ms());
             call.arg(demand.weight()).arg(demand.limit()).arg(mode).arg(queue_limit);
-            call
         }
         Command::Release { member } => {
-            let mut call = call(&scripts.release, &[]);
             call.arg(member.as_str()).arg(member.demand().weight());
-            call
         }
         Command::Renew { members } => {
-            let mut call = call(&scripts.renew, &[]);
             for member in members {
                 call.arg(member.as_str()).arg(member.lease_ms());
             }
-            call
         }
         Command::Reduce { member, weight } => {
-            let mut call = call(&scripts.reduce, &[]);
             call.arg(member.as_str()).arg(weight.get());
-            call
         }
         Command::Touch { members } => {
-            let mut call = call(&scripts.touch, &[]);
             for member in members {
                 call.arg(member.as_str());
             }
-            call
         }
         Command::Leave { leaving } => {
-            let ambiguous = leaving.iter().filter(|one| one.ambiguous).map(|one| &one.member);
-            let mut call = call(&scripts.leave, &ambiguous.collect::<Vec<_>>());
             for one in leaving {
                 call.arg(one.member.as_str()).arg(u8::from(one.ambiguous));
             }
-            call
         }
         Command::ForceRelease { member } => {
-            let mut call = call(&scripts.force_release, &[]);
             if let Some(member) = member {
                 call.arg(member.as_str());
             }
-            call
         }
-        Command::Inspect => call(&scripts.inspect, &[]),
+        Command::Inspect => {}
     }
+    call
 }
 
 /// The answer to the command.

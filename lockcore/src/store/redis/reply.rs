@@ -142,7 +142,16 @@ fn one_of_several<T>(
 
 /// What the short ways of the scripts for several locks leave out.
 fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: u64) -> Reply<T> {
-    Reply { outcome, left_ms, grant, foreign: false, now_us, passed_over: 0 }
+    Reply {
+        outcome,
+        left_ms,
+        grant,
+        foreign: false,
+        now_us,
+        passed_over: 0,
+        several: Vec::new(),
+        more: false,
+    }
 }
 
 pub(crate) fn left(answer: Value) -> Read<Reply<Vec<Left>>> {
@@ -203,6 +212,8 @@ fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<&Member>) -> O
         foreign: false,
         now_us: clock.parse().ok()?,
         passed_over: 0,
+        several: Vec::new(),
+        more: false,
     })
 }
 
@@ -230,6 +241,8 @@ fn read_reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) ->
         foreign: integer(foreign)? == 1,
         now_us: text(now_us)?.parse().ok()?,
         passed_over: integer(passed_over)?,
+        several: Vec::new(),
+        more: false,
     })
 }
 

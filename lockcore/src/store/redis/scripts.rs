@@ -114,7 +114,6 @@ scripts!(
     Scripts in "lua/": acquire release renew touch leave force_release inspect preflight
 );
 
-#[cfg(feature = "unstable-internals")]
 scripts!(
     /// All that a resource with permits has.
     PermitScripts in "lua/permits/": acquire release renew reduce touch leave force_release inspect
@@ -128,7 +127,6 @@ pub(crate) fn of(peers: bool) -> &'static Scripts {
 }
 
 /// Those of resources with permits.
-#[cfg(feature = "unstable-internals")]
 pub(crate) fn of_permits() -> &'static PermitScripts {
     static PERMITS: LazyLock<PermitScripts> = LazyLock::new(|| PermitScripts::new(false));
     &PERMITS
@@ -144,7 +142,6 @@ mod tests {
             let mut scripts = of(peers).all();
             assert!(scripts.all(|script| !script.source.contains("--#")));
         }
-        #[cfg(feature = "unstable-internals")]
         assert!(of_permits().all().all(|script| !script.source.contains("--#")));
     }
 

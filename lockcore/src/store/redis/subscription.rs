@@ -213,9 +213,16 @@ async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
     }
 }
 
-/// `g <member> <token> <ms left>` or `r <member>`; a member may hold spaces.
+/// `g <member> <token> <ms left>` or `r <member>`; a member may hold spaces. Of a resource with
+/// permits: `p <token> <number> <ms left> …` or `r <number> …`.
 pub(super) fn read(payload: &[u8]) -> Option<Event> {
     let payload = std::str::from_utf8(payload).ok()?;
+    if let Some(grants) = payload.strip_prefix("p ") {
+        return several(grants);
+    }
+    if let Some(numbers) = payload.strip_prefix("r ").and_then(numbers) {
+        return Some(Event::RevokedSeveral { numbers });
+    }
     if let Some(member) = payload.strip_prefix("r ") {
         return Some(Event::Revoked { member: Member::from(member) });
     }
@@ -224,6 +231,21 @@ pub(super) fn read(payload: &[u8]) -> Option<Event> {
     let token = parts.next()?.parse::<u64>().ok()?;
     let member = Member::from(parts.next()?);
     Some(Event::Granted { member, token: FencingToken::try_from(token).ok()?, left_ms })
+}
+
+fn several(text: &str) -> Option<Event> {
+    let (token, grants) = text.split_once(' ')?;
+    let token = FencingToken::try_from(token.parse::<u64>().ok()?).ok()?;
+    let numbers = numbers(grants)?;
+    let pairs = numbers.chunks_exact(2);
+    let is_whole = pairs.remainder().is_empty();
+    let grants = pairs.map(|pair| (pair[0], pair[1])).collect();
+    is_whole.then_some(Event::GrantedSeveral { token, grants })
+}
+
+/// All of them, or nothing: no member is a number.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    text.split(' ').map(|number| number.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -244,6 +266,14 @@ mod tests {
     }
 
     #[test]
+    fn grants_and_revocations_of_several_are_read() {
+        let token = FencingToken::try_from(17).expect("a token");
+        let several = Event::GrantedSeveral { token, grants: vec![(1, 10_000), (5, 300)] };
+        assert_eq!(read(b"p 17 1 10000 5 300"), Some(several));
+        assert_eq!(read(b"r 1 5"), Some(Event::RevokedSeveral { numbers: vec![1, 5] }));
+    }
+
+    #[test]
     fn what_makes_no_sense_is_nothing() {
         for payload in [
             &b""[..],
@@ -254,6 +284,12 @@ mod tests {
             b"0",
             b"\xff\xfe",
             b"g m 1 -1",
+            b"p",
+            b"p 17",
+            b"p 17 1",
+            b"p 17 1 2 3",
+            b"p x 1 2",
+            b"p 9007199254740992 1 2",
         ] {
             assert_eq!(read(payload), None);
         }

@@ -45,6 +45,16 @@ fn any(payload: &[u8]) {
             }
         }
         Event::Revoked { member } => assert_eq!(text, format!("r {member}")),
+        Event::GrantedSeveral { token, grants } => {
+            let numbers = text.strip_prefix("p ").expect("several begin with a p").split(' ');
+            let told = grants.iter().flat_map(|(number, left_ms)| [*number, *left_ms]);
+            assert!(numbers.map(number).eq([token.get()].into_iter().chain(told).map(Some)));
+            assert!(token.get() < 1 << 53 && !grants.is_empty());
+        }
+        Event::RevokedSeveral { numbers } => {
+            let written = text.strip_prefix("r ").expect("they begin with an r").split(' ');
+            assert!(written.map(number).eq(numbers.into_iter().map(Some)));
+        }
         Event::Poked { .. } | Event::Resubscribed => panic!("no payload says that"),
     }
 }

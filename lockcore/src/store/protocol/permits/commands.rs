@@ -28,6 +28,13 @@ impl PermitState {
         self.reply(call, outcome)
     }
 
+    /// The queue is said to be full: for tests of callers.
+    pub fn full(&mut self, call: &mut Call<'_>) -> Reply<Acquired> {
+        self.expire(call.now_ms());
+        self.heal(call);
+        self.reply(call, Acquired::Full)
+    }
+
     fn take(
         &mut self,
         call: &mut Call<'_>,

@@ -117,6 +117,12 @@ impl Member {
         self.lease_ms
     }
 
+    /// For people, still escaped.
+    pub fn label(&self) -> &str {
+        // After node and number, lease and demand.
+        self.text.splitn(5, ':').last().unwrap_or_default()
+    }
+
     /// What it asks for.
     pub fn demand(&self) -> Demand {
         self.demand

@@ -112,7 +112,9 @@ impl Walk {
             | Command::Renew { member } => letter(member),
             Command::Touch { members } => letter(&members[0]),
             Command::Leave { leaving } => letter(&leaving[0].member),
-            Command::ForceRelease | Command::Inspect => NODES[self.random.below(4) as usize],
+            Command::Downgrade { .. } | Command::ForceRelease | Command::Inspect => {
+                NODES[self.random.below(4) as usize]
+            }
         };
         self.lock.state.expire(self.lock.now());
         let before = self.lock.state.clone();

@@ -1,4 +1,4 @@
--- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, then members of this node.
+-- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, then members of this node, if any.
 -- The outcome is one letter a member, w(aiting), h(olding), g(one), as it was before anything was granted. The number is
 -- how many listen to the node's channel. At the end: the ms left of those that hold.
 local call = redis.call
@@ -11,9 +11,10 @@ if strange then
   return strange
 end
 heal()
-local places = call('ZMSCORE', Q, unpack(members))
-local deadlines = call('ZMSCORE', D, unpack(members))
-local leases = call('ZMSCORE', H, unpack(members))
+-- With none of them, whoever reads `more` goes on.
+local places = members[1] and call('ZMSCORE', Q, unpack(members))
+local deadlines = members[1] and call('ZMSCORE', D, unpack(members))
+local leases = members[1] and call('ZMSCORE', H, unpack(members))
 local letters, lefts = {}, {}
 for i, member in ipairs(members) do
   if places[i] then
