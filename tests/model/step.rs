@@ -250,8 +250,12 @@ impl Step<'_> {
         let hold_ends = self.after.hold.as_ref().map(|hold| hold.expires_ms);
         let token_ends = self.after.token.as_ref().and_then(|token| token.expires_ms);
         let is_token_kept = hold_ends.is_none_or(|ends| ends.is_some() && token_ends >= ends);
-        let queue_ends =
-            self.after.deadlines.greatest().map(|(last_ms, _)| last_ms + QUEUE_SLACK_MS);
+        // An enqueue behind others may leave the expiry as it is: the slack begins when it is sent.
+        let queue_ends = self
+            .after
+            .deadlines
+            .greatest()
+            .map(|(last_ms, _)| last_ms - PATIENCE_MS + QUEUE_SLACK_MS);
         let is_queue_kept =
             self.after.queue.is_empty() || self.after.queue_expires_ms >= queue_ends;
         if !(lease && is_token_kept && is_queue_kept) {

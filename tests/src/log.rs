@@ -1,14 +1,14 @@
 //! `Log`: what is logged, for tests of what is worth a warning.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-/// A subscriber that keeps every event of lockcore as a line. Give it to
-/// `tracing::subscriber::set_default`, in a test on one thread.
+/// A subscriber that keeps every event of lockcore as a line. For tests on one thread.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Vec<(Level, String)>>>);
 
@@ -45,6 +45,18 @@ impl Subscriber for Log {
 }
 
 impl Log {
+    /// What this thread logs from now on, until the guard goes.
+    #[must_use]
+    pub fn listen() -> (Self, DefaultGuard) {
+        // Alone, a subscriber of one thread misses events that another thread without one reaches
+        // first: tracing asks only that thread then, and remembers that nobody is interested.
+        static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
+        ANOTHER.get_or_init(|| Dispatch::new(Self::default()));
+        let log = Self::default();
+        let here = tracing::subscriber::set_default(log.clone());
+        (log, here)
+    }
+
     /// Everything so far, with its level.
     ///
     /// # Panics

@@ -10,8 +10,7 @@ use crate::common::{LONG, SOON, granted, held, queued, release, setup, soon};
 // On one thread, so that the thread's subscriber sees everything.
 #[tokio::test]
 async fn a_server_that_may_evict_locks_is_warned_of_and_used() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::listen();
     let server = RedisServer::options()
         .arg("maxmemory", "100mb")
         .arg("maxmemory-policy", "allkeys-lru")
@@ -27,8 +26,7 @@ async fn a_server_that_may_evict_locks_is_warned_of_and_used() {
 
 #[tokio::test]
 async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::listen();
     let setup = setup().await;
     let locks = setup.direct().await;
     release(held(&locks, "k", LONG).await).await;
@@ -38,8 +36,7 @@ async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
 /// A grant's channel is made of the prefix of the process that grants: one with another never hears of its own.
 #[tokio::test]
 async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compare() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::listen();
     let mut setup = setup().await;
     let near = setup.direct().await;
     let builder = Locks::builder().channel_prefix("elsewhere");
@@ -64,8 +61,7 @@ async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compar
 
 #[tokio::test]
 async fn a_password_and_a_redacted_name_stand_in_no_event() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::listen();
     let mut server = RedisServer::options().arg("requirepass", "hunter2").start();
     let builder = Locks::builder().redact_names(true);
     let locks = soon("a connection", builder.connect(server.url())).await.expect("accepted");

@@ -173,8 +173,7 @@ async fn sentinels_and_primary_have_their_own_credentials() {
 // On one thread, so that the thread's subscriber sees everything.
 #[tokio::test]
 async fn a_watched_primary_that_takes_writes_without_replicas_is_warned_of() {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::listen();
     let careful = RedisServer::options()
         .arg("min-replicas-to-write", "1")
         .arg("min-replicas-max-lag", "2")

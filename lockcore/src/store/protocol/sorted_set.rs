@@ -61,7 +61,6 @@ impl<M: Clone + Ord> SortedSet<M> {
     }
 
     /// The member with the lowest score.
-    #[cfg(any(test, feature = "unstable-internals"))]
     pub fn lowest(&self) -> Option<(u64, &M)> {
         self.iter().next()
     }

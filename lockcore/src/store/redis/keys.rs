@@ -48,7 +48,7 @@ impl<'a> Key<'a> {
         [self.prefix, ":", open, name, close]
     }
 
-    #[cfg(any(test, feature = "unstable-internals"))]
+    #[cfg(test)]
     fn text(&self) -> String {
         self.parts().concat()
     }
@@ -85,7 +85,7 @@ impl ToSingleRedisArg for Tombstone<'_> {}
 
 /// The key that says that a member of a resource with permits was given up.
 pub(crate) fn permit_tombstone(lock: &LockName, member: &permits::Member) -> String {
-    format!("{}:{member}", Key { prefix: "lock_permits_gone", lock }.text())
+    format!("{}:{member}", Key { prefix: "lock_permits_gone", lock })
 }
 
 /// How the channels begin on which JVMs tell each other of a lock.

@@ -94,6 +94,7 @@ macro_rules! scripts {
                 }
             }
 
+            #[allow(dead_code, reason = "those of permits are not loaded at connect")]
             pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
                 [$(&self.$name),*].into_iter()
             }

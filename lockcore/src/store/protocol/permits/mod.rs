@@ -9,14 +9,17 @@ use crate::token::FencingToken;
 
 mod advance;
 mod commands;
+mod demand;
 mod member;
+#[cfg(any(test, feature = "unstable-internals"))]
 mod recognise;
 mod reply;
 #[cfg(test)]
 mod tests;
 
 pub use super::reply::{Acquired, Left, Mode, Released, Renewed};
-pub use member::{ALL, Demand, Member};
+pub use demand::{ALL, Demand};
+pub use member::Member;
 #[cfg(feature = "unstable-internals")]
 pub use recognise::{is_state, is_tombstone};
 pub use reply::{Answer, Command, Grant, Inspection, Leaving, Presence, Reply, Touched};
