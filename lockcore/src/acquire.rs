@@ -12,12 +12,11 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::time::Instant;
 
 use crate::error::{LockError, LockErrorKind};
-use crate::guard::LockGuard;
+use crate::guard::{Guard, LockGuard};
 use crate::key::LockName;
 use crate::node::{
     self, Alarm, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later,
 };
-use crate::sharing::Guard;
 use crate::store::Mode;
 use crate::waiting::Seat;
 

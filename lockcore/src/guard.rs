@@ -64,6 +64,29 @@ pub enum HoldState {
     Lost,
 }
 
+/// What an acquisition ends with: [`LockGuard`], [`ReadGuard`](crate::ReadGuard),
+/// [`WriteGuard`](crate::WriteGuard) or [`Permit`](crate::Permit).
+///
+/// It cannot be implemented outside of this crate.
+pub trait Guard: sealed::Sealed {}
+
+pub(crate) mod sealed {
+    use super::LockGuard;
+
+    /// Made of a hold that was acquired as what it is.
+    pub trait Sealed: Sized {
+        fn of(guard: LockGuard) -> Self;
+    }
+}
+
+impl Guard for LockGuard {}
+
+impl sealed::Sealed for LockGuard {
+    fn of(guard: LockGuard) -> Self {
+        guard
+    }
+}
+
 impl LockGuard {
     pub(crate) fn new(
         node: &Arc<Node>,

@@ -93,7 +93,7 @@ mod waiting;
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;
 pub use error::{LockError, LockErrorKind};
-pub use guard::{HoldState, LockGuard, Release};
+pub use guard::{Guard, HoldState, LockGuard, Release};
 pub use inspection::{LockInspection, Part, Participant, SharedInspection, Sharer};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
@@ -103,7 +103,7 @@ pub use options::{ConfigError, LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;
-pub use sharing::{DowngradeError, Guard, Permit, ReadGuard, WriteGuard};
+pub use sharing::{DowngradeError, Permit, ReadGuard, WriteGuard};
 pub use shutdown::Shutdown;
 pub use status::{Connection, Status};
 pub use store::memory::MemoryStore;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::LockError;
+use crate::guard::Guard;
 use crate::key::LockName;
 use crate::member::Label;
 use crate::node::{Node, Request};
 use crate::option_setters;
 use crate::options::{ConfigError, LockOptions, Wait};
-use crate::sharing::Guard;
 use crate::store::Mode;
 use crate::store::protocol::permits::Demand;
 

@@ -8,35 +8,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::LockError;
-use crate::guard::{HoldState, LockGuard, Release};
+use crate::guard::{Guard, HoldState, LockGuard, Release, sealed};
 use crate::inspection::SharedInspection;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::options::ConfigError;
 use crate::request::LockRequest;
 use crate::store::protocol::permits::Demand;
-
-/// What an acquisition ends with: [`LockGuard`], [`ReadGuard`], [`WriteGuard`] or [`Permit`].
-///
-/// It cannot be implemented outside of this crate.
-pub trait Guard: sealed::Sealed {}
-
-pub(crate) mod sealed {
-    use crate::guard::LockGuard;
-
-    /// Made of a hold that was acquired as what it is.
-    pub trait Sealed: Sized {
-        fn of(guard: LockGuard) -> Self;
-    }
-}
-
-impl Guard for LockGuard {}
-
-impl sealed::Sealed for LockGuard {
-    fn of(guard: LockGuard) -> Self {
-        guard
-    }
-}
 
 /// What several may hold at once: reads and writes, and permits.
 impl Locks {
