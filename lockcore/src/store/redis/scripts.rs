@@ -5,11 +5,13 @@ use std::sync::LazyLock;
 use redis::Cmd;
 
 /// What several scripts have in common, by the line that stands for it.
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 5] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include common\n", include_str!("lua/common.lua")),
     ("--#include several\n", include_str!("lua/several.lua")),
     ("--#include permits/common\n", include_str!("lua/permits/common.lua")),
+    // After both `common` that include it.
+    ("--#include strange\n", include_str!("lua/strange.lua")),
 ];
 
 /// One script.
