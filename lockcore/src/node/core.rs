@@ -68,8 +68,8 @@ pub struct Rules {
     pub confirm_grants: bool,
     /// Queues are shared with JVMs.
     pub peers: bool,
-    /// Most touches, leaves and repetitions on their way at once: a time-out is to measure the
-    /// server, not our own queue there.
+    /// Most releases, leaves and repetitions on their way at once, each of which is a script: a
+    /// time-out is to measure the server, not our own queue there.
     pub window: usize,
     /// Where the spread of what would otherwise be due together comes from; none if zero.
     pub seed: u64,
@@ -143,10 +143,12 @@ pub struct Core<P> {
     subscription: Link,
     counts: Counts,
     next_attempt: u64,
-    /// Touches, leaves, releases in the background, repetitions,
+    /// Leaves, releases in the background, repetitions,
     on_their_way: usize,
-    /// and renewals, which wait for none of them.
+    /// and what goes out many to a script, and waits for none of them: renewals,
     renewing: usize,
+    /// and touches, by their weight.
+    touching: usize,
     last_success: Moment,
     answered: Option<clocks::Answered>,
     /// What was asked for before this may last shorter than is thought here.
@@ -179,6 +181,7 @@ impl<P: Seat> Core<P> {
             next_attempt: 1,
             on_their_way: 0,
             renewing: 0,
+            touching: 0,
             last_success: Moment::default(),
             answered: None,
             doubt: Moment::default(),

@@ -47,6 +47,11 @@ impl Flights {
     pub(super) fn add(&self, calling: Calling, ask: Ask) -> Arc<Shared> {
         let shared = Arc::new(Mutex::new(State::Here(calling, ask, None)));
         let mut recent = self.recent();
+        // Most are over in the order in which they were sent. Without them the next ones use the
+        // same memory again, which the processor still has at hand.
+        while recent.front().is_some_and(|(_, shared)| shared.strong_count() == 0) {
+            recent.pop_front();
+        }
         let was_idle = recent.is_empty();
         recent.push_back((Instant::now(), Arc::downgrade(&shared)));
         drop(recent);

@@ -1,4 +1,5 @@
-//! Servers that cannot be reached, or will not or cannot carry locks: an error in time that says which.
+//! Servers that cannot be reached, or will not or cannot carry locks: an error in time that says
+//! which.
 
 use std::error::Error;
 use std::time::Duration;
@@ -39,10 +40,11 @@ pub(crate) async fn refused(url: &str, kind: LockErrorKind, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_port_where_nobody_listens_is_unavailable() {
+async fn a_port_where_nobody_listens_is_unavailable_and_named() {
     let port = Port::free();
-    let url = format!("redis://:{PASSWORD}@{}/", port.address());
-    refused(&url, LockErrorKind::Unavailable, &["unavailable", "refused"]).await;
+    let address = port.address().to_string();
+    let url = format!("redis://:{PASSWORD}@{address}/");
+    refused(&url, LockErrorKind::Unavailable, &["unavailable", "refused", &address]).await;
 }
 
 #[tokio::test]

@@ -1,8 +1,9 @@
 //! The server's clock beside the node's.
 //!
-//! Leases end by the server's clock and are counted here by the node's. Where that one stood still unnoticed, as it may while a
-//! virtual machine is paused, or the server's was set forward, leases end earlier than is thought here. How far the server's clock
-//! got since its last answer shows it. What it shows is only a reason to ask: a clock that is set takes no hold away.
+//! Leases end by the server's clock and are counted here by the node's. Where that one stood still
+//! unnoticed, as it may while a virtual machine is paused, or the server's was set forward, leases
+//! end earlier than is thought here. How far the server's clock got since its last answer shows it.
+//! What it shows is only a reason to ask: a clock that is set takes no hold away.
 
 use std::time::Duration;
 
@@ -20,11 +21,21 @@ pub(super) struct Answered {
     at_us: u64,
     /// Not before this, by the node's.
     sent: Moment,
+    /// The same of the answer before, µs.
+    previous_us: u64,
+}
+
+impl Answered {
+    /// Whether the answer before was given later than this one: the tasks that take answers in run
+    /// in any order.
+    pub(super) fn is_overtaken(&self) -> bool {
+        self.at_us < self.previous_us
+    }
 }
 
 impl<P: Seat> Core<P> {
-    /// Has every hold renewed that was asked for before `ask`, if the server's clock ran ahead between its last
-    /// answer and this one.
+    /// Has every hold renewed that was asked for before `ask`, if the server's clock ran ahead
+    /// between its last answer and this one.
     pub(super) fn compare_clocks(
         &mut self,
         now: Moment,
@@ -36,9 +47,12 @@ impl<P: Seat> Core<P> {
         if at_us == 0 {
             return;
         }
-        let Some(last) = self.answered.replace(Answered { at_us, sent: ask.sent }) else { return };
+        let previous_us = self.answered.map_or(0, |last| last.at_us);
+        let answered = Answered { at_us, sent: ask.sent, previous_us };
+        let Some(last) = self.answered.replace(answered) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
-        // As much as can have passed here: the last answer may be as old as its request, and this one as young as its arrival.
+        // As much as can have passed here: the last answer may be as old as its request, and this
+        // one as young as its arrival.
         let here = now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {

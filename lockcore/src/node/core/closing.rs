@@ -45,7 +45,8 @@ impl<P: Seat> Core<P> {
         fx: &mut Effects<P>,
     ) -> (usize, Option<u64>) {
         let is_hold = |entry: &Entry<P>| entry.place().class == Some(Class::Hold);
-        // What is left on the server of a lost one, its guard would give back, which comes too late now.
+        // What is left on the server of a lost one, its guard would give back, which comes too late
+        // now.
         let (numbers, next) =
             self.part_of(from, |entry| is_hold(entry) || entry.state == State::Lost);
         let taken = numbers.iter().filter(|number| is_hold(&self.entries[number])).count();

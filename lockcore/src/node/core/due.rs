@@ -1,4 +1,5 @@
-//! What time does: renewals, releases, leaves and repetitions, when they are due and there is room for them.
+//! What time does: renewals, releases, leaves and repetitions, when they are due and there is room
+//! for them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,8 @@ use crate::store::Leaving;
 use crate::store::protocol::Command;
 
 impl<P: Seat> Core<P> {
-    /// Handles what is due, a bounded part of it at a time. Returns whether there is more to be done at once.
+    /// Handles what is due, a bounded part of it at a time. Returns whether there is more to be
+    /// done at once.
     pub fn tick(&mut self, now: Moment, fx: &mut Effects<P>) -> bool {
         let mut budget = MAX_AT_ONCE;
         while budget > 0
@@ -39,14 +41,14 @@ impl<P: Seat> Core<P> {
         let room = self.has_room();
         let renewal = self.renewals.first().filter(|_| self.renewing < MAX_AT_ONCE);
         let send = self.sends.first().filter(|_| room);
-        let touch = self.touches.first().filter(|_| room && self.commands.is_up());
+        let touch = self.touches.first().filter(|_| self.may_touch());
         [
             self.ends.first().map(|(at, _)| *at),
             renewal.map(|(at, _)| *at),
             send.map(|(at, _)| *at),
             touch.map(|(at, _)| *at),
             self.retry_at.filter(|_| room),
-            at_once.filter(|_| room && self.recheck.is_some() && self.commands.is_up()),
+            at_once.filter(|_| self.recheck.is_some() && self.may_touch()),
             at_once.filter(|_| self.renew_all.is_some() && self.renewing < MAX_AT_ONCE),
         ]
         .into_iter()

@@ -37,7 +37,7 @@ impl<P: Seat> Core<P> {
             self.told(now, ask, member, *token, reply.left_ms, fx);
         }
         if reply.more {
-            // For nobody in particular: what is left to do, the server knows.
+            // For no member in particular: what is left to do, the server knows.
             let command = Command::Touch { members: Vec::new() };
             let ask = Ask { lock: ask.lock.clone(), command, sent: now, background: true };
             self.background(ask, fx);
@@ -58,7 +58,12 @@ impl<P: Seat> Core<P> {
         if self.entries.contains_key(&number) {
             return self.granted(now, number, token, left_ms, Some(ask.sent), fx);
         }
-        // Nobody here waits for it any more, and no copy of its acquire is on its way.
+        if self.answered.is_some_and(|answered| answered.is_overtaken()) {
+            // Most likely released since, which is known already. If not, the next answer tells of
+            // it again, and at the latest its lease ends.
+            return;
+        }
+        // Nothing here waits for it any more, and no copy of its acquire is on its way.
         let lease_ms = member.parts().map_or(0, |(_, ours)| ours.lease_ms);
         let mut stray = Entry {
             lock: ask.lock.clone(),
@@ -76,8 +81,8 @@ impl<P: Seat> Core<P> {
         self.insert(number, stray);
     }
 
-    /// A member of ours holds its lock, with `left_ms` counted from `asked`, or from its own anchor if
-    /// the grant came unasked.
+    /// A member of ours holds its lock, with `left_ms` counted from `asked`, or from its own anchor
+    /// if the grant came unasked.
     pub(super) fn granted(
         &mut self,
         now: Moment,
@@ -148,7 +153,8 @@ impl<P: Seat> Core<P> {
         fx.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
     }
 
-    /// An offer was not taken in time: it is given on, and its attempt goes on in the next round once its caller comes.
+    /// An offer was not taken in time: it is given on, and its attempt goes on in the next round
+    /// once its caller comes.
     pub(super) fn miss(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
         let next = self.next_round(now, number);
         self.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
@@ -157,7 +163,8 @@ impl<P: Seat> Core<P> {
             fx.push(Effect::Observe(Note::Missed { lock: entry.lock.clone() }));
         }
         if self.is_closed {
-            // Nothing begins any more: it would hold the lock when its node says that nothing is left.
+            // Nothing begins any more: it would hold the lock when its node says that nothing is
+            // left.
             self.tell(next, Refusal::Kind(LockErrorKind::Closed), fx);
             self.withdraw(now, next, fx);
         }

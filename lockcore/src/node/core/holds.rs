@@ -110,8 +110,8 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// The hold is over without having been given back. What is left of its lease on the server stays as it is until
-    /// its guard goes.
+    /// The hold is over without having been given back. What is left of its lease on the server
+    /// stays as it is until its guard goes.
     pub(super) fn lose(
         &mut self,
         now: Moment,
@@ -156,7 +156,7 @@ impl<P: Seat> Core<P> {
                 self.miss(now, number, fx);
             }
             State::Leaked { .. } => {
-                // A copy of its acquire that still runs would be granted once more, to nobody.
+                // A copy of its acquire that still runs would be granted once more.
                 self.change(number, |entry| {
                     entry.state = if entry.ambiguous { entry.leaving(now) } else { State::Over };
                 });

@@ -11,16 +11,28 @@ use crate::node::entry::{Seat, State};
 use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
 use crate::store::protocol::Command;
-use crate::store::{MAX_BATCH, Presence, Reply, Touched};
+use crate::store::{MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
 
 /// A touch that failed is repeated after this time.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
 /// A touch goes out sooner with others that are due, by this part of its period at most.
 const AHEAD: u32 = 40;
-/// A lease's end is asked for this much later at most, so that not all nodes ask in the same instant,
+/// A lease's end is asked for this much later at most, so that not all nodes ask in the same
+/// instant,
 const JITTER_MS: u64 = 50;
 /// and after this time at the earliest, so that nothing spins.
 const FLOOR: Duration = Duration::from_millis(5);
+
+/// A touch of one lock, where a script takes this many members.
+const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
+/// Four scripts' worth of touches on their way at once. With one, 20 000 locks would not come round
+/// before their first deadline where the way to the server and back takes 50 ms.
+pub(super) const MAX_TOUCHING: usize = 4 * MAX_BATCH;
+
+/// A touch's part of a script: of the locks or of the members that one takes, whichever is more.
+pub(super) fn weight(members: &[Member]) -> usize {
+    members.len().max(MIN_WEIGHT)
+}
 
 impl<P: Seat> Core<P> {
     /// Messages may have been missed: every line is touched that was not since now.
@@ -29,7 +41,7 @@ impl<P: Seat> Core<P> {
     }
 
     pub(super) fn recheck_on(&mut self, now: Moment, mut budget: usize, fx: &mut Effects<P>) {
-        while budget > 0 && self.has_room() && self.commands.is_up() {
+        while budget > 0 && self.may_touch() {
             let Some((from, since)) = self.recheck.take() else { return };
             let next = self.lines.range((from, Bound::Unbounded)).next();
             let Some((lock, line)) = next else { return };
@@ -52,10 +64,10 @@ impl<P: Seat> Core<P> {
         fx: &mut Effects<P>,
     ) -> usize {
         let is_any_due = self.touches.first().is_some_and(|(at, _)| *at <= now);
-        if !is_any_due || !self.commands.is_up() {
+        if !is_any_due || !self.may_touch() {
             return budget;
         }
-        let room = budget.min(self.rules.window.saturating_sub(self.on_their_way));
+        let room = budget.min(MAX_TOUCHING.saturating_sub(self.touching).div_ceil(MIN_WEIGHT));
         let is_soon = |(at, lock): &&(Moment, LockName)| {
             let Line { period, touched, .. } = self.lines[lock];
             *at <= now || *at <= now + period / AHEAD && now.since(touched) >= period - period / 8
@@ -63,7 +75,7 @@ impl<P: Seat> Core<P> {
         let due = self.touches.iter().take(room).filter(is_soon);
         let due: Vec<LockName> = due.map(|(_, lock)| lock.clone()).collect();
         for lock in &due {
-            if !self.has_room() {
+            if !self.may_touch() {
                 break;
             }
             self.touch_line(now, lock, 10, fx);
@@ -126,7 +138,8 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// A JVM tells a member of ours to come. Asks for that one alone: it is next, and the line may be long.
+    /// A JVM tells a member of ours to come. Asks for that one alone: it is next, and the line may
+    /// be long.
     pub(super) fn poked(&mut self, now: Moment, member: &Member, fx: &mut Effects<P>) {
         let Some(number) = self.known(member) else { return };
         let entry = &self.entries[&number];

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Core, Effects, Line, ROUND_BITS};
+use super::{Core, Effects, Line, ROUND_BITS, lines};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect};
@@ -155,18 +155,26 @@ impl<P: Seat> Core<P> {
         self.on_their_way < self.rules.window
     }
 
+    pub(super) fn may_touch(&self) -> bool {
+        self.commands.is_up() && self.touching < lines::MAX_TOUCHING
+    }
+
     pub(super) fn background(&mut self, ask: Ask, fx: &mut Effects<P>) {
-        match ask.command {
+        match &ask.command {
             Command::Renew { .. } => self.renewing += 1,
+            Command::Touch { members } => self.touching += lines::weight(members),
             _ => self.on_their_way += 1,
         }
         fx.push(Effect::Send(Ask { background: true, ..ask }));
     }
 
     pub(super) fn arrived(&mut self, ask: &Ask) {
-        match ask.command {
+        match &ask.command {
             _ if !ask.background => {}
             Command::Renew { .. } => self.renewing = self.renewing.saturating_sub(1),
+            Command::Touch { members } => {
+                self.touching = self.touching.saturating_sub(lines::weight(members));
+            }
             _ => self.on_their_way = self.on_their_way.saturating_sub(1),
         }
     }

@@ -115,14 +115,19 @@ impl Connector {
     /// A new connection for commands.
     pub(crate) async fn commands(&self) -> Result<Opened, StoreError> {
         match &self.source {
-            Source::One(client) => self.bounded(self.greeted(self.multiplexed(client))).await,
+            Source::One(client) => {
+                self.bounded(self.address(), self.greeted(self.multiplexed(client))).await
+            }
             #[cfg(feature = "deadpool")]
-            Source::Pool(pool, _) => self.bounded(self.greeted(pool::connection(pool))).await,
+            Source::Pool(pool, _) => {
+                self.bounded(self.address(), self.greeted(pool::connection(pool))).await
+            }
             Source::Sentinels(sentinels) => {
                 let place = sentinels.locate().await?;
                 let client = Client::open(sentinels.reach(&place))
                     .map_err(|error| failure::of_connecting(&error))?;
-                let opened = self.bounded(self.greeted(self.multiplexed(&client))).await?;
+                let opening = self.greeted(self.multiplexed(&client));
+                let opened = self.bounded(&place, opening).await?;
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
                         format!("the sentinels name {place} as the primary, and it is a replica");
@@ -174,6 +179,7 @@ impl Connector {
                 sentinels.reach(place.insert(found))
             }
         };
+        let address = info.addr().to_string();
         let opening = async {
             if introduce {
                 let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
@@ -181,7 +187,7 @@ impl Connector {
             }
             Client::open(info)?.get_async_pubsub().await
         };
-        let connection = self.bounded(opening).await?;
+        let connection = self.bounded(address, opening).await?;
         Ok(Subscribed { connection, place })
     }
 
@@ -203,8 +209,10 @@ impl Connector {
         }
     }
 
+    /// Says in its error which address it was.
     async fn bounded<T>(
         &self,
+        address: impl fmt::Display,
         opening: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, StoreError> {
         let limit = CONNECT_TIMEOUT + self.request_timeout;
@@ -216,9 +224,8 @@ impl Connector {
                 (late, tls::advice_if_silent(self.address()))
             }
         };
-        if let Some(advice) = advice {
-            refused.detail = format!("{}: {advice}", refused.detail).into();
-        }
+        let advice = advice.map_or(String::new(), |advice| format!(": {advice}"));
+        refused.detail = format!("{address}: {}{advice}", refused.detail).into();
         Err(refused)
     }
 }
