@@ -1,7 +1,7 @@
 //! The ticket office's page in a real Chromium: what a person sees and clicks.
 //!
-//! It needs Debian's `chromium` and `chromium-driver`, or the like of other systems; `scripts/test --browser` sees to it.
-//! Screenshots are left in the target directory, `ticket-office-*.png`.
+//! It needs Debian's `chromium` and `chromium-driver`, or the like of other systems; `scripts/test
+//! --browser` sees to it. Screenshots are left in the target directory, `ticket-office-*.png`.
 
 mod browser {
     pub(crate) mod driver;

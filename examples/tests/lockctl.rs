@@ -29,7 +29,8 @@ fn server() -> &'static RedisServer {
 }
 
 /// `lockctl`, in a process group of its own: a signal to it is one to it alone, and never a Ctrl-C.
-/// Whoever runs the tests in the background (`&`, `nohup`) has signals ignored, which `lockctl` would inherit.
+/// Whoever runs the tests in the background (`&`, `nohup`) has signals ignored, which `lockctl`
+/// would inherit.
 fn lockctl<A: AsRef<OsStr>>(url: &str, arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new("env");
     command

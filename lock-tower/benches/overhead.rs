@@ -1,8 +1,8 @@
 //! What the layers cost, in time over the bare service. `tests/allocations.rs` counts allocations.
 //!
-//! Targets: a request without a key costs at most 60 ns more than without the layer; one with a free lock, on a
-//! store in memory, at most 5 µs. Beside that, the same on a store that grants at once, and lockcore alone on
-//! both: the difference to these is the layer's own part.
+//! Targets: a request without a key costs at most 60 ns more than without the layer; one with a
+//! free lock, on a store in memory, at most 5 µs. Beside that, the same on a store that grants at
+//! once, and lockcore alone on both: the difference to these is the layer's own part.
 #![allow(missing_docs, reason = "criterion's macros")]
 
 mod support;

@@ -1,6 +1,8 @@
-//! What it costs that bodies are read while their requests wait: over a socket, HTTP/2, one connection.
+//! What it costs that bodies are read while their requests wait: over a socket, HTTP/2, one
+//! connection.
 //!
-//! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within one run; nothing is asserted.
+//! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within one run; nothing is
+//! asserted.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
 use std::convert::Infallible;

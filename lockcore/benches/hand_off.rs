@@ -1,5 +1,5 @@
-//! From just before the release on one engine to the waiting task on another running with its guard,
-//! against a bare script that publishes and the subscriber's task that it wakes.
+//! From just before the release on one engine to the waiting task on another running with its
+//! guard, against a bare script that publishes and the subscriber's task that it wakes.
 //!
 //! Target: at most 1.25 times as long.
 #![allow(clippy::print_stdout, missing_docs)]

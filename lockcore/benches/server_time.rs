@@ -1,6 +1,8 @@
-//! The server's time per script, from `INFO commandstats`, at growing queues; and past waiters whose processes are gone.
+//! The server's time per script, from `INFO commandstats`, at growing queues; and past waiters
+//! whose processes are gone.
 //!
-//! Targets: at most 1.3 times as long with 10 000 waiters as with one; at most 5 ms past 500 dead ones.
+//! Targets: at most 1.3 times as long with 10 000 waiters as with one; at most 5 ms past 500 dead
+//! ones.
 #![allow(clippy::print_stdout, missing_docs)]
 
 mod support;

@@ -1,8 +1,9 @@
-//! What many holds and waiters cost while nothing happens: scripts per second, the server's time and the client's; and the memory
-//! of a waiter.
+//! What many holds and waiters cost while nothing happens: scripts per second, the server's time
+//! and the client's; and the memory of a waiter.
 //!
-//! Targets: 10 000 holds with a lease of 30 s at most 20 scripts per second, 0.5 % of a core each; 5 000 holds and a waiter of
-//! each at most 1.5 % of a core here and 2 % on the server; a waiter at most 1 024 bytes, and 2 048 of RSS with its task.
+//! Targets: 10 000 holds with a lease of 30 s at most 20 scripts per second, 0.5 % of a core each;
+//! 5 000 holds and a waiter of each at most 1.5 % of a core here and 2 % on the server; a waiter at
+//! most 1 024 bytes, and 2 048 of RSS with its task.
 #![allow(clippy::print_stdout, missing_docs)]
 
 mod support;
@@ -136,7 +137,8 @@ async fn holds_and_waiters() {
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
 }
 
-/// What a waiter keeps, by what was allocated and not freed since; of a key each, with the future, without a task.
+/// What a waiter keeps, by what was allocated and not freed since; of a key each, with the future,
+/// without a task.
 fn counted_memory() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = Server::start();

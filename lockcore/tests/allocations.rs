@@ -1,4 +1,5 @@
-//! How often a lock and its release allocate, on Redis, redis-rs and its driver's task included. Starts a server of its own.
+//! How often a lock and its release allocate, on Redis, redis-rs and its driver's task included.
+//! Starts a server of its own.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 #[path = "../benches/support/mod.rs"]

@@ -99,7 +99,8 @@ pub(crate) fn at_ms(now: u32) -> u64 {
     START_MS + u64::from(now)
 }
 
-/// The members whose guards say that the lock is held. Of a hold that is forced off, its guard hears later.
+/// The members whose guards say that the lock is held. Of a hold that is forced off, its guard
+/// hears later.
 fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
     let clients = state.clients.iter().zip(model.scope.homes);
     let believing = clients.filter(|(client, home)| state.believes(**home, client));
@@ -140,8 +141,9 @@ fn clean(model: &Locking, state: &State) -> bool {
     hold.chain(&server.queue).all(|member| is_accounted_for(model, state, model.id(member)))
 }
 
-/// When everything has arrived, no node waits for an answer, and those who wait need nothing but time and their next
-/// question: once what is given back is given back and what nobody gives back has ended, one of them holds the lock.
+/// When everything has arrived, no node waits for an answer, and those who wait need nothing but
+/// time and their next question: once what is given back is given back and what nobody gives back
+/// has ended, one of them holds the lock.
 fn unstuck(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;

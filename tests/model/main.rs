@@ -1,23 +1,26 @@
 //! The protocol in every order of events: all states that a few clients, a network that loses and
 //! delays, and a clock that jumps can bring a lock into, each checked against the laws.
 //!
-//! The server is lockcore's own function, the one behind its store in memory. The nodes are lockcore's own
-//! tables, without the driver that gives them the time and sends what they ask for. What is left out:
+//! The server is lockcore's own function, the one behind its store in memory. The nodes are
+//! lockcore's own tables, without the driver that gives them the time and sends what they ask for.
+//! What is left out:
 //!
 //! - Timers. A node may touch, renew, repeat or ask again at any instant, and may let any instant
-//!   pass; so a node that sleeps, is slow or frozen is one of all nodes. What a driver does in time,
-//!   here only may be done. What ends by the clock ends in its time or later.
-//! - A caller that does not come for what it was granted: here it takes the guard as soon as it is woken.
+//!   pass; so a node that sleeps, is slow or frozen is one of all nodes. What a driver does in
+//!   time, here only may be done. What ends by the clock ends in its time or later.
+//! - A caller that does not come for what it was granted: here it takes the guard as soon as it is
+//!   woken.
 //! - Windows and batches: what is due is done one by one.
-//! - Repetition is the engine's. A request runs twice if it was given up for lost and asked again; the
-//!   first copy may run at any later time. No request is doubled by the network itself, as TCP does not.
-//! - One clock. Clients and server count the same milliseconds, so the margin for clocks that tick at
-//!   different rates is subtracted but not needed. The server's clock does not step.
+//! - Repetition is the engine's. A request runs twice if it was given up for lost and asked again;
+//!   the first copy may run at any later time. No request is doubled by the network itself, as TCP
+//!   does not.
+//! - One clock. Clients and server count the same milliseconds, so the margin for clocks that tick
+//!   at different rates is subtracted but not needed. The server's clock does not step.
 //! - One lock, one touch on its way at a time.
 //! - No foreign members, no damaged keys, no full queues: those are the differential test's.
 //!
-//! Time goes on by 700 ms or to the next end on the server, a few times; the whole of it is shorter than
-//! a tombstone's minute, as the life of an unanswered connection is.
+//! Time goes on by 700 ms or to the next end on the server, a few times; the whole of it is shorter
+//! than a tombstone's minute, as the life of an unanswered connection is.
 
 mod act;
 mod blind;
@@ -146,7 +149,8 @@ fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
     assert!(states >= 15_000_000, "only {states}: something does not happen any more");
 }
 
-/// Twice as much time as the one before, in which a claim that was not confirmed passes, and a lease that was renewed.
+/// Twice as much time as the one before, in which a claim that was not confirmed passes, and a
+/// lease that was renewed.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {

@@ -207,8 +207,8 @@ impl Locking {
         }
     }
 
-    /// Whether a node may do now what is due at `at`. What ends, ends in its time or later; what is asked may be asked at
-    /// any time, if that makes any difference.
+    /// Whether a node may do now what is due at `at`. What ends, ends in its time or later; what is
+    /// asked may be asked at any time, if that makes any difference.
     fn may_do(&self, state: &State, node: u8, at: Moment, due: &Due) -> bool {
         match due {
             Due::End(_) => at <= moment(state.now),
@@ -262,7 +262,8 @@ impl Locking {
         }
     }
 
-    /// Whether a touch would change anything, now or for those whose last one was at this very instant.
+    /// Whether a touch would change anything, now or for those whose last one was at this very
+    /// instant.
     fn has_news(&self, state: &State, node: u8) -> bool {
         let core = &state.nodes[usize::from(node)].core;
         let mut waiting = core.numbers().filter(|number| {

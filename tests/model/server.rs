@@ -17,7 +17,8 @@ use crate::step::Step;
 const QUEUE_LIMIT: u32 = 1_000;
 
 impl Locking {
-    /// Runs a command at the server: its messages are on their way afterwards, its reply is returned.
+    /// Runs a command at the server: its messages are on their way afterwards, its reply is
+    /// returned.
     pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
         let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };

@@ -1,4 +1,5 @@
-//! One state of the model: the server, the nodes with their tables, their clients, what is on its way, and the record of what happened.
+//! One state of the model: the server, the nodes with their tables, their clients, what is on its
+//! way, and the record of what happened.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -116,7 +117,8 @@ impl State {
 /// What may still happen to everybody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
-    /// Requests, replies and messages that do not arrive, or arrive when nobody expects them any more.
+    /// Requests, replies and messages that do not arrive, or arrive when nobody expects them any
+    /// more.
     pub(crate) losses: u8,
     pub(crate) cancels: u8,
     pub(crate) crashes: u8,
@@ -127,7 +129,8 @@ pub(crate) struct Budget {
     pub(crate) passes: u8,
 }
 
-/// What nobody in the model knows, but its laws need: a bit for each member, and the line as it should be.
+/// What nobody in the model knows, but its laws need: a bit for each member, and the line as it
+/// should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     /// Who waits, in the order of their enqueuing, and until when they may be silent.

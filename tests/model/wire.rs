@@ -1,4 +1,5 @@
-//! Between a node's table and the network: what goes out as a packet, and what a packet tells the table.
+//! Between a node's table and the network: what goes out as a packet, and what a packet tells the
+//! table.
 
 use lockcore::FencingToken;
 use lockcore::internals::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End};

@@ -1,4 +1,5 @@
-//! `FakeServer`: speaks just enough of the protocol to say what a real server cannot be made to say.
+//! `FakeServer`: speaks just enough of the protocol to say what a real server cannot be made to
+//! say.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

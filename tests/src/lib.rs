@@ -1,4 +1,5 @@
-//! Harness of the whole-system tests: a real `redis-server` per suite, and the faults to put around it.
+//! Harness of the whole-system tests: a real `redis-server` per suite, and the faults to put around
+//! it.
 //!
 //! The harness panics with a sentence that says what went wrong; it never skips. Nothing in it
 //! waits for a fixed time and hopes: every wait is for a condition, and every wait is bounded.

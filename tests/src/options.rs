@@ -19,7 +19,8 @@ impl RedisOptions {
         self
     }
 
-    /// Starts a sentinel instead, with these lines in its configuration file: it writes to the file.
+    /// Starts a sentinel instead, with these lines in its configuration file: it writes to the
+    /// file.
     #[must_use]
     pub(crate) fn sentinel(mut self, lines: String) -> Self {
         self.sentinel = Some(lines);

@@ -52,7 +52,8 @@ impl RedisProcess {
             command.args(["--save", "", "--appendonly", "no"]);
         }
         if version() >= (7, 0) && options.sentinel_lines().is_none() {
-            // DEBUG (sleep, reload ..) is off by default since 7.0; older ones don't know the option.
+            // DEBUG (sleep, reload ..) is off by default since 7.0; older ones don't know the
+            // option.
             command.args(["--enable-debug-command", "local"]);
         }
         for (name, value) in options.args() {

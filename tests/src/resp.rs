@@ -9,7 +9,8 @@ pub(crate) fn request(args: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Length of the first frame (a request or reply, RESP2 or RESP3), or `None` while it is incomplete.
+/// Length of the first frame (a request or reply, RESP2 or RESP3), or `None` while it is
+/// incomplete.
 pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     // What follows a frame's first line is so many bytes, or so many frames.

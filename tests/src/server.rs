@@ -8,7 +8,8 @@ use crate::{Port, RedisOptions, signal};
 /// A real server, killed on drop and also if the test process dies.
 ///
 /// It keeps nothing on disk: killed and [restarted](Self::restart), it is empty. The binary is
-/// `$REDIS_SERVER`, else `redis-server` on `PATH`. Starting blocks the thread for some milliseconds.
+/// `$REDIS_SERVER`, else `redis-server` on `PATH`. Starting blocks the thread for some
+/// milliseconds.
 #[derive(Debug)]
 pub struct RedisServer {
     options: RedisOptions,

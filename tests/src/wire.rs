@@ -1,4 +1,5 @@
-//! `Wire`: a blocking connection to Redis that speaks in raw frames, with no client library between.
+//! `Wire`: a blocking connection to Redis that speaks in raw frames, with no client library
+//! between.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

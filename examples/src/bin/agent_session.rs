@@ -1,6 +1,8 @@
-//! `cargo run -p lock-examples --bin agent_session`: a chat whose turns queue, each until its stream has ended.
+//! `cargo run -p lock-examples --bin agent_session`: a chat whose turns queue, each until its
+//! stream has ended.
 //!
-//! Then, twice at once: `curl -N -d hello localhost:3000/sessions/7/turns`. Another session does not wait.
+//! Then, twice at once: `curl -N -d hello localhost:3000/sessions/7/turns`. Another session does
+//! not wait.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -34,7 +36,8 @@ async fn turn(
     State(transcripts): State<Transcripts>,
     prompt: String,
 ) -> Sse<impl Stream<Item = Result<Event, axum::Error>>> {
-    // No other turn of this session runs until the last event is out, so what is read here stays true.
+    // No other turn of this session runs until the last event is out, so what is read here stays
+    // true.
     let earlier = transcripts.all().entry(session).or_default().turns.len();
     let answer = format!("{prompt} came after {earlier} earlier turns");
     let words: Vec<_> = answer.split(' ').map(str::to_owned).collect();
@@ -51,7 +54,8 @@ async fn turn(
 }
 
 impl Transcripts {
-    /// One turn more, unless a later holder of the session has written: in SQL `… WHERE token < $1`.
+    /// One turn more, unless a later holder of the session has written: in SQL `… WHERE token <
+    /// $1`.
     fn append(&self, session: u64, turn: String, token: FencingToken) -> Result<(), &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();

@@ -1,7 +1,8 @@
-//! `cargo run -p lock-examples --bin axum_extractor`: handlers that lock an account from the path, or two from the body.
+//! `cargo run -p lock-examples --bin axum_extractor`: handlers that lock an account from the path,
+//! or two from the body.
 //!
-//! Then `curl localhost:3000/accounts/1`, and
-//! `curl --json '{"from": 1, "to": 2, "cents": 500}' localhost:3000/transfers`, as often and as parallel as you like.
+//! Then `curl localhost:3000/accounts/1`, and `curl --json '{"from": 1, "to": 2, "cents": 500}'
+//! localhost:3000/transfers`, as often and as parallel as you like.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -43,7 +44,8 @@ struct Transfer {
 }
 
 impl Lockable for Transfer {
-    /// Both accounts, in whatever order: two transfers that go opposite ways do not wait for each other for ever.
+    /// Both accounts, in whatever order: two transfers that go opposite ways do not wait for each
+    /// other for ever.
     fn lock_key(&self) -> Keys {
         Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to))
     }
@@ -58,7 +60,8 @@ async fn transfer(
         bank.set(from, bank.get(from).await - cents).await;
         bank.set(to, bank.get(to).await + cents).await;
     };
-    // The money that has left one account arrives at the other, also if the client hangs up in between.
+    // The money that has left one account arrives at the other, also if the client hangs up in
+    // between.
     transfer.detach(work).await?;
     Ok(format!("done under token {}\n", transfer.fencing_token()))
 }

@@ -1,4 +1,5 @@
-//! `cargo run -p lock-examples --bin axum_layer`: an axum route that serves one request of a path at a time.
+//! `cargo run -p lock-examples --bin axum_layer`: an axum route that serves one request of a path
+//! at a time.
 //!
 //! Then, twice at once: `curl -X POST localhost:3000/orders/42/pay`. Another order does not wait.
 #![allow(clippy::print_stdout)]

@@ -1,6 +1,8 @@
-//! `cargo run -p lock-examples --bin axum_streaming`: an export that is made, line by line, under the lock.
+//! `cargo run -p lock-examples --bin axum_streaming`: an export that is made, line by line, under
+//! the lock.
 //!
-//! Then, twice at once: `curl -N localhost:3000/exports/march`. The second begins when the first has its last line.
+//! Then, twice at once: `curl -N localhost:3000/exports/march`. The second begins when the first
+//! has its last line.
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;

@@ -1,7 +1,8 @@
-//! `cargo run -p lock-examples --bin axum_websocket`: one editor per document, for as long as the socket is open.
+//! `cargo run -p lock-examples --bin axum_websocket`: one editor per document, for as long as the
+//! socket is open.
 //!
-//! Then, in two terminals: `npx wscat -c ws://localhost:3000/documents/7`. The second connects when the first has
-//! gone, however it went.
+//! Then, in two terminals: `npx wscat -c ws://localhost:3000/documents/7`. The second connects when
+//! the first has gone, however it went.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;

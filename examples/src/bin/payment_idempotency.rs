@@ -1,6 +1,8 @@
-//! `cargo run -p lock-examples --bin payment_idempotency`: a payment sent twice waits in line and gets the first answer.
+//! `cargo run -p lock-examples --bin payment_idempotency`: a payment sent twice waits in line and
+//! gets the first answer.
 //!
-//! Then, twice at once: `curl -i -H 'idempotency-key: a1' --json '{"cents": 500}' localhost:3000/accounts/7/payments`.
+//! Then, twice at once: `curl -i -H 'idempotency-key: a1' --json '{"cents": 500}'
+//! localhost:3000/accounts/7/payments`.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -33,11 +35,13 @@ struct Ledger(Arc<Mutex<Tables>>);
 #[derive(Default)]
 struct Tables {
     charged: HashMap<u64, i64>,
-    /// By account and key: what was asked, and what was answered. To be kept for as long as clients may try again.
+    /// By account and key: what was asked, and what was answered. To be kept for as long as clients
+    /// may try again.
     answers: HashMap<(u64, String), (Payment, String)>,
 }
 
-/// One lock for each attempt to pay: the account is in it, so that no client can meet another's key.
+/// One lock for each attempt to pay: the account is in it, so that no client can meet another's
+/// key.
 fn attempt(request: &Request) -> Result<String, KeyError> {
     let path = canonical_path(request.uri().path())?;
     Ok(format!("payment:{path}:{}", key(request.headers())?))
@@ -72,7 +76,8 @@ async fn charged(Path(account): Path<u64>, State(ledger): State<Ledger>) -> Stri
 }
 
 impl Ledger {
-    /// The key goes along to the bank: if this process dies before the answer is stored, the bank knows the next attempt.
+    /// The key goes along to the bank: if this process dies before the answer is stored, the bank
+    /// knows the next attempt.
     async fn charge(
         &self,
         account: u64,
@@ -96,7 +101,8 @@ impl Ledger {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("bank").in_memory(); // or .connect("redis://127.0.0.1/").await?
-    // First the lock; then a payment that finishes even if its client hangs up, so that the next attempt finds its answer.
+    // First the lock; then a payment that finishes even if its client hangs up, so that the next
+    // attempt finds its answer.
     let stack = ServiceBuilder::new()
         .layer(HttpLockLayer::new(locks, attempt).wait(Duration::from_secs(10)))
         .layer(DetachLayer::new());

@@ -1,7 +1,9 @@
-//! `cargo run -p lock-examples --bin tonic_health --features tonic`: a gRPC server whose calls of one name queue.
+//! `cargo run -p lock-examples --bin tonic_health --features tonic`: a gRPC server whose calls of
+//! one name queue.
 //!
-//! The key comes from the message, so the method takes the lock; the layer around the server keeps it until the answer,
-//! or the stream, has ended. A client in the same process is refused as gRPC does while another request has the lock.
+//! The key comes from the message, so the method takes the lock; the layer around the server keeps
+//! it until the answer, or the stream, has ended. A client in the same process is refused as gRPC
+//! does while another request has the lock.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -53,7 +55,8 @@ impl Health for Checks {
         Ok(Response::new(healthy()))
     }
 
-    /// The lock is held until the stream has ended. If it is lost before, the stream ends with ABORTED.
+    /// The lock is held until the stream has ended. If it is lost before, the stream ends with
+    /// ABORTED.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
@@ -75,7 +78,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    // tonic's own `concurrency_limit_per_connection` stands outside this layer: calls that wait would fill it.
+    // tonic's own `concurrency_limit_per_connection` stands outside this layer: calls that wait
+    // would fill it.
     let server = Server::builder().layer(layer).add_service(HealthServer::new(Checks));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
 

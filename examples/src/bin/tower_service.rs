@@ -1,4 +1,5 @@
-//! `cargo run -p lock-examples --bin tower_service`: a service without HTTP; transfers lock both their accounts.
+//! `cargo run -p lock-examples --bin tower_service`: a service without HTTP; transfers lock both
+//! their accounts.
 //!
 //! With the URL of a Redis as its argument, it shares the accounts with others.
 #![allow(clippy::print_stdout)]

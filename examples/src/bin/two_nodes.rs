@@ -1,6 +1,8 @@
-//! `cargo run -p lock-examples --bin two_nodes -- redis://127.0.0.1/`: two nodes, as two processes would be, in a queue.
+//! `cargo run -p lock-examples --bin two_nodes -- redis://127.0.0.1/`: two nodes, as two processes
+//! would be, in a queue.
 //!
-//! Each has connections, a watchdog and an identity of its own. Start it twice, and the four share the queue.
+//! Each has connections, a watchdog and an identity of its own. Start it twice, and the four share
+//! the queue.
 #![allow(clippy::print_stdout)]
 
 use std::time::Duration;

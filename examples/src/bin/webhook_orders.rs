@@ -1,7 +1,8 @@
 //! `cargo run -p lock-examples --bin webhook_orders`: webhooks of one order are handled one at a
 //! time; a busy one gets 409.
 //!
-//! Then, in two terminals: `curl -i --json '{"id": "e1", "order": 42, "version": 1}' localhost:3000/webhooks`.
+//! Then, in two terminals: `curl -i --json '{"id": "e1", "order": 42, "version": 1}'
+//! localhost:3000/webhooks`.
 #![allow(clippy::print_stdout)]
 
 use std::collections::{HashMap, HashSet};
@@ -57,7 +58,8 @@ async fn webhook(
 }
 
 impl Orders {
-    /// The lock keeps the order of arrival. Whether that is the sender's order only the version tells.
+    /// The lock keeps the order of arrival. Whether that is the sender's order only the version
+    /// tells.
     fn seen(&self, event: &Event) -> Option<&'static str> {
         let tables = self.tables();
         if tables.handled.contains(&event.id) {

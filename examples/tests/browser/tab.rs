@@ -85,7 +85,8 @@ impl Tab {
         std::fs::write(target.join(name), image).expect("the target directory can be written");
     }
 
-    /// What the console has of errors and warnings, and with it what the browser did not load or allow.
+    /// What the console has of errors and warnings, and with it what the browser did not load or
+    /// allow.
     async fn errors(&self) -> Vec<String> {
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
         let log = client.post(&self.log).json(&json!({ "type": "browser" })).send().await;

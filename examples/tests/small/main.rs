@@ -1,4 +1,5 @@
-//! Each small example does what its first lines say, started as the program that its command builds.
+//! Each small example does what its first lines say, started as the program that its command
+//! builds.
 #![allow(clippy::unwrap_used, reason = "the harness of tests is a test")]
 
 mod recipes;

@@ -1,4 +1,5 @@
-//! The whole of it at once: a crowd, two processes, clients that hang up, and one process killed in the midst.
+//! The whole of it at once: a crowd, two processes, clients that hang up, and one process killed in
+//! the midst.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,8 +15,8 @@ const SEATS: u32 = 20;
 const BUYERS: u32 = 300;
 const LEASE: Duration = Duration::from_secs(3);
 const PAY_MS: u64 = 1_500;
-/// Seats whose first buyers pay so slowly at the process to be killed that it dies over them, however fast
-/// or slow the machine is.
+/// Seats whose first buyers pay so slowly at the process to be killed that it dies over them,
+/// however fast or slow the machine is.
 const ORPHANS: u32 = 3;
 const SLOW_PAY_MS: u64 = 30_000;
 
@@ -47,7 +48,8 @@ async fn line(locks: &Locks, seat: u32) -> LockInspection {
     locks.inspect(format!("seat:{seat}")).await.expect("the server is up")
 }
 
-/// The seats that are held by buyers who came to the process that is going to be killed, with their tokens.
+/// The seats that are held by buyers who came to the process that is going to be killed, with their
+/// tokens.
 async fn held_by_doomed(locks: &Locks) -> Vec<(u32, u64)> {
     let mut held = Vec::new();
     for seat in 1..=SEATS {
@@ -90,7 +92,8 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
     })
     .await;
     for number in 0..BUYERS {
-        // Each seat is asked for by both processes in turns, and the first is now this one, now that one.
+        // Each seat is asked for by both processes in turns, and the first is now this one, now
+        // that one.
         let seat = number % SEATS + 1;
         let (office, name) = match (number + number / SEATS) % 2 {
             0 => (&safe, "safe"),
@@ -142,13 +145,15 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
             _ => answer.refuses(409, "seat-sold"),
         }
     }
-    // A sale that nobody was told of is one of a client that hung up, or of the process that was killed.
+    // A sale that nobody was told of is one of a client that hung up, or of the process that was
+    // killed.
     for sale in &sold {
         let is_untold = sale.buyer.starts_with("doomed") || sale.buyer.ends_with("hangs up");
         assert!(told.contains_key(&sale.seat) || is_untold, "{sale:?}");
     }
 
-    // What the dead process held went on within its lease, by the server's own time, which is in the tokens.
+    // What the dead process held went on within its lease, by the server's own time, which is in
+    // the tokens.
     let mut latest = Duration::ZERO;
     for (seat, token) in &orphans {
         let sale = &sold[*seat as usize - 1];

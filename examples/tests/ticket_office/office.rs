@@ -13,8 +13,9 @@ use tokio::time::timeout;
 /// For anything that happens at once on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The program, without what the environment of the tests may say, and with its signals as usual: whoever runs the
-/// tests in the background (`&`, `nohup`) has some ignored, which it would inherit.
+/// The program, without what the environment of the tests may say, and with its signals as usual:
+/// whoever runs the tests in the background (`&`, `nohup`) has some ignored, which it would
+/// inherit.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command

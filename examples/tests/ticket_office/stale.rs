@@ -6,14 +6,16 @@ use lock_tests::{RedisServer, eventually_some, signal};
 use crate::office::{Office, SOON};
 use crate::scratch::Scratch;
 
-/// Until a purchase of seat 1 with a newer token than this one waits for its payment; returns that one's token.
+/// Until a purchase of seat 1 with a newer token than this one waits for its payment; returns that
+/// one's token.
 async fn begun(seats: &Connection, after: i64) -> i64 {
     let query = "SELECT token FROM seats WHERE seat = 1 AND token > ?1";
     let token = eventually_some("it has begun", SOON, async || {
         seats.query_row(query, [after], |row| row.get(0)).ok()
     })
     .await;
-    // Frozen within a write it would keep the file locked: whoever can write knows that it is out of it.
+    // Frozen within a write it would keep the file locked: whoever can write knows that it is out
+    // of it.
     seats.execute_batch("BEGIN IMMEDIATE; COMMIT").expect("nobody else writes");
     token
 }

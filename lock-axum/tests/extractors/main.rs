@@ -1,4 +1,5 @@
-//! The extractors in routers: called directly and behind real sockets, on a store in memory and on Redis.
+//! The extractors in routers: called directly and behind real sockets, on a store in memory and on
+//! Redis.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body;

@@ -22,7 +22,8 @@ use crate::support::{ByOrder, ask, get};
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
-/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event, which may have none.
+/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event,
+/// which may have none.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {

@@ -1,4 +1,5 @@
-//! What the bench times and the test of allocations counts: services, layers, and a store that always grants.
+//! What the bench times and the test of allocations counts: services, layers, and a store that
+//! always grants.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -79,7 +80,8 @@ pub(crate) fn http_locked(
     HttpLockLayer::new(locks.clone(), move |_: &Request<String>| key.clone()).layer(http())
 }
 
-/// What servers, routers and other layers leave on a request: the map of extensions is there already.
+/// What servers, routers and other layers leave on a request: the map of extensions is there
+/// already.
 pub(crate) fn with_extension() -> Request<String> {
     let mut request = Request::new(String::new());
     request.extensions_mut().insert(7u8);
@@ -92,7 +94,8 @@ pub(crate) fn granting() -> Locks {
     locks_on(Arc::new(store), new_node())
 }
 
-/// Grants whatever it is asked for, at once, and remembers nothing: what is left is the cost of everybody else.
+/// Grants whatever it is asked for, at once, and remembers nothing: what is left is the cost of
+/// everybody else.
 #[derive(Debug)]
 struct Granting {
     tokens: AtomicU64,

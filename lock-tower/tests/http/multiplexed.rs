@@ -1,4 +1,5 @@
-//! Requests that wait on one HTTP/2 connection, with bodies that do not fit its window, on servers as they come.
+//! Requests that wait on one HTTP/2 connection, with bodies that do not fit its window, on servers
+//! as they come.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -122,7 +122,8 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
         assert_eq!(granted.len(), REQUESTS / KEYS);
         assert_eq!(granted, came, "the order of the grants is the order of arrival");
 
-        // As the handlers tell: each entered, and left before the next entered, in the order of their tokens.
+        // As the handlers tell: each entered, and left before the next entered, in the order of
+        // their tokens.
         let told: Vec<u64> = lines
             .iter()
             .filter(|line| line.is("RPUSH") && line.text(1) == format!("test:{hold}"))
@@ -137,7 +138,8 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
     assert!(waited > REQUESTS / 4, "there was contention: {waited} waited");
 }
 
-/// One key takes all the requests it can get; another one, behind the same two places, is served at once.
+/// One key takes all the requests it can get; another one, behind the same two places, is served at
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() {
     let server = RedisServer::start();

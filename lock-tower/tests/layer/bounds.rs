@@ -1,4 +1,5 @@
-//! What axum, tonic and plain stacks ask of layers, services and futures: it compiles or it does not.
+//! What axum, tonic and plain stacks ask of layers, services and futures: it compiles or it does
+//! not.
 
 use std::convert::Infallible;
 use std::rc::Rc;

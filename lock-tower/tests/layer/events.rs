@@ -20,7 +20,8 @@ pub(crate) type Fields = HashMap<&'static str, String>;
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Fields>>>);
 
-/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event, which may have none.
+/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event,
+/// which may have none.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {

@@ -1,4 +1,5 @@
-//! `LockLayer` around a service that the test answers by hand, and `LockScopeLayer`, on a store in memory.
+//! `LockLayer` around a service that the test answers by hand, and `LockScopeLayer`, on a store in
+//! memory.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body;

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Runs on threads of its own until the driver ends: their sleep is exact to some 60 µs, a runtime's timers are not.
+/// Runs on threads of its own until the driver ends: their sleep is exact to some 60 µs, a
+/// runtime's timers are not.
 #[derive(Debug)]
 pub(crate) struct Delay {
     address: SocketAddr,

@@ -35,7 +35,8 @@ pub(crate) struct Plan {
     pub(crate) repetitions: usize,
     pub(crate) window: Duration,
     pub(crate) hand_offs: usize,
-    /// How long held locks are looked at: a lease, which some renew twice in it, and some three times.
+    /// How long held locks are looked at: a lease, which some renew twice in it, and some three
+    /// times.
     pub(crate) holding: Duration,
 }
 
@@ -218,7 +219,8 @@ impl Fleet {
         let key = new_key();
         one.tell(&format!("take name=0 key={key}"))?;
         one.taken("0", ANSWER)?;
-        // In turns: each hand-over is to reach the other process. One waits for certain before the next asks.
+        // In turns: each hand-over is to reach the other process. One waits for certain before the
+        // next asks.
         let mut asked = redis.scripts();
         for number in 1..=DEEP {
             let to = if number % 2 == 0 { &mut *one } else { &mut *other };
@@ -286,7 +288,8 @@ impl Fleet {
     }
 }
 
-/// Waits for the next script, which is on its way, and a little more; returns the time spent in scripts since `before`, µs.
+/// Waits for the next script, which is on its way, and a little more; returns the time spent in
+/// scripts since `before`, µs.
 fn after_script(redis: &mut Redis, before: &mut (f64, f64)) -> f64 {
     let deadline = Instant::now() + Duration::from_secs(5);
     while redis.scripts().0 == before.0 && Instant::now() < deadline {
@@ -297,7 +300,8 @@ fn after_script(redis: &mut Redis, before: &mut (f64, f64)) -> f64 {
     before.1 - earlier.1
 }
 
-/// One that no other repetition has: a late request of a cancelled wait is not to meet the next lock's.
+/// One that no other repetition has: a late request of a cancelled wait is not to meet the next
+/// lock's.
 fn new_key() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     format!("bench:{}", MADE.fetch_add(1, Ordering::Relaxed))

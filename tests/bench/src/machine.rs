@@ -2,7 +2,8 @@
 
 use std::fs;
 
-/// Above this many running programs a core, before the run begins, its figures are those of a busy machine.
+/// Above this many running programs a core, before the run begins, its figures are those of a busy
+/// machine.
 const BUSY: f64 = 0.5;
 
 /// Programs that run or want to, averaged over a minute.

@@ -1,4 +1,5 @@
-//! The driver of `scripts/bench`: measures all locks against one server in turns, and writes what it found.
+//! The driver of `scripts/bench`: measures all locks against one server in turns, and writes what
+//! it found.
 #![allow(clippy::print_stderr, reason = "it says what it does")]
 
 mod clock;

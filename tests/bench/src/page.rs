@@ -34,7 +34,8 @@ impl<'a> Page<'a> {
         Self { results }
     }
 
-    /// Replaces what stands between the marks of the file; a file without them becomes the measured part alone.
+    /// Replaces what stands between the marks of the file; a file without them becomes the measured
+    /// part alone.
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
         let folder = path.with_extension("");
         fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;

@@ -19,7 +19,8 @@ const FIGURES: f64 = 90.0;
 const ROW: f64 = 22.0;
 const HEAD: f64 = 34.0;
 
-/// Bars beside each other; on a logarithmic scale where the greatest is more than 30 times the smallest.
+/// Bars beside each other; on a logarithmic scale where the greatest is more than 30 times the
+/// smallest.
 pub(crate) fn bars(title: &str, bars: &[Bar]) -> String {
     let most = bars.iter().map(|bar| bar.most).fold(0.0, f64::max);
     let least = bars.iter().map(|bar| bar.value).fold(f64::INFINITY, f64::min);

@@ -90,7 +90,8 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // Its own way to stop at once: a killed one would leave its sessions and their memory for a while.
+        // Its own way to stop at once: a killed one would leave its sessions and their memory for a
+        // while.
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-QUIT", &pid]).status();
         self.leash = None;
@@ -99,7 +100,8 @@ impl Drop for Postgres {
     }
 }
 
-/// Processor time of a process with one thread so far, µs: finer than what is counted for all threads.
+/// Processor time of a process with one thread so far, µs: finer than what is counted for all
+/// threads.
 fn run_us(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e3

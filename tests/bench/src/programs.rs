@@ -1,10 +1,12 @@
-//! `Programs`: how each lock's program is started, as `scripts/bench` has found out, and why some are not.
+//! `Programs`: how each lock's program is started, as `scripts/bench` has found out, and why some
+//! are not.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Lines of a file: the name, then the words of a command separated by tabs, or `-` and why there is none.
+/// Lines of a file: the name, then the words of a command separated by tabs, or `-` and why there
+/// is none.
 #[derive(Debug)]
 pub(crate) struct Programs(BTreeMap<String, Result<Vec<String>, String>>);
 

@@ -22,13 +22,15 @@ impl Spread {
     }
 }
 
-/// Of sorted values; the smallest of which at least this part is not greater. Not a number if there are none.
+/// Of sorted values; the smallest of which at least this part is not greater. Not a number if there
+/// are none.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// p50, p99 and p99.9, as `<name>_p50` and so on. Fewer values than one has to leave out have no such percentile.
+/// p50, p99 and p99.9, as `<name>_p50` and so on. Fewer values than one has to leave out have no
+/// such percentile.
 pub(crate) fn percentiles(sample: &mut Sample, name: &str, mut values: Vec<f64>) {
     values.sort_by(f64::total_cmp);
     for (suffix, part, needed) in [("p50", 0.5, 1), ("p99", 0.99, 100), ("p999", 0.999, 1_000)] {

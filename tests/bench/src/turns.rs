@@ -116,7 +116,8 @@ impl Turns {
         self.tasks - self.ended().map(|turn| turn.task).collect::<BTreeSet<_>>().len()
     }
 
-    /// The share of turns that were granted while nobody waited for the lock who had asked earlier, %.
+    /// The share of turns that were granted while nobody waited for the lock who had asked earlier,
+    /// %.
     pub(crate) fn in_order(&self) -> f64 {
         let mut keys = BTreeMap::<usize, Vec<&Turn>>::new();
         for turn in &self.all {
@@ -146,7 +147,8 @@ impl Turns {
         let mut grants = Vec::new();
         for (_, is_grant, number) in events {
             let asked = turns[number].asked;
-            // When one gave up is not known: it is not looked at. Without giving up, it waits until the end.
+            // When one gave up is not known: it is not looked at. Without giving up, it waits until
+            // the end.
             if is_grant == 0 && (turns[number].granted != 0 || !self.gives_up) {
                 waiting.insert((asked, number));
             } else if is_grant == 1 {

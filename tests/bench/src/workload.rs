@@ -29,7 +29,8 @@ pub(crate) enum Kind {
     Http { connections: usize, keys: usize },
 }
 
-/// A column of a workload's table: the name of the value, its heading, and the digits after the point.
+/// A column of a workload's table: the name of the value, its heading, and the digits after the
+/// point.
 pub(crate) type Column = (&'static str, &'static str, usize);
 
 #[derive(Debug)]

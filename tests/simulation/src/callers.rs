@@ -182,7 +182,8 @@ impl World {
             *again = None;
         }
         if let End::Granted { number, .. } = found {
-            // Its first hold was lost. That it was not is for the judge to say, who has seen the grant.
+            // Its first hold was lost. That it was not is for the judge to say, who has seen the
+            // grant.
             self.event(place, |core, now, fx| core.dropped(now, number, fx));
         }
     }

@@ -1,6 +1,7 @@
 //! Chance from a seed: the same on every machine.
 
-/// A generator of our own (SplitMix64), so that no dependency's next version changes what a seed means.
+/// A generator of our own (SplitMix64), so that no dependency's next version changes what a seed
+/// means.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 

@@ -17,7 +17,8 @@ pub enum Fault {
     Kill,
     /// A process is stopped for up to 20 s.
     Stop,
-    /// A machine is suspended for up to a minute: timers sleep, and moments jump once it is noticed.
+    /// A machine is suspended for up to a minute: timers sleep, and moments jump once it is
+    /// noticed.
     Suspend,
     /// A node is shut down; another process takes its place.
     ShutDown,
@@ -73,7 +74,8 @@ const BY_RATE: &[Law] = &[
 const FORGOTTEN: &[Law] = &[Law::L1, Law::L2, Law::L3, Law::L4];
 
 impl Fault {
-    /// The table: each fault, its name, and the laws that hold under it. What is not named is counted.
+    /// The table: each fault, its name, and the laws that hold under it. What is not named is
+    /// counted.
     pub const TABLE: [(Self, &'static str, &'static [Law]); 22] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),

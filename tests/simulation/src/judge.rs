@@ -79,7 +79,8 @@ impl World {
         {
             self.breaks(Law::S1, || format!("{before} loses lock {lock} by {command:?}"));
         }
-        // First: one that asks after its patience is queued anew, behind the one that this command grants the lock to.
+        // First: one that asks after its patience is queued anew, behind the one that this command
+        // grants the lock to.
         self.follow(lock, name, command, answer, now_ms);
         if let Some(after) = after.as_ref().filter(|after| Some(*after) != before) {
             self.granted(lock, after, name);
@@ -216,7 +217,8 @@ impl World {
         }
     }
 
-    /// A guard was just given, or extended: the server has its hold, and longer than the guard says.
+    /// A guard was just given, or extended: the server has its hold, and longer than the guard
+    /// says.
     pub(crate) fn has_lease(&mut self, place: Place, lock: usize, number: u64) {
         let process = &self.processes[place.slot];
         let guards = &self.records[lock].guards;
@@ -238,7 +240,8 @@ impl World {
         }
     }
 
-    /// A new guard has the token of the hold that it stands for, or a store would refuse what it writes.
+    /// A new guard has the token of the hold that it stands for, or a store would refuse what it
+    /// writes.
     pub(crate) fn has_token(
         &mut self,
         place: Place,
@@ -289,7 +292,8 @@ impl World {
         }
     }
 
-    /// A node that is told of a hold of its own has it in its table from then on, so that it is used or given back.
+    /// A node that is told of a hold of its own has it in its table from then on, so that it is
+    /// used or given back.
     pub(crate) fn is_known(&mut self, place: Place, answer: &Answer) {
         let grant = match answer {
             Answer::Acquired(reply) => &reply.grant,

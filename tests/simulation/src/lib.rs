@@ -1,13 +1,17 @@
-//! A simulation of many nodes and one server: the real tables, the real protocol, one thread, virtual time.
+//! A simulation of many nodes and one server: the real tables, the real protocol, one thread,
+//! virtual time.
 //!
 //! Everything in a run follows from its plan, and so from a number: a history that breaks a law is
 //! replayed by its seed, on every machine.
 //!
-//! - `plan`, `fault`, `law`: how large a run is, what goes wrong, and which laws hold under it, as one table;
+//! - `plan`, `fault`, `law`: how large a run is, what goes wrong, and which laws hold under it, as
+//!   one table;
 //! - `world`, `agenda`: virtual time, and one event after the other; `dice`: chance;
-//! - `network`, `server`, `trouble`: what is on its way, the protocol's function behind a clock, what befalls it;
+//! - `network`, `server`, `trouble`: what is on its way, the protocol's function behind a clock,
+//!   what befalls it;
 //! - `process`, `lives`, `callers`: the nodes' tables, their processes, and those who take locks;
-//! - `judge`, `rest`: the laws, against a record of our own; `reduce`: from a run that breaks one to a small one.
+//! - `judge`, `rest`: the laws, against a record of our own; `reduce`: from a run that breaks one
+//!   to a small one.
 
 mod agenda;
 mod callers;

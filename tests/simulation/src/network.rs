@@ -1,4 +1,5 @@
-//! The network: requests and answers in their order as long as a connection lasts, and what becomes of them when it does not.
+//! The network: requests and answers in their order as long as a connection lasts, and what becomes
+//! of them when it does not.
 
 use lockcore::LockErrorKind;
 use lockcore::internals::node::Ask;

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use crate::fault::Faults;
 use crate::plan::{Plan, Size};
 
-/// How many other seeds are tried with fewer nodes, callers or locks: there, chance falls differently.
+/// How many other seeds are tried with fewer nodes, callers or locks: there, chance falls
+/// differently.
 const SEEDS: u64 = 12;
 
-/// Takes away nodes, callers, locks, faults, operations and events, as long as `breaks` says how far a plan gets before it
-/// breaks the law, and there is time.
+/// Takes away nodes, callers, locks, faults, operations and events, as long as `breaks` says how
+/// far a plan gets before it breaks the law, and there is time.
 pub fn reduce(plan: Plan, patience: Duration, breaks: impl Fn(Plan) -> Option<Size>) -> Plan {
     let until = Instant::now() + patience;
     let Some(size) = breaks(plan) else { return plan };
@@ -100,7 +101,8 @@ mod tests {
     use crate::law::Law;
     use crate::run;
 
-    /// Clocks that are wrong by more than the margin break S2, which is only counted: here it counts.
+    /// Clocks that are wrong by more than the margin break S2, which is only counted: here it
+    /// counts.
     fn breaks(plan: Plan) -> Option<Size> {
         let outcome = run(plan).ok()?;
         (outcome.counted[Law::S2 as usize] > 0).then_some(outcome.size)

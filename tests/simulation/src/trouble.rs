@@ -13,7 +13,8 @@ const COPIED_US: u64 = 500 * MS;
 const MINUTE_US: u64 = 60_000 * MS;
 
 impl World {
-    /// Before a request: whatever befalls the server. Returns whether the request has to look again where it is.
+    /// Before a request: whatever befalls the server. Returns whether the request has to look again
+    /// where it is.
     pub(crate) fn upset(&mut self) -> bool {
         self.copy();
         if self.strikes(Fault::Freeze) {

@@ -1,4 +1,5 @@
-//! The world: a server, its processes, and everything that is on its way between them, in virtual time.
+//! The world: a server, its processes, and everything that is on its way between them, in virtual
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,8 +17,8 @@ use crate::process::{Process, Shared};
 use crate::server::Server;
 
 pub(crate) const MS: u64 = 1_000;
-/// How long after the last fault everything may take to come to rest: a late copy's minute, and what
-/// it may hold up.
+/// How long after the last fault everything may take to come to rest: a late copy's minute, and
+/// what it may hold up.
 const REST_US: u64 = 150_000 * MS;
 /// After this time every lease has ended that nothing renews, on a clock that was set back, too.
 const LEASES_US: u64 = 90_000 * MS;
@@ -107,7 +108,8 @@ impl World {
         }
     }
 
-    /// Everything is delivered, and nothing goes wrong any more: whoever waits is served or told, and nothing stays behind.
+    /// Everything is delivered, and nothing goes wrong any more: whoever waits is served or told,
+    /// and nothing stays behind.
     fn come_to_rest(&mut self) {
         let (calm_since, mut look_at, mut rest_since) = (self.now, 0, None);
         let forgets = [Fault::Wipe, Fault::FailOver].map(|fault| self.plan.faults.rate(fault));

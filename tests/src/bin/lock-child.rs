@@ -1,5 +1,5 @@
-//! `lock-child URL [peers]`: one process with one node, for tests that kill it or stop it. Obeys lines on
-//! standard input and answers with lines on standard output:
+//! `lock-child URL [peers]`: one process with one node, for tests that kill it or stop it. Obeys
+//! lines on standard input and answers with lines on standard output:
 //!
 //! | line | answers |
 //! |---|---|

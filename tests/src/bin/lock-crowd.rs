@@ -1,8 +1,9 @@
 //! A child process with many waiters on one lock: `lock-crowd URL KEY NAME COUNT`.
 //!
-//! Writes `ready` once connected, and starts when a line comes in. Waiter i is labelled `NAME-i`. Inside its critical
-//! section it counts itself in `crowd-inside` and appends its label to `crowd-order`; afterwards it
-//! writes a line `label token inside`. Ends with status 0 when all have had their turn.
+//! Writes `ready` once connected, and starts when a line comes in. Waiter i is labelled `NAME-i`.
+//! Inside its critical section it counts itself in `crowd-inside` and appends its label to
+//! `crowd-order`; afterwards it writes a line `label token inside`. Ends with status 0 when all
+//! have had their turn.
 #![expect(clippy::print_stdout, reason = "standard output is how the test hears of it")]
 
 use std::env;

@@ -18,8 +18,8 @@ const SLACK_US: i64 = 3_000_000;
 /// The two clocks are read one after the other.
 const CLOCKS_US: i64 = 500;
 
-/// A guard is told this long before its deadline that it is lost, so that it is not too late: a hundredth of the lease, and
-/// where any is lost no lease is longer than 900 ms.
+/// A guard is told this long before its deadline that it is lost, so that it is not too late: a
+/// hundredth of the lease, and where any is lost no lease is longer than 900 ms.
 const LEAD_US: i64 = 10_000;
 
 /// Where everybody is soon connected again, a grant is heard of before this.

@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const PART: usize = 250;
 const SOON: Duration = Duration::from_secs(60);
 
-/// The lowest deadline of each queue: how many queues have none, in how many it has passed, and the lowest of all in ms.
+/// The lowest deadline of each queue: how many queues have none, in how many it has passed, and the
+/// lowest of all in ms.
 const LOOK: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -42,7 +43,8 @@ pub struct Look {
     pub missing: usize,
     /// Queues in which somebody was silent for too long.
     pub passed: usize,
-    /// When the first of all waiters will have been silent for too long, in ms by the server's clock.
+    /// When the first of all waiters will have been silent for too long, in ms by the server's
+    /// clock.
     pub lowest_ms: u64,
 }
 
@@ -95,7 +97,8 @@ impl Crowd {
         Self { redis, proxy, locks, server, deadlines, accepted, _waiting: waiting, _held: held }
     }
 
-    /// What the server says of all queues. Asked for in parts, so that it does not keep the server busy.
+    /// What the server says of all queues. Asked for in parts, so that it does not keep the server
+    /// busy.
     pub async fn look(&mut self) -> Look {
         let mut all = Look { missing: 0, passed: 0, lowest_ms: u64::MAX };
         for part in self.deadlines.chunks(PART) {

@@ -18,8 +18,8 @@ const KEY: &str = "dead";
 const QUEUE: &str = "redisson_lock_queue:{dead}";
 const SOON: Duration = Duration::from_secs(30);
 
-/// How long the script takes that releases the lock and grants it to the one live waiter behind `dead`
-/// dead ones, as the server measures it (SLOWLOG).
+/// How long the script takes that releases the lock and grants it to the one live waiter behind
+/// `dead` dead ones, as the server measures it (SLOWLOG).
 ///
 /// # Panics
 ///

@@ -1,4 +1,5 @@
-//! An interruption of a crowd: what the server has to do when one node's connection breaks that waits for very many locks.
+//! An interruption of a crowd: what the server has to do when one node's connection breaks that
+//! waits for very many locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

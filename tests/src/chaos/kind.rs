@@ -94,7 +94,8 @@ impl Kind {
         !quiet.contains(&self)
     }
 
-    /// Whether everybody stays alive and is soon connected again, so that no grant runs out unknown.
+    /// Whether everybody stays alive and is soon connected again, so that no grant runs out
+    /// unknown.
     pub(super) fn claims_everything(self) -> bool {
         let brief =
             [Self::CutRequest, Self::CutReply, Self::Lost, Self::ClientKill, Self::Subscription];
@@ -122,7 +123,8 @@ impl Kind {
         };
         // One client a node: else a reply to another one tells of a grant whose message was lost.
         let (clients, locks) = if self == Self::Subscription { (1, 1) } else { (8, 8) };
-        // When a process is stopped, some of its clients are to be between their read and their write.
+        // When a process is stopped, some of its clients are to be between their read and their
+        // write.
         let (works, slow) = if self.needs_losses() { (1, 70) } else { (4, 20) };
         Habits {
             works,

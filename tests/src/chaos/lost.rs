@@ -1,4 +1,5 @@
-//! Very many holds that are lost at once: how early their guards are told, and how long others wait for the node meanwhile.
+//! Very many holds that are lost at once: how early their guards are told, and how long others wait
+//! for the node meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,8 @@ const SOON: Duration = Duration::from_secs(60);
 pub struct Lost {
     /// Guards that were told at or after their deadline.
     pub late: usize,
-    /// How long before its deadline each guard was told, least first; zero for those that were late.
+    /// How long before its deadline each guard was told, least first; zero for those that were
+    /// late.
     pub early: Vec<Duration>,
     /// Between the first deadline and the last.
     pub spread: Duration,
@@ -83,8 +85,8 @@ pub async fn lost(holds: usize) -> Lost {
     }
 }
 
-/// Another caller of the node, on a thread of its own: each of its calls takes the node's mutex once, and does nothing
-/// else that takes time.
+/// Another caller of the node, on a thread of its own: each of its calls takes the node's mutex
+/// once, and does nothing else that takes time.
 struct Calls {
     stops: Arc<AtomicBool>,
     thread: thread::JoinHandle<Vec<Duration>>,

@@ -51,7 +51,8 @@ impl Outcome {
         self.line(kind)
     }
 
-    /// The last line of the table, under all the others; it took as long as all of them, one after the other.
+    /// The last line of the table, under all the others; it took as long as all of them, one after
+    /// the other.
     #[must_use]
     pub fn total(outcomes: &[Self]) -> String {
         let mut total = Self::default();

@@ -26,10 +26,12 @@ const CHILDREN: usize = 4;
 const STUCK: Duration = Duration::from_secs(30);
 /// For a child to finish what it has begun.
 const ENDING: Duration = Duration::from_secs(30);
-/// Where everybody is to be soon connected again, who was struck is left alone for so long: a connection that broke
-/// within 100 ms is replaced after a pause, and after many such in a row the pause is a second.
+/// Where everybody is to be soon connected again, who was struck is left alone for so long: a
+/// connection that broke within 100 ms is replaced after a pause, and after many such in a row the
+/// pause is a second.
 const REST: Duration = Duration::from_millis(300);
-/// Where the unfenced register must lose something, so many faults at least: one in three costs it an update.
+/// Where the unfenced register must lose something, so many faults at least: one in three costs it
+/// an update.
 const FOR_A_LOSS: u64 = 40;
 /// Between two looks at how far the run is.
 const LOOK: Duration = Duration::from_millis(50);

@@ -27,7 +27,8 @@ pub enum What {
     Endless,
     /// A guard believed in its hold beyond the lease on the server.
     LateDeadline,
-    /// A grant ran out though the client it was meant for was alive and connected, and never heard of it.
+    /// A grant ran out though the client it was meant for was alive and connected, and never heard
+    /// of it.
     Unclaimed,
     /// A client was told of a grant that the server never gave.
     UnknownGrant,

@@ -34,8 +34,8 @@ impl Client {
         Self { stream: TcpStream::connect(address).await.expect("the server listens") }
     }
 
-    /// A connection on which one request was sent, its last: `request` is method and path, `headers` are
-    /// lines with their ends.
+    /// A connection on which one request was sent, its last: `request` is method and path,
+    /// `headers` are lines with their ends.
     pub async fn send(address: SocketAddr, request: &str, headers: &str) -> Self {
         let mut client = Self::connect(address).await;
         let head = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");

@@ -55,7 +55,8 @@ impl Action {
     }
 }
 
-/// A fault that was ordered: it strikes at most once. Dropping this neither revokes nor releases it.
+/// A fault that was ordered: it strikes at most once. Dropping this neither revokes nor releases
+/// it.
 #[derive(Clone, Debug)]
 pub struct Fault {
     action: Action,

@@ -1,5 +1,5 @@
-//! Chaos, as much of it as fits into every run of the tests: thousands of lock cycles under each kind
-//! of fault. `scripts/torture` does the same for longer.
+//! Chaos, as much of it as fits into every run of the tests: thousands of lock cycles under each
+//! kind of fault. `scripts/torture` does the same for longer.
 //!
 //! A failure prints the seed and the command that repeats its schedule.
 

@@ -101,7 +101,8 @@ pub(crate) async fn in_time(test: impl Future<Output = ()>) {
     timeout(3 * SOON, test).await.expect("the test ends");
 }
 
-/// Whatever it is, it ends soon, and by itself: the look that a timeout takes at its end does not count.
+/// Whatever it is, it ends soon, and by itself: the look that a timeout takes at its end does not
+/// count.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let started = Instant::now();
     let end = timeout(SOON, what).await.expect("an end in time");

@@ -41,7 +41,8 @@ async fn a_fixed_lease_ends_although_the_guard_lives_and_the_next_gets_the_lock(
     let stop = guard.cancellation_token();
     soon(guard.lost()).await;
     assert!(guard.is_lost() && stop.is_cancelled());
-    // To be told in time needs a processor in time: that is tested with a paused clock, in `memory`.
+    // To be told in time needs a processor in time: that is tested with a paused clock, in
+    // `memory`.
     assert!(guard.deadline() < started + ms(500), "it counts from the request");
     let next = granted(waiting).await;
     assert!(next.fencing_token() > guard.fencing_token());

@@ -63,7 +63,8 @@ async fn a_fixed_lease_and_a_wait_end_by_the_paused_clock() {
     next.release().await.expect("held until now");
 }
 
-// A guard cannot see that the server's clock is set forward, nor that the machine's own stood still; the next answer shows it.
+// A guard cannot see that the server's clock is set forward, nor that the machine's own stood
+// still; the next answer shows it.
 #[tokio::test(start_paused = true)]
 async fn holds_outlast_a_server_s_clock_that_is_set_forward_again_and_again_by_less_than_a_lease() {
     let store = MemoryStore::new();

@@ -94,7 +94,8 @@ async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
     until_nothing_is_left(&b, "key").await;
 }
 
-// L3, finding 17: every reply tells the holder of its node; one that nobody here waits for is given back.
+// L3, finding 17: every reply tells the holder of its node; one that nobody here waits for is given
+// back.
 #[tokio::test]
 async fn a_hold_that_its_own_node_knows_nothing_of_is_given_back() {
     let Bench { mut redis, a, b, _server } = bench().await;

@@ -103,8 +103,8 @@ async fn on_its_own_runtime(
     (locks, runtime)
 }
 
-// S4, S6: every reply tells the grant of its node; one that was on its way while the guard was given
-// back must not make the node give back the same hold a second time, and first.
+// S4, S6: every reply tells the grant of its node; one that was on its way while the guard was
+// given back must not make the node give back the same hold a second time, and first.
 #[test]
 fn a_hold_that_lasted_is_never_called_lost_however_many_threads_compete() {
     let backend = Backend::redis();

@@ -26,7 +26,8 @@ struct Gate {
     open: Mutex<mpsc::Receiver<()>>,
 }
 
-/// Drops something in a thread of its own, and returns when that has come to its first event. It goes on when it is told to.
+/// Drops something in a thread of its own, and returns when that has come to its first event. It
+/// goes on when it is told to.
 fn drop_up_to_the_gate(
     dropped: impl Send + 'static,
 ) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
@@ -132,7 +133,8 @@ async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
     drop(guard);
 }
 
-/// In the queue, and the node has heard so: its answers come in order, and the acquire's is before this inspection's.
+/// In the queue, and the node has heard so: its answers come in order, and the acquire's is before
+/// this inspection's.
 async fn until_known_to_wait(node: &Locks, other: &Locks, key: &str) {
     until_waiting(1, other, key).await;
     node.inspect(key).await.expect("an inspection");

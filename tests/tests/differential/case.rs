@@ -194,8 +194,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A key expired at the very instant of the command: either answer is right. What it said is not known
-    /// either; all before it is.
+    /// A key expired at the very instant of the command: either answer is right. What it said is
+    /// not known either; all before it is.
     async fn leave_undecided(&mut self, told: &str) -> Result<(), String> {
         self.tally.undecided += 1;
         let (heard, expected) = (self.world.heard().await, std::mem::take(&mut self.expected));

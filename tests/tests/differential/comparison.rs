@@ -1,9 +1,10 @@
 //! What "the same" means.
 //!
 //! Deadlines, tokens, the queue's expiry and all outcomes are exact: both sides count them from the
-//! time in the reply. A hold, a token and a tombstone expire by a relative PEXPIRE or PX, for which the
-//! server reads its clock once more, and PTTL reads it too: usually in the same millisecond or the next.
-//! The second reading lies between two others that the test has, so that is what is allowed, and no more.
+//! time in the reply. A hold, a token and a tombstone expire by a relative PEXPIRE or PX, for which
+//! the server reads its clock once more, and PTTL reads it too: usually in the same millisecond or
+//! the next. The second reading lies between two others that the test has, so that is what is
+//! allowed, and no more.
 
 use lockcore::internals::protocol::{Answer, Command, LockState};
 use lockcore::internals::{Inspection, Reply};
@@ -31,8 +32,8 @@ impl Clock {
     }
 }
 
-/// When the command ran, by the server. A release with nobody waiting does not tell it, and nothing of
-/// what it does depends on it.
+/// When the command ran, by the server. A release with nobody waiting does not tell it, and nothing
+/// of what it does depends on it.
 pub(crate) fn time_of(answer: &mut Answer, before: &Snapshot) -> u64 {
     match answer {
         Answer::Released(reply) if reply.now_us == 0 => reply.now_us = before.at_us,
@@ -41,7 +42,8 @@ pub(crate) fn time_of(answer: &mut Answer, before: &Snapshot) -> u64 {
     answer.now_us()
 }
 
-/// Moves `actual` to what was expected where the difference is allowed, so that the rest can be compared.
+/// Moves `actual` to what was expected where the difference is allowed, so that the rest can be
+/// compared.
 pub(crate) fn settle_answer(clock: Clock, expected: &Answer, actual: &mut Answer) {
     let (expected, actual) = match (expected, actual) {
         (Answer::Acquired(expected), Answer::Acquired(actual)) => (left(expected), left_of(actual)),
@@ -67,8 +69,8 @@ fn left_of<T>(reply: &mut Reply<T>) -> &mut u64 {
     &mut reply.left_ms
 }
 
-/// As [`settle_answer`], for the keys. What the command does not write must not have moved at all. A
-/// renewal or a leave may write the same again, and land a millisecond later.
+/// As [`settle_answer`], for the keys. What the command does not write must not have moved at all.
+/// A renewal or a leave may write the same again, and land a millisecond later.
 pub(crate) fn settle_state(
     clock: Clock,
     command: &Command,
@@ -104,8 +106,9 @@ fn settle(clock: Clock, exact: bool, expected: Option<u64>, actual: &mut Option<
     }
 }
 
-/// As [`settle_state`], for a queue that is shared with JVMs. Moves times of `actual` to what was expected where they differ by no more than the time that the
-/// command took: Redis reads its clock once more for a TTL.
+/// As [`settle_state`], for a queue that is shared with JVMs. Moves times of `actual` to what was
+/// expected where they differ by no more than the time that the command took: Redis reads its clock
+/// once more for a TTL.
 pub(crate) fn settle_shared(clock: Clock, expected: &LockState, actual: &mut LockState) {
     let span_ms = clock.after - clock.before;
     let near = |one: u64, other: u64| one.abs_diff(other) <= span_ms;

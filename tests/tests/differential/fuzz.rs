@@ -90,8 +90,8 @@ fn work(kind: Kind, worker: u32, cases: u32, failed: &AtomicBool) -> Tally {
     tally
 }
 
-/// Leaves out parts of a sequence that fails, ever smaller ones, as long as it goes on failing. The last ones
-/// first: what comes behind the difference is in no way needed.
+/// Leaves out parts of a sequence that fails, ever smaller ones, as long as it goes on failing. The
+/// last ones first: what comes behind the difference is in no way needed.
 fn shorten(
     mut steps: Choices,
     mut difference: String,

@@ -1,8 +1,9 @@
 //! The scripts on a real server against the protocol as a function: after every command of a random
 //! sequence, the same answer, the same messages and the same keys.
 //!
-//! 256 sequences of some 200 commands, or as many as `DIFFERENTIAL_CASES` says, the same at each run unless
-//! `DIFFERENTIAL_SEED` is another number. A sequence that fails is shortened before it is shown.
+//! 256 sequences of some 200 commands, or as many as `DIFFERENTIAL_CASES` says, the same at each
+//! run unless `DIFFERENTIAL_SEED` is another number. A sequence that fails is shortened before it
+//! is shown.
 
 mod case;
 mod company;

@@ -6,7 +6,8 @@ use proptest::{collection, option};
 /// More than any step needs; what is missing counts as 0.
 const DRAWS: usize = 16;
 
-/// The choices of a sequence, a row for each of its steps, so that leaving out a step changes no other.
+/// The choices of a sequence, a row for each of its steps, so that leaving out a step changes no
+/// other.
 pub(crate) type Choices = Vec<Option<Vec<u16>>>;
 
 /// Sequences of nearly always so many steps; shortened, of fewer.

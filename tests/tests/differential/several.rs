@@ -1,4 +1,5 @@
-//! Renewals and touches of several locks in one script against the function on each lock: the same answers, messages and keys.
+//! Renewals and touches of several locks in one script against the function on each lock: the same
+//! answers, messages and keys.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! All keys of one lock, read in one step; three of them only queues have that are shared with JVMs.
+//! All keys of one lock, read in one step; three of them only queues have that are shared with
+//! JVMs.
 
 use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
@@ -116,8 +117,8 @@ impl Snapshot {
         }
     }
 
-    /// Whether all that is strange is the token, at which the short way of an acquire does not look where
-    /// another node's member holds the lock.
+    /// Whether all that is strange is the token, at which the short way of an acquire does not look
+    /// where another node's member holds the lock.
     pub(crate) fn may_overlook(&self, command: &Command) -> bool {
         let Command::Acquire { member, .. } = command else { return false };
         let is_sound = self.fields.is_empty() || is_hold(&self.fields);
@@ -138,7 +139,8 @@ impl Snapshot {
         self.at_us / 1_000
     }
 
-    /// Whether something expires in this span, both ends included: a command in it may have seen it or not.
+    /// Whether something expires in this span, both ends included: a command in it may have seen it
+    /// or not.
     pub(crate) fn expires_within(state: &LockState, from_ms: u64, to_ms: u64) -> bool {
         let hold = state.hold.as_ref().and_then(|hold| hold.expires_ms);
         let token = state.token.as_ref().and_then(|token| token.expires_ms);

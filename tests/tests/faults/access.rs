@@ -122,8 +122,8 @@ async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denie
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its_exact_name() {
     let (server, mut redis) = server_without(&[]).await;
-    // Asked for at connect only by scripts that can: before 7.0, an idle connection is the first to PING,
-    // a server that has forgotten the scripts the first to need EVAL.
+    // Asked for at connect only by scripts that can: before 7.0, an idle connection is the first to
+    // PING, a server that has forgotten the scripts the first to need EVAL.
     let later = |name: &str| server.version() < (7, 0) && ["ping", "eval"].contains(&name);
     let mut looked_at = 0;
     for missing in manual_commands().filter(|name| !later(name)) {
@@ -164,7 +164,8 @@ async fn a_queue_shared_with_jvms_names_the_channels_that_are_missing_and_not_th
     let text = denied(connect(shop().redisson_peers(true), &server).await);
     assert!(text.contains("&redisson_lock__channel:*") && text.contains("allchannels"), "{text}");
     assert!(!text.contains("lockcore:grants") && !text.contains("+publish"), "{text}");
-    // A pattern has to be among the channels letter by letter, and this one is never twice the same.
+    // A pattern has to be among the channels letter by letter, and this one is never twice the
+    // same.
     allow(&mut redis, &["&redisson_lock__channel:*"]).await;
     let text = denied(connect(shop().redisson_peers(true), &server).await);
     assert!(text.contains("allchannels"), "{text}");

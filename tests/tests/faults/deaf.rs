@@ -48,7 +48,8 @@ impl Switch {
     }
 }
 
-/// A node whose commands go to the server of `setup` and whose subscription went elsewhere when it broke.
+/// A node whose commands go to the server of `setup` and whose subscription went elsewhere when it
+/// broke.
 async fn torn(setup: &mut Setup, switch: &Switch, elsewhere: &RedisServer) -> Locks {
     switch.turn(setup.server.address());
     let config = deadpool_redis::Config::from_url(setup.server.url());

@@ -1,5 +1,5 @@
-//! Connections cut after every single byte of a request and of a reply: the same outcome, or an error
-//! that says that nobody knows, and never a second hold.
+//! Connections cut after every single byte of a request and of a reply: the same outcome, or an
+//! error that says that nobody knows, and never a second hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,8 @@ use lockcore::{LockErrorKind, Locks};
 use crate::common::{LONG, SOON, connect, holder, queue, release, soon};
 use crate::script::runs;
 
-/// More than any frame here is long. The proxy counts round, so each of a frame's bytes is a place to cut.
+/// More than any frame here is long. The proxy counts round, so each of a frame's bytes is a place
+/// to cut.
 const PLACES: usize = 512;
 /// Most replies are short.
 const REPLY_PLACES: usize = 64;

@@ -1,4 +1,5 @@
-//! A subscription that is flooded with messages nobody asked for, and one so slow that the server cuts it.
+//! A subscription that is flooded with messages nobody asked for, and one so slow that the server
+//! cuts it.
 
 use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer, eventually};
 

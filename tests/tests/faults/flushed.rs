@@ -61,7 +61,8 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     nothing_left(&mut setup.redis, "other").await;
 }
 
-/// The touch of another waiter of the node tells that the node holds the lock, but its answer stays on the way.
+/// The touch of another waiter of the node tells that the node holds the lock, but its answer stays
+/// on the way.
 async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, Waiting) {
     let touch = setup.proxy.hold_reply(runs("touch"));
     let waiting = queued(locks, "k", SHORT, &mut setup.redis).await;
@@ -105,7 +106,8 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_relea
     let guard = held(&locks, "k", LONG).await;
     let member = holder(&mut setup.redis, "k").await;
     let (touch, waiting) = told_late_of_the_hold(&mut setup, &locks).await;
-    // The release has to be sent a second time, with its source; a leave that was sent later would run at once.
+    // The release has to be sent a second time, with its source; a leave that was sent later would
+    // run at once.
     setup.redis.flush_scripts().await;
     setup.redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).await;
     let forgotten = setup.proxy.hold_reply(runs("release"));

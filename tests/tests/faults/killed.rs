@@ -1,5 +1,5 @@
-//! Processes killed with SIGKILL: what they held and where they waited. On each server a tool subscribes to
-//! everything, which must not hide a death.
+//! Processes killed with SIGKILL: what they held and where they waited. On each server a tool
+//! subscribes to everything, which must not hide a death.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! What is given back while the server refuses it for a lasting reason: it is given back once the reason is gone.
+//! What is given back while the server refuses it for a lasting reason: it is given back once the
+//! reason is gone.
 
 use lock_tests::{CommandStats, Raw, eventually};
 use lockcore::{LockErrorKind, Locks};

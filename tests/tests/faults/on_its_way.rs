@@ -1,4 +1,5 @@
-//! What is on its way when somebody ends: a node that shuts down, a runtime that polled, a caller without one.
+//! What is on its way when somebody ends: a node that shuts down, a runtime that polled, a caller
+//! without one.
 
 use std::pin::pin;
 use std::sync::Arc;

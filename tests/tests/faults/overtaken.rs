@@ -1,5 +1,5 @@
-//! A renewal that its own release overtakes, as happens when the server forgets the scripts while both
-//! are on their way: each is then sent a second time, and not always in the same order.
+//! A renewal that its own release overtakes, as happens when the server forgets the scripts while
+//! both are on their way: each is then sent a second time, and not always in the same order.
 
 use std::sync::Arc;
 

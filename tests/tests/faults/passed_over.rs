@@ -1,4 +1,5 @@
-//! Waiters whose node is not connected when their turn comes, while a tool subscribes to everything.
+//! Waiters whose node is not connected when their turn comes, while a tool subscribes to
+//! everything.
 
 use lock_tests::eventually;
 

@@ -15,10 +15,10 @@
 //!
 //! Cannot exist here:
 //!
-//! - Redisson #3994 (the result of WAIT ignored) and #5256 (WAIT for one of two replicas): there is no
-//!   mode that waits for replicas; the documentation says what a failover loses.
-//! - The growing hold count of Redisson #4706 as such: the count in Redis is always 1, and re-entrance is
-//!   counted in the process.
+//! - Redisson #3994 (the result of WAIT ignored) and #5256 (WAIT for one of two replicas): there is
+//!   no mode that waits for replicas; the documentation says what a failover loses.
+//! - The growing hold count of Redisson #4706 as such: the count in Redis is always 1, and
+//!   re-entrance is counted in the process.
 
 mod application;
 mod others;

@@ -36,7 +36,8 @@ async fn waiters_of_a_server_restarted_empty_all_get_the_lock_one_at_a_time_with
         visits.push(visiting(waiting, Arc::clone(&witness)));
     }
     server.kill();
-    // A restart without the last writes is what no lock on one server survives: the holder stops first.
+    // A restart without the last writes is what no lock on one server survives: the holder stops
+    // first.
     drop(visit);
     drop(guard);
     server.restart();

@@ -33,7 +33,8 @@ async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
-/// A grant's channel is made of the prefix of the process that grants: one with another never hears of its own.
+/// A grant's channel is made of the prefix of the process that grants: one with another never hears
+/// of its own.
 #[tokio::test]
 async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compare() {
     let (log, _here) = Log::listen();

@@ -1,7 +1,8 @@
 //! What the modules of lockcore know of each other goes one way.
 //!
-//! Read are the `use` lines that stand at the margin: those of unit tests are indented. A name that a module only passes on
-//! counts where it is from. A file and the folder of its name are one; a folder's `mod.rs` and what is in it may know each other.
+//! Read are the `use` lines that stand at the margin: those of unit tests are indented. A name that
+//! a module only passes on counts where it is from. A file and the folder of its name are one; a
+//! folder's `mod.rs` and what is in it may know each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! What "the same" means: everything is exact, since all is counted from the time in the reply. Places count by their
-//! order only, and what a short answer leaves out is not compared.
+//! What "the same" means: everything is exact, since all is counted from the time in the reply.
+//! Places count by their order only, and what a short answer leaves out is not compared.
 
 use lockcore::internals::protocol::SortedSet;
 use lockcore::internals::protocol::permits::{Answer, PermitState, Reply};

@@ -1,4 +1,5 @@
-//! The server's time per script, beside the mutex's in the same run, from `INFO commandstats`. Figures, not facts:
+//! The server's time per script, beside the mutex's in the same run, from `INFO commandstats`.
+//! Figures, not facts:
 //!
 //! ```text
 //! cargo test -p lock-tests --test permits figures -- --ignored --nocapture

@@ -43,7 +43,8 @@ pub(crate) fn run(kind: Kind) {
     }
     let told = format!("{kind:?}: {} commands, 0 differences\n", all.commands);
     let _ = std::io::stderr().write_all(told.as_bytes());
-    // Where other programs' keys are in the way, few commands get far enough for more than one does.
+    // Where other programs' keys are in the way, few commands get far enough for more than one
+    // does.
     let is_rare = |what: &str| kind == Kind::Strange && what == "more";
     let missed: Vec<_> =
         MET.iter().filter(|what| !all.seen.contains(**what) && !is_rare(what)).collect();

@@ -106,8 +106,8 @@ impl Snapshot {
         Self { at_us, state, expiries, strange, strange_marks, dumps }
     }
 
-    /// Whether a command meets another program's key, by the function's own rules. Nothing where a short way may not
-    /// have looked: at deadlines, with nobody waiting.
+    /// Whether a command meets another program's key, by the function's own rules. Nothing where a
+    /// short way may not have looked: at deadlines, with nobody waiting.
     pub(crate) fn is_refused(&self, command: &Command) -> Option<bool> {
         let [state, holds, queue, deadlines] = self.strange[..] else { unreachable!() };
         let is_marked = |member: &Member| self.strange_marks.contains(member);

@@ -1,4 +1,5 @@
-//! The nodes of all cases: their subscriptions come and go, and a tool that watches everything is always about.
+//! The nodes of all cases: their subscriptions come and go, and a tool that watches everything is
+//! always about.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -56,7 +56,8 @@ async fn a_jvm_s_hold_whose_expiry_was_taken_away_is_not_ended_by_a_short_lease_
     bench.nothing_is_left().await;
 }
 
-/// D3: a JVM's waiter is dropped once it has waited for its step and the holder's lease; ours is not.
+/// D3: a JVM's waiter is dropped once it has waited for its step and the holder's lease; ours is
+/// not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_holder_that_outlasts_the_wait_timeout_costs_us_no_place() {

@@ -1,9 +1,10 @@
-//! Our locks and Redisson's `RFairLock` in one queue: a real JVM with the real Redisson, and a real server.
+//! Our locks and Redisson's `RFairLock` in one queue: a real JVM with the real Redisson, and a real
+//! server.
 //!
-//! The JVM's program stands in `tests/redisson`; Maven builds it once a version of Redisson, into the
-//! target directory. `scripts/test` runs these tests where Java and Maven are; by themselves:
-//! `cargo test -p lock-tests --test redisson -- --ignored`. `REDISSON_VERSION` chooses another version
-//! than that of the POM.
+//! The JVM's program stands in `tests/redisson`; Maven builds it once a version of Redisson, into
+//! the target directory. `scripts/test` runs these tests where Java and Maven are; by themselves:
+//! `cargo test -p lock-tests --test redisson -- --ignored`. `REDISSON_VERSION` chooses another
+//! version than that of the POM.
 
 mod bench;
 mod damage;

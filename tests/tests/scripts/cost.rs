@@ -1,4 +1,5 @@
-//! How many commands each operation costs the server, by its own counters: one more is one more that every user pays for.
+//! How many commands each operation costs the server, by its own counters: one more is one more
+//! that every user pays for.
 
 use lock_tests::{CommandStats, Raw};
 use lockcore::internals::Member;
@@ -6,7 +7,8 @@ use lockcore::internals::Member;
 use crate::bench::Bench;
 use crate::node::Node;
 
-/// How many commands scripts ran in `work`; reading the counters and the scripts themselves do not count.
+/// How many commands scripts ran in `work`; reading the counters and the scripts themselves do not
+/// count.
 async fn cost(redis: &mut Raw, work: impl AsyncFnOnce()) -> u64 {
     let before = CommandStats::read(redis).await;
     work().await;

@@ -1,4 +1,5 @@
-//! One script for several locks: each is a step of its own, with an answer of its own, whatever stands at the others.
+//! One script for several locks: each is a step of its own, with an answer of its own, whatever
+//! stands at the others.
 
 use lockcore::LockErrorKind;
 use lockcore::internals::{
@@ -70,7 +71,8 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself() {
             bench.run_down(&lock(number)).await;
         }
         let foreign = holds[2].1.clone();
-        // Of another node; gone; another program's hash, field, token and list; a token that is gone.
+        // Of another node; gone; another program's hash, field, token and list; a token that is
+        // gone.
         holds[2].1 = a.member(30_000);
         let token = |number| format!("redisson_lock_token:{{lock {number}}}");
         let () = bench.redis.ask(cmd("DEL").arg("lock 3")).await;
@@ -116,7 +118,8 @@ async fn of_several_queues_each_is_touched_or_refused_by_itself() {
             take(if number == 1 { &a } else { &b }, &lock(number)).await;
             lines.push((lock(number), vec![queue(&a, &lock(number)).await]));
         }
-        // Alone and behind others; a place that is lost; free; another program's list, hash and deadlines; one that died before.
+        // Alone and behind others; a place that is lost; free; another program's list, hash and
+        // deadlines; one that died before.
         lines[2].1.insert(0, queue(&a, &lock(2)).await);
         let behind = queue(&b, &lock(2)).await;
         let key = |which, number| format!("redisson_lock_{which}:{{lock {number}}}");

@@ -1,5 +1,5 @@
-//! Keys of other programs at a lock's names: whatever they are, each command that would use one answers a
-//! typed error that names its type, and no key of the server changes.
+//! Keys of other programs at a lock's names: whatever they are, each command that would use one
+//! answers a typed error that names its type, and no key of the server changes.
 
 use lockcore::LockErrorKind;
 use lockcore::internals::protocol::is_hold;

@@ -1,4 +1,5 @@
-//! The ACL line in the manual: it is enough for everything that is public, and it allows nothing else.
+//! The ACL line in the manual: it is enough for everything that is public, and it allows nothing
+//! else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

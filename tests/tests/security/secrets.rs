@@ -1,4 +1,5 @@
-//! Neither a password nor, where names are redacted, a lock's name stands in a log, an error or a `Debug`.
+//! Neither a password nor, where names are redacted, a lock's name stands in a log, an error or a
+//! `Debug`.
 
 use std::fmt::Debug;
 use std::time::Duration;

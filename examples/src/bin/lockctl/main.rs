@@ -1,4 +1,5 @@
-//! `lockctl`: runs a command while it holds a fair lock on Redis, and shows or takes away such locks.
+//! `lockctl`: runs a command while it holds a fair lock on Redis, and shows or takes away such
+//! locks.
 //!
 //! The counterpart of `flock(1)` for several machines. `lockctl --help` is its manual.
 
@@ -24,7 +25,8 @@ fn main() -> ExitCode {
         Err(error) => return error.report(),
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
-        // The lease is renewed on this one, also while the main thread is stuck writing to a terminal.
+        // The lease is renewed on this one, also while the main thread is stuck writing to a
+        // terminal.
         .worker_threads(1)
         .enable_all()
         .build()

@@ -53,15 +53,17 @@ impl Signals {
 }
 
 /// Whether the terminal has sent this signal to our children as well: a Ctrl-C goes to the whole
-/// foreground group. A `kill -INT` looks the same; in the foreground of a terminal it is taken for a Ctrl-C,
-/// because a command that gets two often takes the second for "at once, without cleaning up".
+/// foreground group. A `kill -INT` looks the same; in the foreground of a terminal it is taken for
+/// a Ctrl-C, because a command that gets two often takes the second for "at once, without cleaning
+/// up".
 pub(crate) fn came_from_terminal(signal: Signal) -> bool {
     signal == Signal::INT
         && File::open("/dev/tty")
             .is_ok_and(|terminal| tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// The signals that are ignored in this process, bit n-1 for signal n. None, where there is no `/proc`.
+/// The signals that are ignored in this process, bit n-1 for signal n. None, where there is no
+/// `/proc`.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

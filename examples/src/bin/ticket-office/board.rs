@@ -1,5 +1,5 @@
-//! The board: one task looks at the seats and their queues for all who watch the page. It asks as often for many as
-//! for one, and asks nothing while no page is open.
+//! The board: one task looks at the seats and their queues for all who watch the page. It asks as
+//! often for many as for one, and asks nothing while no page is open.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +18,8 @@ use crate::status::Line;
 /// How soon the page shows what another process did; what this one does, it shows at once.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// What happens together is shown together; and who has just got in line is there when it is looked at.
+/// What happens together is shown together; and who has just got in line is there when it is looked
+/// at.
 const GATHER: Duration = Duration::from_millis(25);
 
 /// The longest look: a server that is away is told as such.

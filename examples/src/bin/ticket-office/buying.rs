@@ -34,8 +34,8 @@ impl Lockable for Purchase {
     }
 }
 
-/// Runs when the buyer's turn has come. A buyer who hangs up before is dropped with this request; from here on the sale
-/// is finished in a task of its own.
+/// Runs when the buyer's turn has come. A buyer who hangs up before is dropped with this request;
+/// from here on the sale is finished in a task of its own.
 pub(crate) async fn buy(State(office): State<Office>, purchase: Locked<Purchase>) -> Response {
     let (seat, order) = (purchase.seat.0, purchase.order.clone());
     let (token, waited) = (purchase.fencing_token(), order.asked.elapsed());

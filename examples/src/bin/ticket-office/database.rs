@@ -14,7 +14,8 @@ use tokio::task::JoinError;
 /// How long a write waits for those of other connections, and a query for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `token` is the highest fencing token that the seat has seen; once it is sold, the one of the sale.
+/// `token` is the highest fencing token that the seat has seen; once it is sold, the one of the
+/// sale.
 const SCHEMA: &str = "\
 CREATE TABLE IF NOT EXISTS seats (
     seat  INTEGER PRIMARY KEY,
@@ -64,8 +65,9 @@ impl Database {
         Ok(database)
     }
 
-    /// Runs `work` on a connection; once polled, to its end, also if this future is dropped. A pool gives up a
-    /// connection whose check is cut short, and with that one a database in memory would be gone.
+    /// Runs `work` on a connection; once polled, to its end, also if this future is dropped. A pool
+    /// gives up a connection whose check is cut short, and with that one a database in memory would
+    /// be gone.
     pub(crate) async fn run<T, F>(&self, work: F) -> Result<T, DatabaseError>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -82,8 +84,8 @@ impl Database {
 
 fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    // Readers and a writer do not wait for each other. SQLite does not wait where two processes make this change at
-    // once, whatever the busy timeout; it stays in the file.
+    // Readers and a writer do not wait for each other. SQLite does not wait where two processes
+    // make this change at once, whatever the busy timeout; it stays in the file.
     while let Err(error) = connection.pragma_update(None, "journal_mode", "wal") {
         if error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) || Instant::now() > deadline {
             return Err(error);

@@ -1,7 +1,8 @@
-//! `ticket-office`: sells numbered seats over HTTP, each under its own fair lock, to people in the order in which they
-//! came; one process on its own, or several that share a Redis and a database.
+//! `ticket-office`: sells numbered seats over HTTP, each under its own fair lock, to people in the
+//! order in which they came; one process on its own, or several that share a Redis and a database.
 //!
-//! Run with `cargo run -p lock-examples --bin ticket-office` and open the page that it names. `--help` is its manual.
+//! Run with `cargo run -p lock-examples --bin ticket-office` and open the page that it names.
+//! `--help` is its manual.
 
 mod board;
 mod buying;

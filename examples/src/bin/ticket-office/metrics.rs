@@ -1,4 +1,5 @@
-//! What the office counts, and `GET /metrics`: that and what the locks count, as Prometheus reads it.
+//! What the office counts, and `GET /metrics`: that and what the locks count, as Prometheus reads
+//! it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

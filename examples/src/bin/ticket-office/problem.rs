@@ -1,4 +1,5 @@
-//! Refusals of the office's own, in the shape that those of the locks have: `application/problem+json`.
+//! Refusals of the office's own, in the shape that those of the locks have:
+//! `application/problem+json`.
 
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;

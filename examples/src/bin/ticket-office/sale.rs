@@ -1,5 +1,5 @@
-//! One sale: read, wait for the payment, write. It runs under the seat's lock, but what it may write is decided by the
-//! database, by the fencing token.
+//! One sale: read, wait for the payment, write. It runs under the seat's lock, but what it may
+//! write is decided by the database, by the fencing token.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ pub(crate) async fn sell(
         Begun::Overtaken => return Err(overtaken(&office, seat)),
     }
     sleep(order.pay).await;
-    // Whether the hold was lost meanwhile is not asked: the answer could be old by the time of the write.
+    // Whether the hold was lost meanwhile is not asked: the answer could be old by the time of the
+    // write.
     if !office.seats.sell(seat, token, order.buyer.clone()).await? {
         return Err(overtaken(&office, seat));
     }

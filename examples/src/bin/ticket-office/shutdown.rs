@@ -39,7 +39,8 @@ impl Signals {
     }
 }
 
-/// Serves until a signal comes, and then only what has begun. A second signal ends the process at once.
+/// Serves until a signal comes, and then only what has begun. A second signal ends the process at
+/// once.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,

@@ -1,4 +1,5 @@
-//! What can be asked without buying: the seats, one seat's line, and whether the office can sell at all.
+//! What can be asked without buying: the seats, one seat's line, and whether the office can sell at
+//! all.
 
 use axum::Json;
 use axum::extract::State;

@@ -1,4 +1,5 @@
-//! What the Rust programs of `scripts/bench` share: the lines that they obey, see `tests/peers/README.md`.
+//! What the Rust programs of `scripts/bench` share: the lines that they obey, see
+//! `tests/peers/README.md`.
 #![forbid(unsafe_code)]
 
 mod line;
@@ -29,7 +30,8 @@ pub trait Peer: Send + Sync + 'static {
     fn give(&self, hold: Self::Hold) -> impl Future<Output = ()> + Send;
 }
 
-/// Connects to the address that is the first argument, says `ready <name>`, and obeys until its input ends.
+/// Connects to the address that is the first argument, says `ready <name>`, and obeys until its
+/// input ends.
 pub fn run<P: Peer, C: Future<Output = P>>(name: &str, connect: impl FnOnce(String) -> C) {
     let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
     runtime.block_on(async {

@@ -1,5 +1,5 @@
-//! `lock-torture`: runs the chaos of `lock_tests::chaos`, and is itself the children of it. Started by
-//! the test `chaos` and by `scripts/torture`.
+//! `lock-torture`: runs the chaos of `lock_tests::chaos`, and is itself the children of it. Started
+//! by the test `chaos` and by `scripts/torture`.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +21,8 @@ const BURST: Duration = Duration::from_millis(5);
 /// What another caller may wait for a node's mutex.
 const MUTEX: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 3;
-/// Kinds of faults at the same time, each with its own servers and children: most of a run is waiting.
+/// Kinds of faults at the same time, each with its own servers and children: most of a run is
+/// waiting.
 const AT_ONCE: usize = 4;
 
 fn main() -> ExitCode {
@@ -184,7 +185,8 @@ fn interrupted(keys: usize) -> ExitCode {
     if broken == 0 && longest <= BURST { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The mutex is judged by the median of the rounds: the longest call of each also counts what the processor did meanwhile.
+/// The mutex is judged by the median of the rounds: the longest call of each also counts what the
+/// processor did meanwhile.
 fn lost(holds: usize) -> ExitCode {
     let (mut longest, mut too_late) = (Vec::new(), 0);
     for _ in 0..ROUNDS {

@@ -165,7 +165,8 @@ impl Lock {
         }
     }
 
-    /// Everybody ahead of who is granted was passed over; for who was not queued, that is everybody.
+    /// Everybody ahead of who is granted was passed over; for who was not queued, that is
+    /// everybody.
     fn overtaken(&self, step: &Step<'_>, member: &str, found: &mut Vec<Violation>) {
         let mut ahead = self.queue.iter().take_while(|queued| *queued != member);
         if let Some(overtaken) = ahead.find(|ahead| !step.lowered.contains(ahead.as_str())) {

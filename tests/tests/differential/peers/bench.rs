@@ -97,7 +97,8 @@ impl Bench {
         let () = self.world.redis.ask(cmd("PEXPIRE").arg(&hold).arg(30_000)).await;
     }
 
-    /// The head, a thread of a JVM, leaves or takes the lock: it subtracts its step from all others.
+    /// The head, a thread of a JVM, leaves or takes the lock: it subtracts its step from all
+    /// others.
     pub(crate) async fn jvm_head_goes(&mut self, step_ms: i64) {
         let [_, queue, scores, ..] = keys(self.lock.as_str());
         let head: String = self.world.redis.ask(cmd("LPOP").arg(&queue)).await;

@@ -223,7 +223,8 @@ async fn the_keys_of_a_queue_and_the_token_have_no_end_and_the_rest_has_one() {
     assert_eq!(bench.world.redis.keys("*").await, [token], "nothing else is left");
 }
 
-/// D3: what JVMs add at their enqueue is used up by a holder that takes longer; ours rises meanwhile.
+/// D3: what JVMs add at their enqueue is used up by a holder that takes longer; ours rises
+/// meanwhile.
 #[tokio::test]
 async fn a_hold_of_400_s_leaves_a_waiter_enough_for_the_steps_of_those_ahead() {
     let mut bench = Bench::start().await;

@@ -1,5 +1,5 @@
-//! An application's record whose key is also the name of a lock: found by outsiders in this project, which
-//! gave it a lease and so deleted it.
+//! An application's record whose key is also the name of a lock: found by outsiders in this
+//! project, which gave it a lease and so deleted it.
 
 use std::time::Duration;
 

@@ -11,8 +11,8 @@ fn is_script(request: &Request) -> bool {
     request.is("EVALSHA") || request.is("EVAL")
 }
 
-// node-redlock #369: a lock whose time was already over was handed out as held. etcd, PR 11408: after a
-// wait, the lease was not looked at again.
+// node-redlock #369: a lock whose time was already over was handed out as held. etcd, PR 11408:
+// after a wait, the lease was not looked at again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_whose_answer_comes_after_its_lease_hands_out_no_dead_hold() {
     const LEASE: Duration = Duration::from_millis(400);

@@ -10,7 +10,8 @@ use crate::common::{
     LONG, SOON, deadlines_key, granted, held, queue_has, queued, release, setup, soon,
 };
 
-// Redisson #1104: each waiter that gave up moved the time-outs of all others further into the future.
+// Redisson #1104: each waiter that gave up moved the time-outs of all others further into the
+// future.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_give_up_do_not_move_the_deadlines_of_others() {
     let mut setup = setup().await;
@@ -31,7 +32,8 @@ async fn those_who_give_up_do_not_move_the_deadlines_of_others() {
     release(granted(patient).await).await;
 }
 
-// Redisson #2278, #2883, #2960, #3730: under load, with waits that end, the lock could not be had any more.
+// Redisson #2278, #2883, #2960, #3730: under load, with waits that end, the lock could not be had
+// any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_waits_that_end_leaves_a_lock_that_can_be_had() {
     let mut setup = setup().await;
@@ -89,8 +91,8 @@ async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
     two.await.expect("no panic").expect("then the second").release().await.expect("held until now");
 }
 
-// Redisson #2515, #3194, #3712, #3714: after a reconnect nothing was renewed any more, also not when the
-// same lock was taken again.
+// Redisson #2515, #3194, #3712, #3714: after a reconnect nothing was renewed any more, also not
+// when the same lock was taken again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewal_goes_on_after_a_reconnect_and_for_a_lock_that_is_taken_again() {
     const LEASE: Duration = Duration::from_secs(1);

@@ -92,7 +92,8 @@ fn decode(segment: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// What the extractors find names a lock, or refuses the request with a sentence that repeats nothing of it.
+/// What the extractors find names a lock, or refuses the request with a sentence that repeats
+/// nothing of it.
 fn extract(path: &str, header: &[u8], twice: bool) {
     let mut request = Request::new(());
     if let Ok(uri) = Uri::try_from(path) {

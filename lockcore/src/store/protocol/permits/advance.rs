@@ -35,7 +35,8 @@ impl PermitState {
         }
     }
 
-    /// If anybody waits as the command begins: takes out what has lapsed, and hands on what is free.
+    /// If anybody waits as the command begins: takes out what has lapsed, and hands on what is
+    /// free.
     pub(super) fn hand_on(&mut self, call: &mut Call<'_>) {
         // With nobody to grant it to, what has lapsed may stay: the next who does not fit looks.
         if call.is_waited_for {
@@ -54,8 +55,8 @@ impl PermitState {
         }
     }
 
-    /// Grants, from the head on, as long as it fits. A head that does not fit keeps what is free: otherwise small
-    /// requests would starve large ones.
+    /// Grants, from the head on, as long as it fits. A head that does not fit keeps what is free:
+    /// otherwise small requests would starve large ones.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let now_ms = call.now_ms();
         let mut used = self.used();
@@ -65,7 +66,8 @@ impl PermitState {
         for (looked_at, (_, member)) in self.queue.iter().enumerate() {
             let demand = member.demand();
             if looked_at == call.bounds.looked_at {
-                // Had nobody been taken out, the next command would look at the same ones again, and say so again.
+                // Had nobody been taken out, the next command would look at the same ones again,
+                // and say so again.
                 call.more |= !(dropped.is_empty() && granted.is_empty());
                 advanced = Advanced::Stopped;
                 break;
@@ -135,7 +137,8 @@ impl PermitState {
     /// Gives the member what it asks for, for so long.
     pub(super) fn grant(&mut self, call: &Call<'_>, member: &Member, left_ms: u64) {
         let is_write = member.demand() == super::Demand::WRITE;
-        // All holds there are have one token, so one register refuses whatever is older, reads as well.
+        // All holds there are have one token, so one register refuses whatever is older, reads as
+        // well.
         if is_write || self.era != Some(Era::Shared) || self.token.is_none() {
             self.issue_token(call);
         }

@@ -132,7 +132,8 @@ impl PermitState {
             self.reduced.insert(member.clone(), new);
             self.used = Some(self.used().saturating_sub(old - new));
             if old == u64::from(ALL) {
-                // What it wrote before, and arrives late, must not pass beside those who come in now.
+                // What it wrote before, and arrives late, must not pass beside those who come in
+                // now.
                 self.issue_token(call);
                 self.era = Some(Era::Shared);
             }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// What all permits of a resource weigh together where reads and writes share it. Every sum of weights stays exact in
-/// Lua.
+/// What all permits of a resource weigh together where reads and writes share it. Every sum of
+/// weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
 /// How much of a resource a member asks for, and how much may then be in use: it is granted where

@@ -1,5 +1,6 @@
-//! The protocol of `docs/permits-protocol.md` as one pure function of one resource's state: fair read-write locks and
-//! counting semaphores with weights, from one queue. No I/O, no clock, no chance.
+//! The protocol of `docs/permits-protocol.md` as one pure function of one resource's state: fair
+//! read-write locks and counting semaphores with weights, from one queue. No I/O, no clock, no
+//! chance.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +43,8 @@ pub struct PermitState {
     pub reduced: BTreeMap<Member, u64>,
     /// When all this expires, tombstones aside.
     pub ends_ms: Option<u64>,
-    /// Who holds, and when each lease ends. A hold whose lease has ended counts until it is taken out: nothing was granted
-    /// in its place.
+    /// Who holds, and when each lease ends. A hold whose lease has ended counts until it is taken
+    /// out: nothing was granted in its place.
     pub holds: SortedSet<Member>,
     /// The waiting members with their places.
     pub queue: SortedSet<Member>,

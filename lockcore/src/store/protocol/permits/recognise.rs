@@ -1,7 +1,9 @@
-//! What is a resource's and what is another program's, by its content. The scripts apply these rules to what stands at
-//! a resource's names; sorted sets are ours if their lowest member is a [`Member`](super::Member).
+//! What is a resource's and what is another program's, by its content. The scripts apply these
+//! rules to what stands at a resource's names; sorted sets are ours if their lowest member is a
+//! [`Member`](super::Member).
 
-/// Whether a hash at the state's name is a state: it says when it ends, and nothing that it says is nonsense.
+/// Whether a hash at the state's name is a state: it says when it ends, and nothing that it says is
+/// nonsense.
 pub fn is_state(fields: &[(String, String)]) -> bool {
     let value = |name| fields.iter().find(|(field, _)| field == name).map(|(_, value)| &**value);
     value("ends").is_some_and(is_number)

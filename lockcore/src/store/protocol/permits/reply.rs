@@ -85,13 +85,14 @@ pub enum Answer {
 pub struct Reply<T> {
     /// What the command did.
     pub outcome: T,
-    /// What this command granted to members of the calling node; and the hold of a member that asks again for what it has.
-    /// Not all that the node holds: that may be thousands.
+    /// What this command granted to members of the calling node; and the hold of a member that asks
+    /// again for what it has. Not all that the node holds: that may be thousands.
     pub grants: Vec<Grant>,
-    /// The last token, if one is remembered: that of every hold there is. A short answer tells it only with a grant.
+    /// The last token, if one is remembered: that of every hold there is. A short answer tells it
+    /// only with a grant.
     pub token: Option<FencingToken>,
-    /// Milliseconds to the first end of a lease, at least 1, or 0 if nobody holds. Nothing where a short answer leaves it
-    /// out: then nobody waits, or the lock was handed to the one it names.
+    /// Milliseconds to the first end of a lease, at least 1, or 0 if nobody holds. Nothing where a
+    /// short answer leaves it out: then nobody waits, or the lock was handed to the one it names.
     pub first_end_ms: Option<u64>,
     /// The server's time, µs since the epoch. Nothing where a short answer leaves it out.
     pub now_us: Option<u64>,
@@ -136,7 +137,8 @@ pub enum Presence {
 /// A resource as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Who holds, with the weight that each hold has now and its milliseconds left; the first to end comes first.
+    /// Who holds, with the weight that each hold has now and its milliseconds left; the first to
+    /// end comes first.
     pub holds: Vec<(Member, u64, u64)>,
     /// The queue in order, with each member's deadline (ms since the epoch, by the server's clock).
     pub waiters: Vec<(Member, u64)>,

@@ -1,4 +1,5 @@
-//! Each rule of `docs/permits-protocol.md` as a fact, on a resource with a clock that the test moves.
+//! Each rule of `docs/permits-protocol.md` as a fact, on a resource with a clock that the test
+//! moves.
 
 use std::num::NonZeroU32;
 

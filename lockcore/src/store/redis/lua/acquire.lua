@@ -1,4 +1,5 @@
--- KEYS: hold, queue, deadlines, token, tombstone, and for peers alive, arrivals and suspects. ARGV: node, prefix, member, lease, 'try' or 'wait', queue limit.
+-- KEYS: hold, queue, deadlines, token, tombstone, and for peers alive, arrivals and suspects. ARGV:
+-- node, prefix, member, lease, 'try' or 'wait', queue limit.
 local call, pcall = redis.call, redis.pcall
 local member, lease = ARGV[3], ARGV[4]
 local found, time = call('EXISTS', KEYS[1], KEYS[2], KEYS[5]), call('TIME')
@@ -8,9 +9,9 @@ local now_us = tonumber(clock)
 -- Two short ways come first, because they are what nearly every acquisition is. What they do not
 -- expect is left to the long way, and until then nothing was written.
 if found == 0 then
-  -- Free, nobody queued, no tombstone. The clock, which is also the token, is the answer. SET comes
-  -- first: it is refused when memory is full, and then nothing has been written. A token that is ahead
-  -- of the clock, or no token, is left to the long way.
+  -- Free, no queue, no tombstone. The clock, which is also the token, is the answer. SET comes
+  -- first: it is refused when memory is full, and then nothing has been written. A token that is
+  -- ahead of the clock, or no token, is left to the long way.
   local previous = pcall('GET', KEYS[4])
   local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
   if not previous or is_token and tonumber(previous) < now_us then
@@ -29,8 +30,8 @@ local now = math.floor(now_us / 1000)
 --#if peers
 --#else
 if found < 3 then
-  -- One of ours holds. Either nobody waits, or list and sorted set begin as they should; so those are all
-  -- that were found, and there is no tombstone.
+  -- One of ours holds. Either nobody waits, or list and sorted set begin as they should; so those
+  -- are all that were found, and there is no tombstone.
   local fields, left = pcall('HRANDFIELD', KEYS[1], '2', 'WITHVALUES'), call('PTTL', KEYS[1])
   local holder, number = fields[1], false
   local of = holder and string.match(holder, '^~1([^:]*):%d+:[1-9]%d*:')
@@ -97,7 +98,7 @@ end
 end_hold_after(lease)
 if not holder then
   local outcome = advance()
-  if outcome == 'nobody' then
+  if outcome == 'none' then
     grant(member, new_token(), tonumber(lease))
   end
   if holder == member then
@@ -135,7 +136,8 @@ if call('ZCOUNT', KEYS[3], '(' .. now, '+inf') >= limit and call('LINDEX', KEYS[
 end
 call('ZADD', KEYS[3], patience, member)
 local length = call('RPUSH', KEYS[2], member) - sweep()
--- Touches write the expiry again while others wait: behind them it is only written if less than a minute is left.
+-- Touches write the expiry again while others wait: behind them it is only written if less than a
+-- minute is left.
 if length > 1 and call('ZCARD', KEYS[3]) > 1 and call('PTTL', KEYS[2]) >= 60000 then
   return tell('queued', length - 1)
 end

@@ -1,10 +1,11 @@
 -- Shared by the scripts that may hand a lock over.
--- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, and what each script adds.
+-- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, and what each
+-- script adds.
 
 local node, prefix = ARGV[1], ARGV[2]
 --#if peers
--- Redisson's sorted set holds what JVMs judge by. Up to when ours are believed alive stands apart, and
--- so do the order in which they came and the foreign members that do not hear.
+-- Redisson's sorted set holds what JVMs judge by. Up to when ours are believed alive stands apart,
+-- and so do the order in which they came and the foreign members that do not hear.
 local alive, arrivals, suspects = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local is_suspicious
 -- Which foreign members are gone, once they were looked for.
@@ -18,7 +19,8 @@ local foreign, passed_over = 0, 0
 local head, head_deadline, previous
 -- Whether the sorted set stands without a list: then it is a leftover.
 local leftovers
--- The answer if a key at one of our names is not a lock's. It is another program's, and nothing is written.
+-- The answer if a key at one of our names is not a lock's. It is another program's, and nothing is
+-- written.
 local strange
 
 -- Node and lease of a member of ours; nothing for a foreign one.
@@ -147,7 +149,8 @@ local function drop_leftovers()
   end
 end
 
--- A hold without an end would be for ever. A foreign holder knows nothing of our lease, which may be short.
+-- A hold without an end would be for ever. A foreign holder knows nothing of our lease, which may
+-- be short.
 local function end_hold_after(lease)
   if holder and call('PTTL', KEYS[1]) == -1 then
     left = math.max(tonumber(lease), ours(holder) and 0 or 30000)
@@ -196,8 +199,9 @@ local function keep_queue()
   call('PEXPIRE', arrivals, 75000)
 end
 
--- The score of a newcomer: high enough to stay in the future when every foreign member ahead has subtracted
--- its five minutes. A higher one of the last, on which JVMs build theirs, is kept for an hour.
+-- The score of a newcomer: high enough to stay in the future when every foreign member ahead has
+-- subtracted its five minutes. A higher one of the last, on which JVMs build theirs, is kept for an
+-- hour.
 local function chained_score()
   local last = call('LINDEX', KEYS[2], -1)
   local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0
@@ -213,8 +217,8 @@ local function arrive(member)
 end
 
 -- Renews the patience of waiting members, each with its score and up to when it was believed alive.
--- A score rises with the time that has passed. Where no foreign member stands before us it is short: nobody
--- subtracts from it any more, and a JVM is to get past us soon if we die.
+-- A score rises with the time that has passed. Where no foreign member stands before us it is
+-- short: no JVM subtracts from it any more, and a JVM is to get past us soon if we die.
 local function raise(members, scores, lives)
   local leading, next_jvm = {}, nil
   for place, member in ipairs(call('LRANGE', KEYS[2], '0', '63')) do
@@ -239,7 +243,8 @@ local function raise(members, scores, lives)
   if raised[1] then
     call('ZADD', KEYS[3], unpack(raised))
     call('ZADD', alive, 'GT', unpack(living))
-    -- A JVM behind us has built its score on a short one of ours: it does not run out while we hold the lock.
+    -- A JVM behind us has built its score on a short one of ours: it does not run out while we hold
+    -- the lock.
     if next_jvm then
       call('ZADD', KEYS[3], 'XX', 'GT', now + 300000, next_jvm)
     end
@@ -254,9 +259,9 @@ local function sweep()
   end
 end
 
--- Suspects every foreign member that does not hear, since it was first found so, and returns those who have
--- had their time to subscribe. All at once: the threads of a JVM that is gone cost one grace, not one each.
--- Known by its score too: the same thread may queue again.
+-- Suspects every foreign member that does not hear, since it was first found so, and returns those
+-- who have had their time to subscribe. All at once: the threads of a JVM that is gone cost one
+-- grace, not one each. Known by its score too: the same thread may queue again.
 local function look_for_gone()
   local members, channels, names = {}, {}, {}
   for _, member in ipairs(call('LRANGE', KEYS[2], '0', '255')) do
@@ -286,7 +291,8 @@ local function look_for_gone()
   return gone
 end
 --#else
--- List and sorted set live as long as the greatest deadline, and a minute more; a JVM expects no end.
+-- List and sorted set live as long as the greatest deadline, and a minute more; a JVM expects no
+-- end.
 local function keep_queue()
   local last = call('ZREVRANGE', KEYS[3], 0, 0, 'WITHSCORES')
   if not last[1] then
@@ -314,14 +320,14 @@ local function sweep()
 end
 --#end
 
--- Whether somebody has subscribed to this very channel. PUBLISH counts those with a pattern as well, and a
--- tool that watches everything would make the dead look alive.
+-- Whether somebody has subscribed to this very channel. PUBLISH counts those with a pattern as
+-- well, and a tool that watches everything would make the dead look alive.
 local function listens(channel)
   return call('PUBSUB', 'NUMSUB', channel)[2] > 0
 end
 
--- Offers the free lock to a live member. Returns 'granted', 'stopped', 'dropped' if it is out of the
--- queue, or nothing if it was passed over.
+-- Offers the free lock to a live member. Returns 'granted', 'stopped', 'dropped' if it is out of
+-- the queue, or nothing if it was passed over.
 --#if peers
 -- A JVM is not told to come while others stand before it: it would ask without a pause.
 local function offer(member, deaf, is_behind)
@@ -416,7 +422,7 @@ local function walk(deaf)
   until outcome or not members[1]
 --#if peers
   if not passed[1] then
-    return outcome or 'nobody'
+    return outcome or 'none'
   end
 --#end
   -- Their next touch restores it; if none comes, they are soon out of the way.
@@ -434,16 +440,16 @@ local function walk(deaf)
   end
   keep_queue()
   passed_over = #passed
-  return outcome or 'nobody'
+  return outcome or 'none'
 end
 
--- Hands the free lock to the first who can take it. Returns 'granted', 'stopped' or 'nobody'.
+-- Hands the free lock to the first who can take it. Returns 'granted', 'stopped' or 'none'.
 local function advance()
   assert_writable()
 --#if peers
   if not head then
     drop_leftovers()
-    return 'nobody'
+    return 'none'
   end
   return walk({})
 --#else
@@ -455,7 +461,7 @@ local function advance()
   end
   if not head then
     drop_leftovers()
-    return 'nobody'
+    return 'none'
   end
   local deaf = {}
   return offer(head, deaf) or walk(deaf)

@@ -1,4 +1,5 @@
--- KEYS: hold, queue, deadlines, token. Answers holder, token, ms left, the server's time, members, deadlines.
+-- KEYS: hold, queue, deadlines, token. Answers holder, token, ms left, the server's time, members,
+-- deadlines.
 local call = redis.call
 
 --#include clock

@@ -1,11 +1,11 @@
--- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, member.
--- Two short ways come first, because they are what nearly every release is. What they do not expect, such
--- as a key of another type, is left to the long way; until then nothing was written.
+-- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, member. Two short ways come first,
+-- because they are what nearly every release is. What they do not expect, such as a key of another
+-- type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local head = pcall('LINDEX', KEYS[2], '0')
 
--- Nobody waits. The field is the caller's own, whatever else the hash may be. There is nothing to tell, not
--- even the time, which would take as long as all else.
+-- No waiters. The field is the caller's own, whatever else the hash may be. There is nothing to
+-- tell, not even the time, which would take as long as all else.
 if not head and pcall('HDEL', KEYS[1], ARGV[3]) == 1 then
   return 1
 end
@@ -15,8 +15,8 @@ end
 --#if peers
 --#else
 if type(head) == 'string' then
-  -- The first who waits is one of ours, alive and connected: it gets the lock. A write that Redis refuses on a
-  -- replica comes before the message.
+  -- The first who waits is one of ours, alive and connected: it gets the lock. A write that Redis
+  -- refuses on a replica comes before the message.
   local fields, deadline = pcall('HRANDFIELD', KEYS[1], '2'), pcall('ZSCORE', KEYS[3], head)
   local of, lease = string.match(head, '^~1([^:]*):%d+:([1-9]%d*):')
   if of and #of == 22 and fields[1] == ARGV[3] and not fields[2]

@@ -1,6 +1,7 @@
 -- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease.
--- Answers the clock, then for each lock: its token if the lease was extended; 0 if nobody holds it; else an answer in full, or
--- a list of what is strange there. Nothing that may fail stands between a lock's first write and its last.
+-- Answers the clock, then for each lock: its token if the lease was extended; 0 if it is not held;
+-- else an answer in full, or a list of what is strange there. Nothing that may fail stands between
+-- a lock's first write and its last.
 local call, pcall = redis.call, redis.pcall
 local KEYS = KEYS
 

@@ -11,7 +11,8 @@ local function turn_to(keys)
 --#end
 end
 
--- What is strange at one lock is told of that lock: an error in the answer would be the answer to all.
+-- What is strange at one lock is told of that lock: an error in the answer would be the answer to
+-- all.
 local function told_apart()
   return { strange.err }
 end

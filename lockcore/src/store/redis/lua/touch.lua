@@ -1,8 +1,9 @@
 -- KEYS: of each lock hold, queue, deadlines and token, and for peers alive, arrivals and suspects.
 -- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node.
--- Answers the clock and how many listen to the node's channel, then for each lock: ms left of the holder if all members wait, or
--- these in a list with the holder and its token if it is of this node; else an answer in full, or a list of what is strange there.
--- In full, the outcome is one letter a member: w(aiting), h(olding), g(one).
+-- Answers the clock and how many listen to the node's channel, then for each lock: ms left of the
+-- holder if all members wait, or these in a list with the holder and its token if it is of this
+-- node; else an answer in full, or a list of what is strange there. In full, the outcome is one
+-- letter a member: w(aiting), h(olding), g(one).
 local call, pcall = redis.call, redis.pcall
 local KEYS = KEYS
 
@@ -34,9 +35,9 @@ local function node_of(member)
   return of and #of == 22 and tonumber(lease) > 0 and of
 end
 
--- The usual: one of ours holds, all members wait, no deadline has passed, nothing is strange. Then there is less to look at, and this
--- is the answer. Nothing in any other case, and then nothing was written. The expiries come first: they are allowed
--- when memory is full.
+-- The usual: one of ours holds, all members wait, no deadline has passed, nothing is strange. Then
+-- there is less to look at, and this is the answer. Nothing in any other case, and then nothing was
+-- written. The expiries come first: they are allowed when memory is full.
 local function touch_waiting(hold, queue, deadlines, token, first, last)
   local fields, head = pcall('HRANDFIELD', hold, '2', 'WITHVALUES'), pcall('LINDEX', queue, '0')
   local lowest = pcall('ZRANGEBYSCORE', deadlines, '-inf', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
@@ -107,8 +108,9 @@ local function touch(members)
     deadlines = {}
   end
 --#if peers
-  -- Whom a JVM's clock or arithmetic has thrown out gets its place at the head back, and all others of ours with
-  -- it, in the order in which they came: were each put back by its own node, the last node to look would be first.
+  -- Whom a JVM's clock or arithmetic has thrown out gets its place at the head back, and all others
+  -- of ours with it, in the order in which they came: were each put back by its own node, the last
+  -- node to look would be first.
   local function is_out(member, score, life)
     return not score and member ~= holder and tonumber(life or 0) > now
   end

@@ -1,6 +1,6 @@
-//! The least that a lock can do: two scripts on one multiplexed connection, `SET NX PX`, and compare and delete.
-//! It asks again at once while the lock is taken. With the argument `mutex`, a fair mutex of the process stands before
-//! it; that is for a single lock.
+//! The least that a lock can do: two scripts on one multiplexed connection, `SET NX PX`, and
+//! compare and delete. It asks again at once while the lock is taken. With the argument `mutex`, a
+//! fair mutex of the process stands before it; that is for a single lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

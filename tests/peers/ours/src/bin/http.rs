@@ -1,5 +1,6 @@
-//! `http plain|memory|layer|extractor ADDRESS`: a handler that answers at once, without a lock, or behind one for its path, in
-//! memory or on the Redis at that address. Says `ready <where it listens>`, and ends with its input.
+//! `http plain|memory|layer|extractor ADDRESS`: a handler that answers at once, without a lock, or
+//! behind one for its path, in memory or on the Redis at that address. Says `ready <where it
+//! listens>`, and ends with its input.
 
 use axum::Router;
 use axum::extract::OriginalUri;

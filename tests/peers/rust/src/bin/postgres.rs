@@ -1,4 +1,5 @@
-//! Advisory locks of PostgreSQL, one session for each that holds or waits; sessions are kept for the next.
+//! Advisory locks of PostgreSQL, one session for each that holds or waits; sessions are kept for
+//! the next.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,5 @@
-//! rslock with its defaults: three tries, each up to 200 ms after the one before; then it is asked again.
+//! rslock with its defaults: three tries, each up to 200 ms after the one before; then it is asked
+//! again.
 
 use std::time::Duration;
 

@@ -57,7 +57,8 @@ fn each_request_is_judged_by_its_own_limit() {
     assert_eq!(lock.acquire(&permits('b', 1, 1, 10)).outcome, queued(0));
     assert_eq!(lock.acquire(&permits('c', 1, 1, 20)).outcome, queued(1));
     lock.release(&permits('a', 0, 1, 20));
-    // With nine in use there is room for one of ten, and then none for another of ten; one of twenty fits.
+    // With nine in use there is room for one of ten, and then none for another of ten; one of
+    // twenty fits.
     assert!(lock.holds(&permits('b', 1, 1, 10)));
     lock.touch(&[&permits('c', 1, 1, 20)]);
     assert!(lock.holds(&permits('c', 1, 1, 20)));

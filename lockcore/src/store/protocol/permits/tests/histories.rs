@@ -1,5 +1,5 @@
-//! What is promised, after every command of random histories: leases end without a release, nodes come and go, requests
-//! have weights and limits of their own, and the sum is lost now and then.
+//! What is promised, after every command of random histories: leases end without a release, nodes
+//! come and go, requests have weights and limits of their own, and the sum is lost now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -231,7 +231,8 @@ impl History {
         }
         self.counts.batches += usize::from(granted.len() > 1);
         for (_, member) in after.queue.iter() {
-            // Whoever asks again after its patience has ended may have been dropped, and then stands at the end.
+            // Whoever asks again after its patience has ended may have been dropped, and then
+            // stands at the end.
             let asks =
                 matches!(command, Command::Acquire { member: asking, .. } if asking == member);
             let is_last = after.queue.greatest().is_some_and(|(_, last)| last == member);
@@ -245,7 +246,8 @@ impl History {
         self.enqueued.retain(|member, _| after.queue.get(member).is_some());
     }
 
-    /// What was given back, or renewed, by what the answer says; and whoever's lease has ended has lost it.
+    /// What was given back, or renewed, by what the answer says; and whoever's lease has ended has
+    /// lost it.
     fn take_back(&mut self, command: &Command, before: &PermitState, answer: &Answer) {
         let now_ms = self.lock.now();
         match (command, answer) {
@@ -329,7 +331,8 @@ impl History {
         assert!(heard.iter().all(again), "told of what was not granted: {heard:?}\n{told}");
     }
 
-    /// S3: tokens never fall; two holds have the same if and only if both are shared and no write came between.
+    /// S3: tokens never fall; two holds have the same if and only if both are shared and no write
+    /// came between.
     fn check_tokens(
         &mut self,
         command: &Command,
@@ -415,7 +418,8 @@ impl History {
         for member in granted {
             let place = before.queue.get(member).unwrap_or(u64::MAX);
             for (ahead, waiting) in after.queue.iter().filter(|(ahead, _)| *ahead < place) {
-                // Its patience had ended before it asked again: it may stand at the end, at whatever place that is now.
+                // Its patience had ended before it asked again: it may stand at the end, at
+                // whatever place that is now.
                 let has_ended =
                     before.deadlines.get(waiting).is_some_and(|at| at <= self.lock.now());
                 let is_new = before.queue.get(waiting).is_none()
@@ -438,7 +442,8 @@ impl History {
         }
     }
 
-    /// F5: after a command that makes room, the first connected waiter does not fit, unless the answer says more.
+    /// F5: after a command that makes room, the first connected waiter does not fit, unless the
+    /// answer says more.
     #[allow(clippy::too_many_arguments)]
     fn check_no_room(
         &mut self,
@@ -470,7 +475,8 @@ impl History {
         };
         let is_cut = more || before.queue.len() > self.lock.bounds.looked_at;
         let used = after.used.unwrap_or(0);
-        // A follower with a greater limit than that of whoever took the last waits for the next command.
+        // A follower with a greater limit than that of whoever took the last waits for the next
+        // command.
         let is_taken = granted.last().is_some_and(|last| used >= last.demand().limit());
         if !hands_on || is_cut || is_taken {
             return;

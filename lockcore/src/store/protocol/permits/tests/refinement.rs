@@ -1,8 +1,10 @@
-//! Where every request is a write, this is the mutex: the same history has the same outcomes, order and tokens.
+//! Where every request is a write, this is the mutex: the same history has the same outcomes, order
+//! and tokens.
 //!
-//! What differs, and is left out of the comparison: a lease that has ended frees the mutex by itself, here the hold counts
-//! until somebody looks, and whoever gives it back before that has released it; and waiters whose patience has ended are
-//! dropped from the head while it is held, too, so that they are not asked for again and positions may be lower.
+//! What differs, and is left out of the comparison: a lease that has ended frees the mutex by
+//! itself, here the hold counts until somebody looks, and whoever gives it back before that has
+//! released it; and waiters whose patience has ended are dropped from the head while it is held,
+//! too, so that they are not asked for again and positions may be lower.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -237,8 +239,8 @@ impl Pair {
         assert_eq!(ours, theirs, "{told}");
     }
 
-    /// The same holder with the same lease, the same token, and the same live waiters in the same order with the same
-    /// deadlines.
+    /// The same holder with the same lease, the same token, and the same live waiters in the same
+    /// order with the same deadlines.
     fn compare_states(&self, told: &str) {
         let (now_ms, state) = (self.lock.now(), &self.lock.state);
         let ours: Vec<_> = state

@@ -1,9 +1,9 @@
 -- KEYS: state, holds, queue, deadlines, tombstone.
 -- ARGV: node, prefix, member, lease, weight, limit, 'try' or 'wait', queue limit.
 local call, pcall = redis.call, redis.pcall
--- Nobody waits, no tombstone, and it fits: most acquisitions end here. Lapsed holds still count; they are looked at
--- when something does not fit. What this does not expect, such as a part that was lost or a key of another type, is
--- left to the long way; until then nothing was written.
+-- No waiters, no tombstone, and it fits: most acquisitions end here. Lapsed holds still count;
+-- they are looked at when something does not fit. What this does not expect, such as a part that
+-- was lost or a key of another type, is left to the long way; until then nothing was written.
 local state = pcall('HMGET', KEYS[1], 'used', 'token', 'era', 'ends')
 local used = not state.err and tonumber(state[1] or 0)
 if used and used + ARGV[5] <= tonumber(ARGV[6]) then
@@ -23,8 +23,8 @@ if used and used + ARGV[5] <= tonumber(ARGV[6]) then
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
     local over = math.floor(clock / 1000) + ARGV[4]
     local last = tonumber(token or 0)
-    -- A token that is ahead of the clock is left to the long way. ZADD is the first write: it is refused when memory
-    -- is full. A member that is there already goes the long way, too.
+    -- A token that is ahead of the clock is left to the long way. ZADD is the first write: it is
+    -- refused when memory is full. A member that is there already goes the long way, too.
     if last < tonumber(clock) and call('ZADD', KEYS[2], 'NX', over, ARGV[3]) == 1 then
       local is_write, text, is_later = ARGV[5] == '1073741824', ends, false
       if over + 60000 > tonumber(ends or 0) then
@@ -86,7 +86,7 @@ local function take()
   if held_until[member] then
     return 'granted'
   end
-  -- The caller stands behind everybody: nobody ahead could take it.
+  -- The caller stands behind all: none ahead could take it.
   if is_end and used + weight <= limit then
     grant(member, weight, lease)
     grants[#grants + 1] = member

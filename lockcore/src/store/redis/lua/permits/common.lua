@@ -1,7 +1,8 @@
 -- Shared by the scripts of resources with permits.
--- KEYS: state (hash), holds (member -> end of its lease), queue (member -> place), deadlines (member -> deadline).
--- ARGV: the calling node, the channel prefix, and what each script adds.
--- First everything is read and decided, then written, then published: what stops a script on the way has changed nothing.
+-- KEYS: state (hash), holds (member -> end of its lease), queue (member -> place), deadlines
+-- (member -> deadline).
+-- ARGV: the calling node, the channel prefix, and what each script adds. First everything is read
+-- and decided, then written, then published: what stops a script on the way has changed nothing.
 
 local S, H, Q, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local node, prefix = ARGV[1], ARGV[2]
@@ -19,16 +20,19 @@ local used, token, era, ends = 0, nil, nil, 0
 local first, first_end, head, has_deadlines
 -- The state is to be written.
 local is_changed = false
--- What is to be written to the sorted sets: holds and deadlines with their scores in front, members to take out.
+-- What is to be written to the sorted sets: holds and deadlines with their scores in front, members
+-- to take out.
 local held, patient, out, taken, unreduced = {}, {}, {}, {}, {}
--- The same to look up: members that are out of the queue, holds that are taken out, new ends, new deadlines.
+-- The same to look up: members that are out of the queue, holds that are taken out, new ends, new
+-- deadlines.
 local is_out, is_taken, held_until, patient_until = {}, {}, {}, {}
 -- The greatest end or deadline that is to be written.
 local latest = 0
 -- What the reply will say, and what other nodes are told.
 local grants, passed_over, more = {}, 0, 0
 local told, told_order, revoked, revoked_order = {}, {}, {}, {}
--- The answer if a key at one of our names is no resource's. It is another program's, and nothing is written.
+-- The answer if a key at one of our names is no resource's. It is another program's, and nothing is
+-- written.
 local strange
 
 -- Node, number, lease, weight and limit of a member; nothing for any other text.
@@ -248,8 +252,8 @@ local function sweep()
   end
 end
 
--- Grants, from the head on, as long as it fits. A head that does not fit keeps what is free: otherwise small
--- requests would starve large ones. Returns whether no connected member is left.
+-- Grants, from the head on, as long as it fits. A head that does not fit keeps what is free:
+-- otherwise small requests would starve large ones. Returns whether no connected member is left.
 local function advance()
   -- Somebody has subscribed to this very channel. PUBLISH counts those with a pattern as well.
   local connected = { [node] = true }
@@ -265,7 +269,8 @@ local function advance()
           return false
         end
         if looked_at == most_looked_at then
-          -- Had nobody been taken out, the next command would look at the same ones again, and say so again.
+          -- Had none been taken out, the next command would look at the same ones again, and say
+          -- so again.
           more = dropped + granted > 0 and 1 or more
           return false
         end
@@ -281,7 +286,8 @@ local function advance()
             connected[of] = call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. of)[2] > 0
           end
           if not connected[of] then
-            -- Whether it would fit or not. Its next touch restores it; if none comes, it is soon out of the way.
+            -- Whether it would fit or not. Its next touch restores it; if none comes, it is soon
+            -- out of the way.
             passed_over = passed_over + 1
             patient[#patient + 1] = string.format('%.0f', math.min(patient_until[member] or deadlines[i], now + 5000))
             patient[#patient + 1] = member
@@ -312,8 +318,8 @@ local function advance()
   end
 end
 
--- If anybody waits: takes out what has lapsed, and hands on what is free. With nobody to grant it to, what has
--- lapsed may stay: the next who does not fit looks.
+-- If there are waiters: takes out what has lapsed, and hands on what is free. With no waiter to grant it
+-- to, what has lapsed may stay: the next who does not fit looks.
 local function hand_on()
   if head then
     reclaim()
@@ -357,9 +363,9 @@ local function write_state()
   call('HSET', S, unpack(fields))
 end
 
--- Writes what was decided. `newcomer` is to be appended to the queue. The first write changes nothing and is allowed
--- when memory is full, but Redis refuses it like every write on a replica or without enough replicas. PUBLISH is not
--- refused, so it comes last.
+-- Writes what was decided. `newcomer` is to be appended to the queue. The first write changes
+-- nothing and is allowed when memory is full, but Redis refuses it like every write on a replica or
+-- without enough replicas. PUBLISH is not refused, so it comes last.
 local function write(newcomer)
   call('HDEL', S, '')
   if not head and has_deadlines then

@@ -1,5 +1,5 @@
--- KEYS: state, holds, queue, deadlines. Answers the token, the server's time, holders with the ends of their leases, what
--- each hold weighs, waiting members, their deadlines.
+-- KEYS: state, holds, queue, deadlines. Answers the token, the server's time, holders with the ends
+-- of their leases, what each hold weighs, waiting members, their deadlines.
 local call = redis.call
 
 --#include permits/common

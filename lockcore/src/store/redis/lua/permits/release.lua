@@ -1,5 +1,5 @@
--- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight.
--- Two short ways come first, because they are what nearly every release is. What they do not expect, such as a key of
+-- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight. Two short ways come
+-- first, because they are what nearly every release is. What they do not expect, such as a key of
 -- another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local waiting = pcall('ZRANGE', KEYS[3], '0', '0')
@@ -7,7 +7,8 @@ local state = pcall('HMGET', KEYS[1], 'used', 'token', 'era', 'ends', ARGV[3])
 local first_waiting, is_whole = waiting[1], state[1] and state[2] and state[3] and state[4]
 if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4], '^%d+$') then
   if not first_waiting then
-    -- Nobody waits. The member is the caller's own, whatever else the key may be. The clock is not needed.
+    -- No waiters. The member is the caller's own, whatever else the key may be. The clock is not
+    -- needed.
     if pcall('ZREM', KEYS[2], ARGV[3]) == 1 then
       local used = state[1] - (state[5] or ARGV[4])
       if state[5] then
@@ -17,7 +18,8 @@ if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4
       return 1
     end
   else
-    -- The head takes all that is free afterwards: it is granted alone, and nobody behind it need be looked at.
+    -- The head takes all that is free afterwards: it is granted alone, and none behind it need be
+    -- looked at.
     local of, number, lease, demand = string.match(first_waiting, '^~2([^:]*):(%d+):(%d+):([rw%d/]+):')
     local weight, limit
     if demand == 'w' then
@@ -31,7 +33,7 @@ if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4
       local clock = time[1] .. string.sub('00000' .. time[2], -6)
       local now, claim = math.floor(clock / 1000), tonumber(lease)
       claim = math.min(claim, math.max(math.floor(claim / 3), 2000), 10000)
-      -- Of others that hold, nobody's lease may have ended: more would be free than it seems.
+      -- Of others that hold, no lease may have ended: more would be free than it seems.
       local is_held = holds[1] == ARGV[3] and (state[1] == ARGV[4] or tonumber(holds[2]) > now)
         or holds[1] and tonumber(holds[2]) > now and pcall('ZSCORE', KEYS[2], ARGV[3])
       local is_write, token = demand == 'w', state[2]

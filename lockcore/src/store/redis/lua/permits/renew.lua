@@ -1,5 +1,5 @@
--- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, then for each member of this node itself and its lease.
--- The outcome is one letter a member: h(eld), n(ot held).
+-- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, then for each member of this node
+-- itself and its lease. The outcome is one letter a member: h(eld), n(ot held).
 local call = redis.call
 
 --#include permits/common
