@@ -318,8 +318,8 @@ local function advance()
   end
 end
 
--- If there are waiters: takes out what has lapsed, and hands on what is free. With no waiter to grant it
--- to, what has lapsed may stay: the next who does not fit looks.
+-- If there are waiters: takes out what has lapsed, and hands on what is free. With no waiter to
+-- grant it to, what has lapsed may stay: the next who does not fit looks.
 local function hand_on()
   if head then
     reclaim()
