@@ -84,7 +84,7 @@ struct Running {
     stdout: Lines<BufReader<ChildStdout>>,
     stderr: ChildStderr,
     /// CMD ends with it at the latest, also when a test fails and `lockctl` is killed.
-    _stdin: ChildStdin,
+    stdin: Option<ChildStdin>,
 }
 
 impl Running {
@@ -98,7 +98,7 @@ impl Running {
         let stdout = process.stdout.take().expect("it is piped");
         let stderr = process.stderr.take().expect("it is piped");
         let mut running =
-            Self { process, stdout: BufReader::new(stdout).lines(), stderr, _stdin: stdin };
+            Self { process, stdout: BufReader::new(stdout).lines(), stderr, stdin: Some(stdin) };
         running.line().await;
         running
     }
@@ -110,6 +110,12 @@ impl Running {
     async fn line(&mut self) -> String {
         let line = timeout(SOON, self.stdout.next_line()).await.expect("CMD writes a line");
         line.expect("stdout can be read").expect("CMD has not ended")
+    }
+
+    /// Lets a CMD that reads to the end of its input come to its end.
+    async fn finish(mut self) -> Ended {
+        self.stdin = None;
+        self.end().await
     }
 
     async fn end(mut self) -> Ended {
@@ -414,6 +420,58 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     for part in ["shape is held by first", &token.to_string(), "1  second", "2  third"] {
         assert!(people.stdout.contains(part), "{people:?}");
     }
+}
+
+async fn inspect_shared(url: &str, key: &str) -> Value {
+    let ended = run(url, ["inspect", "--shared", "--json", key]).await;
+    ended.is(0);
+    serde_json::from_str(&ended.stdout).expect("it is JSON")
+}
+
+#[tokio::test]
+async fn reads_run_together_and_a_write_waits_for_both() {
+    let url = server().url();
+    let read = ["--read", "--label", "reader"];
+    let one = Running::start(&url, &read, "doc", "echo; exec cat").await;
+    let other = Running::start(&url, &read, "doc", "echo; exec cat").await;
+    let write = ["exec", "--write", "--label", "writer", "doc", "--", "true"];
+    let mut write = lockctl(&url, write).spawn().expect("it starts");
+    eventually("it waits", SOON, async || {
+        inspect_shared(&url, "doc").await["waiters"].as_array().is_some_and(|all| all.len() == 1)
+    })
+    .await;
+    let found = inspect_shared(&url, "doc").await;
+    assert_eq!(
+        (&found["holders"][0]["part"], &found["holders"][1]["label"]),
+        (&"read".into(), &"reader".into())
+    );
+    assert_eq!(
+        (&found["waiters"][0]["part"], &found["waiters"][0]["label"]),
+        (&"write".into(), &"writer".into())
+    );
+    let people = run(&url, ["inspect", "--shared", "doc"]).await;
+    people.is(0);
+    for part in ["doc has 2 holders", "read: reader", "1  write: writer"] {
+        assert!(people.stdout.contains(part), "{people:?}");
+    }
+    one.finish().await.is(0);
+    other.finish().await.is(0);
+    assert!(wait(&mut write).await.success());
+    assert_eq!(inspect_shared(&url, "doc").await["holders"], Value::Array(Vec::new()));
+}
+
+#[tokio::test]
+async fn permits_are_out_up_to_their_limit_and_have_no_token() {
+    let url = server().url();
+    let script = r#"echo; test -z "$LOCK_TOKEN" && exec cat"#;
+    let holder = Running::start(&url, &["--permits", "2/3"], "smtp", script).await;
+    run(&url, ["exec", "--permits", "3", "smtp", "--", "true"]).await.is(0);
+    let full = run(&url, ["exec", "--permits", "2/3", "--wait", "0", "smtp", "--", "true"]).await;
+    full.says(75, "smtp");
+    assert_eq!(inspect_shared(&url, "smtp").await["holders"][0]["part"], "2/3");
+    run(&url, ["release", "--force", "--shared", "smtp"]).await.is(0);
+    holder.end().await.says(74, "lost");
+    run(&url, ["release", "--force", "--shared", "smtp"]).await.says(1, "not held");
 }
 
 #[tokio::test]

@@ -82,6 +82,7 @@ mod passed_over;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
+mod set;
 mod sharing;
 mod shutdown;
 mod status;
@@ -103,6 +104,7 @@ pub use options::{ConfigError, LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;
+pub use set::{AcquireAll, LockSet};
 pub use sharing::{DowngradeError, Permit, ReadGuard, WriteGuard};
 pub use shutdown::Shutdown;
 pub use status::{Connection, Status};

@@ -86,4 +86,7 @@ pub mod recipes {
 
     #[doc = include_str!("../../docs/recipes/migrating.md")]
     pub struct Migrating;
+
+    #[doc = include_str!("../../docs/recipes/read-write.md")]
+    pub struct ReadWrite;
 }

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use lockcore::{LockKey, MAX_LEASE, MIN_LEASE};
 
 use crate::exit::{self, Failure};
+use crate::form::Form;
 
 /// The longest wait that is not a slip of the finger: a year, in seconds.
 const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
@@ -28,7 +29,10 @@ SIGINT, SIGTERM and SIGHUP end the wait for the lock. While CMD runs they are pa
 foreground of a terminal SIGINT is not passed on, because the terminal itself sends a Ctrl-C to CMD.
 
 In its environment CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in \
-LOCK_TOKEN.";
+LOCK_TOKEN. Permits have no token.
+
+A lock and the reads, writes and permits of the same name are two things: they do not exclude each \
+other.";
 
 /// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
 #[derive(Parser)]
@@ -99,6 +103,24 @@ pub(crate) struct Exec {
     )]
     pub(crate) label: Option<OsString>,
 
+    /// Share it with other reads; not with a write
+    #[arg(long, group = "form")]
+    read: bool,
+
+    /// Have it alone, where others read or have permits
+    #[arg(long, group = "form")]
+    write: bool,
+
+    #[arg(
+        help = "Take N of LIMIT permits; N may be left out",
+        long,
+        group = "form",
+        value_name = "N/LIMIT",
+        allow_hyphen_values = true,
+        value_parser = OsStringValueParser::new().try_map(|text| permits(&text))
+    )]
+    permits: Option<(u32, u32)>,
+
     /// The name of the lock
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
@@ -108,8 +130,23 @@ pub(crate) struct Exec {
     pub(crate) command: Vec<OsString>,
 }
 
+impl Exec {
+    pub(crate) fn form(&self) -> Form {
+        match self.permits {
+            Some((count, limit)) => Form::Permits { count, limit },
+            None if self.read => Form::Read,
+            None if self.write => Form::Write,
+            None => Form::Lock,
+        }
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct Inspect {
+    /// Of the reads, writes and permits of this name, not of the lock
+    #[arg(long)]
+    pub(crate) shared: bool,
+
     /// The name of the lock
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
@@ -125,6 +162,10 @@ pub(crate) struct Release {
     /// Required, because the holder is not stopped and may still be at work
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// All reads, writes and permits of this name, not the lock
+    #[arg(long)]
+    pub(crate) shared: bool,
 
     /// The name of the lock
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
@@ -217,6 +258,18 @@ fn queue_limit(text: &OsStr) -> Result<u32, String> {
     }
 }
 
+/// Such as `3/10`, or `10` for one of ten.
+fn permits(text: &OsStr) -> Result<(u32, u32), String> {
+    let text = utf8(text)?;
+    let (count, limit) = text.split_once('/').unwrap_or(("1", text));
+    match (count.parse(), limit.parse()) {
+        (Ok(count), Ok(limit)) if (1..=limit).contains(&count) && limit < 1 << 30 => {
+            Ok((count, limit))
+        }
+        _ => Err(format!("'{text}' is not 1 or more of as many or more, of less than 2^30: 3/10")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -253,6 +306,11 @@ mod tests {
             (&["exec", "--queue-limit", "-3", "k", "--", "true"], "--queue-limit"),
             (&["exec", "--queue-limit", "1.5", "k", "--", "true"], "--queue-limit"),
             (&["exec", "--sooner", "k", "--", "true"], "--sooner"),
+            (&["exec", "--permits", "0/3", "k", "--", "true"], "--permits"),
+            (&["exec", "--permits", "4/3", "k", "--", "true"], "--permits"),
+            (&["exec", "--permits", "1/1073741824", "k", "--", "true"], "--permits"),
+            (&["exec", "--permits", "-1", "k", "--", "true"], "--permits"),
+            (&["exec", "--read", "--write", "k", "--", "true"], "--write"),
             (&["exec", "", "--", "true"], "KEY"),
             (&["exec", "a\nb", "--", "true"], "KEY"),
             (&["exec", "k"], "CMD"),

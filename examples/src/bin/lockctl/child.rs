@@ -6,12 +6,12 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use lockcore::LockGuard;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 use tokio::time::{Instant, sleep_until};
 
 use crate::exit::{self, Failure};
+use crate::form::Held;
 use crate::signals::{self, Signals};
 
 /// From the SIGTERM after a loss to the SIGKILL.
@@ -35,31 +35,28 @@ pub(crate) struct End {
 impl Child {
     /// Starts it with `LOCK_KEY` and `LOCK_TOKEN` in its environment, in our process group: the
     /// terminal stays its terminal.
-    pub(crate) fn start(
-        command: &[OsString],
-        key: &str,
-        guard: &LockGuard,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn start(command: &[OsString], key: &str, held: &Held) -> Result<Self, Failure> {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
-        Command::new(program)
-            .args(arguments)
-            .env("LOCK_KEY", key)
-            .env("LOCK_TOKEN", guard.fencing_token().to_string())
-            .spawn()
-            .map(|process| Self { process, key: key.to_owned() })
-            .map_err(|error| {
-                let code = match error.kind() {
-                    io::ErrorKind::NotFound => exit::NOT_FOUND,
-                    _ => exit::NOT_EXECUTABLE,
-                };
-                Failure::new(code, format!("CMD {}: {error}", program.to_string_lossy()))
-            })
+        let mut process = Command::new(program);
+        process.args(arguments).env("LOCK_KEY", key);
+        match held.token() {
+            Some(token) => process.env("LOCK_TOKEN", token.to_string()),
+            // Not that of another hold, further outside.
+            None => process.env_remove("LOCK_TOKEN"),
+        };
+        process.spawn().map(|process| Self { process, key: key.to_owned() }).map_err(|error| {
+            let code = match error.kind() {
+                io::ErrorKind::NotFound => exit::NOT_FOUND,
+                _ => exit::NOT_EXECUTABLE,
+            };
+            Failure::new(code, format!("CMD {}: {error}", program.to_string_lossy()))
+        })
     }
 
     /// Waits for its end; passes signals on, and stops it when the hold is lost.
-    pub(crate) async fn end(mut self, guard: &LockGuard, signals: &mut Signals) -> io::Result<End> {
+    pub(crate) async fn end(mut self, held: &Held, signals: &mut Signals) -> io::Result<End> {
         let mut lost_at = None;
         let mut killed = false;
         loop {
@@ -69,7 +66,7 @@ impl Child {
                 status = self.process.wait() => {
                     return Ok(End { code: code(status?), lost: lost_at.is_some() });
                 }
-                () = guard.lost(), if lost_at.is_none() => {
+                () = held.lost(), if lost_at.is_none() => {
                     lost_at = Some(Instant::now());
                     exit::warn(&format!("{}: the hold was lost while CMD ran: stopping CMD", self.key));
                     self.send(Signal::TERM);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{LockError, LockErrorKind, LockGuard, LockOptions, Locks, Shutdown};
+use lockcore::{LockError, LockErrorKind, LockOptions, Locks, Shutdown};
 use rustix::process::Signal;
 use tokio::time::{Instant, timeout};
 
@@ -10,6 +10,7 @@ use crate::arguments::Exec;
 use crate::child::Child;
 use crate::connect;
 use crate::exit::{self, Failure};
+use crate::form::Held;
 use crate::progress::Progress;
 use crate::signals::Signals;
 
@@ -22,7 +23,7 @@ const GOODBYE_UNHEARD: Duration = Duration::from_millis(500);
 
 /// What the wait for the lock ended with.
 enum Waited {
-    Held(LockGuard),
+    Held(Held),
     Stopped(Signal),
 }
 
@@ -67,22 +68,22 @@ async fn hold(
     signals: &mut Signals,
     unheard: &mut bool,
 ) -> Result<u8, Failure> {
-    let guard = match wait(locks, exec, started, signals).await? {
-        Waited::Held(guard) => guard,
+    let held = match wait(locks, exec, started, signals).await? {
+        Waited::Held(held) => held,
         Waited::Stopped(signal) => return Ok(exit::by_signal(signal.as_raw())),
     };
     if let Some(signal) = signals.pending() {
-        let _ = guard.release().await;
+        let _ = held.release().await;
         return Ok(exit::by_signal(signal.as_raw()));
     }
-    let end = match Child::start(&exec.command, &exec.key, &guard) {
-        Ok(child) => child.end(&guard, signals).await,
+    let end = match Child::start(&exec.command, &exec.key, &held) {
+        Ok(child) => child.end(&held, signals).await,
         Err(failure) => {
-            let _ = guard.release().await;
+            let _ = held.release().await;
             return Err(failure);
         }
     };
-    let released = guard.release().await;
+    let released = held.release().await;
     let end =
         end.map_err(|error| Failure::new(exit::FAILED, format!("waiting for CMD: {error}")))?;
     if end.lost {
@@ -114,7 +115,8 @@ async fn wait(
     if let Some(queue_limit) = exec.queue_limit {
         options = options.queue_limit(queue_limit);
     }
-    let acquire = locks.key(exec.key.as_str()).options(options).lock();
+    let form = exec.form();
+    let acquire = form.acquire(locks.key(exec.key.as_str()).options(options));
     let mut progress = Progress::on_stderr();
     let outcome = tokio::select! {
         biased;
@@ -123,11 +125,11 @@ async fn wait(
             progress.clear();
             return Ok(Waited::Stopped(signal));
         }
-        never = progress.follow(locks, &exec.key) => match never {},
+        never = progress.follow(locks, form, &exec.key) => match never {},
     };
     progress.clear();
     match outcome {
-        Ok(guard) => Ok(Waited::Held(guard)),
+        Ok(held) => Ok(Waited::Held(held)),
         Err(error) => Err(not_acquired(locks, exec, &error).await),
     }
 }

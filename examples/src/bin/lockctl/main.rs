@@ -8,6 +8,7 @@ mod child;
 mod connect;
 mod exec;
 mod exit;
+mod form;
 mod inspect;
 mod progress;
 mod release;

@@ -4,10 +4,11 @@ use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
-use lockcore::{LockError, LockInspection, Locks, Participant};
+use lockcore::{LockError, Locks, Participant};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use crate::form::{Crowd, Form};
 use crate::text;
 
 /// Before the first look: a lock that is granted at once shows nothing.
@@ -27,7 +28,7 @@ struct Place<'a> {
     /// Ours, from 1, if we are in the queue yet.
     place: Option<usize>,
     waiting: usize,
-    holder: Option<&'a Participant>,
+    holders: &'a [Participant],
     lease: Duration,
 }
 
@@ -38,7 +39,7 @@ impl Progress {
     }
 
     /// Looks at the queue again and again.
-    pub(crate) async fn follow(&mut self, locks: &Locks, key: &str) -> Infallible {
+    pub(crate) async fn follow(&mut self, locks: &Locks, form: Form, key: &str) -> Infallible {
         if !self.on {
             return std::future::pending().await;
         }
@@ -46,8 +47,8 @@ impl Progress {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            let line = match locks.inspect(key).await {
-                Ok(inspection) => Place::of(locks.node().as_str(), key, &inspection).line(),
+            let line = match form.look(locks, key).await {
+                Ok(crowd) => Place::of(locks.node().as_str(), key, &crowd).line(),
                 Err(error) => unavailable(key, &error),
             };
             self.show(&line);
@@ -77,14 +78,14 @@ impl Progress {
 }
 
 impl<'a> Place<'a> {
-    fn of(node: &str, key: &'a str, inspection: &'a LockInspection) -> Self {
+    fn of(node: &str, key: &'a str, crowd: &'a Crowd) -> Self {
         let ours = |waiter: &Participant| waiter.node.as_deref() == Some(node);
         Self {
             key,
-            place: inspection.waiters.iter().position(ours).map(|ahead| ahead + 1),
-            waiting: inspection.waiters.len(),
-            holder: inspection.holder.as_ref(),
-            lease: inspection.lease,
+            place: crowd.waiters.iter().position(ours).map(|ahead| ahead + 1),
+            waiting: crowd.waiters.len(),
+            holders: &crowd.holders,
+            lease: crowd.lease,
         }
     }
 
@@ -93,9 +94,13 @@ impl<'a> Place<'a> {
         if let Some(place) = self.place {
             line.push_str(&format!(": place {place} of {}", self.waiting));
         }
-        if let Some(holder) = self.holder {
+        if let [first, others @ ..] = self.holders {
             let seconds = self.lease.as_millis().div_ceil(1_000);
-            line.push_str(&format!(", held by {} for {seconds} s more", name(holder)));
+            let others = match others.len() {
+                0 => String::new(),
+                number => format!(" and {number} more"),
+            };
+            line.push_str(&format!(", held by {}{others} for {seconds} s more", name(first)));
         }
         text::one_line(&line)
     }
@@ -128,7 +133,7 @@ mod tests {
             key: "order:42",
             place,
             waiting,
-            holder: None,
+            holders: &[],
             lease: Duration::from_millis(11_001),
         }
     }

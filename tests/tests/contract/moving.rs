@@ -1,0 +1,96 @@
+//! Moving a running service from locks to reads and writes, in three releases: each runs beside the
+//! next for a while.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use futures_util::future::join_all;
+use lockcore::Locks;
+
+use crate::backend::{Backend, soon};
+
+on_both_stores!(
+    locks_and_the_release_in_between_never_overlap,
+    the_release_in_between_and_reads_and_writes_never_overlap,
+    locks_and_reads_and_writes_without_one_in_between_overlap,
+);
+
+const TURNS: usize = 40;
+
+/// How many read, or -1 while one has it alone.
+#[derive(Default)]
+struct Resource(AtomicI64);
+
+impl Resource {
+    async fn alone(&self) {
+        let before = self.0.compare_exchange(0, -1, Ordering::SeqCst, Ordering::SeqCst);
+        assert_eq!(before, Ok(0), "an overlap");
+        tokio::task::yield_now().await;
+        self.0.store(0, Ordering::SeqCst);
+    }
+
+    async fn together(&self) {
+        let before = self.0.fetch_add(1, Ordering::SeqCst);
+        assert!(before >= 0, "an overlap");
+        tokio::task::yield_now().await;
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A release of the service. Of each, tasks that only read the resource, and tasks that change it.
+#[derive(Clone, Copy)]
+enum Release {
+    Old,
+    Middle,
+    New,
+}
+
+impl Release {
+    async fn turns(self, locks: Locks, resource: &Resource, only_reads: bool) {
+        for _ in 0..TURNS {
+            match self {
+                Self::Old => {
+                    let _lock = locks.lock("doc").await.expect("acquired");
+                    resource.alone().await;
+                }
+                Self::Middle => {
+                    let _lock = locks.lock("doc").await.expect("acquired");
+                    let _write = locks.write("doc").await.expect("acquired");
+                    resource.alone().await;
+                }
+                Self::New if only_reads => {
+                    let _read = locks.read("doc").await.expect("acquired");
+                    resource.together().await;
+                }
+                Self::New => {
+                    let _write = locks.write("doc").await.expect("acquired");
+                    resource.alone().await;
+                }
+            }
+        }
+    }
+}
+
+async fn run_side_by_side(backend: &Backend, releases: [Release; 2]) {
+    let nodes = backend.nodes::<2>().await;
+    let resource = &Resource::default();
+    let tasks = nodes.iter().zip(releases).flat_map(|(locks, release)| {
+        [true, false, true].map(|only_reads| release.turns(locks.clone(), resource, only_reads))
+    });
+    soon(join_all(tasks)).await;
+}
+
+async fn locks_and_the_release_in_between_never_overlap(backend: &Backend) {
+    run_side_by_side(backend, [Release::Old, Release::Middle]).await;
+}
+
+async fn the_release_in_between_and_reads_and_writes_never_overlap(backend: &Backend) {
+    run_side_by_side(backend, [Release::Middle, Release::New]).await;
+}
+
+/// What the release in between is for.
+async fn locks_and_reads_and_writes_without_one_in_between_overlap(backend: &Backend) {
+    let [old, new] = backend.nodes().await;
+    let _lock = old.lock("doc").await.expect("free");
+    let write = new.try_write("doc").await.expect("an answer");
+    assert!(write.is_some(), "a write of that name is another thing than its lock");
+}

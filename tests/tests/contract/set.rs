@@ -1,0 +1,119 @@
+//! Several locks at once.
+
+use lock_tests::eventually;
+use lockcore::{LockErrorKind, LockOptions, Locks};
+use tokio::time::Instant;
+
+use crate::backend::{Backend, SOON, is_free, ms, soon, until_nothing_is_left, until_waiting};
+
+on_both_stores!(
+    all_locks_of_a_set_are_held_together_and_stand_in_the_order_of_the_call,
+    sets_of_the_same_locks_in_opposite_order_never_wait_for_each_other,
+    the_wait_of_a_set_is_for_all_of_its_locks_together,
+    a_dropped_set_leaves_the_queue_and_releases_what_it_has,
+    a_lock_lost_while_the_next_is_waited_for_ends_the_whole_set,
+    a_set_says_that_one_of_its_locks_was_lost,
+    a_set_without_keys_of_too_many_or_of_one_lock_twice_is_refused_before_anything_is_sent,
+);
+
+async fn all_locks_of_a_set_are_held_together_and_stand_in_the_order_of_the_call(
+    backend: &Backend,
+) {
+    let [a, b] = backend.nodes().await;
+    let set = a.all(["two", "three", "one"]).await.expect("free");
+    let keys: Vec<&str> = set.guards().iter().map(|guard| guard.key()).collect();
+    assert_eq!(keys, ["two", "three", "one"]);
+    for key in keys {
+        assert!(b.try_lock(key).await.expect("an answer").is_none(), "{key} is held");
+    }
+    set.release().await.expect("held until now");
+    for key in ["one", "two", "three"] {
+        assert!(is_free(&b, key).await, "{key}");
+    }
+}
+
+async fn sets_of_the_same_locks_in_opposite_order_never_wait_for_each_other(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let turns = async |locks: Locks, keys: [&'static str; 2]| {
+        for _ in 0..100 {
+            let set = locks.all(keys).await.expect("acquired");
+            tokio::task::yield_now().await;
+            set.release().await.expect("held until now");
+        }
+    };
+    let one = turns(a, ["one", "two"]);
+    let other = turns(b, ["two", "one"]);
+    soon(async { tokio::join!(one, other) }).await;
+}
+
+async fn the_wait_of_a_set_is_for_all_of_its_locks_together(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let first = a.lock("one").await.expect("free");
+    let second = a.lock("two").await.expect("free");
+    let started = Instant::now();
+    let set = b.all_with(["one", "two"], LockOptions::new().wait(ms(2_000)));
+    let set = tokio::spawn(set);
+    until_waiting(1, &a, "one").await;
+    tokio::time::sleep(ms(1_500)).await; // a part of the wait goes by at the first lock
+    first.release().await.expect("held until now");
+    let error = soon(set).await.expect("no panic").expect_err("the second is held");
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    let waited = started.elapsed();
+    assert!(waited >= ms(2_000) && waited < ms(3_500), "{waited:?}: each would be 3.5 s");
+    eventually("the first is released", SOON, async || is_free(&a, "one").await).await;
+    second.release().await.expect("held until now");
+    until_nothing_is_left(&b, "two").await;
+}
+
+async fn a_dropped_set_leaves_the_queue_and_releases_what_it_has(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let second = a.lock("two").await.expect("free");
+    let set = tokio::spawn(b.all(["two", "one"]));
+    until_waiting(1, &a, "two").await;
+    set.abort();
+    eventually("the first is released", SOON, async || is_free(&a, "one").await).await;
+    second.release().await.expect("held until now");
+    until_nothing_is_left(&a, "two").await;
+}
+
+async fn a_lock_lost_while_the_next_is_waited_for_ends_the_whole_set(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let second = a.lock("two").await.expect("free");
+    let set = tokio::spawn(b.all(["one", "two"]));
+    until_waiting(1, &a, "two").await;
+    assert!(a.force_release("one").await.expect("an answer"));
+    let error = soon(set).await.expect("no panic").expect_err("one is lost");
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    second.release().await.expect("held until now");
+    until_nothing_is_left(&a, "two").await;
+}
+
+async fn a_set_says_that_one_of_its_locks_was_lost(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let set = a.all(["one", "two", "three"]).await.expect("free");
+    assert!(!set.is_lost());
+    assert!(b.force_release("two").await.expect("an answer"));
+    soon(set.lost()).await;
+    assert!(set.is_lost());
+    let error = set.release().await.expect_err("one was lost");
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    for key in ["one", "two", "three"] {
+        until_nothing_is_left(&b, key).await;
+    }
+}
+
+async fn a_set_without_keys_of_too_many_or_of_one_lock_twice_is_refused_before_anything_is_sent(
+    backend: &Backend,
+) {
+    let locks = backend.node().await;
+    let many: Vec<String> = (0..33).map(|number| format!("key {number}")).collect();
+    let bad = [vec![], vec!["one".to_owned(), "two".to_owned(), "one".to_owned()], many];
+    for keys in bad {
+        let error = locks.all(keys).await.expect_err("refused");
+        assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+        assert!(error.to_string().contains("keys"), "{error}");
+    }
+    let bad_name = locks.all(["one", ""]).await.expect_err("refused");
+    assert_eq!(bad_name.kind(), LockErrorKind::InvalidKey);
+    assert!(is_free(&locks, "one").await);
+}
