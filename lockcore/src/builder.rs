@@ -46,6 +46,7 @@ pub struct LocksBuilder {
     label: Option<Label>,
     defaults: LockOptions,
     confirm_grants: bool,
+    replicas: Option<(u32, Duration)>,
     redact_names: bool,
     request_timeout: Duration,
     max_waiting: u32,
@@ -78,6 +79,7 @@ impl LocksBuilder {
             label: None,
             defaults: LockOptions::new(),
             confirm_grants: false,
+            replicas: None,
             redact_names: false,
             request_timeout: Duration::from_secs(2),
             max_waiting: 100_000,
@@ -136,6 +138,25 @@ impl LocksBuilder {
     /// more per hand-over. For servers where other programs could publish to the grants channels.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
+        self
+    }
+
+    /// Hands a grant out only once `count` replicas of the primary have acknowledged it, each time
+    /// within `timeout`: a failover to one of them then knows it. A grant that too few have is
+    /// given back and refused with [`Unavailable`](crate::LockErrorKind::Unavailable), which says
+    /// how many came.
+    ///
+    /// Each grant is renewed for that on one of four connections of their own, followed by one
+    /// `WAIT` for all that are under way: two round trips more for each grant, and what the
+    /// replicas take. Releases and later renewals wait for none. It makes a failover that forgets a
+    /// grant rarer and not impossible: the sentinels may promote a replica that is not among those
+    /// that acknowledged it, unless all replicas have to. Fence what must not be written twice.
+    ///
+    /// `count` is 1 to 16; `timeout` is 1 ms to below the
+    /// [`request_timeout`](Self::request_timeout), and should be below half of the shortest claim
+    /// (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for a store in memory.
+    pub fn require_replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.replicas = Some((count, timeout));
         self
     }
 
@@ -201,6 +222,10 @@ impl LocksBuilder {
     /// Outside a tokio runtime.
     pub fn on_memory(self, store: &MemoryStore) -> Result<Locks, LockError> {
         self.check()?;
+        if self.replicas.is_some() {
+            let range = "left out: a store in memory has no replicas";
+            return Err(ConfigError::new("require_replicas", "set", range).into());
+        }
         let node = NodeId::random();
         let inbox = Inbox::default();
         let store = store.connect_as(node.clone(), Arc::new(inbox.clone()), self.redisson_peers);
@@ -213,6 +238,7 @@ impl LocksBuilder {
             label: self.label.unwrap_or_else(Label::of_this_process),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
+            replicas: self.replicas.map_or(0, |(count, _)| count),
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
             redisson_peers: self.redisson_peers,
@@ -229,6 +255,14 @@ impl LocksBuilder {
         check_prefix("channel_prefix", &self.channel_prefix)?;
         if self.max_waiting == 0 {
             return Err(ConfigError::new("max_waiting", "0", "1 or more"));
+        }
+        if let Some((count, timeout)) = self.replicas {
+            let is_in_time = (Duration::from_millis(1)..self.request_timeout).contains(&timeout);
+            if !(1..=16).contains(&count) || !is_in_time {
+                let range = "1 to 16, within 1 ms or more, and less than the request_timeout";
+                let value = format!("{count} within {timeout:?}");
+                return Err(ConfigError::new("require_replicas", value, range));
+            }
         }
         if self.request_timeout < Duration::from_millis(50)
             || self.request_timeout > Duration::from_secs(60)

@@ -122,7 +122,7 @@ impl Locking {
 
     /// What a node of the model is told.
     pub(crate) fn rules(&self) -> Rules {
-        Rules { confirm_grants: false, peers: false, window: usize::MAX, seed: 0 }
+        Rules { confirm_grants: false, replicas: 0, peers: false, window: usize::MAX, seed: 0 }
     }
 
     /// What a client asks its node for.

@@ -9,7 +9,7 @@ use crate::locks::Locks;
 use crate::member::{Label, NodeId};
 use crate::node::Inbox;
 use crate::sentinels::Sentinels;
-use crate::store::redis::{Connector, RedisSettings, RedisStore};
+use crate::store::redis::{Connector, RedisSettings, RedisStore, Replicas};
 
 impl Locks {
     /// Connects to Redis 6.2 or newer: `redis://[user[:password]@]host[:port][/db]`, or to the
@@ -132,6 +132,7 @@ impl LocksBuilder {
                 .resolve(self.namespace.as_deref()),
             request_timeout: self.request_timeout,
             peers: self.redisson_peers,
+            replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
         };
         let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
         Ok(self.build(Arc::new(store), node, &inbox))

@@ -46,6 +46,7 @@ pub async fn redis_store_as(
         namespace: None,
         request_timeout,
         peers,
+        replicas: None,
     };
     Ok(Arc::new(RedisStore::connect(settings, listener).await?))
 }

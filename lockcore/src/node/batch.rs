@@ -111,6 +111,19 @@ pub(super) async fn ask_each(
     }
 }
 
+/// Asks for one renewal that replicas are to have.
+pub(super) async fn confirm(store: &dyn Store, ask: &Ask) -> Result<(Answer, u32), StoreError> {
+    let Command::Renew { member } = &ask.command else { return Err(sharing::nonsense()) };
+    if ask.lock.is_shared() {
+        let command = sharing::renewal([member])?;
+        let (answer, replicas) = store.confirm_permits(&ask.lock, command.clone()).await?;
+        return Ok((sharing::answer(&command, answer)?, replicas));
+    }
+    let (mut each, replicas) = store.confirm(&ask.lock, member).await?;
+    let reply = each.pop().ok_or_else(sharing::nonsense)??;
+    Ok((Answer::Renewed(reply), replicas))
+}
+
 fn typed<T>(each: Each<T>, answer: fn(Reply<T>) -> Answer) -> Vec<Result<Answer, StoreError>> {
     each.into_iter().map(|one| one.map(answer)).collect()
 }

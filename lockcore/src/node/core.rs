@@ -53,7 +53,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
 use crate::store::protocol::{Answer, Command};
-use crate::store::{Event, Leaving, Link};
+use crate::store::{Event, Leaving, Link, Renewed};
 use crate::token::FencingToken;
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
@@ -66,6 +66,8 @@ const MAX_AT_ONCE: usize = 256;
 pub struct Rules {
     /// Renew a grant that came as a message before it is handed out.
     pub confirm_grants: bool,
+    /// A grant is handed out once so many replicas have it; 0 asks none.
+    pub replicas: u32,
     /// Queues are shared with JVMs.
     pub peers: bool,
     /// Most releases, leaves and repetitions on their way at once, each of which is a script: a
@@ -354,6 +356,27 @@ impl<P: Seat> Core<P> {
                 self.absorb(now, ask, reply, fx);
             }
             _ => {}
+        }
+    }
+
+    /// A renewal before the hand-out was answered, and so many replicas have it.
+    pub fn confirmed(
+        &mut self,
+        now: Moment,
+        ask: &Ask,
+        (answer, replicas): (&Answer, u32),
+        fx: &mut Effects<P>,
+    ) {
+        let wanted = self.rules.replicas;
+        match (&ask.command, answer) {
+            (Command::Renew { member }, Answer::Renewed(reply))
+                if replicas < wanted && reply.outcome == Renewed::Held =>
+            {
+                self.arrived(ask);
+                self.last_success = now;
+                self.unacknowledged(now, member, replicas, fx);
+            }
+            _ => self.replied(now, ask, answer, fx),
         }
     }
 

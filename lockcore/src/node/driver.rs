@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::batch::{Batch, ask_each, batches, is_of_one};
+use super::batch::{Batch, ask_each, batches, confirm, is_of_one};
 use super::clock::Clock;
 use super::core::{Core, Rules};
 use super::effect::{Ask, Effect};
@@ -36,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) label: Label,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
+    /// A grant is handed out once so many replicas have it.
+    pub(crate) replicas: u32,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) redisson_peers: bool,
@@ -106,6 +108,7 @@ impl Driver {
     ) -> Self {
         let rules = Rules {
             confirm_grants: settings.confirm_grants,
+            replicas: settings.replicas,
             peers: settings.redisson_peers,
             window: WINDOW,
             seed: rand::random_range(1..=u64::MAX),
@@ -218,6 +221,9 @@ impl Driver {
         for effect in effects {
             match effect {
                 Effect::Send(_) => {}
+                Effect::Confirm(ask) => {
+                    self.runtime.spawn(Arc::clone(self).confirm(ask));
+                }
                 Effect::Wake(seat) => seat.caller.wake(),
                 Effect::TellLost(seat) => seat.tell_lost(),
                 Effect::Reopen => self.store.reopen_subscription(),
@@ -249,6 +255,14 @@ impl Driver {
                 }
             }
         }
+    }
+
+    async fn confirm(self: Arc<Self>, ask: Ask) {
+        let confirmed = confirm(&*self.store, &ask).await;
+        self.event(Clock::look, |core, now, fx| match &confirmed {
+            Ok((answer, replicas)) => core.confirmed(now, &ask, (answer, *replicas), fx),
+            Err(error) => core.unanswered(now, &ask, error, fx),
+        });
     }
 
     pub(super) fn answered<'a>(

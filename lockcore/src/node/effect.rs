@@ -25,6 +25,8 @@ pub struct Ask {
 pub enum Effect<P> {
     /// Send it, and feed its answer back.
     Send(Ask),
+    /// Send this renewal so that replicas have it, and feed back how many do.
+    Confirm(Ask),
     /// Its caller has something to look up.
     Wake(P),
     /// Tell the guards that their hold is lost.

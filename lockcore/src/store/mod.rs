@@ -21,7 +21,7 @@ pub use protocol::{
     Reply, Share, Touched,
 };
 
-use crate::error::StoreError;
+use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::token::FencingToken;
@@ -74,6 +74,23 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         command: protocol::permits::Command,
     ) -> StoreFuture<protocol::permits::Answer>;
 
+    /// As [`renew`](Self::renew) of one, and waits until replicas have it. Says how many do. Only
+    /// asked for where replicas are required.
+    fn confirm(&self, lock: &LockName, member: &Member) -> StoreFuture<(Each<Renewed>, u32)> {
+        let _ = (lock, member);
+        StoreFuture::ready(Err(without_replicas()))
+    }
+
+    /// The same of a command on a resource with permits.
+    fn confirm_permits(
+        &self,
+        lock: &LockName,
+        command: protocol::permits::Command,
+    ) -> StoreFuture<(protocol::permits::Answer, u32)> {
+        let _ = (lock, command);
+        StoreFuture::ready(Err(without_replicas()))
+    }
+
     /// Whether commands get through at all.
     fn ping(&self) -> StoreFuture<()>;
 
@@ -88,6 +105,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Ends the store's background work and closes its connections.
     fn close(&self);
+}
+
+fn without_replicas() -> StoreError {
+    StoreError::refused(LockErrorKind::Unsupported, "this store has no replicas")
 }
 
 /// Hears what the server tells a node without being asked. Called from the store's own tasks: it

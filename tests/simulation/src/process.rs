@@ -126,7 +126,8 @@ impl Process {
         callers: usize,
     ) -> Self {
         let id = NodeId::from(&*format!("{name:022}"));
-        let rules = Rules { confirm_grants: false, peers: false, window: 64, seed: seed | 1 };
+        let rules =
+            Rules { confirm_grants: false, replicas: 0, peers: false, window: 64, seed: seed | 1 };
         Self {
             name,
             core: Core::new(id.clone(), rules),

@@ -232,6 +232,7 @@ impl World {
                 Effect::Send(ask) => {
                     self.send(place, ask);
                 }
+                Effect::Confirm(_) => unreachable!("no replicas are required"),
                 Effect::Wake(shared) => self.wake(place, shared.caller()),
                 Effect::Reopen => self.cut(place),
                 Effect::TellLost(_) | Effect::Observe(_) => {}

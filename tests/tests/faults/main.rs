@@ -26,6 +26,7 @@ mod persisted;
 mod pool;
 mod refused;
 mod regressions;
+mod replicas;
 mod restarted;
 mod runtime;
 mod script;

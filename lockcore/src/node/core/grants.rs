@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Core, Effects};
-use crate::error::LockErrorKind;
+use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
@@ -117,17 +117,48 @@ impl<P: Seat> Core<P> {
         // Two copies of its acquire may have run: the first was granted, its claim lapsed, and the
         // second queued it again. The message may tell of the first.
         let may_be_old = is_message && entry.ambiguous;
-        if short || is_doubted || may_be_old || (is_message && self.rules.confirm_grants) {
+        let is_forgeable = is_message && self.rules.confirm_grants;
+        let is_alone = self.rules.replicas > 0;
+        if short || is_doubted || may_be_old || is_forgeable || is_alone {
             let command = Command::Renew { member: entry.member.clone() };
             let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
             self.change(number, |entry| entry.state = State::Confirming { token });
-            self.background(ask, fx);
+            self.confirm(ask, fx);
             if !wants {
                 self.withdraw(now, number, fx);
             }
             return;
         }
         self.offer(now, number, token, anchor, left, is_message, fx);
+    }
+
+    fn confirm(&mut self, ask: Ask, fx: &mut Effects<P>) {
+        if self.rules.replicas == 0 {
+            return self.background(ask, fx);
+        }
+        self.renewing += 1;
+        fx.push(Effect::Confirm(ask));
+    }
+
+    /// Too few replicas have the grant: after a failover it could be given to another as well.
+    pub(super) fn unacknowledged(
+        &mut self,
+        now: Moment,
+        member: &Member,
+        replicas: u32,
+        fx: &mut Effects<P>,
+    ) {
+        let Some(number) = self.known(member) else { return };
+        let entry = &self.entries[&number];
+        if !matches!(entry.state, State::Confirming { .. }) {
+            return;
+        }
+        let (lock, kind) = (entry.lock.clone(), LockErrorKind::Unavailable);
+        let wanted = self.rules.replicas;
+        let detail = format!("{replicas} of {wanted} replicas acknowledged the grant in time");
+        self.tell(number, Refusal::Store(StoreError::refused(kind, detail)), fx);
+        self.change(number, |entry| entry.state = entry.leaving(now));
+        fx.push(Effect::Observe(Note::Refused { lock, kind }));
     }
 
     #[allow(clippy::too_many_arguments, reason = "each is one fact of the grant")]

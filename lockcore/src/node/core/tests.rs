@@ -15,7 +15,7 @@ fn at(ms: u64) -> Moment {
 }
 
 fn core() -> Core<()> {
-    let rules = Rules { confirm_grants: false, peers: false, window: 64, seed: 7 };
+    let rules = Rules { confirm_grants: false, replicas: 0, peers: false, window: 64, seed: 7 };
     Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules)
 }
 
@@ -220,6 +220,62 @@ fn touches_of_long_lines_are_on_their_way_four_scripts_at_once_too() {
     let due = core.next().expect("lines wait");
     let asks = ticked(&mut core, due);
     assert_eq!(touches(&asks), 4);
+}
+
+/// A table that hands a grant out once two replicas have it, and an attempt that was granted.
+fn granted_alone() -> (Core<()>, u64, Member, Ask) {
+    let mut core = core();
+    core.rules.replicas = 2;
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("it is sent");
+    let member = member_of(&ask);
+    let granted = Answer::Acquired(reply(Acquired::Granted, LEASE, Some(&member)));
+    core.replied(at(1), &ask, &granted, &mut fx);
+    assert!(matches!(core.take(at(1), attempt, &mut Vec::new()), Outcome::Waits));
+    let confirms = fx.into_iter().filter_map(|effect| match effect {
+        Effect::Confirm(ask) => Some(ask),
+        _ => None,
+    });
+    let [confirm] = confirms.collect::<Vec<_>>().try_into().expect("one");
+    (core, attempt, member, confirm)
+}
+
+#[test]
+fn a_grant_is_handed_out_once_enough_replicas_have_it() {
+    let (mut core, attempt, member, confirm) = granted_alone();
+    let held = Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member)));
+    core.confirmed(at(2), &confirm, (&held, 2), &mut Vec::new());
+    assert!(matches!(core.take(at(2), attempt, &mut Vec::new()), Outcome::Granted { .. }));
+}
+
+#[test]
+fn a_grant_that_too_few_replicas_have_is_refused_and_given_back() {
+    let (mut core, attempt, member, confirm) = granted_alone();
+    let held = Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member)));
+    core.confirmed(at(2), &confirm, (&held, 1), &mut Vec::new());
+    let Outcome::Refused(Refusal::Store(error)) = core.take(at(2), attempt, &mut Vec::new()) else {
+        panic!("it is not refused");
+    };
+    assert_eq!(error.kind, LockErrorKind::Unavailable);
+    assert!(error.detail.contains("1 of 2 replicas"), "{}", error.detail);
+    let asks = ticked(&mut core, at(2));
+    let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
+        panic!("{asks:?}");
+    };
+    assert_eq!(leaving[0].member, member);
+}
+
+#[test]
+fn a_grant_whose_replicas_could_not_be_asked_is_asked_for_again() {
+    let (mut core, attempt, member, confirm) = granted_alone();
+    core.unanswered(at(2), &confirm, &StoreError::ambiguous("cut"), &mut Vec::new());
+    assert!(matches!(core.take(at(2), attempt, &mut Vec::new()), Outcome::Waits));
+    let asks = ticked(&mut core, at(400));
+    let [Ask { command: Command::Touch { members }, .. }] = asks.as_slice() else {
+        panic!("{asks:?}");
+    };
+    assert_eq!(members, &[member]);
 }
 
 // A16.

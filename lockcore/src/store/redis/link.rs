@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ use super::connector::{Connector, Opened};
 use super::failure;
 use super::greeting::{Extras, Greeting, Identity};
 use super::hello::Hello;
-use super::scripts::{Script, Scripts};
+use super::scripts::{self, Script, Scripts};
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::store::Link;
 
@@ -99,6 +99,11 @@ impl CommandLink {
         self.0.state.subscribe()
     }
 
+    /// The number of the connection: that of its replacement is higher.
+    pub(crate) fn generation(&self) -> u64 {
+        self.0.current().generation
+    }
+
     /// Notify it when something else suggests that the server is gone.
     pub(crate) fn suspicion(&self) -> Arc<Notify> {
         Arc::clone(&self.0.suspicion)
@@ -112,7 +117,7 @@ impl CommandLink {
         command: Cmd,
     ) -> Result<Value, StoreError> {
         match self.send(&command).await? {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+            Err(error) if scripts::is_unknown(&error) => {
                 self.finish(self.send(&script.by_source(&command)).await?)
             }
             answer => self.finish(answer),

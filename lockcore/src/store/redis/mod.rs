@@ -1,5 +1,6 @@
 //! The store on Redis: scripts over one shared connection, grants over one subscription.
 
+mod confirmations;
 mod connector;
 mod denial;
 #[cfg(feature = "unstable-internals")]
@@ -26,6 +27,8 @@ use redis::Cmd;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use confirmations::Confirmations;
+pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
@@ -34,7 +37,7 @@ use crate::key::LockName;
 use crate::member::{Label, Member, NodeId};
 use crate::store::{
     Acquired, Each, Inspection, Leaving, Left, Link, Listener, Mode, Released, Renewed, Reply,
-    Store, StoreFuture, Touched, protocol,
+    Store, StoreFuture, Touched, protocol, without_replicas,
 };
 use keys::{Key, Tombstone};
 use link::CommandLink;
@@ -56,6 +59,8 @@ pub(crate) struct RedisSettings {
     pub(crate) request_timeout: Duration,
     /// Whether queues are shared with JVMs.
     pub(crate) peers: bool,
+    /// Which replicas have to have a grant.
+    pub(crate) replicas: Option<Replicas>,
 }
 
 /// One node's view of a Redis server.
@@ -66,6 +71,8 @@ pub(crate) struct RedisStore {
     scripts: &'static Scripts,
     link: CommandLink,
     subscription: Subscription,
+    /// Where grants count only once replicas have them.
+    confirmations: Option<Confirmations>,
     closed: CancellationToken,
 }
 
@@ -85,6 +92,7 @@ impl RedisStore {
             probe,
             request_timeout,
             peers,
+            replicas,
         } = settings;
         let scripts = scripts::of(peers);
         let closed = CancellationToken::new();
@@ -114,6 +122,13 @@ impl RedisStore {
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
         }
+        if replicas.is_some() {
+            // Whether the user may.
+            link.run(redis::cmd("WAIT").arg(0).arg(1).to_owned()).await?;
+        }
+        let confirmations = replicas.map(|replicas| {
+            Confirmations::start(&connector, &link, replicas, request_timeout, &closed)
+        });
         let subscription = Subscription::connect(
             connector,
             Channels::new(&prefix, &node, peers),
@@ -126,7 +141,7 @@ impl RedisStore {
         .await?;
         together::check(&link, &subscription, &prefix, &node).await?;
         guard.disarm();
-        Ok(Self { node, prefix, peers, scripts, link, subscription, closed })
+        Ok(Self { node, prefix, peers, scripts, link, subscription, confirmations, closed })
     }
 
     /// `script` with the keys of `lock`, then what every script knows of the caller.
@@ -155,6 +170,35 @@ impl RedisStore {
         if self.peers {
             command.arg(&Key::of_peers(lock));
         }
+    }
+
+    fn renewal(&self, holds: &[(LockName, Member)]) -> Cmd {
+        let mut command = self.scripts.renew.command(2 * holds.len());
+        for (lock, _) in holds {
+            command.arg(lock.as_str()).arg(Key::token(lock));
+        }
+        command.arg(self.node.as_str()).arg(&*self.prefix);
+        for (_, member) in holds {
+            command.arg(member.as_str()).arg(member.ours().map_or(0, |ours| ours.lease_ms));
+        }
+        command
+    }
+
+    /// Runs a command, reads its answer, and says how many replicas have what it has written.
+    fn run_confirmed<T: Send + 'static>(
+        &self,
+        script: &'static Script,
+        command: Cmd,
+        read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
+    ) -> StoreFuture<(T, u32)> {
+        let Some(confirmations) = &self.confirmations else {
+            return StoreFuture::ready(Err(without_replicas()));
+        };
+        let running = confirmations.run(script, command);
+        StoreFuture::pending(async move {
+            let (answer, replicas) = running.await?;
+            Ok((read(answer)?, replicas))
+        })
     }
 
     /// Runs a command and reads its answer.
@@ -197,16 +241,16 @@ impl Store for RedisStore {
     }
 
     fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
-        let script = &self.scripts.renew;
-        let mut command = script.command(2 * holds.len());
-        for (lock, _) in &holds {
-            command.arg(lock.as_str()).arg(Key::token(lock));
-        }
-        command.arg(self.node.as_str()).arg(&*self.prefix);
-        for (_, member) in &holds {
-            command.arg(member.as_str()).arg(member.ours().map_or(0, |ours| ours.lease_ms));
-        }
-        self.run(script, command, move |answer| reply::renewed(answer, &holds))
+        let command = self.renewal(&holds);
+        self.run(&self.scripts.renew, command, move |answer| reply::renewed(answer, &holds))
+    }
+
+    fn confirm(&self, lock: &LockName, member: &Member) -> StoreFuture<(Each<Renewed>, u32)> {
+        let holds = vec![(lock.clone(), member.clone())];
+        let command = self.renewal(&holds);
+        self.run_confirmed(&self.scripts.renew, command, move |answer| {
+            reply::renewed(answer, &holds)
+        })
     }
 
     fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>> {
@@ -257,6 +301,16 @@ impl Store for RedisStore {
         let script = permits::script(&command);
         let call = permits::command(lock, &self.node, &self.prefix, &command);
         self.run(script, call, move |answer| permits::answer(&command, answer))
+    }
+
+    fn confirm_permits(
+        &self,
+        lock: &LockName,
+        command: protocol::permits::Command,
+    ) -> StoreFuture<(protocol::permits::Answer, u32)> {
+        let script = permits::script(&command);
+        let call = permits::command(lock, &self.node, &self.prefix, &command);
+        self.run_confirmed(script, call, move |answer| permits::answer(&command, answer))
     }
 
     fn ping(&self) -> StoreFuture<()> {

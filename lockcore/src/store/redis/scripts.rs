@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use redis::Cmd;
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 /// What several scripts have in common, by the line that stands for it.
 const PARTS: [(&str, &str); 5] = [
@@ -13,6 +13,11 @@ const PARTS: [(&str, &str); 5] = [
     // After both `common` that include it.
     ("--#include strange\n", include_str!("lua/strange.lua")),
 ];
+
+/// Whether the server has forgotten the script, and is to be given its source.
+pub(crate) fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
 
 /// One script.
 #[derive(Debug)]

@@ -1,0 +1,177 @@
+//! Grants that count only once replicas have them: connections of their own, since WAIT keeps its
+//! connection busy until the replicas have answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::connector::Connector;
+use super::failure;
+use super::link::CommandLink;
+use super::scripts::{self, Script};
+use crate::error::StoreError;
+
+/// How many wait for replicas at the same time.
+const CONNECTIONS: usize = 4;
+/// Most scripts before one WAIT, which then counts for all of them.
+const MAX_AT_ONCE: usize = 128;
+
+/// How many replicas have to have a grant, and how long they may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
+}
+
+/// The way to those connections.
+pub(crate) struct Confirmations(mpsc::Sender<Pending>);
+
+/// The answer of a script, and how many replicas have what it has written.
+type Confirmed = Result<(Value, u32), StoreError>;
+
+struct Pending {
+    script: &'static Script,
+    command: Cmd,
+    answer: oneshot::Sender<Confirmed>,
+}
+
+impl Confirmations {
+    /// Opens the connections when they are needed, and keeps them until `closed`.
+    pub(crate) fn start(
+        connector: &Arc<Connector>,
+        link: &CommandLink,
+        replicas: Replicas,
+        request_timeout: Duration,
+        closed: &CancellationToken,
+    ) -> Self {
+        let (sender, receiver) = mpsc::channel(MAX_AT_ONCE);
+        let receiver = Arc::new(Mutex::new(receiver));
+        for _ in 0..CONNECTIONS {
+            let mut worker = Worker {
+                connector: Arc::clone(connector),
+                link: link.clone(),
+                replicas,
+                request_timeout,
+                connection: None,
+            };
+            let (receiver, closed) = (Arc::clone(&receiver), closed.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = worker.run(&receiver) => {}
+                    () = closed.cancelled() => {}
+                }
+            });
+        }
+        Self(sender)
+    }
+
+    /// Runs a script, and waits for the replicas.
+    pub(crate) fn run(
+        &self,
+        script: &'static Script,
+        command: Cmd,
+    ) -> impl Future<Output = Confirmed> + Send + use<> {
+        let sender = self.0.clone();
+        async move {
+            let (answer, answered) = oneshot::channel();
+            let closed = || StoreError::ambiguous("the store was closed");
+            let pending = Pending { script, command, answer };
+            sender.send(pending).await.map_err(|_| closed())?;
+            answered.await.unwrap_or_else(|_| Err(closed()))
+        }
+    }
+}
+
+/// One connection.
+struct Worker {
+    connector: Arc<Connector>,
+    link: CommandLink,
+    replicas: Replicas,
+    request_timeout: Duration,
+    /// With the number of the connection for commands at that time: when that one is replaced, the
+    /// primary may be another.
+    connection: Option<(MultiplexedConnection, u64)>,
+}
+
+impl Worker {
+    async fn run(&mut self, receiver: &Mutex<mpsc::Receiver<Pending>>) {
+        loop {
+            let mut batch = Vec::new();
+            // While all connections are busy, what comes gathers here.
+            if receiver.lock().await.recv_many(&mut batch, MAX_AT_ONCE).await == 0 {
+                return;
+            }
+            self.confirm(batch).await;
+        }
+    }
+
+    async fn confirm(&mut self, batch: Vec<Pending>) {
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => {
+                for pending in batch {
+                    // Nothing is left of a caller that went away.
+                    let _ = pending.answer.send(Err(error.clone()));
+                }
+                return;
+            }
+        };
+        let runs = batch.iter().map(|pending| run(connection.clone(), pending));
+        let values = join_all(runs).await;
+        let replicas = self.wait(connection).await;
+        let is_broken =
+            |error: &RedisError| error.is_timeout() || failure::breaks_connection(error);
+        if replicas.as_ref().is_err_and(is_broken) {
+            self.connection = None;
+        }
+        for (pending, value) in batch.into_iter().zip(values) {
+            let confirmed = match (value, &replicas) {
+                (Ok(value), Ok(replicas)) => Ok((value, *replicas)),
+                (Err(error), _) => Err(failure::of_command(&error)),
+                (_, Err(error)) => Err(failure::of_command(error)),
+            };
+            let _ = pending.answer.send(confirmed);
+        }
+    }
+
+    async fn connection(&mut self) -> Result<MultiplexedConnection, StoreError> {
+        let generation = self.link.generation();
+        match &self.connection {
+            Some((connection, of)) if *of == generation => Ok(connection.clone()),
+            _ => {
+                let mut connection = self.connector.commands().await?.connection;
+                connection.set_response_timeout(self.request_timeout + self.replicas.timeout);
+                self.connection = Some((connection.clone(), generation));
+                Ok(connection)
+            }
+        }
+    }
+
+    /// How many replicas have all that was written on this connection.
+    async fn wait(&self, mut connection: MultiplexedConnection) -> Result<u32, RedisError> {
+        let Replicas { count, timeout } = self.replicas;
+        let mut command = redis::cmd("WAIT");
+        command.arg(count).arg(timeout.as_millis().max(1) as u64);
+        let answer = connection.send_packed_command(&command).await?.extract_error()?;
+        redis::from_redis_value(answer).map_err(RedisError::from)
+    }
+}
+
+async fn run(
+    mut connection: MultiplexedConnection,
+    pending: &Pending,
+) -> Result<Value, RedisError> {
+    let Pending { script, command, .. } = pending;
+    match connection.send_packed_command(command).await.and_then(Value::extract_error) {
+        Err(error) if scripts::is_unknown(&error) => {
+            let by_source = script.by_source(command);
+            connection.send_packed_command(&by_source).await?.extract_error()
+        }
+        answer => answer,
+    }
+}

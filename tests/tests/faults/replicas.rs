@@ -1,0 +1,157 @@
+//! Grants that are handed out only once replicas have them.
+
+use std::time::Duration;
+
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
+use redis::cmd;
+
+use crate::common::{LONG, SOON, queued, soon};
+
+/// Long enough for a replica on a busy machine.
+const PATIENT: Duration = Duration::from_millis(1_500);
+/// For replicas that do not answer.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// A primary and its replica, which has all that the primary has.
+struct Pair {
+    primary: RedisServer,
+    replica: RedisServer,
+    at_primary: Raw,
+    at_replica: Raw,
+}
+
+async fn pair() -> Pair {
+    let primary = RedisServer::options().arg("repl-diskless-sync-delay", "0").start();
+    let source = format!("127.0.0.1 {}", primary.port());
+    let replica = RedisServer::options().arg("replicaof", &source).start();
+    let mut at_primary = Raw::connect(&primary.url()).await;
+    let at_replica = Raw::connect(&replica.url()).await;
+    let mut wait = cmd("WAIT");
+    wait.arg(1).arg(100);
+    let mut attached = false;
+    while !attached {
+        // Counts only replicas that have what this connection has written.
+        at_primary.ask::<()>(cmd("SET").arg("written").arg(1)).await;
+        attached = at_primary.ask::<u32>(&wait).await == 1;
+    }
+    Pair { primary, replica, at_primary, at_replica }
+}
+
+impl Pair {
+    async fn requiring(&self, count: u32, timeout: Duration) -> Locks {
+        build(Locks::builder().require_replicas(count, timeout), &self.primary)
+            .await
+            .expect("it may")
+    }
+}
+
+async fn build(builder: LocksBuilder, server: &RedisServer) -> Result<Locks, LockError> {
+    soon("a connection", builder.connect(server.url())).await
+}
+
+/// That an acquire was refused for want of replicas, and that what it had is given back.
+async fn refused_and_given_back<T>(answer: Result<T, LockError>, words: &str, locks: &Locks) {
+    let Err(error) = answer else { panic!("it was granted") };
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains(words), "{error}");
+    assert!(error.is_retryable());
+    eventually("it is given back", SOON, async || {
+        let status = locks.status();
+        let found = locks.inspect("key").await.expect("an inspection");
+        found.holder.is_none() && (status.holding, status.releasing) == (0, 0)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_guard_is_there_only_once_the_replica_has_its_hold() {
+    let mut pair = pair().await;
+    let [a, b] = [pair.requiring(1, PATIENT).await, pair.requiring(1, PATIENT).await];
+    let first = soon("a guard", a.lock("key")).await.expect("granted");
+    assert_eq!(pair.at_replica.hash("key").await.len(), 1, "the replica has it");
+    let waiting = queued(&b, "key", LONG, &mut pair.at_primary).await;
+    soon("a release", first.release()).await.expect("held until now");
+    let second = soon("a guard", waiting).await.expect("no panic").expect("handed over");
+    let holder = pair.at_replica.hash("key").await;
+    assert!(holder[0].0.contains(b.node().as_str()), "the replica has it: {holder:?}");
+    second.release().await.expect("held until now");
+    let tried = soon("an answer", a.try_lock("key")).await.expect("granted").expect("free");
+    assert_eq!(pair.at_replica.hash("key").await.len(), 1, "the replica has it");
+    drop(tried);
+}
+
+#[tokio::test]
+async fn reads_and_permits_are_there_only_once_the_replica_has_them() {
+    let mut pair = pair().await;
+    let locks = pair.requiring(1, PATIENT).await;
+    let read = soon("a read", locks.read("doc")).await.expect("granted");
+    let permit = soon("a permit", locks.permit("smtp", 3)).await.expect("granted");
+    for name in ["doc", "smtp"] {
+        assert!(pair.at_replica.exists(&format!("lock_permits_holds:{{{name}}}")).await, "{name}");
+    }
+    read.release().await.expect("held until now");
+    permit.release().await.expect("held until now");
+}
+
+#[tokio::test]
+async fn a_grant_that_too_few_replicas_have_is_given_back_and_says_how_many_came() {
+    let pair = pair().await;
+    let locks = pair.requiring(2, SHORT).await;
+    let answer = soon("an answer", locks.lock("key")).await;
+    refused_and_given_back(answer, "1 of 2 replicas", &locks).await;
+    let answer = soon("an answer", locks.try_lock("key")).await;
+    refused_and_given_back(answer, "1 of 2 replicas", &locks).await;
+}
+
+#[tokio::test]
+async fn without_its_replica_a_primary_grants_nothing_and_with_it_again_it_does() {
+    let mut pair = pair().await;
+    let locks = pair.requiring(1, SHORT).await;
+    drop(soon("a guard", locks.lock("key")).await.expect("granted"));
+    pair.replica.freeze();
+    let answer = soon("an answer", locks.lock("key")).await;
+    refused_and_given_back(answer, "0 of 1 replicas", &locks).await;
+    pair.replica.thaw();
+    eventually("the replica follows again", SOON, async || {
+        pair.at_primary.ask::<()>(cmd("SET").arg("written").arg(2)).await;
+        pair.at_primary.ask::<u32>(cmd("WAIT").arg(1).arg(100)).await == 1
+    })
+    .await;
+    let _guard = soon("a guard", locks.lock("key")).await.expect("granted");
+}
+
+#[tokio::test]
+async fn many_grants_at_once_wait_for_their_replicas_together() {
+    let mut pair = pair().await;
+    let locks = pair.requiring(1, PATIENT).await;
+    drop(soon("a guard", locks.lock("warm")).await.expect("granted"));
+    let waits = async |redis: &mut Raw| {
+        let info = redis.info("commandstats").await;
+        let calls =
+            info.split("cmdstat_wait:calls=").nth(1).and_then(|rest| rest.split(',').next());
+        calls.and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let before = waits(&mut pair.at_primary).await;
+    let all = (0..400).map(|number| locks.lock(format!("key {number}")));
+    let guards = soon("all guards", futures_util::future::join_all(all)).await;
+    assert!(guards.iter().all(Result::is_ok));
+    let asked = waits(&mut pair.at_primary).await - before;
+    assert!((1..200).contains(&asked), "{asked} WAITs for 400 grants");
+}
+
+#[tokio::test]
+async fn what_cannot_be_required_is_refused_and_named() {
+    let server = RedisServer::start();
+    let second = Duration::from_secs(1);
+    let bad = [(0, second), (17, second), (1, Duration::ZERO), (1, 2 * second)];
+    for (count, timeout) in bad {
+        let builder = Locks::builder().require_replicas(count, timeout);
+        let error = build(builder, &server).await.expect_err("refused");
+        assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+        assert!(error.to_string().contains("require_replicas"), "{error}");
+    }
+    let builder = Locks::builder().require_replicas(1, second);
+    let error = builder.on_memory(&lockcore::MemoryStore::new()).expect_err("refused");
+    assert!(error.to_string().contains("in memory"), "{error}");
+}
