@@ -123,6 +123,24 @@ impl Watched {
         self.promoted(old).await
     }
 
+    /// Waits until both others have all that this one has, and the sentinels say so, too.
+    ///
+    /// # Panics
+    ///
+    /// If they have not in time.
+    pub async fn in_step(&self, primary: usize) {
+        let mut redis = self.raw(primary).await;
+        eventually("both replicas follow", LIMIT, async || {
+            let _ = redis.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
+            let reached = redis.try_ask::<usize>(cmd("WAIT").arg(SERVERS - 1).arg(500)).await;
+            reached.is_ok_and(|reached| reached == SERVERS - 1)
+        })
+        .await;
+        for sentinel in &self.sentinels {
+            self.formed(sentinel).await;
+        }
+    }
+
     async fn formed(&self, sentinel: &RedisServer) {
         let mut sentinel = Raw::connect(&sentinel.url()).await;
         eventually("the sentinels know each other and all servers", LIMIT, async || {

@@ -1,10 +1,11 @@
-//! A `redis::Client` that the user has.
+//! Other ways to a server: a `redis::Client` that the user has, and a Unix socket.
 
 use lock_tests::acl::set_user;
+use lock_tests::{Raw, RedisServer};
 use lockcore::{LockErrorKind, Locks};
 use redis::{Client, cmd};
 
-use crate::common::{LONG, granted, held, queued, release, setup, soon};
+use crate::common::{LONG, connect, granted, held, queued, release, setup, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_brings_its_user_and_its_database() {
@@ -37,4 +38,18 @@ async fn a_client_whose_user_is_refused_is_an_error_without_its_password() {
     let error = soon("an answer", connected).await.expect_err("there is no such user");
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_unix_socket_carries_locks_of_the_same_queue() {
+    let socket = std::env::temp_dir().join(format!("lockcore-{}.sock", std::process::id()));
+    let socket = socket.to_str().expect("text");
+    let server = RedisServer::options().arg("unixsocket", socket).start();
+    let near = connect(&format!("redis+unix://{socket}?db=0")).await;
+    let far = connect(&server.url()).await;
+    let mut redis = Raw::connect(&server.url()).await;
+    let guard = held(&near, "k", LONG).await;
+    let waiting = queued(&far, "k", LONG, &mut redis).await;
+    release(guard).await;
+    release(granted(waiting).await).await;
 }

@@ -1,0 +1,95 @@
+//! What `scripts/instructions` counts: turns of a lock through the node's table and the protocol's
+//! function, without a store, a runtime or a clock.
+//!
+//!     instructions free|hot TURNS
+#![allow(missing_docs)]
+
+use lockcore::internals::node::{Ask, Core, Moment, Outcome, Request, Rules};
+use lockcore::internals::protocol::{LockState, step};
+use lockcore::internals::{Label, LockName, Mode, terms};
+use lockcore::{LockOptions, NodeId};
+
+/// Holds of other locks that stand in the table meanwhile.
+const OTHERS: u64 = 200;
+/// Attempts that wait for the hot lock at all times.
+const WAITERS: u64 = 64;
+
+struct World {
+    node: NodeId,
+    core: Core<()>,
+    now_us: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        let node = NodeId::from("AAAAAAAAAAAAAAAAAAAAAA");
+        let rules = Rules { confirm_grants: false, replicas: 0, peers: false, window: 64, seed: 7 };
+        Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000 }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_micros(self.now_us)
+    }
+
+    /// Begins an attempt, and has its acquire answered.
+    fn ask(&mut self, lock: &LockName, state: &mut LockState) -> u64 {
+        let request = Request {
+            lock: lock.clone(),
+            options: terms(LockOptions::new()),
+            mode: Mode::Wait,
+            label: Label::new("instructions"),
+            demand: None,
+        };
+        let (attempt, ask) = self.core.begin(self.now(), request, ()).expect("it is open");
+        self.answer(&ask.expect("it is connected"), state);
+        attempt
+    }
+
+    fn answer(&mut self, ask: &Ask, state: &mut LockState) {
+        self.now_us += 20;
+        let (answer, _) = step(state, &|_| true, &self.node, &ask.command, self.now_us);
+        self.core.replied(self.now(), ask, &answer, &mut Vec::new());
+    }
+
+    fn take(&mut self, attempt: u64) -> u64 {
+        match self.core.take(self.now(), attempt, &mut Vec::new()) {
+            Outcome::Granted { number, .. } => number,
+            other => panic!("it is next: {other:?}"),
+        }
+    }
+
+    fn release(&mut self, number: u64, state: &mut LockState) {
+        let ask = self.core.release(self.now(), number, &mut Vec::new()).expect("it is held");
+        self.answer(&ask, state);
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [what, turns] = arguments.as_slice() else {
+        // As cargo starts every bench.
+        return;
+    };
+    let turns: u64 = turns.parse().expect("a number of turns");
+    let mut world = World::new();
+    for other in 0..OTHERS {
+        let lock = LockName::from(&*format!("other:{other}"));
+        let attempt = world.ask(&lock, &mut LockState::default());
+        world.take(attempt);
+    }
+    let (lock, mut state) = (LockName::from("order:42"), LockState::default());
+    let waiters = if what == "hot" { WAITERS } else { 0 };
+    let mut line: std::collections::VecDeque<u64> =
+        (0..=waiters).map(|_| world.ask(&lock, &mut state)).collect();
+    for _ in 0..turns {
+        let first = line.pop_front().expect("one holds");
+        let number = world.take(first);
+        if waiters == 0 {
+            world.release(number, &mut state);
+            line.push_back(world.ask(&lock, &mut state));
+        } else {
+            line.push_back(world.ask(&lock, &mut state));
+            world.release(number, &mut state);
+        }
+    }
+}

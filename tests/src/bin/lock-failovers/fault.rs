@@ -1,0 +1,118 @@
+//! The ways in which a primary is replaced.
+
+use std::time::Duration;
+
+use lock_tests::{Raw, RedisOptions, Watched};
+use redis::cmd;
+
+/// What happens to the primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// SIGKILL; it comes back empty, as a replica.
+    Kill,
+    /// SIGSTOP; it comes back as it was, and thinks that it is the primary.
+    Freeze,
+    /// Replicas and sentinels no longer reach it, the clients still do.
+    Cut,
+    /// The sentinels are asked for another one.
+    Planned,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 4] = [Self::Kill, Self::Freeze, Self::Cut, Self::Planned];
+
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| fault.name() == name)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Freeze => "freeze",
+            Self::Cut => "cut",
+            Self::Planned => "planned",
+        }
+    }
+}
+
+/// A primary that serves on although it was replaced is left so for this long.
+const RETURNED: Duration = Duration::from_secs(2);
+
+/// Servers and sentinels, which stay for many failovers.
+pub(crate) struct Scene {
+    watched: Watched,
+    primary: usize,
+    /// The one that was replaced, and how.
+    broken: Option<(usize, Fault)>,
+}
+
+impl Scene {
+    pub(crate) async fn start(careful: bool) -> Self {
+        let mut options = RedisOptions::default();
+        if careful {
+            options = options.arg("min-replicas-to-write", "1").arg("min-replicas-max-lag", "2");
+        }
+        // Clients have a user of their own, so that all others can be cut off.
+        let options = options.arg("user", "locks on >locks allkeys allchannels allcommands");
+        Self { watched: Watched::start(options).await, primary: 0, broken: None }
+    }
+
+    /// For clients.
+    pub(crate) fn url(&self) -> String {
+        self.watched.url().replace("redis+sentinel://", "redis+sentinel://locks:locks@")
+    }
+
+    /// Returns once another server is the primary.
+    pub(crate) async fn break_by(&mut self, fault: Fault) {
+        let old = self.primary;
+        self.primary = match fault {
+            Fault::Kill => {
+                self.watched.server(old).kill();
+                self.watched.promoted(old).await
+            }
+            Fault::Freeze => {
+                self.watched.server(old).freeze();
+                self.watched.promoted(old).await
+            }
+            Fault::Cut => {
+                let mut redis = self.watched.raw(old).await;
+                redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("off")).await;
+                for kind in ["replica", "pubsub", "normal"] {
+                    let mut kill = cmd("CLIENT");
+                    kill.arg("KILL").arg("TYPE").arg(kind).arg("USER").arg("default");
+                    // This very connection is one of them in the end.
+                    let _ = redis.try_ask::<()>(kill.arg("SKIPME").arg("yes")).await;
+                }
+                self.watched.promoted(old).await
+            }
+            Fault::Planned => self.watched.fail_over(old).await,
+        };
+        self.broken = Some((old, fault));
+    }
+
+    /// Returns once the old primary follows the new one.
+    pub(crate) async fn mend(&mut self) {
+        let Some((old, fault)) = self.broken.take() else { return };
+        match fault {
+            Fault::Kill => self.watched.server(old).restart(),
+            Fault::Freeze => {
+                self.watched.server(old).thaw();
+                tokio::time::sleep(RETURNED).await;
+            }
+            Fault::Cut => {
+                let url = self.watched.server(old).url();
+                let mut redis =
+                    Raw::connect(&url.replace("redis://", "redis://locks:locks@")).await;
+                redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("on")).await;
+                tokio::time::sleep(RETURNED).await;
+            }
+            Fault::Planned => {}
+        }
+        // Sooner than the sentinels do it, which takes them ten seconds.
+        let port = self.watched.server(self.primary).port();
+        let mut redis = self.watched.raw(old).await;
+        redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;
+        self.watched.demoted(old).await;
+        self.watched.in_step(self.primary).await;
+    }
+}
