@@ -33,6 +33,18 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(crate::HttpLockLayer::new(locks, key))
     }
 
+    /// [`PermitLayer::new`](crate::PermitLayer::new).
+    #[cfg(feature = "http")]
+    #[track_caller]
+    fn http_permit<K, P>(
+        self,
+        locks: Locks,
+        key: K,
+        limit: P,
+    ) -> ServiceBuilder<Stack<crate::PermitLayer<K, P>, L>> {
+        self.builder().layer(crate::PermitLayer::new(locks, key, limit))
+    }
+
     /// [`LockScopeLayer::new`](crate::LockScopeLayer::new).
     #[cfg(feature = "http")]
     fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<crate::LockScopeLayer, L>> {

@@ -7,6 +7,7 @@
 pub(crate) mod claim;
 #[cfg(feature = "http")]
 pub(crate) mod detach;
+pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod held;
 pub(crate) mod holds;

@@ -1,9 +1,12 @@
 //! Which lock a request needs: the trait, and its errors.
 
+mod clash;
 mod convert;
+mod form;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 mod keys;
+pub(crate) mod mode;
 mod prefix;
 mod tuple;
 
@@ -12,9 +15,13 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::key::mode::{Form, Mode};
+
+pub use clash::Clash;
 pub use convert::IntoKeys;
+pub use form::{InForm, PermitLimit, WithPermits};
 pub use keys::Keys;
-pub(crate) use keys::{Resolved, Sorted};
+pub(crate) use keys::{Resolved, Sorted, Want};
 pub use prefix::Prefixed;
 
 /// Says which lock a request needs.
@@ -103,6 +110,55 @@ pub trait ExtractKeyExt: Sized {
     fn methods(self, methods: impl IntoIterator<Item = ::http::Method>) -> http::ForMethods<Self> {
         http::ForMethods::new(methods, self)
     }
+
+    /// Requests of these methods read, all others write: reads run together, a write alone, all in
+    /// the order in which they arrive. See [`Keys::read`] and [`Keys::write`].
+    ///
+    /// ```
+    /// use http::Method;
+    /// use lock_tower::{ByPath, ExtractKeyExt, HttpLockLayer};
+    ///
+    /// # fn layer(locks: lockcore::Locks) {
+    /// let layer = HttpLockLayer::new(locks, ByPath::new().read_on([Method::GET, Method::HEAD]));
+    /// # let _ = layer;
+    /// # }
+    /// ```
+    #[cfg(feature = "http")]
+    #[track_caller]
+    fn read_on(self, methods: impl IntoIterator<Item = ::http::Method>) -> http::ReadOn<Self> {
+        http::ReadOn::new(methods, self)
+    }
+
+    /// All requests read what they name; see [`Keys::read`].
+    #[track_caller]
+    fn reads(self) -> InForm<Self> {
+        InForm::new(Form::Read, self)
+    }
+
+    /// All requests write what they name; see [`Keys::write`].
+    #[track_caller]
+    fn writes(self) -> InForm<Self> {
+        InForm::new(Form::Write, self)
+    }
+
+    /// Each request takes `count` of `limit` permits of what it names; see [`Keys::permits`]. The
+    /// limit is a number, or a closure that reads it from the request.
+    ///
+    /// ```
+    /// use lock_tower::{ExtractKeyExt, LockLayer};
+    ///
+    /// struct Mail { tenant: u64 }
+    ///
+    /// # fn layer(locks: lockcore::Locks) {
+    /// let by_tenant = |mail: &Mail| format!("tenant:{}", mail.tenant);
+    /// let layer = LockLayer::new(locks, by_tenant.permits(1, 10)); // ten mails a tenant, everywhere
+    /// # let _ = layer;
+    /// # }
+    /// ```
+    #[track_caller]
+    fn permits<L>(self, count: u32, limit: L) -> WithPermits<Self, L> {
+        WithPermits::new(count, limit, self)
+    }
 }
 
 impl<E> ExtractKeyExt for E {}
@@ -115,6 +171,7 @@ impl<E> ExtractKeyExt for E {}
 pub struct KeyError {
     reason: Cow<'static, str>,
     source: Option<lockcore::KeyError>,
+    clash: Option<Arc<Clash>>,
     /// The client can do nothing about it, so its refusal does not say it.
     is_misuse: bool,
 }
@@ -122,13 +179,24 @@ pub struct KeyError {
 impl KeyError {
     /// Refuses the request for `reason`.
     pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), source: None, is_misuse: false }
+        Self { reason: reason.into(), source: None, clash: None, is_misuse: false }
     }
 
     /// The extractor is set up wrongly, as `sentence` says. The request is refused as
     /// [`Internal`](crate::Cause::Internal) (500 in HTTP), and only the log has the sentence.
     pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self { is_misuse: true, ..Self::new(sentence) }
+    }
+
+    /// One request asks for one name in two forms that it cannot have.
+    pub(crate) fn clash(first: Mode, second: Mode) -> Self {
+        let clash = Clash::new(first, second);
+        let reason = clash.to_string();
+        Self { clash: Some(Arc::new(clash)), ..Self::misuse(reason) }
+    }
+
+    pub(crate) fn as_clash(&self) -> Option<&Clash> {
+        self.clash.as_deref()
     }
 
     pub(crate) fn is_misuse(&self) -> bool {
@@ -144,13 +212,21 @@ impl fmt::Display for KeyError {
 
 impl Error for KeyError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_ref().map(|source| source as _)
+        match &self.source {
+            Some(source) => Some(source),
+            None => self.as_clash().map(|clash| clash as _),
+        }
     }
 }
 
 impl From<lockcore::KeyError> for KeyError {
     fn from(error: lockcore::KeyError) -> Self {
-        Self { reason: error.to_string().into(), source: Some(error), is_misuse: false }
+        Self {
+            reason: error.to_string().into(),
+            source: Some(error),
+            clash: None,
+            is_misuse: false,
+        }
     }
 }
 

@@ -46,9 +46,30 @@
 //! | the response's type | `Response<LockBody<B>>` | the same | unchanged |
 //! | the [`LockHandle`] | in the request's extensions | what [`RequestLocks::lock`] gives | where [`carry`](LockLayer::carry) puts it |
 //!
+//! [`PermitLayer`] is the first with permits: so many requests of a key at a time, until the end of
+//! the body.
+//!
 //! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session,
 //! the body. The extractors of `lock-axum` use it. What follows describes the layers that read the
 //! key. In a scope the same happens from the moment at which the handler asks for a lock.
+//!
+//! # One at a time, reads and writes, at most so many
+//!
+//! The form belongs to the key, and all layers do as it says:
+//!
+//! | requests of one key | say it of [`Keys`] | or of an extractor |
+//! |---|---|---|
+//! | run one at a time | nothing | nothing |
+//! | run together if they read, alone if they write | [`read`](Keys::read), [`write`](Keys::write) | [`read_on`](ExtractKeyExt::read_on), [`reads`](ExtractKeyExt::reads), [`writes`](ExtractKeyExt::writes) |
+//! | run at most so many at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`PermitLayer`] |
+//!
+//! All are first come, first served: readers keep no writer out, and requests for few permits none
+//! for many. A name that is locked in one way in one place and in another way elsewhere is two
+//! things: a mutex and a write of it do not exclude each other. A service that moves from one to
+//! the other takes both for a while, in two layers, the mutex outside.
+//!
+//! A read costs as many round trips as a lock. Under a `GET` that takes less than that, answer
+//! without it.
 //!
 //! # When
 //!
@@ -112,7 +133,9 @@
 //!   path has many spellings: use [`ByPath`] or [`canonical_path`].
 //! - **Nested locks on different keys can deadlock**, until one of the waits times out. Acquire
 //!   several keys at once with a tuple: they are sorted. The same key twice in one request shares
-//!   one hold, unless the first one is a guard from [`RequestLocks::guards`].
+//!   one hold, unless the first one is a guard from [`RequestLocks::guards`]. Permits are counted,
+//!   not shared. What would wait for the request itself, such as a write of a key that it reads, is
+//!   [refused at once](Clash).
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body
 //!   is [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window:
 //!   unread ones would take the window from the holder. So the inner service gets a
@@ -120,7 +143,8 @@
 //!   the other two. The layers do not read what a handler leaves unread while it waits for
 //!   something else.
 //! - **An upgrade** (a WebSocket) ends the hold with its 101. Keep a guard from
-//!   [`LockHandle::reenter`].
+//!   [`LockHandle::reenter`]. There is none of permits: acquire them with
+//!   [`Locks::permit`](lockcore::Locks::permit) where the socket is served.
 //! - **Held until the body ends** means: until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
 //! - **Polling needs a tokio runtime**, as lockcore's `Locks` does.
@@ -160,7 +184,7 @@
 //!
 //! | feature | what | default |
 //! |---|---|---|
-//! | `http` | [`HttpLockLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
+//! | `http` | [`HttpLockLayer`], [`PermitLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.
@@ -184,7 +208,10 @@ mod scope;
 pub use builder::ServiceBuilderExt;
 pub use config::OnLost;
 pub use hold::handle::LockHandle;
-pub use key::{ExtractKey, ExtractKeyExt, IntoKeys, KeyError, Keys, Prefixed};
+pub use key::{
+    Clash, ExtractKey, ExtractKeyExt, InForm, IntoKeys, KeyError, Keys, PermitLimit, Prefixed,
+    WithPermits,
+};
 pub use lock::{carry::CarryHandle, future::LockFuture, layer::LockLayer, service::Lock};
 pub use lockcore::LockErrorKind;
 pub use refusal::{Cause, LockError};
@@ -196,10 +223,11 @@ pub use {
     self::http::extensions::InExtensions,
     self::http::future::HttpLockFuture,
     self::http::layer::HttpLockLayer,
+    self::http::permit::PermitLayer,
     self::http::request_body::RequestBody,
     self::http::request_locks::RequestLocks,
     self::http::service::HttpLock,
-    key::http::{ByExtension, ByHeader, ByPath, ForMethods, canonical_path},
+    key::http::{ByExtension, ByHeader, ByPath, ForMethods, ReadOn, canonical_path},
     refusal::http::Refusals,
     scope::{future::LockScopeFuture, layer::LockScopeLayer, service::LockScope},
 };

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use lockcore::{Acquire, LockGuard, LockKey};
+use lockcore::{LockGuard, Locks};
 use pin_project::pin_project;
 use tokio::time::Instant;
 
 use crate::config::Config;
+use crate::hold::guard::{Acquiring, Granted, Guard};
 use crate::hold::handle::LockHandle;
 use crate::hold::holds::Holds;
-use crate::key::{Resolved, Sorted};
+use crate::key::{KeyError, Resolved, Sorted, Want};
 use crate::options::{Options, Wait};
 use crate::refusal::LockError;
 
@@ -33,29 +34,36 @@ pub(crate) struct Claim {
     /// What the request holds already, if anything.
     holds: Option<Arc<Holds>>,
     taken: Taken,
-    current: Option<LockKey>,
+    current: Option<Want>,
     #[pin]
-    acquire: Option<Acquire>,
+    acquire: Option<Acquiring>,
 }
 
 /// Keys with their guards, in the order in which they were acquired.
 #[derive(Default)]
 pub(crate) struct Taken {
     /// Most requests take one: it costs no allocation.
-    first: Option<(LockKey, LockGuard)>,
-    rest: VecDeque<(LockKey, LockGuard)>,
+    first: Option<Granted>,
+    rest: VecDeque<Granted>,
 }
 
 impl Taken {
     /// The token of the last hold.
     pub(crate) fn last_token(&self) -> Option<u64> {
-        let (_, guard) = self.rest.back().or(self.first.as_ref())?;
-        Some(guard.fencing_token().get())
+        let last = self.rest.back().or(self.first.as_ref())?;
+        Some(last.guard.token().get())
+    }
+
+    fn push(&mut self, granted: Granted) {
+        match &self.first {
+            Some(_) => self.rest.push_back(granted),
+            None => self.first = Some(granted),
+        }
     }
 }
 
 impl Iterator for Taken {
-    type Item = (LockKey, LockGuard);
+    type Item = Granted;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.first.take().or_else(|| self.rest.pop_front())
@@ -98,19 +106,18 @@ impl Claim {
             if let Some(acquire) = this.acquire.as_mut().as_pin_mut() {
                 let guard = ready!(acquire.poll(cx))?;
                 this.acquire.set(None);
-                push(this.taken, this.current.take().expect("set with the acquire"), guard);
+                let want = this.current.take().expect("set with the acquire");
+                this.taken.push(Granted { want, guard });
             }
-            let Some(key) = this.keys.next() else {
+            let Some(want) = this.keys.next() else {
                 return Poll::Ready(Ok(std::mem::take(this.taken)));
             };
             let locks = &this.config.locks;
-            let is_held = |handle: &LockHandle| handle.held().is_of(locks, &key);
-            let mut handles = this.holds.iter().flat_map(LockHandle::all);
-            if let Some(held) = handles.find(is_held) {
-                push(this.taken, key, held.reenter()?);
+            if let Some(guard) = shared(this.holds.as_ref(), locks, &want)? {
+                this.taken.push(Granted { want, guard: Guard::Lock(guard) });
                 continue;
             }
-            let request = this.options.apply(locks.key(&key));
+            let request = this.options.apply(locks.key(&want.key));
             let request = match this.options.wait() {
                 Wait::Forever => request.wait_forever(),
                 Wait::AtMost(wait) => request.wait(remaining(wait, this.began)),
@@ -119,16 +126,39 @@ impl Claim {
                 Some(label) => request.label(label),
                 None => request,
             };
-            *this.current = Some(key);
-            this.acquire.set(Some(request.lock()));
+            this.acquire.set(Some(Acquiring::new(request, want.mode.form)));
+            *this.current = Some(want);
         }
     }
 }
 
-fn push(taken: &mut Taken, key: LockKey, guard: LockGuard) {
-    match &taken.first {
-        Some(_) => taken.rest.push_back((key, guard)),
-        None => taken.first = Some((key, guard)),
+/// A guard on a hold of the request that does for what it asks for now.
+///
+/// # Errors
+/// If it would wait for its own holds.
+fn shared(
+    holds: Option<&Arc<Holds>>,
+    locks: &Locks,
+    want: &Want,
+) -> Result<Option<LockGuard>, LockError> {
+    let asked = want.mode;
+    let (mut weight, mut clash) = (0, None);
+    for handle in holds.into_iter().flat_map(LockHandle::all) {
+        let held = handle.held();
+        if !held.is_of(locks, &want.key) {
+            continue;
+        }
+        if held.mode.form.covers(asked.form) {
+            return handle.reenter().map(Some);
+        }
+        weight += held.mode.form.weight();
+        if clash.is_none() && weight > 0 {
+            clash = Some(held.mode);
+        }
+    }
+    match clash.filter(|_| asked.form.waits_for(weight)) {
+        Some(held) => Err(KeyError::clash(held, asked).into()),
+        None => Ok(None),
     }
 }
 

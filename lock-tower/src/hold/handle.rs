@@ -7,6 +7,7 @@ use lockcore::{FencingToken, LockGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::hold::guard::Guard;
 use crate::hold::held::Held;
 use crate::hold::holds::{Holds, Place};
 use crate::refusal::LockError;
@@ -56,7 +57,10 @@ impl LockHandle {
     }
 
     /// The number that proves this hold to the resource it protects. It is higher than that of
-    /// every earlier hold.
+    /// every earlier hold. All reads between two writes have the same.
+    ///
+    /// Permits have none, since other requests hold some at the same time. Theirs is 0, which a
+    /// resource that checks tokens refuses.
     pub fn fencing_token(&self) -> FencingToken {
         self.held().token
     }
@@ -86,12 +90,12 @@ impl LockHandle {
     /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it
     /// forward.
     pub fn deadline(&self) -> Instant {
-        self.held().look(LockGuard::deadline).unwrap_or_else(|deadline| deadline)
+        self.held().look(Guard::deadline).unwrap_or_else(|deadline| deadline)
     }
 
     /// Whether the hold can no longer be relied on: it was lost, or it was released.
     pub fn is_lost(&self) -> bool {
-        self.held().look(LockGuard::is_lost).unwrap_or(true)
+        self.held().look(Guard::is_lost).unwrap_or(true)
     }
 
     /// Completes when the hold is lost. It never completes if the hold is released first.
@@ -120,10 +124,20 @@ impl LockHandle {
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or has been released.
+    /// [`InvalidOption`](lockcore::LockErrorKind::InvalidOption) if it is one of permits, which no
+    /// other guard can share.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
-        match self.held().look(LockGuard::reenter) {
-            Ok(guard) => Ok(guard?),
-            Err(_) => Err(LockError::lost()),
+        self.held().look(Guard::reenter).unwrap_or_else(|_| Err(LockError::lost()))
+    }
+
+    /// Whether the hold can still be relied on.
+    ///
+    /// # Errors
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if it was lost or has been released.
+    pub fn check(&self) -> Result<(), LockError> {
+        match self.is_lost() {
+            true => Err(LockError::lost()),
+            false => Ok(()),
         }
     }
 

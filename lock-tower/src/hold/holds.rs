@@ -21,9 +21,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
-use lockcore::{LockGuard, LockKey};
-
 use crate::config::Config;
+use crate::hold::guard::{Granted, Guard};
 use crate::hold::held::Held;
 use crate::hold::journal::Journal;
 
@@ -98,7 +97,7 @@ impl Holds {
     }
 
     /// One more hold.
-    pub(crate) fn push(&self, layer: usize, taken: (LockKey, LockGuard), config: &Config) -> Place {
+    pub(crate) fn push(&self, layer: usize, taken: Granted, config: &Config) -> Place {
         self.add(&mut self.rest(), layer, taken, config)
     }
 
@@ -106,7 +105,7 @@ impl Holds {
     pub(crate) fn grow(
         &self,
         layer: usize,
-        taken: impl Iterator<Item = (LockKey, LockGuard)>,
+        taken: impl Iterator<Item = Granted>,
         config: &Config,
     ) -> Option<Vec<Place>> {
         let mut rest = self.rest(); // unlocked before what was taken is dropped
@@ -119,13 +118,7 @@ impl Holds {
         Some(places)
     }
 
-    fn add(
-        &self,
-        rest: &mut Rest,
-        layer: usize,
-        taken: (LockKey, LockGuard),
-        config: &Config,
-    ) -> Place {
+    fn add(&self, rest: &mut Rest, layer: usize, taken: Granted, config: &Config) -> Place {
         rest.taken += 1;
         let held = Held::new((layer, rest.taken), taken, &config.locks, config.on_lost);
         let held = Arc::new(self.first.set(held).err()?);
@@ -169,7 +162,7 @@ impl Holds {
     }
 
     /// The layer keeps its holds no longer: the guards that nothing else keeps.
-    pub(crate) fn let_go(&self, layer: usize) -> impl Iterator<Item = LockGuard> + use<> {
+    pub(crate) fn let_go(&self, layer: usize) -> impl Iterator<Item = Guard> + use<> {
         let is_own = |held: &&Held| held.layer == layer;
         let first = self.first.get().filter(is_own).and_then(Held::let_go);
         let rest = self.rest();

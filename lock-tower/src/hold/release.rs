@@ -5,10 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lockcore::{LockErrorKind, LockGuard, Release};
+use lockcore::{LockErrorKind, Release};
 use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
+
+use crate::hold::guard::Guard;
 
 /// After this long the release goes on in the background, and the response goes out.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -34,10 +36,10 @@ pub(crate) struct Releasing {
 }
 
 impl Releasing {
-    pub(crate) fn new(mut guards: impl Iterator<Item = LockGuard>) -> Self {
+    pub(crate) fn new(mut guards: impl Iterator<Item = Guard>) -> Self {
         Self {
-            first: guards.next().map(LockGuard::release),
-            rest: guards.map(LockGuard::release).collect(),
+            first: guards.next().map(Guard::release),
+            rest: guards.map(Guard::release).collect(),
             lasted: Lasted::ToTheEnd,
             limit: None,
         }

@@ -29,8 +29,8 @@ impl Answers {
     }
 }
 
-/// The options of the layers for HTTP, on a type with a field `answers`.
-macro_rules! answers {
+/// The option of the layers that hold until the response otherwise.
+macro_rules! hold_until_body_end {
     () => {
         /// Holds the lock until the server has taken the last frame of the response's body, instead
         /// of until the response is there. This is for bodies that are produced under the lock. A
@@ -49,7 +49,13 @@ macro_rules! answers {
             self.answers.hold_until_body_end = true;
             self
         }
+    };
+}
+pub(crate) use hold_until_body_end;
 
+/// The options of the layers for HTTP, on a type with a field `answers`.
+macro_rules! answers {
+    () => {
         /// Reports to the client how long its request waited: `Server-Timing: lock;dur=12.3`
         /// (milliseconds). Off by default, since it shows every client how contended a key is.
         pub fn server_timing(mut self) -> Self {

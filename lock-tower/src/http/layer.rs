@@ -7,7 +7,7 @@ use lockcore::Locks;
 use tower::Layer;
 
 use crate::config::{Config, fail_open, options};
-use crate::http::answers::{Answers, answers};
+use crate::http::answers::{Answers, answers, hold_until_body_end};
 use crate::http::service::HttpLock;
 
 /// Serves HTTP requests of one key one at a time, in order of arrival among all processes.
@@ -70,6 +70,7 @@ impl<K> HttpLockLayer<K> {
     options!();
     fail_open!();
 
+    hold_until_body_end!();
     answers!();
 }
 

@@ -95,12 +95,21 @@ impl RequestLocks {
     /// here is not: only the caller sees its end.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// As [`lock`](Self::lock). Also for permits, which have no guard that is a [`LockGuard`]: for
+    /// work that outlives the response, acquire them with
+    /// [`Locks::permit`](lockcore::Locks::permit).
     ///
     /// # Cancel safety
     /// Dropping it leaves the queue.
     pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
-        Ok(self.claim(keys).await?.map(|(_, guard)| guard).collect())
+        if keys.has_permits() {
+            return Err(LockError::misuse(
+                "Permits were asked for as guards. Leave them with the layer (`RequestLocks::lock`), or acquire them \
+                 with `Locks::permit`.",
+            ));
+        }
+        let taken = self.claim(keys).await?;
+        Ok(taken.filter_map(|granted| granted.guard.into_lock()).collect())
     }
 
     /// Finishes `future` even if the client disconnects, as [`LockHandle::detach`] does, under all

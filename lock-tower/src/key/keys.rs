@@ -3,6 +3,7 @@
 use lockcore::{LockKey, LockOptions};
 
 use crate::key::KeyError;
+use crate::key::mode::{Form, Mode};
 use crate::options::Options;
 
 /// The locks that one request needs, and what it asks for beyond the layer's options.
@@ -15,13 +16,44 @@ use crate::options::Options;
 /// let both = Keys::one("account:1").and("account:2"); // taken together, in sorted order
 /// assert_eq!(both.names().collect::<Vec<_>>(), ["account:1", "account:2"]);
 /// ```
+///
+/// # A mutex, reads and writes, permits
+/// A name is a mutex unless [`read`](Self::read), [`write`](Self::write) or
+/// [`permits`](Self::permits) says otherwise of it. They say it of the names so far, so several
+/// names can have a form each:
+///
+/// ```
+/// # use lock_tower::Keys;
+/// let priced = Keys::one("rates").read().join(Keys::one("account:1").write());
+/// let sent = Keys::one("smtp").permits(1, 10).and("account:1"); // the account is a mutex
+/// # let _ = (priced, sent);
+/// ```
+///
+/// Reads, writes and permits of one name exclude each other as
+/// [`Locks::read`](lockcore::Locks::read) says. A mutex of the same name is another thing.
+///
+/// In one request, what is asked for again is shared if the request has as much of it: a mutex, a
+/// read, a write, and a read under a write. Permits are counted: each who asks gets its own, and
+/// those of one name that are asked for at once are acquired at once. What would wait for the
+/// request itself is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a
+/// write of a name that it reads, and more permits than there are with those that it has. So is one
+/// name in two forms at once.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
-    first: Name,
-    rest: Vec<Name>,
+    first: Want<Name>,
+    rest: Vec<Want<Name>>,
     options: Options,
     label: Option<Box<str>>,
+    /// Who says the forms from here on; else it is their line.
+    place: Option<&'static str>,
+}
+
+/// A key, and how it is to be locked.
+#[derive(Debug, Clone)]
+pub(crate) struct Want<K = LockKey> {
+    pub(crate) key: K,
+    pub(crate) mode: Mode,
 }
 
 /// A name is checked last, so that a prefix can still come before it.
@@ -64,13 +96,71 @@ impl Keys {
     }
 
     pub(crate) fn of(first: Name) -> Self {
-        Self { first, rest: Vec::new(), options: Options::default(), label: None }
+        let first = Want { key: first, mode: Mode::default() };
+        Self { first, rest: Vec::new(), options: Options::default(), label: None, place: None }
     }
 
-    /// One more lock. The same name twice is one lock.
+    /// One more lock, a mutex. The same name twice is one lock.
     pub fn and(mut self, name: impl Into<String>) -> Self {
-        self.rest.push(Name::Text(name.into()));
+        self.rest.push(Want { key: Name::Text(name.into()), mode: Mode::default() });
         self
+    }
+
+    /// Reads the names so far: others may read them at the same time. See
+    /// [`Locks::read`](lockcore::Locks::read).
+    ///
+    /// A name of which something else is said already refuses the request: a
+    /// [`Clash`](crate::Clash). For several names with a form each see [`join`](Self::join).
+    #[track_caller]
+    pub fn read(self) -> Self {
+        self.in_mode(Mode::here(Form::Read))
+    }
+
+    /// Writes the names so far: no other request reads, writes or has permits of them. See
+    /// [`Locks::write`](lockcore::Locks::write), and [`read`](Self::read) for a name of which
+    /// something else is said already.
+    #[track_caller]
+    pub fn write(self) -> Self {
+        self.in_mode(Mode::here(Form::Write))
+    }
+
+    /// Takes `count` of `limit` permits of each name so far. See
+    /// [`LockRequest::permits`](lockcore::LockRequest::permits), and [`read`](Self::read) for a
+    /// name of which something else is said already.
+    ///
+    /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
+    /// [`Internal`](crate::Cause::Internal), and nothing is sent.
+    #[track_caller]
+    pub fn permits(self, count: u32, limit: u32) -> Self {
+        self.in_mode(Mode::here(Form::Permits { count, limit }))
+    }
+
+    /// Names the place that says [`read`](Self::read), [`write`](Self::write) or
+    /// [`permits`](Self::permits) after this, for the text of a [`Clash`](crate::Clash). Otherwise
+    /// it is their line. For extractors, whose line says nothing.
+    pub fn asked_by(mut self, place: &'static str) -> Self {
+        self.place = Some(place);
+        self
+    }
+
+    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
+        let mode = self.place.map_or(mode, |place| mode.at(place));
+        self.wants_mut().for_each(|want| match want.mode.or_clash(mode) {
+            Ok(mode) => want.mode = mode,
+            Err(error) => want.key = Name::Refused(error),
+        });
+        self
+    }
+
+    /// Whether permits of any name are asked for.
+    #[cfg(feature = "http")]
+    pub(crate) fn has_permits(&self) -> bool {
+        let mut wants = std::iter::once(&self.first).chain(&self.rest);
+        wants.any(|want| matches!(want.mode.form, Form::Permits { .. }))
+    }
+
+    fn wants_mut(&mut self) -> impl Iterator<Item = &mut Want<Name>> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
     }
 
     lockcore::option_setters! { options:
@@ -102,7 +192,8 @@ impl Keys {
         self
     }
 
-    /// The locks of both, taken together. Where both set an option, that of `self` counts.
+    /// The locks of both, each in its form, taken together. Where both set an option, that of
+    /// `self` counts.
     pub fn join(mut self, other: Self) -> Self {
         self.rest.push(other.first);
         self.rest.extend(other.rest);
@@ -113,7 +204,7 @@ impl Keys {
 
     /// The names, in the order in which they were given.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(&self.first).chain(&self.rest).filter_map(|name| match name {
+        std::iter::once(&self.first).chain(&self.rest).filter_map(|want| match &want.key {
             Name::Text(text) => Some(text.as_str()),
             Name::Static(text) => Some(*text),
             Name::Key(key) => Some(key.as_str()),
@@ -123,19 +214,22 @@ impl Keys {
 
     pub(crate) fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
         let rest =
-            self.rest.into_iter().map(|name| name.prefixed(prefix)).collect::<Result<_, _>>();
+            self.rest.into_iter().map(|want| want.prefixed(prefix)).collect::<Result<_, _>>();
         Ok(Self { first: self.first.prefixed(prefix)?, rest: rest?, ..self })
     }
 
     /// The checked keys, sorted and each once.
+    ///
+    /// # Errors
+    /// What keeps the request from being served, before anything is sent for it.
     pub(crate) fn resolve(self) -> Result<Resolved, KeyError> {
         let mut first = self.first.resolve()?;
-        let mut rest = self.rest.into_iter().map(Name::resolve).collect::<Result<Vec<_>, _>>()?;
+        let mut rest = self.rest.into_iter().map(Want::resolve).collect::<Result<Vec<_>, _>>()?;
         if !rest.is_empty() {
-            rest.push(first);
+            rest.insert(0, first);
             // Descending, so that the next to be taken is popped off the end.
-            rest.sort_unstable_by(|one, other| other.cmp(one));
-            rest.dedup();
+            rest.sort_by(|one, other| other.key.cmp(&one.key));
+            rest = each_once(rest)?;
             first = rest.pop().expect("it has at least the first");
         }
         let keys = Sorted { next: Some(first), rest };
@@ -154,15 +248,39 @@ pub(crate) struct Resolved {
 /// Keys in the order in which every process takes them.
 #[derive(Debug)]
 pub(crate) struct Sorted {
-    next: Option<LockKey>,
-    rest: Vec<LockKey>,
+    next: Option<Want>,
+    rest: Vec<Want>,
 }
 
 impl Iterator for Sorted {
-    type Item = LockKey;
+    type Item = Want;
 
-    fn next(&mut self) -> Option<LockKey> {
+    fn next(&mut self) -> Option<Want> {
         self.next.take().or_else(|| self.rest.pop())
+    }
+}
+
+/// Sorted keys without repetitions.
+fn each_once(sorted: Vec<Want>) -> Result<Vec<Want>, KeyError> {
+    let mut each: Vec<Want> = Vec::with_capacity(sorted.len());
+    for want in sorted {
+        match each.last_mut() {
+            Some(last) if last.key == want.key => last.mode = last.mode.join(want.mode)?,
+            _ => each.push(want),
+        }
+    }
+    Ok(each)
+}
+
+impl Want<Name> {
+    fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
+        Ok(Self { key: self.key.prefixed(prefix)?, ..self })
+    }
+
+    fn resolve(self) -> Result<Want, KeyError> {
+        let key = self.key.resolve()?;
+        self.mode.check()?;
+        Ok(Want { key, mode: self.mode })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockcore::LockErrorKind;
 
-use crate::key::KeyError;
+use crate::key::{Clash, KeyError};
 
 /// Why a request is not served under its lock, or no longer.
 ///
@@ -30,6 +30,8 @@ pub struct LockError {
 #[derive(Debug, Clone)]
 enum Reason {
     Core(lockcore::LockError),
+    /// The wait for permits timed out.
+    Limit(lockcore::LockError),
     Key(KeyError),
     /// The hold ended before the handler did.
     Lost,
@@ -44,6 +46,8 @@ enum Reason {
 pub enum Cause {
     /// The lock is held, and the request timed out waiting for it.
     Busy,
+    /// All [permits](crate::Keys::permits) are taken, and the request timed out waiting for one.
+    LimitReached,
     /// The queue of this key is full.
     QueueFull,
     /// The request has to wait, and its body is larger than what may be
@@ -55,8 +59,9 @@ pub enum Cause {
     Lost,
     /// The request has no key where one is needed, or one that cannot name a lock.
     BadKey,
-    /// The server is set up wrongly: an option is out of its range, a layer is missing, or the
-    /// lock's name is a key of the application.
+    /// The server is set up wrongly: an option or a number of permits is out of its range, a layer
+    /// is missing, one request asks for one name in two forms ([`Clash`]), or the lock's name is a
+    /// key of the application.
     Internal,
 }
 
@@ -64,6 +69,22 @@ impl LockError {
     /// The hold ended before the handler did.
     pub(crate) fn lost() -> Self {
         Self { reason: Reason::Lost }
+    }
+
+    /// Of a wait for permits.
+    pub(crate) fn of_permits(error: lockcore::LockError) -> Self {
+        match error.kind() {
+            LockErrorKind::Timeout => Self { reason: Reason::Limit(error) },
+            _ => error.into(),
+        }
+    }
+
+    /// The two forms in which the request asks for one name, if that is why it is refused.
+    pub fn as_clash(&self) -> Option<&Clash> {
+        match &self.reason {
+            Reason::Key(error) => error.as_clash(),
+            _ => None,
+        }
     }
 
     /// No room for the body while the request waits.
@@ -81,7 +102,7 @@ impl LockError {
     /// [`Cause::BodyLimit`], since there is no room to wait.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
-            Reason::Core(error) => error.kind(),
+            Reason::Core(error) | Reason::Limit(error) => error.kind(),
             Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
             Reason::Key(_) => LockErrorKind::InvalidKey,
             Reason::Lost => LockErrorKind::Lost,
@@ -92,8 +113,10 @@ impl LockError {
 
     /// The row of the table of refusals.
     pub fn cause(&self) -> Cause {
-        if let Reason::BodyLimit = self.reason {
-            return Cause::BodyLimit;
+        match self.reason {
+            Reason::BodyLimit => return Cause::BodyLimit,
+            Reason::Limit(_) => return Cause::LimitReached,
+            _ => {}
         }
         match self.kind() {
             LockErrorKind::Timeout => Cause::Busy,
@@ -112,7 +135,7 @@ impl LockError {
             Reason::Core(error) if error.kind() == LockErrorKind::Closed => {
                 Some(Duration::from_secs(1)) // another process serves it
             }
-            Reason::Core(error) => error.retry_after(),
+            Reason::Core(error) | Reason::Limit(error) => error.retry_after(),
             Reason::BodyLimit => Some(Duration::from_secs(1)), // without a wait there is no limit
             _ => None,
         }
@@ -138,6 +161,7 @@ impl Cause {
     pub fn code(self) -> &'static str {
         match self {
             Self::Busy => "lock-busy",
+            Self::LimitReached => "lock-limit-reached",
             Self::QueueFull => "lock-queue-full",
             Self::BodyLimit => "lock-body-limit",
             Self::Unavailable => "lock-unavailable",
@@ -150,11 +174,11 @@ impl Cause {
     /// The code of gRPC, as `tonic::Code::from_i32` takes it.
     pub fn grpc_code(self) -> i32 {
         match self {
-            Self::Busy | Self::Unavailable => 14,   // UNAVAILABLE
-            Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
-            Self::Lost => 10,                       // ABORTED
-            Self::BadKey => 3,                      // INVALID_ARGUMENT
-            Self::Internal => 13,                   // INTERNAL
+            Self::Busy | Self::Unavailable => 14, // UNAVAILABLE
+            Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
+            Self::Lost => 10,                     // ABORTED
+            Self::BadKey => 3,                    // INVALID_ARGUMENT
+            Self::Internal => 13,                 // INTERNAL
         }
     }
 
@@ -162,6 +186,9 @@ impl Cause {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Busy => "Another request for the same resource is being served. Try again.",
+            Self::LimitReached => {
+                "As many requests for the same resource as its limit allows are being served. Try again."
+            }
             Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
             Self::BodyLimit => {
                 "The request has to wait for its resource, and its body is too large for that. Try again."
@@ -179,7 +206,7 @@ impl Cause {
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            Reason::Core(error) => error.fmt(f),
+            Reason::Core(error) | Reason::Limit(error) => error.fmt(f),
             Reason::Key(error) => write!(f, "the lock's key: {error}"),
             Reason::Lost => f.write_str("the hold was lost while the request was being served"),
             Reason::BodyLimit => {
@@ -193,7 +220,7 @@ impl fmt::Display for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.reason {
-            Reason::Core(error) => Some(error),
+            Reason::Core(error) | Reason::Limit(error) => Some(error),
             Reason::Key(error) => Some(error),
             Reason::Lost | Reason::BodyLimit | Reason::Misuse(_) => None,
         }

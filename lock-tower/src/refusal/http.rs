@@ -18,6 +18,7 @@ use crate::refusal::{Cause, LockError};
 /// | cause | status | `Retry-After` | gRPC |
 /// |---|---|---|---|
 /// | [`Busy`](Cause::Busy) | 423 Locked | yes | UNAVAILABLE |
+/// | [`LimitReached`](Cause::LimitReached) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
@@ -163,7 +164,7 @@ fn log(error: &LockError) {
 fn default_status(cause: Cause) -> StatusCode {
     match cause {
         Cause::Busy => StatusCode::LOCKED,
-        Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+        Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
         Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
         Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
         Cause::BadKey => StatusCode::BAD_REQUEST,

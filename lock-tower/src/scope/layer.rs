@@ -6,7 +6,7 @@ use lockcore::Locks;
 use tower::Layer;
 
 use crate::config::{Config, options};
-use crate::http::answers::{Answers, answers};
+use crate::http::answers::{Answers, answers, hold_until_body_end};
 use crate::scope::service::LockScope;
 
 /// Keeps the locks that a handler's extractors acquire, until the response or the end of its body.
@@ -66,6 +66,7 @@ impl LockScopeLayer {
     }
 
     options!();
+    hold_until_body_end!();
     answers!();
 }
 

@@ -6,6 +6,7 @@ mod body;
 mod bounds;
 mod cancel;
 mod events;
+mod forms;
 mod keys;
 mod lost;
 mod options;

@@ -1,0 +1,92 @@
+//! Extractors whose names are read, written or counted.
+
+use crate::key::mode::{Form, Mode};
+use crate::key::{ExtractKey, KeyError, Keys};
+
+/// Reads or writes the names of another extractor; made by [`reads`](crate::ExtractKeyExt::reads)
+/// and [`writes`](crate::ExtractKeyExt::writes).
+#[derive(Debug, Clone)]
+pub struct InForm<E> {
+    mode: Mode,
+    extractor: E,
+}
+
+impl<E> InForm<E> {
+    #[track_caller]
+    pub(crate) fn new(form: Form, extractor: E) -> Self {
+        Self { mode: Mode::here(form), extractor }
+    }
+}
+
+impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for InForm<E> {
+    fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
+        Ok(self.extractor.extract_key(request)?.map(|keys| keys.in_mode(self.mode)))
+    }
+}
+
+/// How many permits of a name there are: a number, or a closure `Fn(&Request) -> u32`.
+///
+/// ```
+/// use lock_tower::PermitLimit;
+///
+/// struct Call { is_paid: bool }
+///
+/// let by_plan = |call: &Call| if call.is_paid { 20 } else { 2 };
+/// assert_eq!(by_plan.permit_limit(&Call { is_paid: true }), 20);
+/// assert_eq!(5_u32.permit_limit(&Call { is_paid: true }), 5);
+/// ```
+///
+/// Requests of one name should have one limit: each is granted where its own limit is not exceeded
+/// with it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a limit of permits",
+    label = "not a limit",
+    note = "a limit is a `u32`, or a closure that reads it from the request: `|request: &Request<_>| -> u32 {{ .. }}`"
+)]
+pub trait PermitLimit<Req> {
+    /// The limit for this request: 1 to 2^30 - 1. Any other refuses the request as
+    /// [`Internal`](crate::Cause::Internal).
+    fn permit_limit(&self, request: &Req) -> u32;
+}
+
+impl<Req> PermitLimit<Req> for u32 {
+    fn permit_limit(&self, _: &Req) -> u32 {
+        *self
+    }
+}
+
+impl<Req, F> PermitLimit<Req> for F
+where
+    F: Fn(&Req) -> u32,
+{
+    fn permit_limit(&self, request: &Req) -> u32 {
+        self(request)
+    }
+}
+
+/// Takes permits of the names of another extractor; made by
+/// [`permits`](crate::ExtractKeyExt::permits).
+#[derive(Debug, Clone)]
+pub struct WithPermits<E, L> {
+    count: u32,
+    limit: L,
+    /// Its place is that at which this was made.
+    mode: Mode,
+    extractor: E,
+}
+
+impl<E, L> WithPermits<E, L> {
+    #[track_caller]
+    pub(crate) fn new(count: u32, limit: L, extractor: E) -> Self {
+        Self { count, limit, mode: Mode::here(Form::default()), extractor }
+    }
+}
+
+impl<Req, E: ExtractKey<Req>, L: PermitLimit<Req>> ExtractKey<Req> for WithPermits<E, L> {
+    fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
+        let Some(keys) = self.extractor.extract_key(request)? else { return Ok(None) };
+        let limit = self.limit.permit_limit(request);
+        let form = Form::Permits { count: self.count, limit };
+        Ok(Some(keys.in_mode(self.mode.of(form))))
+    }
+}
