@@ -33,7 +33,8 @@ pub mod protocol {
 /// This process's half of the protocol, without I/O.
 pub mod node {
     pub use crate::node::{
-        Ask, Core, Counts, Due, Effect, Moment, Note, Outcome, Phase, Refusal, Request, Rules, Seat,
+        Ask, Core, Counts, Due, Effect, Moment, Note, Outcome, Phase, Refusal, Request, Rules,
+        Seat, shared_answer, shared_command,
     };
 }
 

@@ -122,7 +122,7 @@ impl Member {
 
     /// The same for members of both kinds, with their marker. One that asks for a part of a
     /// resource has its demand in front of its label.
-    pub(crate) fn parts(&self) -> Option<(&str, Ours<'_>)> {
+    pub fn parts(&self) -> Option<(&str, Ours<'_>)> {
         // Byte by byte: every answer is taken apart like this, some of them twice.
         let (marker, rest) = self.0.split_at_checked(MARKER.len())?;
         let (node, rest) = rest.split_at_checked(NODE_BYTES)?;

@@ -55,6 +55,7 @@ impl Locking {
                 let node = self.scope.homes[client];
                 self.event(state, node, |core, now, fx| core.cancel(now, attempt, fx));
             }
+            Action::Downgrade { client } => self.downgrade(state, client),
             Action::Run { packet } => {
                 let Packet::Request { node, ask, sent, is_late } = state.network.remove(packet)
                 else {
@@ -69,8 +70,8 @@ impl Locking {
                 Packet::Reply { node, ask, sent, told } => {
                     self.replied(state, node, ask, sent, &told);
                 }
-                Packet::Grant { member, left } => self.pushed(state, member, left),
-                Packet::Revoked { member } => self.revoked(state, member),
+                Packet::Grant { members, left } => self.pushed(state, members, left),
+                Packet::Revoked { members } => self.revoked(state, members),
                 Packet::Request { .. } => unreachable!("requests run"),
             },
             Action::Fail { packet, stays } => {
@@ -130,7 +131,7 @@ impl Locking {
 
     fn begin(&self, state: &mut State, client: usize, waits: bool) {
         let node = self.scope.homes[client];
-        let request = self.wish(waits);
+        let request = self.wish(node, waits);
         let begun = self.event(state, node, |core, now, _| core.begin(now, request, ()));
         let (attempt, request) = begun.expect("no node is closed");
         state.clients[client] =
@@ -138,6 +139,18 @@ impl Locking {
         if let Some(request) = request {
             self.send(state, node, &request);
         }
+    }
+
+    /// From now on the client counts on no more than a read, whether the server hears of it or not.
+    fn downgrade(&self, state: &mut State, client: usize) {
+        state.budget.downgrades -= 1;
+        let Stage::Guard(number) = state.clients[client].stage else {
+            unreachable!("only guards are downgraded");
+        };
+        let node = self.scope.homes[client];
+        state.record.downgraded |= 1 << self.id_of(node, number);
+        let request = self.event(state, node, |core, now, _| core.downgrade(now, number));
+        self.send(state, node, &request.expect("it is held"));
     }
 
     /// What can make no difference any more is the same in all states that differ in nothing else.
@@ -155,8 +168,7 @@ impl Locking {
         let network = std::mem::take(&mut state.network);
         state.network = network.into_iter().filter(|packet| self.matters(state, packet)).collect();
         for node in &mut state.nodes {
-            node.print.clear();
-            node.core.print(&mut node.print);
+            node.take_print();
         }
     }
 
@@ -176,10 +188,10 @@ impl Locking {
             |member: u8| state.nodes[node_of(member)].core.phase(self.number(state, member));
         match packet {
             Packet::Request { .. } => true,
-            Packet::Grant { member, .. } => {
-                matches!(phase(*member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
-            }
-            Packet::Revoked { member } => phase(*member).is_some(),
+            Packet::Grant { members, .. } => bits(*members).any(|member| {
+                matches!(phase(member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
+            }),
+            Packet::Revoked { members } => bits(*members).any(|member| phase(member).is_some()),
             Packet::Reply { ask: Ask::Renew { member }, .. } => {
                 matches!(phase(*member), Some(Phase::Confirming | Phase::Held))
             }
@@ -189,7 +201,11 @@ impl Locking {
                     core.anchor(self.number(state, member)) != Some(moment(*sent))
                 };
                 let Outcome::Touched { waiting, .. } = told.outcome else { return true };
-                told.grant.is_some() || waiting != *members || bits(waiting).any(news)
+                has_news(told) || waiting != *members || bits(waiting).any(news)
+            }
+            Packet::Reply { ask: Ask::Downgrade { .. }, told, .. } => {
+                // Its own hold is always told of.
+                told.grants.len() > 1 || told.more || told.outcome != Outcome::Held(true)
             }
             Packet::Reply { .. } => true,
         }
@@ -198,20 +214,13 @@ impl Locking {
     /// A process ends: what it has sent may still run, what was sent to it arrives nowhere.
     fn crash(&self, state: &mut State, node: u8) {
         state.nodes[usize::from(node)].is_dead = true;
-        state.nodes[usize::from(node)].core =
-            Arc::new(Core::new(self.ids[usize::from(node)].clone(), self.rules()));
+        *state.core(node) = Core::new(self.ids[usize::from(node)].clone(), self.rules());
         for (client, home) in state.clients.iter_mut().zip(self.scope.homes) {
             if *home == node {
                 *client = Client { stage: Stage::Idle, left: 0 };
             }
         }
-        state.network.retain(|packet| match packet {
-            Packet::Request { .. } => true,
-            Packet::Reply { node: to, .. } => *to != node,
-            Packet::Grant { member, .. } | Packet::Revoked { member } => {
-                node_of(*member) != usize::from(node)
-            }
-        });
+        state.network.retain(|packet| packet.addressee() != Some(node));
         for packet in &mut state.network {
             if let Packet::Request { node: from, is_late, sent, .. } = packet
                 && *from == node
@@ -225,7 +234,12 @@ impl Locking {
 
 /// Whether a reply tells the node no more than that the server knows.
 fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
-    matches!(ask, Ask::Release { .. } | Ask::Leave { .. }) && told.grant.is_none()
+    matches!(ask, Ask::Release { .. } | Ask::Leave { .. }) && !has_news(told)
+}
+
+/// Whether a reply tells more than what became of the request.
+fn has_news(told: &Told) -> bool {
+    !told.grants.is_empty() || told.more
 }
 
 pub(crate) fn put(state: &mut State, packet: Packet) {

@@ -4,14 +4,28 @@ use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::NOTHING;
 use crate::laws;
-use crate::model::{Locking, Scope};
+use crate::model::{Locking, Scope, Want};
 use crate::state::Budget;
 use crate::variant::Variant;
 
 /// Looks for the shortest way to a broken law; returns which it was.
-fn broken(variant: Variant, budget: Budget, homes: &'static [u8]) -> Vec<&'static str> {
+fn broken(
+    variant: Variant,
+    budget: Budget,
+    homes: &'static [u8],
+    wants: &'static [Want],
+) -> Vec<&'static str> {
     let operations = &[1; 3][..homes.len()];
-    let scope = Scope { homes, operations, tries: true, drops: true, budget, served_one_in: 1 };
+    let scope = Scope {
+        homes,
+        wants,
+        operations,
+        tries: true,
+        drops: true,
+        one_by_one: variant == Variant::ForgetsMore,
+        budget,
+        served_one_in: 1,
+    };
     let checker = Locking::new(scope, variant)
         .checker()
         .threads(2)
@@ -26,7 +40,7 @@ fn broken(variant: Variant, budget: Budget, homes: &'static [u8]) -> Vec<&'stati
 /// That one of these laws is the first to be broken.
 #[track_caller]
 fn breaks(variant: Variant, budget: Budget, laws: &[&str]) {
-    let broken = broken(variant, budget, &[0, 1]);
+    let broken = broken(variant, budget, &[0, 1], &[]);
     assert!(laws.iter().any(|law| broken.contains(law)), "{variant:?} breaks {broken:?}");
 }
 
@@ -70,7 +84,7 @@ fn who_never_asks_again_waits_for_ever_after_a_lost_message() {
 #[test]
 fn a_server_that_does_not_compare_releases_anybody() {
     let late = Budget { passes: 1, ..NOTHING };
-    breaks(Variant::ReleasesAnybody, late, &[laws::STALE, laws::EXCLUSIVE]);
+    breaks(Variant::ReleasesAnybody, late, &[laws::STALE, laws::FIT]);
 }
 
 #[test]
@@ -86,7 +100,7 @@ fn a_server_that_forgets_tokens_repeats_them() {
 #[test]
 fn a_server_that_lets_newcomers_barge_is_unfair() {
     let budget = Budget { passes: 1, ..NOTHING };
-    let broken = broken(Variant::LetsBarge, budget, &[0, 1, 2]);
+    let broken = broken(Variant::LetsBarge, budget, &[0, 1, 2], &[]);
     assert_eq!(broken, [laws::ORDER]);
 }
 
@@ -113,4 +127,67 @@ fn a_server_that_exaggerates_is_seen() {
 #[test]
 fn a_server_that_keeps_a_hold_for_ever_is_seen() {
     breaks(Variant::KeepsForEver, CALM, &[laws::ENDS]);
+}
+
+/// That one of these laws is the first to be broken where readers, writers or permits share.
+#[track_caller]
+fn breaks_shared(
+    variant: Variant,
+    budget: Budget,
+    homes: &'static [u8],
+    wants: &'static [Want],
+    laws: &[&str],
+) {
+    let broken = broken(variant, budget, homes, wants);
+    assert!(laws.iter().any(|law| broken.contains(law)), "{variant:?} breaks {broken:?}");
+}
+
+#[test]
+fn a_reader_that_overtakes_a_waiting_writer_is_seen() {
+    breaks_shared(
+        Variant::LetsBarge,
+        CALM,
+        &[0, 1, 2],
+        &[Want::Read, Want::Write, Want::Read],
+        &[laws::ORDER],
+    );
+}
+
+#[test]
+fn permits_of_an_ended_lease_that_stay_in_the_sum_are_seen() {
+    let homes = &[0, 1];
+    let wants = &[Want::Permits(2, 3), Want::Permits(2, 3)];
+    breaks_shared(Variant::LeavesTheLapsedInTheSum, SLOW, homes, wants, &[laws::SUM]);
+}
+
+#[test]
+fn a_server_that_grants_one_reader_of_two_is_seen() {
+    let wants = &[Want::Read, Want::Write];
+    breaks_shared(Variant::GrantsOneOnly, CALM, &[0, 0, 1], wants, &[laws::ON]);
+}
+
+#[test]
+fn who_is_told_that_there_is_more_and_does_not_ask_is_seen() {
+    let wants = &[Want::Read, Want::Write];
+    breaks_shared(Variant::ForgetsMore, CALM, &[0, 0, 1], wants, &[laws::REST]);
+}
+
+#[test]
+fn a_writer_with_the_token_of_the_readers_before_it_is_seen() {
+    let wants = &[Want::Read, Want::Write];
+    breaks_shared(Variant::ForgetsTokens, CALM, &[0, 1], wants, &[laws::RISING]);
+}
+
+#[test]
+fn a_read_that_was_a_write_and_keeps_its_token_is_seen() {
+    let wants = &[Want::Read, Want::Write];
+    let budget = Budget { downgrades: 1, ..NOTHING };
+    let variant = Variant::DowngradesUnderTheOldToken;
+    breaks_shared(variant, budget, &[0, 1], wants, &[laws::RISING]);
+}
+
+#[test]
+fn a_read_that_is_renewed_after_its_end_is_seen() {
+    let wants = &[Want::Read, Want::Write];
+    breaks_shared(Variant::RevivesHolds, SLOW, &[0, 1], wants, &[laws::STALE]);
 }

@@ -15,10 +15,17 @@ pub(crate) enum Event {
     PlaceLost,
     Confirmed,
     ForcedOff,
+    /// One command granted several.
+    GrantedTogether,
+    /// One who would fit waits behind one who does not.
+    KeptForTheHead,
+    Downgraded,
+    /// A command left something to be done.
+    LeftForLater,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::HandedOver,
         Self::PassedOver,
         Self::LateCopyRefused,
@@ -27,6 +34,10 @@ impl Event {
         Self::PlaceLost,
         Self::Confirmed,
         Self::ForcedOff,
+        Self::GrantedTogether,
+        Self::KeptForTheHead,
+        Self::Downgraded,
+        Self::LeftForLater,
     ];
 }
 
@@ -46,8 +57,17 @@ impl Locking {
     /// What a run of this size must come across.
     pub(crate) fn must_meet(&self) -> Vec<Event> {
         let budget = self.scope.budget;
+        // It takes two that go together, and a third that keeps them waiting.
+        let is_mixed = self.some_go_together() && self.some_wait();
+        let some_wait_together = is_mixed && self.scope.homes.len() > 2;
         let is_possible = |event: &Event| match event {
-            Event::HandedOver => true,
+            Event::HandedOver => self.some_wait(),
+            Event::GrantedTogether => some_wait_together && !self.scope.one_by_one,
+            Event::KeptForTheHead | Event::LeftForLater if !some_wait_together => false,
+            Event::KeptForTheHead => true,
+            Event::LeftForLater => self.scope.one_by_one,
+            Event::Downgraded => budget.downgrades > 0,
+            Event::PassedOver if !self.some_wait() => false,
             Event::PassedOver => budget.crashes + budget.cuts > 0,
             Event::LateCopyRefused => budget.losses > 0 && budget.cancels > 0,
             Event::LateCopyFoundItsGrant => budget.losses > 0,

@@ -1,18 +1,20 @@
 //! The laws: what holds in every state, whatever happened on the way to it.
 
 use lockcore::internals::node::Phase;
-use lockcore::internals::protocol::LockState;
+use lockcore::internals::protocol::permits::Demand;
 use stateright::Property;
 
+use crate::books::Server;
 use crate::model::{Locking, START_MS};
-use crate::packet::{Ask, Outcome};
+use crate::packet::{Ask, Outcome, Packet};
 use crate::served::served;
-use crate::state::{Client, NUMBERS, Node, Stage, State, node_of};
+use crate::server::node_index;
+use crate::state::{Budget, Client, NUMBERS, Node, Stage, State, node_of};
 
 /// Laws of single commands, noted in the record where they are broken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Law {
-    ExclusiveLease,
+    LeasesFit,
     TokensRise,
     StaleIsNothing,
     SameGrant,
@@ -23,29 +25,32 @@ pub(crate) enum Law {
     HandedOn,
     TrueWords,
     EverythingEnds,
+    SummedUp,
 }
 
 impl Law {
     pub(crate) fn is_broken(self, state: &mut State) {
-        state.record.broken |= 1 << self as u16;
+        state.record.broken |= 1 << self as u32;
     }
 
     fn holds(self, state: &State) -> bool {
-        state.record.broken & (1 << self as u16) == 0
+        state.record.broken & (1 << self as u32) == 0
     }
 }
 
-pub(crate) const EXCLUSIVE: &str = "S1 a lease is exclusive";
+pub(crate) const FIT: &str = "S1 what is granted fits beside the leases that have not ended";
 pub(crate) const GUARDED: &str = "S2 a guard believed valid has its lease";
-pub(crate) const ONE_GUARD: &str = "S2 two guards are never valid at once";
-pub(crate) const RISING: &str = "S3 tokens rise in the order of grants";
+pub(crate) const GUARDS_FIT: &str = "S2 guards that are valid at once fit together";
+pub(crate) const RISING: &str = "S3 tokens rise in the order of grants, but for those who share";
 pub(crate) const STALE: &str = "S4 a stale operation changes nothing of another's";
 pub(crate) const SAME: &str = "S5 the same attempt asked again has the same grant";
 pub(crate) const ZOMBIE: &str = "S5 what was given up is never granted";
 pub(crate) const ONCE: &str = "S6 a release counts once";
+pub(crate) const SUM: &str = "S7 what is in use is the sum of the holds";
 pub(crate) const ORDER: &str = "F1 grants follow the order of arrival";
 pub(crate) const PLACE: &str = "F2 a place is kept";
-pub(crate) const ON: &str = "F3 a free lock is handed on";
+pub(crate) const ON: &str = "F3 F5 what is free is handed on, as far as it goes";
+pub(crate) const REST: &str = "F5 what one command leaves over is asked for at once";
 pub(crate) const WORDS: &str = "T1 what is told is true";
 pub(crate) const ENDS: &str = "T2 every key ends, and a lease is as long as it should be";
 pub(crate) const UNSTUCK: &str = "L1 nobody is stuck";
@@ -55,14 +60,15 @@ pub(crate) const CLEAN: &str = "L3 nothing is left behind";
 pub(crate) fn all(model: &Locking) -> Vec<Property<Locking>> {
     type Always = Property<Locking>;
     let mut laws = vec![
-        Always::always(EXCLUSIVE, |_, state| Law::ExclusiveLease.holds(state)),
+        Always::always(FIT, |_, state| Law::LeasesFit.holds(state)),
         Always::always(GUARDED, guarded),
-        Always::always(ONE_GUARD, one_guard),
+        Always::always(GUARDS_FIT, guards_fit),
         Always::always(RISING, |_, state| Law::TokensRise.holds(state)),
         Always::always(STALE, |_, state| Law::StaleIsNothing.holds(state)),
         Always::always(SAME, |_, state| Law::SameGrant.holds(state)),
         Always::always(ZOMBIE, |_, state| Law::NoZombie.holds(state)),
         Always::always(ONCE, |_, state| Law::ReleasedOnce.holds(state)),
+        Always::always(SUM, |_, state| Law::SummedUp.holds(state)),
         Always::always(ORDER, |_, state| Law::InOrder.holds(state)),
         Always::always(PLACE, |_, state| Law::PlaceKept.holds(state)),
         Always::always(ON, |_, state| Law::HandedOn.holds(state)),
@@ -75,15 +81,24 @@ pub(crate) fn all(model: &Locking) -> Vec<Property<Locking>> {
             let is_done = |client: &Client| client.left == 0 && client.stage == Stage::Idle;
             state.network.is_empty() && state.clients.iter().all(is_done)
         }),
-        Always::sometimes("two wait while one holds", |model, state| {
+    ];
+    if model.some_wait() {
+        laws.push(Always::sometimes("all but one wait while it holds", |model, state| {
             let clients = || state.clients.iter().zip(model.scope.homes);
             let waits = |(client, home): &(&Client, &u8)| {
                 state.phase(**home, client) == Some(Phase::Waiting)
             };
             clients().filter(waits).count() + 1 == state.clients.len()
                 && clients().any(|(client, home)| state.believes(*home, client))
-        }),
-    ];
+        }));
+    }
+    if model.some_go_together() {
+        let several = |model: &Locking, state: &State| believing(model, state).count() > 1;
+        laws.push(Always::sometimes("several hold at once", several));
+    }
+    if model.scope.one_by_one && is_calm(model.scope.budget) {
+        laws.push(Always::always(REST, rest_asked_for));
+    }
     if model.scope.budget.passes > 0 {
         laws.push(Always::sometimes("a guard outlives its lease", |model, state| {
             let mut clients = state.clients.iter().zip(model.scope.homes);
@@ -109,19 +124,45 @@ fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u
     members.filter(|member| state.record.forced & (1 << *member) == 0)
 }
 
-/// Whether the server would still refuse the lock to everybody but this member.
-fn has_lease(model: &Locking, state: &State, member: u8) -> bool {
-    let hold = state.server.hold.as_ref();
-    let live = hold.filter(|hold| hold.expires_ms.is_some_and(|ends| ends > at_ms(state.now)));
-    live.is_some_and(|hold| model.id(&hold.member) == member)
-}
-
 fn guarded(model: &Locking, state: &State) -> bool {
-    believing(model, state).all(|member| has_lease(model, state, member))
+    let mut believing = believing(model, state).peekable();
+    if believing.peek().is_none() {
+        return true;
+    }
+    let books = state.server.books(model, at_ms(state.now));
+    believing.all(|member| books.live_hold(member).is_some_and(|held| held.ends_ms.is_some()))
 }
 
-fn one_guard(model: &Locking, state: &State) -> bool {
-    believing(model, state).count() <= 1
+/// As far as each guard still counts on: of a write that was to become a read, no more than a read.
+fn guards_fit(model: &Locking, state: &State) -> bool {
+    let (mut used, mut limit) = (0, u64::MAX);
+    for member in believing(model, state) {
+        let demand = model.demand(member);
+        let is_downgraded = state.record.downgraded & (1 << member) != 0;
+        used += if is_downgraded { Demand::READ.weight() } else { demand.weight() };
+        limit = limit.min(demand.limit());
+    }
+    used <= limit
+}
+
+/// Whether nothing happens but what was asked for, at once.
+fn is_calm(budget: Budget) -> bool {
+    let Budget { losses, crashes, cuts, forced, passes, cancels: _, downgrades: _ } = budget;
+    losses + crashes + cuts + forced + passes == 0
+}
+
+/// Where the head fits, a command has left it over, and its reply or the touch that follows is on
+/// its way.
+fn rest_asked_for(model: &Locking, state: &State) -> bool {
+    let Some(used) = state.server.sum() else { return true };
+    let head = state.record.line.first();
+    let is_left_over = head.is_some_and(|(head, _)| model.demand(*head).fits(used));
+    let goes_on = |packet: &Packet| match packet {
+        Packet::Request { ask, .. } => *ask == Ask::Touch { members: 0 },
+        Packet::Reply { told, .. } => told.more,
+        _ => false,
+    };
+    !is_left_over || state.network.iter().any(goes_on)
 }
 
 /// Whether one of a live process accounts for what stands under this member on the server.
@@ -135,10 +176,9 @@ fn clean(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
     }
-    let mut server = LockState::clone(&state.server);
-    server.expire(at_ms(state.now));
-    let hold = server.hold.iter().map(|hold| &hold.member);
-    hold.chain(&server.queue).all(|member| is_accounted_for(model, state, model.id(member)))
+    let books = state.server.books(model, at_ms(state.now));
+    let mut known = books.live().map(|held| held.member).chain(state.server.queue(model));
+    known.all(|member| is_accounted_for(model, state, member))
 }
 
 /// When everything has arrived, no node waits for an answer, and those who wait need nothing but
@@ -162,30 +202,29 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     if open.is_empty() {
         return true;
     }
-    let mut server = LockState::clone(&state.server);
+    let mut server = Server::clone(&state.server);
     let mut now_ms = at_ms(state.now);
     server.expire(now_ms);
-    if let Some(hold) = &server.hold {
-        let holder = model.id(&hold.member);
-        let has_guard = |(client, home): (&Client, &u8)| matches!(client.stage, Stage::Guard(number) if model.id_of(*home, number) == holder);
+    for held in server.books(model, now_ms).live() {
+        let has_guard = |(client, home): (&Client, &u8)| matches!(client.stage, Stage::Guard(number) if model.id_of(*home, number) == held.member);
         if clients().any(has_guard) {
             return true;
         }
         // A waiter who was not told finds its hold by asking; one of a dead process ends.
-        if state.nodes[node_of(holder)].is_dead {
-            let Some(ends_ms) = hold.expires_ms else { return false };
-            now_ms = ends_ms;
+        if state.nodes[node_of(held.member)].is_dead {
+            let Some(ends_ms) = held.ends_ms else { return false };
+            now_ms = now_ms.max(ends_ms);
         }
     }
     let mut ask = |ask: Ask, node: u8| {
         let connected = |text: &str| {
-            let node = state.nodes.get(usize::from(text.as_bytes()[0] - b'a'));
+            let node = state.nodes.get(usize::from(node_index(text)));
             node.is_some_and(|node| node.is_connected && !node.is_dead)
         };
         let command = model.command(ask, |id| model.member(id).clone());
         let id = &model.ids[usize::from(node)];
-        let step = model.variant.step(&mut server, &connected, id, &command, now_ms * 1_000);
-        model.told(ask, &step.0)
+        let (answer, _) = model.serve(&mut server, &connected, id, &command, now_ms * 1_000);
+        model.told(ask, &answer)
     };
     for (node, core) in (0..).zip(state.nodes.iter().map(|node| &node.core)) {
         for number in core.numbers() {
@@ -202,6 +241,6 @@ fn unstuck(model: &Locking, state: &State) -> bool {
             ask(Ask::Acquire { member, waits: true }, node);
         }
     }
-    let holder = server.hold.as_ref().map(|hold| node_of(model.id(&hold.member)));
-    holder.is_some_and(|node| !state.nodes[node].is_dead)
+    let books = server.books(model, now_ms);
+    books.live().any(|held| !state.nodes[node_of(held.member)].is_dead)
 }

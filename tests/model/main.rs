@@ -1,7 +1,8 @@
 //! The protocol in every order of events: all states that a few clients, a network that loses and
 //! delays, and a clock that jumps can bring a lock into, each checked against the laws.
 //!
-//! The server is lockcore's own function, the one behind its store in memory. The nodes are
+//! The server is lockcore's own functions, those behind its store in memory: that of the mutex and
+//! that of what is read, written or held in permits. The laws are the same for both. The nodes are
 //! lockcore's own tables, without the driver that gives them the time and sends what they ask for.
 //! What is left out:
 //!
@@ -16,7 +17,8 @@
 //!   does not.
 //! - One clock. Clients and server count the same milliseconds, so the margin for clocks that tick
 //!   at different rates is subtracted but not needed. The server's clock does not step.
-//! - One lock, one touch on its way at a time.
+//! - One lock, one touch on its way at a time. Clients of one node ask for the same part of it, and
+//!   all have one limit; who waits for a downgrade may release meanwhile.
 //! - No foreign members, no damaged keys, no full queues: those are the differential test's.
 //!
 //! Time goes on by 700 ms or to the next end on the server, a few times; the whole of it is shorter
@@ -24,6 +26,7 @@
 
 mod act;
 mod blind;
+mod books;
 mod event;
 mod laws;
 mod model;
@@ -31,6 +34,7 @@ mod packet;
 mod progress;
 mod served;
 mod server;
+mod shared;
 mod state;
 mod step;
 mod variant;
@@ -45,7 +49,8 @@ use progress::Progress;
 use state::Budget;
 use variant::Variant;
 
-const NOTHING: Budget = Budget { losses: 0, cancels: 0, crashes: 0, cuts: 0, forced: 0, passes: 0 };
+const NOTHING: Budget =
+    Budget { losses: 0, cancels: 0, crashes: 0, cuts: 0, forced: 0, downgrades: 0, passes: 0 };
 
 /// In one of so many states it is tried whether everybody is served; in the smallest model, in all.
 const SAMPLED: u64 = 64;
@@ -124,9 +129,11 @@ fn two_clients_of_one_node_keep_every_law() {
 fn two(budget: Budget) -> Scope {
     Scope {
         homes: &[0, 1],
+        wants: &[],
         operations: &[1, 1],
         tries: false,
         drops: true,
+        one_by_one: false,
         budget,
         served_one_in: SAMPLED,
     }

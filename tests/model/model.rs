@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use lockcore::internals::node::{Core, Due, Moment, Phase, Request, Rules};
 use lockcore::internals::protocol::LockState;
+use lockcore::internals::protocol::permits::{self, Demand, PermitState};
 use lockcore::internals::{Label, LockName, Member, Mode, terms};
 use lockcore::{LockOptions, NodeId};
 use stateright::{Model, Property};
 
-use crate::laws;
+use crate::books::Server;
+use crate::laws::{self, at_ms};
 use crate::packet::{Ask, Packet};
-use crate::state::{Budget, Client, Id, NUMBERS, Node, ROUNDS, Record, Stage, State};
+use crate::server::node_index;
+use crate::state::{Budget, Client, Id, NUMBERS, Node, ROUNDS, Record, Stage, State, node_of};
 use crate::variant::Variant;
 use crate::wire::moment;
 
@@ -30,15 +33,40 @@ const SHORT_MS: u32 = 700;
 pub(crate) struct Scope {
     /// The node of each client.
     pub(crate) homes: &'static [u8],
+    /// What the clients of each node ask for; nothing where it is a mutex.
+    pub(crate) wants: &'static [Want],
     /// How often each acquires.
     pub(crate) operations: &'static [u8],
     /// Whether they also acquire without waiting.
     pub(crate) tries: bool,
     /// Whether guards are also dropped, not only released.
     pub(crate) drops: bool,
+    /// Whether one command grants one member at most, so that much is left for the next.
+    pub(crate) one_by_one: bool,
     pub(crate) budget: Budget,
     /// In one of how many states it is tried whether all come to rest from there; in none if 0.
     pub(crate) served_one_in: u64,
+}
+
+/// A part of what is shared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Want {
+    Read,
+    Write,
+    /// So many of so many.
+    Permits(u32, u32),
+}
+
+impl Want {
+    fn demand(self) -> Demand {
+        match self {
+            Self::Read => Demand::READ,
+            Self::Write => Demand::WRITE,
+            Self::Permits(weight, limit) => {
+                Demand::permits(weight, limit).expect("at most the limit")
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +87,9 @@ pub(crate) enum Action {
         client: usize,
     },
     Cancel {
+        client: usize,
+    },
+    Downgrade {
         client: usize,
     },
     /// The server runs a request.
@@ -99,6 +130,10 @@ pub(crate) struct Locking {
     pub(crate) variant: Variant,
     pub(crate) ids: Vec<NodeId>,
     members: Vec<Member>,
+    /// The same as a resource with permits has them; none for a mutex.
+    shared_members: Vec<permits::Member>,
+    /// What the members of each node ask for. Of a mutex: all.
+    demands: Vec<Demand>,
     pub(crate) lock: LockName,
     pub(crate) met: AtomicU32,
 }
@@ -113,11 +148,54 @@ impl Locking {
         let member = |id: Id| {
             let attempt = u64::from(id % NUMBERS / ROUNDS) + 1;
             let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
-            Member::new(&ids[usize::from(id / NUMBERS)], number, lease_ms, &label)
+            let node = &ids[node_of(id)];
+            match scope.wants.get(node_of(id)) {
+                None => Member::new(node, number, lease_ms, &label),
+                Some(want) => {
+                    let demand = want.demand();
+                    let member = permits::Member::new(node, number, lease_ms, demand, &label);
+                    Member::from(member.as_str())
+                }
+            }
         };
-        let members = (0..nodes * NUMBERS).map(member).collect();
-        let lock = LockName::from("lock");
-        Self { scope, variant, ids, members, lock, met: AtomicU32::new(0) }
+        let members: Vec<_> = (0..nodes * NUMBERS).map(member).collect();
+        let shared = members.iter().filter_map(|member| permits::Member::parse(member.as_str()));
+        let shared_members = shared.collect();
+        let demand = |node: u8| scope.wants.get(usize::from(node)).map(|want| want.demand());
+        let demands = (0..nodes).map(|node| demand(node).unwrap_or(Demand::WRITE)).collect();
+        let name = LockName::from("lock");
+        let lock = if scope.wants.is_empty() { name } else { name.shared() };
+        let met = AtomicU32::new(0);
+        Self { scope, variant, ids, members, shared_members, demands, lock, met }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.lock.is_shared()
+    }
+
+    /// What the member asks for. That of a mutex keeps out all others, as a write does.
+    pub(crate) fn demand(&self, member: Id) -> Demand {
+        self.demands[node_of(member)]
+    }
+
+    /// Whether these two clients can hold at once.
+    fn go_together(&self, one: usize, other: usize) -> bool {
+        let demand = |client: usize| self.demands[usize::from(self.scope.homes[client])];
+        one != other && demand(one).fits(demand(other).weight())
+    }
+
+    /// Whether any two clients can hold at once.
+    pub(crate) fn some_go_together(&self) -> bool {
+        let clients = 0..self.scope.homes.len();
+        clients.clone().any(|one| clients.clone().any(|other| self.go_together(one, other)))
+    }
+
+    /// Whether a client ever waits for another.
+    pub(crate) fn some_wait(&self) -> bool {
+        let clients = 0..self.scope.homes.len();
+        let waits =
+            |one| clients.clone().any(|other| one != other && !self.go_together(one, other));
+        clients.clone().any(waits)
     }
 
     /// What a node of the model is told.
@@ -126,13 +204,13 @@ impl Locking {
     }
 
     /// What a client asks its node for.
-    pub(crate) fn wish(&self, waits: bool) -> Request {
+    pub(crate) fn wish(&self, node: u8, waits: bool) -> Request {
         Request {
             lock: self.lock.clone(),
             options: terms(LockOptions::new().lease(Duration::from_millis(u64::from(LEASE_MS)))),
             mode: if waits { Mode::Wait } else { Mode::Try },
             label: Label::new(""),
-            demand: None,
+            demand: self.is_shared().then(|| self.demands[usize::from(node)]),
         }
     }
 
@@ -140,18 +218,25 @@ impl Locking {
         &self.members[usize::from(id)]
     }
 
+    pub(crate) fn shared_member(&self, id: Id) -> &permits::Member {
+        &self.shared_members[usize::from(id)]
+    }
+
     /// The reverse of [`member`](Self::member).
     pub(crate) fn id(&self, member: &Member) -> Id {
-        let ours = member.ours().expect("all members are ours");
-        self.id_of(ours.node.as_bytes()[0] - b'a', ours.number)
+        let (_, ours) = member.parts().expect("all members are ours");
+        self.id_of(node_index(ours.node), ours.number)
+    }
+
+    /// The reverse of [`shared_member`](Self::shared_member).
+    pub(crate) fn shared_id(&self, member: &permits::Member) -> Id {
+        self.id_of(node_index(member.node()), member.number())
     }
 
     /// How far time goes at once: a little, or to the next end on the server.
     fn spans(&self, state: &State) -> impl Iterator<Item = u32> {
-        let hold = state.server.hold.as_ref().and_then(|hold| hold.expires_ms);
-        let deadlines = state.server.deadlines.iter().map(|(at_ms, _)| at_ms);
-        let now = START_MS + u64::from(state.now);
-        let next = hold.into_iter().chain(deadlines).filter(|at_ms| *at_ms > now).min();
+        let now = at_ms(state.now);
+        let next = state.server.next_end(now);
         let to_next = next.map(|at_ms| (at_ms - now) as u32).filter(|ms| *ms != SHORT_MS);
         [SHORT_MS].into_iter().chain(to_next)
     }
@@ -176,12 +261,23 @@ impl Locking {
                 if self.scope.drops {
                     actions.push(Action::Drop { client });
                 }
+                if self.may_downgrade(state, client) {
+                    actions.push(Action::Downgrade { client });
+                }
             }
             Stage::Attempt(_) if state.budget.cancels > 0 => {
                 actions.push(Action::Cancel { client });
             }
             _ => {}
         }
+    }
+
+    /// Whether a client has a write that it can make a read of.
+    fn may_downgrade(&self, state: &State, client: usize) -> bool {
+        let node = self.scope.homes[client];
+        state.budget.downgrades > 0
+            && self.demands[usize::from(node)] == Demand::WRITE
+            && state.phase(node, &state.clients[client]) == Some(Phase::Held)
     }
 
     fn node_actions(&self, state: &State, node: u8, actions: &mut Vec<Action>) {
@@ -223,8 +319,8 @@ impl Locking {
             Due::Touch(_) => {
                 let touches = |packet: &Packet| {
                     matches!(packet,
-                    Packet::Request { ask: Ask::Touch { .. }, node: of, is_late: false, .. }
-                    | Packet::Reply { ask: Ask::Touch { .. }, node: of, .. } if *of == node)
+                    Packet::Request { ask: Ask::Touch { members: 1.. }, node: of, is_late: false, .. }
+                    | Packet::Reply { ask: Ask::Touch { members: 1.. }, node: of, .. } if *of == node)
                 };
                 self.has_news(state, node) && !state.network.iter().any(touches)
             }
@@ -270,9 +366,9 @@ impl Locking {
             matches!(core.phase(*number), Some(Phase::Waiting | Phase::Confirming))
         });
         waiting.any(|number| {
-            let member = self.member(self.id_of(node, number));
+            let member = self.id_of(node, number);
             let is_old = core.anchor(number).is_some_and(|anchor| anchor < moment(state.now));
-            is_old || state.server.deadlines.get(member).is_none()
+            is_old || !state.server.has_place(self, member)
         })
     }
 }
@@ -282,17 +378,15 @@ impl Model for Locking {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let node = |id: &NodeId| {
-            let core = Core::new(id.clone(), self.rules());
-            let mut print = Vec::new();
-            core.print(&mut print);
-            Node { is_connected: true, is_dead: false, core: Arc::new(core), print }
-        };
+        let node = |id: &NodeId| Node::new(Core::new(id.clone(), self.rules()));
         let nodes = self.ids[..self.ids.len() - 1].iter().map(node).collect();
         let client = |left: &u8| Client { stage: Stage::Idle, left: *left };
         vec![State {
             now: 0,
-            server: Arc::new(LockState::default()),
+            server: Arc::new(match self.is_shared() {
+                true => Server::Shared(PermitState::default()),
+                false => Server::Mutex(LockState::default()),
+            }),
             nodes,
             clients: self.scope.operations.iter().map(client).collect(),
             network: Vec::new(),
@@ -314,7 +408,7 @@ impl Model for Locking {
                 Self::packet_actions(state, packet, actions);
             }
         }
-        if state.budget.forced > 0 && state.server.hold.is_some() {
+        if state.budget.forced > 0 && state.server.is_held() {
             actions.push(Action::Force);
         }
         if state.budget.passes > 0 {

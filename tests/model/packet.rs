@@ -1,6 +1,7 @@
 //! What is on its way: requests, replies, and messages that nobody asked for.
 
-use crate::state::Id;
+use crate::server::bits;
+use crate::state::{Bits, Id, NUMBERS};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Packet {
@@ -17,13 +18,28 @@ pub(crate) enum Packet {
         sent: u32,
         told: Told,
     },
+    /// To one node: these members of it were granted,
     Grant {
-        member: Id,
+        members: Bits,
         left: u32,
     },
+    /// or forced off.
     Revoked {
-        member: Id,
+        members: Bits,
     },
+}
+
+impl Packet {
+    /// The node that it is for, unless it is for the server.
+    pub(crate) fn addressee(&self) -> Option<u8> {
+        match self {
+            Self::Request { .. } => None,
+            Self::Reply { node, .. } => Some(*node),
+            Self::Grant { members, .. } | Self::Revoked { members } => {
+                bits(*members).next().map(|member| member / NUMBERS)
+            }
+        }
+    }
 }
 
 /// A command.
@@ -40,8 +56,12 @@ pub(crate) enum Ask {
         member: Id,
     },
     Touch {
-        /// A bit for each.
-        members: u32,
+        /// A bit for each. None if a command left something to be done and said so.
+        members: Bits,
+    },
+    /// A write becomes a read.
+    Downgrade {
+        member: Id,
     },
     Leave {
         member: Id,
@@ -55,9 +75,12 @@ pub(crate) enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
+    /// To the first end of a lease.
     pub(crate) left: u32,
-    /// The holder, if it is a member of the node that asked.
-    pub(crate) grant: Option<Id>,
+    /// Members of the node that asked which hold, and what is left of each lease.
+    pub(crate) grants: Vec<(Id, u32)>,
+    /// There is more to do than one command does.
+    pub(crate) more: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,8 +94,8 @@ pub(crate) enum Outcome {
     Held(bool),
     /// Bits of those that wait, and of those that are gone.
     Touched {
-        waiting: u32,
-        gone: u32,
+        waiting: Bits,
+        gone: Bits,
     },
     Left(bool),
 }

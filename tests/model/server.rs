@@ -1,20 +1,34 @@
-//! The server: lockcore's own function on the state, and its answer in the model's words.
+//! The server: lockcore's own functions on the state, and their answers in the model's words.
 
 use std::sync::Arc;
 
-use lockcore::internals::protocol::{Answer, Command, LockState, Message};
+use lockcore::NodeId;
+use lockcore::internals::node::{shared_answer, shared_command};
+use lockcore::internals::protocol::permits::{self, Bounds, Call};
+use lockcore::internals::protocol::{Answer, Command, Message};
 use lockcore::internals::{
-    Acquired, Grant, Leaving, Left, Member, Mode, Presence, Released, Renewed, Reply,
+    Acquired, Leaving, Left, Member, Mode, Presence, Released, Renewed, Reply, Share,
 };
 
 use crate::act::{OPERATOR, put};
-use crate::model::{Locking, START_MS};
+use crate::books::Server;
+use crate::laws::at_ms;
+use crate::model::Locking;
 use crate::packet::{Ask, Outcome, Packet, Told};
-use crate::state::{Id, NUMBERS, State, node_of};
+use crate::state::{Bits, Id, State};
 use crate::step::Step;
 
 /// More than there are members: "full" is the differential test's matter.
 const QUEUE_LIMIT: u32 = 1_000;
+
+/// What a command says to nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Members of one node were granted, with what is left of each.
+    Granted { node: u8, token: u64, members: Vec<(Id, u32)> },
+    /// Members of one node were forced off.
+    Revoked { node: u8, members: Vec<Id> },
+}
 
 impl Locking {
     /// Runs a command at the server: its messages are on their way afterwards, its reply is
@@ -22,51 +36,100 @@ impl Locking {
     pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
         let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };
-        let now_ms = START_MS + u64::from(state.now);
-        let mut before = LockState::clone(&state.server);
-        before.expire(now_ms);
-        let mut after = before.clone();
+        let now_ms = at_ms(state.now);
+        // What has expired is gone from it: time takes it away as it passes.
+        let before = Arc::clone(&state.server);
+        let mut after = Server::clone(&before);
         let nodes = &state.nodes;
         let connected = |text: &str| {
-            nodes.get(usize::from(text.as_bytes()[0] - b'a')).is_some_and(|node| node.is_connected)
+            nodes.get(usize::from(node_index(text))).is_some_and(|node| node.is_connected)
         };
         let caller = &self.ids[caller];
-        let (answer, messages) =
-            self.variant.step(&mut after, &connected, caller, &command, now_ms * 1_000);
+        let (answer, said) = self.serve(&mut after, &connected, caller, &command, now_ms * 1_000);
         let told = self.told(ask, &answer);
-        let token = grant(&answer).map(|grant| grant.token.get());
         let step = Step {
             model: self,
             ask,
             node,
             is_late,
             now: state.now,
-            before: &before,
-            after: &after,
+            before: before.books(self, now_ms),
+            after: after.books(self, now_ms),
+            was: &before,
+            is: &after,
             told: &told,
-            token,
-            messages: &messages,
+            tokens: tokens(&answer),
+            said: &said,
         };
         step.judge(state);
         state.server = Arc::new(after);
-        for message in messages {
-            self.publish(state, message);
+        for said in said {
+            publish(state, said);
         }
         told
     }
 
-    fn publish(&self, state: &mut State, message: Message) {
-        let packet = match message {
-            Message::Grant { member, left_ms, .. } => {
-                Packet::Grant { member: self.id(&member), left: left_ms as u32 }
+    /// One command, by the rules of the protocol that it is for.
+    pub(crate) fn serve(
+        &self,
+        server: &mut Server,
+        connected: &dyn Fn(&str) -> bool,
+        caller: &NodeId,
+        command: &Command,
+        now_us: u64,
+    ) -> (Answer, Vec<Said>) {
+        match server {
+            Server::Mutex(lock) => {
+                let (answer, messages) =
+                    self.variant.step(lock, connected, caller, command, now_us);
+                (answer, messages.into_iter().map(|message| self.said(message)).collect())
             }
-            Message::Revoked { member, .. } => Packet::Revoked { member: self.id(&member) },
+            Server::Shared(resource) => {
+                let asked = shared_command(command).expect("all members ask for a part");
+                let mut call = Call::new(caller, connected, now_us);
+                call.bounds = self.bounds();
+                let answer = self.variant.step_shared(resource, &mut call, &asked);
+                let said = call.messages.into_iter().map(|message| self.shared_said(message));
+                let said = said.collect();
+                (shared_answer(&asked, answer).expect("it is the answer to this command"), said)
+            }
+        }
+    }
+
+    fn bounds(&self) -> Bounds {
+        match self.scope.one_by_one {
+            true => Bounds { granted: 1, reclaimed: 1, ..Bounds::default() },
+            false => Bounds::default(),
+        }
+    }
+
+    fn said(&self, message: Message) -> Said {
+        match message {
+            Message::Grant { node, member, token, left_ms } => Said::Granted {
+                node: node_index(node.as_str()),
+                token: token.get(),
+                members: vec![(self.id(&member), left_ms as u32)],
+            },
+            Message::Revoked { node, member } => {
+                Said::Revoked { node: node_index(node.as_str()), members: vec![self.id(&member)] }
+            }
             Message::Poke { member } => unreachable!("{member} is no foreign one"),
-        };
-        let (Packet::Grant { member, .. } | Packet::Revoked { member }) = packet else { return };
-        let node = &state.nodes[node_of(member)];
-        if node.is_connected && !node.is_dead {
-            put(state, packet);
+        }
+    }
+
+    fn shared_said(&self, message: permits::Message) -> Said {
+        match message {
+            permits::Message::Grants { node, token, grants } => {
+                let node = node_index(node.as_str());
+                let id = |(number, left_ms): (u64, u64)| (self.id_of(node, number), left_ms as u32);
+                let members = grants.into_iter().map(id).collect();
+                Said::Granted { node, token: token.get(), members }
+            }
+            permits::Message::Revoked { node, numbers } => {
+                let node = node_index(node.as_str());
+                let members = numbers.into_iter().map(|number| self.id_of(node, number)).collect();
+                Said::Revoked { node, members }
+            }
         }
     }
 
@@ -79,6 +142,7 @@ impl Locking {
             }
             Ask::Release { member: id } => Command::Release { member: member(id) },
             Ask::Renew { member: id } => Command::Renew { member: member(id) },
+            Ask::Downgrade { member: id } => Command::Downgrade { member: member(id) },
             Ask::Touch { members } => {
                 Command::Touch { members: bits(members).map(&member).collect() }
             }
@@ -109,8 +173,7 @@ impl Locking {
                 let Ask::Touch { members } = ask else { unreachable!("a touch was asked for") };
                 let with = |presence| {
                     let found = bits(members).zip(&touched.members);
-                    let found = found.filter(|(_, is)| **is == presence);
-                    found.fold(0, |bits, (id, _)| bits | 1 << id)
+                    together(found.filter(|(_, is)| **is == presence).map(|(id, _)| id))
                 };
                 Outcome::Touched { waiting: with(Presence::Waiting), gone: with(Presence::Gone) }
             }),
@@ -122,26 +185,66 @@ impl Locking {
     }
 
     fn reply<T>(&self, reply: &Reply<T>, outcome: impl Fn(&T) -> Outcome) -> Told {
+        let share = |share: &Share| (self.id(&share.member), share.left_ms as u32);
+        let mut grants: Vec<_> = reply.several.iter().map(share).collect();
+        grants.extend(reply.grant.iter().map(|of| (self.id(&of.member), reply.left_ms as u32)));
         Told {
             outcome: outcome(&reply.outcome),
             left: reply.left_ms as u32,
-            grant: reply.grant.as_ref().map(|grant| self.id(&grant.member)),
+            grants,
+            more: reply.more,
         }
     }
 }
 
-/// The members whose bits are set.
-pub(crate) fn bits(bits: u32) -> impl Iterator<Item = Id> {
-    (0..3 * NUMBERS).filter(move |id| bits & (1 << id) != 0)
+fn publish(state: &mut State, said: Said) {
+    let packet = match said {
+        Said::Granted { members, .. } => {
+            // All have the same lease, so the same claim.
+            let left = members.first().map_or(0, |(_, left)| *left);
+            Packet::Grant { members: together(members.iter().map(|(member, _)| *member)), left }
+        }
+        Said::Revoked { members, .. } => Packet::Revoked { members: together(members) },
+    };
+    let node = packet.addressee().map(|node| &state.nodes[usize::from(node)]);
+    if node.is_some_and(|node| node.is_connected && !node.is_dead) {
+        put(state, packet);
+    }
 }
 
-fn grant(answer: &Answer) -> Option<&Grant> {
+/// A node by its text.
+pub(crate) fn node_index(text: &str) -> u8 {
+    text.as_bytes()[0] - b'a'
+}
+
+/// A bit for each.
+pub(crate) fn together(members: impl IntoIterator<Item = Id>) -> Bits {
+    members.into_iter().fold(0, |bits, member| bits | 1 << member)
+}
+
+/// The members whose bits are set.
+pub(crate) fn bits(mut bits: Bits) -> impl Iterator<Item = Id> {
+    std::iter::from_fn(move || {
+        let member = bits.trailing_zeros() as Id;
+        (bits != 0).then(|| {
+            bits &= bits - 1;
+            member
+        })
+    })
+}
+
+/// The token of each hold that an answer tells of.
+fn tokens(answer: &Answer) -> Vec<u64> {
+    fn of<T>(reply: &Reply<T>) -> Vec<u64> {
+        let several = reply.several.iter().map(|share| share.token);
+        several.chain(reply.grant.iter().map(|grant| grant.token)).map(Into::into).collect()
+    }
     match answer {
-        Answer::Acquired(reply) => reply.grant.as_ref(),
-        Answer::Released(reply) => reply.grant.as_ref(),
-        Answer::Renewed(reply) => reply.grant.as_ref(),
-        Answer::Touched(reply) => reply.grant.as_ref(),
-        Answer::Left(reply) => reply.grant.as_ref(),
-        Answer::Inspected(_) | Answer::SharedInspected(_) => None,
+        Answer::Acquired(reply) => of(reply),
+        Answer::Released(reply) => of(reply),
+        Answer::Renewed(reply) => of(reply),
+        Answer::Touched(reply) => of(reply),
+        Answer::Left(reply) => of(reply),
+        Answer::Inspected(_) | Answer::SharedInspected(_) => Vec::new(),
     }
 }

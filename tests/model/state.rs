@@ -5,13 +5,15 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use lockcore::internals::node::{Core, Phase};
-use lockcore::internals::protocol::LockState;
 
+use crate::books::Server;
 use crate::packet::Packet;
 use crate::wire::moment;
 
 /// A member by its node and number: a byte instead of a text.
 pub(crate) type Id = u8;
+/// A bit for each of several members.
+pub(crate) type Bits = u64;
 /// How many members a node can have,
 pub(crate) const NUMBERS: u8 = 10;
 /// and how many of them are of one attempt: it has a new one whenever it loses its place.
@@ -25,7 +27,7 @@ pub(crate) fn node_of(id: Id) -> usize {
 pub(crate) struct State {
     /// ms since the start, on every clock there is.
     pub(crate) now: u32,
-    pub(crate) server: Arc<LockState>,
+    pub(crate) server: Arc<Server>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     /// Sorted, because its order means nothing: whatever is on its way may arrive next.
@@ -41,8 +43,26 @@ pub(crate) struct Node {
     pub(crate) is_connected: bool,
     pub(crate) is_dead: bool,
     pub(crate) core: Arc<Core<()>>,
-    /// What tells its table from others, made anew after each step.
-    pub(crate) print: Vec<u64>,
+    /// What tells its table from others; made after each step that may have changed it.
+    pub(crate) print: Option<Arc<[u64]>>,
+}
+
+impl Node {
+    pub(crate) fn new(core: Core<()>) -> Self {
+        let mut node =
+            Self { is_connected: true, is_dead: false, core: Arc::new(core), print: None };
+        node.take_print();
+        node
+    }
+
+    /// Makes the print, unless the one that it has is still true.
+    pub(crate) fn take_print(&mut self) {
+        if self.print.is_none() {
+            let mut print = Vec::new();
+            self.core.print(&mut print);
+            self.print = Some(print.into());
+        }
+    }
 }
 
 impl PartialEq for Node {
@@ -83,7 +103,9 @@ pub(crate) enum Stage {
 impl State {
     /// The table of a node, to be changed.
     pub(crate) fn core(&mut self, node: u8) -> &mut Core<()> {
-        Arc::make_mut(&mut self.nodes[usize::from(node)].core)
+        let node = &mut self.nodes[usize::from(node)];
+        node.print = None;
+        Arc::make_mut(&mut node.core)
     }
 
     /// How many clients of a node have a guard.
@@ -125,6 +147,8 @@ pub(crate) struct Budget {
     /// Subscriptions that are cut.
     pub(crate) cuts: u8,
     pub(crate) forced: u8,
+    /// Writes that become reads.
+    pub(crate) downgrades: u8,
     /// Steps of time.
     pub(crate) passes: u8,
 }
@@ -136,13 +160,17 @@ pub(crate) struct Record {
     /// Who waits, in the order of their enqueuing, and until when they may be silent.
     pub(crate) line: Vec<(Id, u32)>,
     /// Released, or left.
-    pub(crate) ended: u32,
+    pub(crate) ended: Bits,
     /// Whose hold was given back.
-    pub(crate) released: u32,
+    pub(crate) released: Bits,
     /// Forced off: the one end of a lease that its guard cannot foresee.
-    pub(crate) forced: u32,
-    /// The greatest token so far.
+    pub(crate) forced: Bits,
+    /// Writes whose holders have asked for less.
+    pub(crate) downgraded: Bits,
+    /// The greatest token so far,
     pub(crate) token: u64,
+    /// and whether others that share are to have it, too.
+    pub(crate) is_shared: bool,
     /// A bit for each law that the last step broke.
-    pub(crate) broken: u16,
+    pub(crate) broken: u32,
 }

@@ -1,14 +1,17 @@
 //! The laws of one command: what it may do to the lock, to those who wait, and what it must tell.
+//!
+//! A mutex is judged as what is shared, where each asks for all of it.
 
-use lockcore::internals::protocol::{
-    Hold, LockState, Message, PASSED_OVER_MS, PATIENCE_MS, QUEUE_SLACK_MS,
-};
+use lockcore::internals::protocol::permits::Demand;
+use lockcore::internals::protocol::{PASSED_OVER_MS, PATIENCE_MS};
 
 use crate::act::OPERATOR;
+use crate::books::{Books, Held, Server};
 use crate::event::Event;
 use crate::laws::Law;
-use crate::model::{CLAIM_MS, LEASE_MS, Locking, START_MS};
+use crate::model::{CLAIM_MS, LEASE_MS, Locking};
 use crate::packet::{Ask, Outcome, Told};
+use crate::server::Said;
 use crate::state::{Id, NUMBERS, State, node_of};
 
 /// A command that ran.
@@ -19,40 +22,61 @@ pub(crate) struct Step<'a> {
     pub(crate) is_late: bool,
     pub(crate) now: u32,
     /// As it stood, without what had expired.
-    pub(crate) before: &'a LockState,
-    pub(crate) after: &'a LockState,
+    pub(crate) before: Books,
+    pub(crate) after: Books,
+    /// The same with all that the server keeps.
+    pub(crate) was: &'a Server,
+    pub(crate) is: &'a Server,
     pub(crate) told: &'a Told,
-    /// The token in the reply.
-    pub(crate) token: Option<u64>,
-    pub(crate) messages: &'a [Message],
+    /// The token in the reply, once for each hold that it tells of.
+    pub(crate) tokens: Vec<u64>,
+    pub(crate) said: &'a [Said],
 }
 
 impl Step<'_> {
     /// Notes in the record what the command did, and which laws it broke.
     pub(crate) fn judge(&self, state: &mut State) {
         state.record.broken = 0;
-        self.exclusive(state);
-        self.stale(state);
-        self.repeated(state);
-        self.in_order(state);
-        self.follow_line(state);
+        let granted = self.granted();
+        self.together(&granted, state);
+        self.stale(&granted, state);
+        self.repeated(&granted, state);
+        self.tokens(&granted, state);
+        self.in_order(&granted, state);
+        self.follow_line(&granted, state);
         self.places_kept(state);
         self.handed_on(state);
         self.true_words(state);
-        self.ends(state);
+        self.messages(&granted, state);
+        self.ends(&granted, state);
+        self.summed_up(state);
         self.follow_ends(state);
-        self.meet();
+        self.meet(&granted, state);
     }
 
-    fn holder(&self, state: &LockState) -> Option<Id> {
-        state.hold.as_ref().map(|hold| self.model.id(&hold.member))
+    /// The members that the command granted, in the order in which they waited, and the one that
+    /// asked last.
+    fn granted(&self) -> Vec<Id> {
+        let live = self.after.live().map(|held| held.member);
+        let mut granted: Vec<Id> = live.filter(|member| self.is_granted(*member)).collect();
+        if granted.len() > 1 {
+            let queue = self.was.queue(self.model);
+            let place = |member: &Id| queue.iter().position(|waiting| waiting == member);
+            granted.sort_by_key(|member| place(member).unwrap_or(queue.len()));
+        }
+        granted
     }
 
-    /// Whom the command granted the lock, if anybody.
-    fn granted(&self) -> Option<Id> {
-        let token = |state: &LockState| state.token.as_ref().map(|token| token.value);
-        let (before, after) = (self.holder(self.before), self.holder(self.after));
-        after.filter(|_| before != after || token(self.before) != token(self.after))
+    /// Whether it was granted by this command: it holds now and did not before, or it held all and
+    /// has all anew.
+    fn is_granted(&self, member: Id) -> bool {
+        let (Some(before), Some(after)) =
+            (self.before.live_hold(member), self.after.live_hold(member))
+        else {
+            return self.before.live_hold(member).is_none();
+        };
+        let all = Demand::WRITE.weight();
+        before.weight == all && after.weight == all && self.before.token != self.after.token
     }
 
     /// Whose hold the command means to end.
@@ -64,46 +88,94 @@ impl Step<'_> {
         }
     }
 
-    fn exclusive(&self, state: &mut State) {
-        if let Some(before) = self.holder(self.before)
-            && self.granted().is_some()
-            && !self.may_end(before)
-        {
-            Law::ExclusiveLease.is_broken(state);
+    /// What was in use before anything was granted: of the holds that the command does not end.
+    fn kept(&self) -> u64 {
+        let kept = self.before.live().filter(|held| !self.may_end(held.member));
+        // A write that becomes a read makes room in the same step.
+        let weight = |held: &Held| match self.after.live_hold(held.member) {
+            Some(after) => after.weight.min(held.weight),
+            None => held.weight,
+        };
+        kept.map(weight).sum()
+    }
+
+    fn together(&self, granted: &[Id], state: &mut State) {
+        let mut used = self.kept();
+        for member in granted {
+            let demand = self.model.demand(*member);
+            if !demand.fits(used) {
+                Law::LeasesFit.is_broken(state);
+            }
+            used += demand.weight();
         }
     }
 
-    fn stale(&self, state: &mut State) {
-        let holder = self.holder(self.before);
-        let is_own = match self.ask {
-            Ask::Renew { member } => Some(member) == holder,
-            _ => holder.is_some_and(|holder| self.may_end(holder)),
-        };
-        let takes = holder.is_none() && !matches!(self.ask, Ask::Renew { .. });
-        if !is_own && !takes && self.before.hold != self.after.hold {
+    fn stale(&self, granted: &[Id], state: &mut State) {
+        let changed = self.before.live().filter(|held| {
+            let after = self.after.live_hold(held.member);
+            after != Some(*held) && !self.may_change(held, after)
+        });
+        let only_extends = matches!(self.ask, Ask::Renew { .. });
+        if changed.count() > 0 || only_extends && !granted.is_empty() {
             Law::StaleIsNothing.is_broken(state);
         }
-        let counts = matches!(self.told.outcome, Outcome::Released(true));
-        let counted = matches!(self.told.outcome, Outcome::Released(_));
-        if counted && counts != (is_own && holder.is_some()) {
+        // One whose lease has ended counts, if nothing was granted in its place.
+        let was_there = self.before.holds.iter().any(|held| self.may_end(held.member));
+        if let Outcome::Released(counts) = self.told.outcome
+            && counts != was_there
+        {
             Law::ReleasedOnce.is_broken(state);
         }
     }
 
-    fn repeated(&self, state: &mut State) {
-        if let Some(granted) = self.granted()
-            && state.record.ended & (1 << granted) != 0
-        {
+    /// Whether the command is about this hold, and may make of it what it made.
+    fn may_change(&self, held: &Held, after: Option<&Held>) -> bool {
+        let same_weight = after.is_some_and(|after| after.weight == held.weight);
+        let same_end = after.is_some_and(|after| after.ends_ms == held.ends_ms);
+        match self.ask {
+            Ask::Renew { member } => member == held.member && same_weight,
+            Ask::Downgrade { member } => member == held.member && same_end,
+            _ => self.may_end(held.member),
+        }
+    }
+
+    fn repeated(&self, granted: &[Id], state: &mut State) {
+        if granted.iter().any(|member| state.record.ended & (1 << *member) != 0) {
             Law::NoZombie.is_broken(state);
         }
         let Ask::Acquire { member, .. } = self.ask else { return };
-        let is_gone = self.before.gone.contains_key(self.model.member(member));
-        let expected =
-            self.told.outcome == if is_gone { Outcome::Refused } else { Outcome::Granted };
-        let is_same = self.before.hold == self.after.hold && self.granted().is_none();
-        if self.holder(self.before) == Some(member) && !(expected && is_same) {
+        let Some(before) = self.before.live_hold(member) else { return };
+        let is_gone = self.was.is_gone(self.model, member);
+        let expected = if is_gone { Outcome::Refused } else { Outcome::Granted };
+        let is_same = self.after.live_hold(member) == Some(before) && granted.is_empty();
+        if !(self.told.outcome == expected && is_same) {
             Law::SameGrant.is_broken(state);
         }
+    }
+
+    /// Whether a write became a read.
+    fn is_downgraded(&self) -> bool {
+        let Ask::Downgrade { member } = self.ask else { return false };
+        let weight = |books: &Books| books.live_hold(member).map(|held| held.weight);
+        weight(&self.before) == Some(Demand::WRITE.weight())
+            && weight(&self.after) == Some(Demand::READ.weight())
+    }
+
+    /// Those who share have one token as long as no other came between them.
+    fn tokens(&self, granted: &[Id], state: &mut State) {
+        let is_downgraded = self.is_downgraded();
+        if granted.is_empty() && !is_downgraded {
+            return;
+        }
+        let token = self.after.token.unwrap_or(0);
+        let writes = granted.iter().any(|member| self.model.demand(*member) == Demand::WRITE);
+        let is_new = writes || is_downgraded || !state.record.is_shared;
+        let last = state.record.token;
+        if is_new && token <= last || !is_new && token != last {
+            Law::TokensRise.is_broken(state);
+        }
+        state.record.token = token;
+        state.record.is_shared = !writes;
     }
 
     /// Whether a grant would reach this member now.
@@ -111,25 +183,24 @@ impl Step<'_> {
         member / NUMBERS == self.node || state.nodes[node_of(member)].is_connected
     }
 
-    fn in_order(&self, state: &mut State) {
-        let Some(granted) = self.granted() else { return };
-        let token = self.after.token.as_ref().map_or(0, |token| token.value.get());
-        if token <= state.record.token {
-            Law::TokensRise.is_broken(state);
-        }
-        state.record.token = token;
+    fn in_order(&self, granted: &[Id], state: &mut State) {
         let line = &state.record.line;
-        let ahead = line.iter().take_while(|(member, _)| *member != granted);
-        let is_barged = ahead
-            .filter(|(_, until)| *until > self.now)
-            .any(|(member, _)| !self.may_end(*member) && self.is_reached(state, *member));
+        let is_left_behind = |(member, until): &(Id, u32)| {
+            *until > self.now
+                && !granted.contains(member)
+                && !self.may_end(*member)
+                && self.is_reached(state, *member)
+        };
+        let is_barged = granted.iter().any(|granted| {
+            line.iter().take_while(|(member, _)| member != granted).any(is_left_behind)
+        });
         if is_barged {
             Law::InOrder.is_broken(state);
         }
     }
 
     /// Writes down who waits, by what was answered, and until when each of them may be silent.
-    fn follow_line(&self, state: &mut State) {
+    fn follow_line(&self, granted: &[Id], state: &mut State) {
         let until = self.now + PATIENCE_MS as u32;
         if let Outcome::Touched { waiting, .. } = self.told.outcome {
             for (member, patience) in &mut state.record.line {
@@ -138,21 +209,8 @@ impl Step<'_> {
                 }
             }
         }
-        let is_refused = self.told.outcome == Outcome::Refused;
-        let was_free = self.holder(self.before).is_none_or(|holder| self.may_end(holder));
-        if was_free && !is_refused {
-            let reached: Vec<_> = state
-                .record
-                .line
-                .iter()
-                .map(|(member, _)| self.is_reached(state, *member))
-                .collect();
-            for ((_, patience), is_reached) in state.record.line.iter_mut().zip(reached) {
-                if !is_reached {
-                    self.model.meet(Event::PassedOver);
-                    *patience = (*patience).min(self.now + PASSED_OVER_MS as u32);
-                }
-            }
+        if self.told.outcome != Outcome::Refused {
+            self.follow_those_away(state);
         }
         if let (Ask::Acquire { member, .. }, Outcome::Queued) = (self.ask, self.told.outcome) {
             let line = &mut state.record.line;
@@ -161,105 +219,167 @@ impl Step<'_> {
                 None => line.push((member, until)),
             }
         }
-        let granted = self.granted();
         let has_left = |member| matches!(self.ask, Ask::Leave { member: of, .. } if of == member);
-        state.record.line.retain(|(member, _)| Some(*member) != granted && !has_left(*member));
+        state.record.line.retain(|(member, _)| !granted.contains(member) && !has_left(*member));
+    }
+
+    /// Where something is free, who cannot be reached is passed over and may not be silent for
+    /// long.
+    fn follow_those_away(&self, state: &mut State) {
+        let used = self.kept();
+        let is_away = |(member, _): &(Id, u32)| {
+            used < self.model.demand(*member).limit() && !self.is_reached(state, *member)
+        };
+        let away: Vec<bool> = state.record.line.iter().map(is_away).collect();
+        for ((_, patience), is_away) in state.record.line.iter_mut().zip(away) {
+            if is_away {
+                self.model.meet(Event::PassedOver);
+                *patience = (*patience).min(self.now + PASSED_OVER_MS as u32);
+            }
+        }
     }
 
     fn places_kept(&self, state: &mut State) {
-        let queue: Vec<Id> = self.after.queue.iter().map(|member| self.model.id(member)).collect();
+        let queue = self.is.queue(self.model);
         let mut place = queue.iter();
         let in_order = state.record.line.iter().all(|(member, _)| place.any(|id| id == member));
-        // A score for each who stands in the list, and for nobody else.
-        let scored = |member| self.after.deadlines.get(member).is_some();
-        let together = self.after.queue.iter().all(scored)
-            && self.after.deadlines.len() == self.after.queue.len();
-        if !in_order || !together {
+        if !in_order || !self.is.is_whole() {
             Law::PlaceKept.is_broken(state);
         }
     }
 
+    /// Who stands first of those who can be reached.
+    fn head(&self, state: &State) -> Option<Id> {
+        let mut line = state.record.line.iter().map(|(member, _)| *member);
+        line.find(|member| self.is_reached(state, *member))
+    }
+
+    /// All that can be granted was granted. In the model all have one limit, so what is too much
+    /// for the head's is too much for all.
     fn handed_on(&self, state: &mut State) {
-        let looks_only = matches!(self.ask, Ask::Renew { .. });
-        let is_refused = self.told.outcome == Outcome::Refused;
-        let waits = |member: Id| self.is_reached(state, member);
-        if self.after.hold.is_none()
-            && !looks_only
-            && !is_refused
-            && state.record.line.iter().any(|(member, _)| waits(*member))
-        {
+        let looks_only = match self.ask {
+            Ask::Renew { .. } => true,
+            Ask::Downgrade { .. } => self.told.outcome == Outcome::Held(false),
+            // Who asks again for what it holds is only told so.
+            Ask::Acquire { member, .. } => self.before.live_hold(member).is_some(),
+            _ => false,
+        };
+        if looks_only || self.told.outcome == Outcome::Refused || self.told.more {
+            return;
+        }
+        let used: u64 = self.after.live().map(|held| held.weight).sum();
+        if self.head(state).is_some_and(|head| self.model.demand(head).fits(used)) {
             Law::HandedOn.is_broken(state);
         }
     }
 
-    /// What is left of a hold.
-    fn left(&self, hold: &Hold) -> u32 {
-        let ends_ms = hold.expires_ms.unwrap_or(0);
-        ends_ms.saturating_sub(START_MS + u64::from(self.now)) as u32
+    /// The holds that the reply has to tell of, and what is left of each.
+    fn to_tell(&self) -> Vec<(Id, u32)> {
+        let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
+        let told = own.filter(|held| !self.model.is_shared() || self.is_told_of(held.member));
+        told.map(|held| (held.member, self.after.left(held))).collect()
+    }
+
+    /// Whether a reply about what is shared tells of this hold: not of all, which may be many.
+    fn is_told_of(&self, member: Id) -> bool {
+        let is_asked_for = match self.ask {
+            Ask::Acquire { member: of, .. }
+            | Ask::Renew { member: of }
+            | Ask::Downgrade { member: of } => of == member,
+            Ask::Touch { members } => members & (1 << member) != 0,
+            _ => false,
+        };
+        is_asked_for || self.before.live_hold(member).is_none()
+    }
+
+    /// What the reply says is left.
+    fn left(&self) -> u32 {
+        match self.ask {
+            // Of what was asked for.
+            Ask::Renew { .. } | Ask::Downgrade { .. } if self.model.is_shared() => {
+                if self.told.outcome == Outcome::Held(true) { LEASE_MS } else { 0 }
+            }
+            // To the first end: one that has ended but is still there is to be asked for at once.
+            _ if self.model.is_shared() => {
+                let left = self.after.holds.iter().map(|held| self.after.left(held).max(1));
+                left.min().unwrap_or(0)
+            }
+            _ => self.after.holds.first().map_or(0, |held| self.after.left(held)),
+        }
     }
 
     fn true_words(&self, state: &mut State) {
-        let after = self.after.hold.as_ref();
-        let holder = self.holder(self.after);
-        let own = holder.filter(|holder| holder / NUMBERS == self.node);
-        let token = self.after.token.as_ref().map(|token| token.value.get());
-        let left = after.map_or(0, |hold| self.left(hold));
-        let mut is_true = self.told.grant == own
-            && self.token == token.filter(|_| own.is_some())
-            && self.told.left == left;
+        let mut told = self.told.grants.clone();
+        let mut expected = self.to_tell();
+        if matches!(self.ask, Ask::Renew { .. } | Ask::Downgrade { .. }) && self.model.is_shared() {
+            // A downgrade says of its own hold only that it is held.
+            told.retain(|(member, _)| !self.is_own(*member));
+            expected.retain(|(member, _)| !self.is_own(*member));
+        }
+        told.sort_unstable();
+        expected.sort_unstable();
+        let mut is_true = told == expected
+            && self.tokens.iter().all(|token| Some(*token) == self.after.token)
+            && self.told.left == self.left();
         if let Ask::Acquire { member, .. } = self.ask {
-            is_true &= (self.told.outcome == Outcome::Granted) == (holder == Some(member))
+            let holds = self.after.live_hold(member).is_some();
+            is_true &= (self.told.outcome == Outcome::Granted) == holds
                 || self.told.outcome == Outcome::Refused;
         }
-        let granted = self.granted();
+        if let Ask::Renew { member } | Ask::Downgrade { member } = self.ask
+            && self.model.is_shared()
+        {
+            let holds = self.after.live_hold(member).is_some();
+            is_true &= self.told.outcome == Outcome::Held(holds);
+        }
+        if !is_true {
+            Law::TrueWords.is_broken(state);
+        }
+    }
+
+    fn is_own(&self, member: Id) -> bool {
+        matches!(self.ask, Ask::Renew { member: of } | Ask::Downgrade { member: of } if of == member)
+    }
+
+    /// Each other node hears of its members at once, and of no others.
+    fn messages(&self, granted: &[Id], state: &mut State) {
         let mut expected = Vec::new();
         if self.node == OPERATOR || self.ask == Ask::Force {
-            let revoked = self.before.hold.as_ref();
-            expected.extend(revoked.map(|hold| Message::Revoked {
-                node: self.model.ids[node_of(self.model.id(&hold.member))].clone(),
-                member: hold.member.clone(),
-            }));
+            for held in &self.before.holds {
+                revoke(&mut expected, held.member);
+            }
         }
-        if let (Some(granted), Some(hold), Some(token)) = (granted, after, &self.after.token)
-            && granted / NUMBERS != self.node
-        {
-            expected.push(Message::Grant {
-                node: self.model.ids[node_of(granted)].clone(),
-                member: hold.member.clone(),
-                token: token.value,
-                left_ms: u64::from(left),
-            });
+        for member in granted.iter().filter(|member| **member / NUMBERS != self.node) {
+            let held = self.after.live_hold(*member);
+            let left = held.map_or(0, |held| self.after.left(held));
+            tell(&mut expected, *member, left, self.after.token.unwrap_or(0));
         }
-        if !is_true || expected != self.messages {
+        if expected != self.said {
             Law::TrueWords.is_broken(state);
         }
     }
 
     /// How long everything lasts.
-    fn ends(&self, state: &mut State) {
-        let left = self.after.hold.as_ref().map(|hold| self.left(hold));
-        let lease = match (self.granted(), self.ask, self.told.outcome) {
+    fn ends(&self, granted: &[Id], state: &mut State) {
+        let left = |member: Id| self.after.live_hold(member).map(|held| self.after.left(held));
+        let mut is_right = granted.iter().all(|granted| {
+            let asked = matches!(self.ask, Ask::Acquire { member, .. } if member == *granted);
             // Its own grant, or its turn in the queue.
-            (Some(granted), Ask::Acquire { member, .. }, _) if granted == member => {
-                left == Some(LEASE_MS) || left == Some(CLAIM_MS)
-            }
-            (Some(_), ..) => left == Some(CLAIM_MS),
-            (None, Ask::Renew { .. }, Outcome::Held(true)) => left == Some(LEASE_MS),
-            _ => true,
-        };
-        let hold_ends = self.after.hold.as_ref().map(|hold| hold.expires_ms);
-        let token_ends = self.after.token.as_ref().and_then(|token| token.expires_ms);
-        let is_token_kept = hold_ends.is_none_or(|ends| ends.is_some() && token_ends >= ends);
-        // An enqueue behind others may leave the expiry as it is: the slack begins when it is sent.
-        let queue_ends = self
-            .after
-            .deadlines
-            .greatest()
-            .map(|(last_ms, _)| last_ms - PATIENCE_MS + QUEUE_SLACK_MS);
-        let is_queue_kept =
-            self.after.queue.is_empty() || self.after.queue_expires_ms >= queue_ends;
-        if !(lease && is_token_kept && is_queue_kept) {
+            left(*granted) == Some(CLAIM_MS) || asked && left(*granted) == Some(LEASE_MS)
+        });
+        if let (Ask::Renew { member }, Outcome::Held(true)) = (self.ask, self.told.outcome) {
+            is_right &= left(member) == Some(LEASE_MS);
+        }
+        if !(is_right && self.is.is_kept()) {
             Law::EverythingEnds.is_broken(state);
+        }
+    }
+
+    /// What is in use is derived, and written by every command: so every command can get it wrong.
+    fn summed_up(&self, state: &mut State) {
+        let sum: u64 = self.after.holds.iter().map(|held| held.weight).sum();
+        if self.is.sum().is_some_and(|written| written != sum) {
+            Law::SummedUp.is_broken(state);
         }
     }
 
@@ -276,23 +396,29 @@ impl Step<'_> {
             }
             Ask::Leave { member, .. } => record.ended |= 1 << member,
             Ask::Force => {
-                record.forced |= self.holder(self.before).map_or(0, |holder| 1 << holder);
+                for held in &self.before.holds {
+                    record.forced |= 1 << held.member;
+                }
             }
             _ => {}
         }
     }
 
-    fn meet(&self) {
+    fn meet(&self, granted: &[Id], state: &State) {
         let model = self.model;
         let asked = |granted| matches!(self.ask, Ask::Acquire { member, .. } if member == granted);
-        if self.granted().is_some_and(|granted| !asked(granted)) {
+        if granted.iter().any(|granted| !asked(*granted)) {
             model.meet(Event::HandedOver);
+        }
+        if granted.len() > 1 {
+            model.meet(Event::GrantedTogether);
         }
         if self.is_late && self.told.outcome == Outcome::Refused {
             model.meet(Event::LateCopyRefused);
         }
-        if let (Ask::Acquire { member, .. }, None) = (self.ask, self.granted())
-            && self.holder(self.after) == Some(member)
+        if let Ask::Acquire { member, .. } = self.ask
+            && !granted.contains(&member)
+            && self.after.live_hold(member).is_some()
         {
             model.meet(Event::LateCopyFoundItsGrant);
         }
@@ -302,5 +428,47 @@ impl Step<'_> {
         if matches!(self.told.outcome, Outcome::Held(false)) {
             model.meet(Event::LeaseRanOut);
         }
+        if self.is_downgraded() {
+            model.meet(Event::Downgraded);
+        }
+        if self.told.more {
+            model.meet(Event::LeftForLater);
+        }
+        if self.is_kept_for_the_head(state) {
+            model.meet(Event::KeptForTheHead);
+        }
+    }
+
+    /// Whether one waits who would fit, behind one that does not.
+    fn is_kept_for_the_head(&self, state: &State) -> bool {
+        let used: u64 = self.after.live().map(|held| held.weight).sum();
+        let fits = |member: Id| self.model.demand(member).fits(used);
+        let head = self.head(state);
+        head.is_some_and(|head| !fits(head))
+            && state.record.line.iter().any(|(member, _)| fits(*member))
+    }
+}
+
+fn revoke(said: &mut Vec<Said>, member: Id) {
+    let node = member / NUMBERS;
+    let told = said.iter_mut().find_map(|said| match said {
+        Said::Revoked { node: of, members } if *of == node => Some(members),
+        _ => None,
+    });
+    match told {
+        Some(members) => members.push(member),
+        None => said.push(Said::Revoked { node, members: vec![member] }),
+    }
+}
+
+fn tell(said: &mut Vec<Said>, member: Id, left: u32, token: u64) {
+    let node = member / NUMBERS;
+    let told = said.iter_mut().find_map(|said| match said {
+        Said::Granted { node: of, members, .. } if *of == node => Some(members),
+        _ => None,
+    });
+    match told {
+        Some(members) => members.push((member, left)),
+        None => said.push(Said::Granted { node, token, members: vec![(member, left)] }),
     }
 }

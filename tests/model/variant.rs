@@ -2,6 +2,7 @@
 
 use lockcore::NodeId;
 use lockcore::internals::Mode;
+use lockcore::internals::protocol::permits::{self, Call, PermitState};
 use lockcore::internals::protocol::{Answer, Command, Hold, LockState, Message, step};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(crate) enum Variant {
     ForgetsToLeave,
     /// Nobody who waits ever asks again.
     NeverAsksAgain,
+    /// Who reads that there is more to be done does not ask for it.
+    ForgetsMore,
     /// The server does not compare the holder before it releases,
     ReleasesAnybody,
     /// renews a hold that has ended,
@@ -36,6 +39,12 @@ pub(crate) enum Variant {
     Exaggerates,
     /// or keeps what has no end.
     KeepsForEver,
+    /// Of what is shared, it takes out a hold whose lease has ended, and leaves it in the sum,
+    LeavesTheLapsedInTheSum,
+    /// grants one of those who go together, and says nothing of the others,
+    GrantsOneOnly,
+    /// or makes a read of a write and keeps its token.
+    DowngradesUnderTheOldToken,
 }
 
 impl Variant {
@@ -107,6 +116,61 @@ impl Variant {
                 said
             }
             _ => right(state, command),
+        }
+    }
+
+    /// The same of what is shared.
+    pub(crate) fn step_shared(
+        self,
+        state: &mut PermitState,
+        call: &mut Call<'_>,
+        command: &permits::Command,
+    ) -> permits::Answer {
+        use permits::Command as Shared;
+        let before = (self != Self::Right).then(|| state.clone());
+        let Some(before) = before else { return state.step(call, command) };
+        match (self, command) {
+            (Self::LetsBarge, Shared::Acquire { member, .. })
+                if member.demand().fits(state.used.unwrap_or(0)) =>
+            {
+                (state.queue, state.deadlines) = Default::default();
+                let answer = state.step(call, command);
+                (state.queue, state.deadlines) = (before.queue, before.deadlines);
+                answer
+            }
+            (Self::ForgetsTokens, _) => {
+                let answer = state.step(call, command);
+                state.token = before.token.or(state.token);
+                answer
+            }
+            (Self::RevivesHolds, Shared::Renew { members }) => {
+                for member in members.iter().filter(|member| before.holds.get(member).is_some()) {
+                    state.holds.set(member, call.now_ms() + 1);
+                }
+                state.step(call, command)
+            }
+            (Self::LeavesTheLapsedInTheSum, _) => {
+                let answer = state.step(call, command);
+                let lapsed = before.holds.passed(call.now_ms());
+                let taken_out = lapsed.filter(|member| state.holds.get(member).is_none());
+                let weight: u64 = taken_out.map(|member| before.weight(member)).sum();
+                state.used = state.used.map(|used| used + weight);
+                answer
+            }
+            (Self::GrantsOneOnly, _) => {
+                call.bounds.granted = 1;
+                let mut answer = state.step(call, command);
+                if let permits::Answer::Released(reply) = &mut answer {
+                    reply.more = false;
+                }
+                answer
+            }
+            (Self::DowngradesUnderTheOldToken, Shared::Reduce { .. }) => {
+                let answer = state.step(call, command);
+                state.token = before.token;
+                answer
+            }
+            _ => state.step(call, command),
         }
     }
 }

@@ -6,15 +6,15 @@ use lockcore::internals::node::{Ask as Request, Core, Due, Effect, Moment, Note,
 use lockcore::internals::protocol::{Answer, Command};
 use lockcore::internals::{
     Acquired, Event as Message, Grant, Leaving, Left, Link, Presence, Released, Renewed, Reply,
-    StoreError, Touched,
+    Share, StoreError, Touched,
 };
 
 use crate::act::put;
 use crate::event::Event;
 use crate::model::Locking;
 use crate::packet::{Ask, Outcome, Packet, Told};
-use crate::server::bits;
-use crate::state::{Id, NUMBERS, ROUNDS, Stage, State, node_of};
+use crate::server::{bits, together};
+use crate::state::{Bits, Id, NUMBERS, ROUNDS, Stage, State, node_of};
 use crate::variant::Variant;
 
 pub(crate) type Effects = Vec<Effect<()>>;
@@ -101,7 +101,7 @@ impl Locking {
     /// Puts a request on its way.
     pub(crate) fn send(&self, state: &mut State, node: u8, request: &Request) {
         let id = |member: &lockcore::internals::Member| {
-            let ours = member.ours().expect("all members are ours");
+            let (_, ours) = member.parts().expect("all members are ours");
             self.id_of(node, ours.number)
         };
         let ask = match &request.command {
@@ -110,16 +110,17 @@ impl Locking {
             }
             Command::Release { member } => Ask::Release { member: id(member) },
             Command::Renew { member } => Ask::Renew { member: id(member) },
-            Command::Touch { members } => Ask::Touch {
-                members: members.iter().fold(0, |bits, member| bits | 1 << id(member)),
-            },
+            Command::Touch { members } => Ask::Touch { members: together(members.iter().map(id)) },
+            Command::Downgrade { member } => Ask::Downgrade { member: id(member) },
             Command::Leave { leaving } => {
                 let [Leaving { member, ambiguous }] = leaving.as_slice() else {
                     unreachable!("the model has them leave one by one");
                 };
                 if self.variant == Variant::ForgetsToLeave {
-                    let reply = reply(vec![Left::Left], 0, None);
-                    let answer = Answer::Left(reply);
+                    let ask = Ask::Leave { member: id(member), is_ambiguous: false };
+                    let outcome = Outcome::Left(true);
+                    let told = Told { outcome, left: 0, grants: Vec::new(), more: false };
+                    let answer = self.answer(state, ask, &told);
                     return self.event(state, node, |core, now, fx| {
                         core.replied(now, request, &answer, fx);
                     });
@@ -127,9 +128,7 @@ impl Locking {
                 let is_ambiguous = *ambiguous && self.variant != Variant::NoTombstone;
                 Ask::Leave { member: id(member), is_ambiguous }
             }
-            Command::Downgrade { .. } | Command::ForceRelease | Command::Inspect => {
-                unreachable!("no node asks for it")
-            }
+            Command::ForceRelease | Command::Inspect => unreachable!("no node asks for it"),
         };
         put(state, Packet::Request { node, ask, sent: state.now, is_late: false });
     }
@@ -188,28 +187,40 @@ impl Locking {
         self.released(state, node, ask);
     }
 
-    /// A message tells of a grant.
-    pub(crate) fn pushed(&self, state: &mut State, member: Id, left: u32) {
-        let node = member / NUMBERS;
-        let grant = self.grant(state, member);
+    /// A message tells of grants.
+    pub(crate) fn pushed(&self, state: &mut State, members: Bits, left: u32) {
+        let Some(first) = bits(members).next() else { return };
+        let (node, left_ms) = (first / NUMBERS, u64::from(left));
         if self.variant == Variant::CountsFromTheMessage {
-            let lock = self.lock.clone();
-            let sent = moment(state.now);
-            let command = Command::ForceRelease;
-            let request = Request { lock, command, sent, background: false };
-            let answer = Answer::Released(reply(Released::NotHeld, left, Some(grant)));
+            let (lock, sent) = (self.lock.clone(), moment(state.now));
+            let request = Request { lock, command: Command::ForceRelease, sent, background: false };
+            let outcome = Outcome::Released(false);
+            let told = Told { outcome, left, grants: vec![(first, left)], more: false };
+            let answer = self.answer(state, Ask::Force, &told);
             return self
                 .event(state, node, |core, now, fx| core.replied(now, &request, &answer, fx));
         }
-        let Grant { member, token } = grant;
-        let message = Message::Granted { member, token, left_ms: u64::from(left) };
+        let Grant { member, token } = self.grant(state, first);
+        let message = match self.is_shared() {
+            true => {
+                let number = |member| (self.number(state, member), left_ms);
+                Message::GrantedSeveral { token, grants: bits(members).map(number).collect() }
+            }
+            false => Message::Granted { member, token, left_ms },
+        };
         self.event(state, node, |core, now, fx| core.heard(now, message, fx));
     }
 
-    pub(crate) fn revoked(&self, state: &mut State, member: Id) {
-        let Grant { member: revoked, .. } = self.grant(state, member);
-        let message = Message::Revoked { member: revoked };
-        self.event(state, member / NUMBERS, |core, now, fx| core.heard(now, message, fx));
+    pub(crate) fn revoked(&self, state: &mut State, members: Bits) {
+        let Some(first) = bits(members).next() else { return };
+        let message = match self.is_shared() {
+            true => {
+                let numbers = bits(members).map(|member| self.number(state, member));
+                Message::RevokedSeveral { numbers: numbers.collect() }
+            }
+            false => Message::Revoked { member: self.grant(state, first).member },
+        };
+        self.event(state, first / NUMBERS, |core, now, fx| core.heard(now, message, fx));
     }
 
     /// The node's subscription goes, or is there again.
@@ -239,8 +250,8 @@ impl Locking {
     }
 
     fn answer(&self, state: &State, ask: Ask, told: &Told) -> Answer {
-        let grant = told.grant.map(|id| self.grant(state, id));
-        let left = told.left;
+        let rest = self.rest(state, ask, told);
+        let acquired = |outcome, rest| Answer::Acquired(with(outcome, rest));
         match (ask, told.outcome) {
             (Ask::Touch { members }, Outcome::Touched { waiting, gone }) => {
                 let members = bits(members).map(|id| match 1 << id {
@@ -249,39 +260,54 @@ impl Locking {
                     _ => Presence::Holding,
                 });
                 let touched = Touched { members: members.collect(), listeners: 1 };
-                Answer::Touched(reply(touched, left, grant))
+                Answer::Touched(with(touched, rest))
             }
-            (_, Outcome::Granted) => Answer::Acquired(reply(Acquired::Granted, left, grant)),
-            (_, Outcome::Queued) => {
-                Answer::Acquired(reply(Acquired::Queued { position: 0 }, left, grant))
-            }
-            (_, Outcome::Busy) => Answer::Acquired(reply(Acquired::Busy, left, grant)),
-            (_, Outcome::Full) => Answer::Acquired(reply(Acquired::Full, left, grant)),
-            (_, Outcome::Refused) => Answer::Acquired(reply(Acquired::Refused, left, grant)),
-            (_, Outcome::Released(true)) => {
-                Answer::Released(reply(Released::Released, left, grant))
-            }
-            (_, Outcome::Released(false)) => {
-                Answer::Released(reply(Released::NotHeld, left, grant))
-            }
-            (_, Outcome::Held(true)) => Answer::Renewed(reply(Renewed::Held, left, grant)),
-            (_, Outcome::Held(false)) => Answer::Renewed(reply(Renewed::NotHeld, left, grant)),
-            (_, Outcome::Left(true)) => Answer::Left(reply(vec![Left::Left], left, grant)),
-            (_, Outcome::Left(false)) => Answer::Left(reply(vec![Left::Absent], left, grant)),
+            (_, Outcome::Granted) => acquired(Acquired::Granted, rest),
+            (_, Outcome::Queued) => acquired(Acquired::Queued { position: 0 }, rest),
+            (_, Outcome::Busy) => acquired(Acquired::Busy, rest),
+            (_, Outcome::Full) => acquired(Acquired::Full, rest),
+            (_, Outcome::Refused) => acquired(Acquired::Refused, rest),
+            (_, Outcome::Released(true)) => Answer::Released(with(Released::Released, rest)),
+            (_, Outcome::Released(false)) => Answer::Released(with(Released::NotHeld, rest)),
+            (_, Outcome::Held(true)) => Answer::Renewed(with(Renewed::Held, rest)),
+            (_, Outcome::Held(false)) => Answer::Renewed(with(Renewed::NotHeld, rest)),
+            (_, Outcome::Left(true)) => Answer::Left(with(vec![Left::Left], rest)),
+            (_, Outcome::Left(false)) => Answer::Left(with(vec![Left::Absent], rest)),
             (_, Outcome::Touched { .. }) => unreachable!("only a touch is answered so"),
+        }
+    }
+
+    /// What an answer says besides its outcome.
+    fn rest(&self, state: &State, ask: Ask, told: &Told) -> Reply<()> {
+        let (mut grant, mut several) = (None, Vec::new());
+        for (id, left) in &told.grants {
+            let held = self.grant(state, *id);
+            // Of what is shared, a renewal tells of its own hold apart from others.
+            if !self.is_shared() || is_asked_for(ask, *id) {
+                grant = Some(held);
+            } else {
+                let Grant { member, token } = held;
+                several.push(Share { member, token, left_ms: u64::from(*left) });
+            }
+        }
+        Reply {
+            outcome: (),
+            left_ms: u64::from(told.left),
+            grant,
+            foreign: false,
+            now_us: 0,
+            passed_over: 0,
+            several,
+            more: told.more && self.variant != Variant::ForgetsMore,
         }
     }
 }
 
-fn reply<T>(outcome: T, left: u32, grant: Option<Grant>) -> Reply<T> {
-    Reply {
-        outcome,
-        left_ms: u64::from(left),
-        grant,
-        foreign: false,
-        now_us: 0,
-        passed_over: 0,
-        several: Vec::new(),
-        more: false,
-    }
+fn is_asked_for(ask: Ask, id: Id) -> bool {
+    matches!(ask, Ask::Renew { member } | Ask::Downgrade { member } if member == id)
+}
+
+fn with<T>(outcome: T, rest: Reply<()>) -> Reply<T> {
+    let Reply { outcome: (), left_ms, grant, foreign, now_us, passed_over, several, more } = rest;
+    Reply { outcome, left_ms, grant, foreign, now_us, passed_over, several, more }
 }

@@ -36,3 +36,5 @@ pub(crate) use flight::Request as Flight;
 pub(crate) use handle::Node;
 pub use moment::Moment;
 pub(crate) use seat::Shared;
+#[cfg(feature = "unstable-internals")]
+pub use sharing::{answer as shared_answer, command as shared_command};

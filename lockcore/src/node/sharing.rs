@@ -12,7 +12,10 @@ use crate::store::{Grant as Held, Presence, Renewed, Reply, Share, Touched};
 const READ: NonZeroU32 = NonZeroU32::MIN;
 
 /// The same command for a resource with permits.
-pub(super) fn command(command: &Command) -> Result<permits::Command, StoreError> {
+///
+/// # Errors
+/// A member asks for no part of a resource.
+pub fn command(command: &Command) -> Result<permits::Command, StoreError> {
     Ok(match command {
         Command::Acquire { member, mode, queue_limit } => permits::Command::Acquire {
             member: sharing(member)?,
@@ -46,10 +49,10 @@ pub(super) fn renewal<'a>(
 }
 
 /// The answer to a command for one of ours, or for all of a line.
-pub(super) fn answer(
-    asked: &permits::Command,
-    answer: permits::Answer,
-) -> Result<Answer, StoreError> {
+///
+/// # Errors
+/// The answer is that to another command.
+pub fn answer(asked: &permits::Command, answer: permits::Answer) -> Result<Answer, StoreError> {
     match (asked, answer) {
         (_, permits::Answer::Acquired(reply)) => Ok(Answer::Acquired(told(reply, |of| of))),
         (_, permits::Answer::Released(reply)) => Ok(Answer::Released(told(reply, |of| of))),

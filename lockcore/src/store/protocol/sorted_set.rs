@@ -2,6 +2,7 @@
 //! time up to which it is believed alive.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
 use crate::member::Member;
 
@@ -10,7 +11,7 @@ pub type Deadlines = SortedSet<Member>;
 
 /// Member → score, and the same by score. Equal scores are ordered by the members' bytes, as in
 /// Redis.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortedSet<M> {
     by_member: BTreeMap<M, u64>,
     in_order: BTreeSet<(u64, M)>,
@@ -19,6 +20,13 @@ pub struct SortedSet<M> {
 impl<M> Default for SortedSet<M> {
     fn default() -> Self {
         Self { by_member: BTreeMap::new(), in_order: BTreeSet::new() }
+    }
+}
+
+/// One half says all that the other does.
+impl<M: Hash> Hash for SortedSet<M> {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.in_order.hash(hasher);
     }
 }
 
