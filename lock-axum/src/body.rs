@@ -5,6 +5,7 @@ use lock_tower::RequestLocks;
 
 use crate::lockable::Lockable;
 use crate::locked::{Locked, lock};
+use crate::mode::{Mode, Mutex};
 use crate::rejection::LockedBodyRejection;
 
 /// Reads the body as `E`, then waits for the lock that `K` names. However slowly a client sends, it
@@ -30,19 +31,22 @@ use crate::rejection::LockedBodyRejection;
 ///     format!("{cents} for account {} under token {}", lock.id, lock.fencing_token())
 /// }
 /// ```
+///
+/// `M` is how `K` is locked: see [`ReadLocked`](crate::ReadLocked).
 #[derive(Debug)]
-pub struct LockedBody<K: Lockable, E> {
+pub struct LockedBody<K: Lockable, E, M: Mode<K> = Mutex> {
     /// The lock.
-    pub lock: Locked<K>,
+    pub lock: Locked<K, M>,
     /// The body.
     pub body: E,
 }
 
-impl<S, K, E> FromRequest<S> for LockedBody<K, E>
+impl<S, K, E, M> FromRequest<S> for LockedBody<K, E, M>
 where
     S: Send + Sync,
     K: Lockable + FromRequestParts<S> + Send,
     E: FromRequest<S> + Send,
+    M: Mode<K>,
 {
     type Rejection = LockedBodyRejection<K::Rejection, E::Rejection>;
 

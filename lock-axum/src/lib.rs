@@ -75,9 +75,11 @@
 //! | | acquires | holds until |
 //! |---|---|---|
 //! | [`Locked<E>`](Locked) | when `E` has been extracted: for `Path` before the body is read, for `Json` after it | the response, or the end of its body |
+//! | [`ReadLocked<E>`](ReadLocked), [`WriteLocked<E>`](WriteLocked) | the same; reads run together, a write alone | the same |
+//! | [`PermitLocked<E>`](PermitLocked) | the same, one permit of as many as `E` says ([`Limited`]) | the same |
 //! | [`LockedBody<K, E>`](LockedBody) | what `K` names, when the body has been read as `E` | the same |
 //! | [`OwnedLock<E>`](OwnedLock) | as `Locked` | it is dropped |
-//! | `Option<Locked<E>>` | as `Locked`; busy or a full queue is `None`, all else refuses | the same |
+//! | `Option<Locked<E>>` | as `Locked`; busy, no permit or a full queue is `None`, all else refuses | the same |
 //! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct and without a change of the handler | the same |
 //!
 //! **Use `LockedBody` where the key is in the path and there is a body**: extractors that read
@@ -117,7 +119,8 @@
 //! one: `Locked<(A, B)>` sorts them.
 //!
 //! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is
-//! one hold. (Not after an `OwnedLock`: the layer does not know when that is released.)
+//! one hold. (Not after an `OwnedLock`: the layer does not know when that is released.) Permits are
+//! counted instead, and a [`WriteLocked`] of what the request reads already is refused at once.
 //!
 //! # In the handler
 //!
@@ -137,12 +140,13 @@
 //! | cause | status |
 //! |---|---|
 //! | another request holds the lock, and the wait times out | 423, with `Retry-After` |
+//! | all permits are taken, and the wait times out | 429, with `Retry-After` |
 //! | the queue is full | 429, with `Retry-After` |
 //! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
 //! | Redis is unavailable | 503 |
 //! | the hold is lost while the handler runs | 503 |
 //! | the key cannot be a lock's name | 400 |
-//! | no layer | 500 |
+//! | no layer; a write of what the same request reads | 500 |
 //! | the extractor `E` rejects the request | its own |
 //!
 //! The bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections are
@@ -165,24 +169,27 @@
 
 mod body;
 mod error;
+mod limited;
 mod lock_by;
 mod lockable;
 mod locked;
+pub mod mode;
 mod owned;
 mod path;
 mod rejection;
 
 pub use body::LockedBody;
 pub use error::LockError;
+pub use limited::Limited;
 pub use lock_by::{KeyFn, LockBy, LockByService, lock_by, lock_by_with_state};
 pub use lockable::Lockable;
-pub use locked::Locked;
+pub use locked::{Locked, PermitLocked, ReadLocked, WriteLocked};
 pub use owned::OwnedLock;
 pub use path::{ByMatchedPath, by_path};
 pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
     Cause, DetachLayer, HttpLockLayer, KeyError, Keys, LockHandle, LockScopeLayer, OnLost,
-    Refusals, RequestLocks,
+    PermitLayer, Refusals, RequestLocks,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::ops::Deref;
 
 use axum::extract::{
@@ -13,6 +14,7 @@ use lockcore::{FencingToken, LockGuard};
 
 use crate::error::LockError;
 use crate::lockable::Lockable;
+use crate::mode::{Mode, Mutex, Permits, Read, Write};
 use crate::rejection::LockedRejection;
 
 /// Runs the handler under the lock that `E` names, and is what the handler sees of it.
@@ -37,17 +39,95 @@ use crate::rejection::LockedRejection;
 /// ```
 ///
 /// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out or the queue is full.
-pub struct Locked<E: Lockable> {
+///
+/// `M` is how `E` is locked. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`] are the same with
+/// other forms.
+pub struct Locked<E: Lockable, M: Mode<E> = Mutex> {
     source: E,
     /// In the order in which they were taken; never empty.
     handles: Vec<LockHandle>,
     /// All of the request.
     locks: RequestLocks,
+    mode: PhantomData<fn() -> M>,
 }
 
-impl<E: Lockable> Locked<E> {
+/// Runs the handler while no other request *writes* what `E` names; others that read it run at the
+/// same time. All as with [`Locked`].
+///
+/// Reads and writes are served in the order in which they arrive: readers keep no writer out.
+///
+/// ```
+/// # use axum::extract::Path;
+/// # use axum::{Router, routing::get};
+/// # use lock_axum::{Keys, Lockable, LockedBody, ReadLocked, WriteLocked, mode};
+/// # #[derive(serde::Deserialize)]
+/// # struct Document { id: u64 }
+/// # impl Lockable for Document { fn lock_key(&self) -> Keys { format!("doc:{}", self.id).into() } }
+/// # async fn load(_id: u64) -> String { String::new() }
+/// # async fn store(_id: u64, _text: String) {}
+/// # async fn erase(_id: u64) {}
+/// async fn show(document: ReadLocked<Path<Document>>) -> String {
+///     load(document.id).await
+/// }
+///
+/// async fn remove(document: WriteLocked<Path<Document>>) {
+///     erase(document.id).await;
+/// }
+///
+/// // With a body, which is read before the lock is asked for:
+/// async fn replace(put: LockedBody<Path<Document>, String, mode::Write>) {
+///     store(put.lock.id, put.body).await;
+/// }
+/// # let _: Router = Router::new().route("/{id}", get(show).put(replace).delete(remove));
+/// ```
+///
+/// A handler that takes it does not exclude one with a [`Locked`] of the same name: those are two
+/// things. A request that reads cannot ask for a write of the same name: it would wait for itself,
+/// and is refused at once with 500.
+pub type ReadLocked<E> = Locked<E, Read>;
+
+/// Runs the handler while no other request reads, writes or has permits of what `E` names. See
+/// [`ReadLocked`].
+pub type WriteLocked<E> = Locked<E, Write>;
+
+/// Runs the handler under one of as many permits as `E` says ([`Limited`](crate::Limited)): at most
+/// so many requests of one name run at a time. All as with [`Locked`], but that a refusal is 429,
+/// and that a permit has no [fencing token](Locked::fencing_token).
+///
+/// ```
+/// use axum::Extension;
+/// use axum::body::Body;
+/// use lock_axum::{Keys, Limited, Lockable, PermitLocked};
+///
+/// #[derive(Clone)]
+/// struct Tenant { id: u64, at_once: u32 } // authentication has put it into the extensions
+///
+/// impl Lockable for Tenant {
+///     fn lock_key(&self) -> Keys {
+///         format!("tenant:{}", self.id).into()
+///     }
+/// }
+///
+/// impl Limited for Tenant {
+///     fn permit_limit(&self) -> u32 {
+///         self.at_once
+///     }
+/// }
+///
+/// # async fn ask_model(_tenant: u64) -> Body { Body::empty() }
+/// async fn generate(tenant: PermitLocked<Extension<Tenant>>) -> Body {
+///     ask_model(tenant.id).await
+/// }
+/// ```
+///
+/// For answers that stream set [`hold_until_body_end`](crate::LockScopeLayer::hold_until_body_end).
+/// A request that needs several permits says so in its [`Keys`](crate::Keys::permits), and takes a
+/// [`Locked`].
+pub type PermitLocked<E> = Locked<E, Permits>;
+
+impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     pub(crate) fn new(source: E, handles: Vec<LockHandle>, locks: RequestLocks) -> Self {
-        Self { source, handles, locks }
+        Self { source, handles, locks, mode: PhantomData }
     }
 
     /// What the key was read from.
@@ -72,7 +152,7 @@ impl<E: Lockable> Locked<E> {
 
     /// The number that proves this hold to the resource it protects; higher than that of every
     /// earlier hold. Each of several [`handles`](Self::handles) has its own; this is that of the
-    /// last.
+    /// last. Of permits it is 0: see [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }
@@ -125,6 +205,8 @@ impl<E: Lockable> Locked<E> {
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been released.
+    /// [`InvalidOption`](lockcore::LockErrorKind::InvalidOption) for permits: no other guard can
+    /// share them.
     pub fn reenter(&self) -> Result<Vec<LockGuard>, LockError> {
         let guards: Result<_, _> = self.handles.iter().map(LockHandle::reenter).collect();
         guards.map_err(|error| LockError::new(error, &self.locks))
@@ -147,12 +229,13 @@ impl<E: Lockable> Locked<E> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        drop(self.reenter()?); // these ones, whatever else the request has
+        let held = self.handles.iter().try_for_each(LockHandle::check);
+        held.map_err(|error| LockError::new(error, &self.locks))?; // whatever else the request has
         self.locks.detach(future).await.map_err(|error| LockError::new(error, &self.locks))
     }
 }
 
-impl<E: Lockable> Deref for Locked<E> {
+impl<E: Lockable, M: Mode<E>> Deref for Locked<E, M> {
     type Target = E;
 
     fn deref(&self) -> &E {
@@ -160,10 +243,11 @@ impl<E: Lockable> Deref for Locked<E> {
     }
 }
 
-impl<S, E> FromRequestParts<S> for Locked<E>
+impl<S, E, M> FromRequestParts<S> for Locked<E, M>
 where
     S: Send + Sync,
     E: Lockable + FromRequestParts<S> + Send,
+    M: Mode<E>,
 {
     type Rejection = LockedRejection<E::Rejection>;
 
@@ -178,10 +262,11 @@ where
 }
 
 /// For a body that names the lock. It is read first, so a slow client holds nothing meanwhile.
-impl<S, E> FromRequest<S> for Locked<E>
+impl<S, E, M> FromRequest<S> for Locked<E, M>
 where
     S: Send + Sync,
     E: Lockable + FromRequest<S> + Send,
+    M: Mode<E>,
 {
     type Rejection = LockedRejection<E::Rejection>;
 
@@ -193,10 +278,11 @@ where
     }
 }
 
-impl<S, E> OptionalFromRequestParts<S> for Locked<E>
+impl<S, E, M> OptionalFromRequestParts<S> for Locked<E, M>
 where
     S: Send + Sync,
     E: Lockable + FromRequestParts<S> + Send,
+    M: Mode<E>,
 {
     type Rejection = LockedRejection<E::Rejection>;
 
@@ -208,10 +294,11 @@ where
     }
 }
 
-impl<S, E> OptionalFromRequest<S> for Locked<E>
+impl<S, E, M> OptionalFromRequest<S> for Locked<E, M>
 where
     S: Send + Sync,
     E: Lockable + FromRequest<S> + Send,
+    M: Mode<E>,
 {
     type Rejection = LockedRejection<E::Rejection>;
 
@@ -221,11 +308,11 @@ where
 }
 
 /// Takes the locks, which stay with the layer.
-pub(crate) async fn lock<E: Lockable>(
+pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     locks: RequestLocks,
     inner: E,
-) -> Result<Locked<E>, LockError> {
-    match locks.lock(inner.lock_key()).await {
+) -> Result<Locked<E, M>, LockError> {
+    match locks.lock(M::keys(&inner)).await {
         Ok(handles) => Ok(Locked::new(inner, handles, locks)),
         Err(error) => Err(LockError::new(error, &locks)),
     }
@@ -236,7 +323,7 @@ fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, Lo
     match locked {
         Ok(locked) => Ok(Some(locked)),
         Err(LockedRejection::Lock(error))
-            if matches!(error.cause(), Cause::Busy | Cause::QueueFull) =>
+            if matches!(error.cause(), Cause::Busy | Cause::LimitReached | Cause::QueueFull) =>
         {
             Ok(None)
         }
@@ -244,7 +331,7 @@ fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, Lo
     }
 }
 
-impl<E: Lockable + fmt::Debug> fmt::Debug for Locked<E> {
+impl<E: Lockable + fmt::Debug, M: Mode<E>> fmt::Debug for Locked<E, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Locked")
             .field("source", &self.source)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs that do not compile, and the sentences of ours that are part of what the compiler says.
-const FIXTURES: [(&str, &str, &[&str]); 4] = [
+const FIXTURES: [(&str, &str, &[&str]); 5] = [
     (
         "number",
         include_str!("messages/number.rs"),
@@ -22,6 +22,11 @@ const FIXTURES: [(&str, &str, &[&str]); 4] = [
         &["`lock_by` needs a closure of one to four extractors that returns a key"],
     ),
     ("key", include_str!("messages/key.rs"), &["is not a key", "return a `String`"]),
+    (
+        "limit",
+        include_str!("messages/limit.rs"),
+        &["`Tenant` does not say how many permits there are", "impl Limited for Tenant"],
+    ),
 ];
 
 /// A package of the fixtures, in the folder of the build: it has to find our dependencies there.

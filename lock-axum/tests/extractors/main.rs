@@ -4,6 +4,7 @@
 
 mod body;
 mod disconnect;
+mod forms;
 mod key;
 mod lifetime;
 mod lock_by;

@@ -1,0 +1,76 @@
+//! What says how many permits there are.
+
+use axum::Extension;
+use axum::extract::Path;
+
+use crate::lockable::Lockable;
+
+/// What says how many requests may have a permit of what it names at a time, for a
+/// [`PermitLocked`](crate::PermitLocked).
+///
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the limit of what is in them. An
+/// extractor of your own can read it from anywhere: a tenant's plan, a session, the state.
+///
+/// ```
+/// use lock_axum::{Keys, Limited, Lockable};
+///
+/// #[derive(Clone)]
+/// struct Tenant { id: u64, is_paying: bool } // authentication has put it into the extensions
+///
+/// impl Lockable for Tenant {
+///     fn lock_key(&self) -> Keys {
+///         format!("tenant:{}", self.id).into()
+///     }
+/// }
+///
+/// impl Limited for Tenant {
+///     fn permit_limit(&self) -> u32 {
+///         if self.is_paying { 20 } else { 2 }
+///     }
+/// }
+/// ```
+///
+/// Requests for one name should have one limit: each is granted where its own limit is not exceeded
+/// with it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say how many permits there are",
+    label = "not `Limited`",
+    note = "implement it: `impl Limited for {Self} {{ fn permit_limit(&self) -> u32 {{ 10 }} }}`"
+)]
+pub trait Limited: Lockable {
+    /// The limit: 1 to 2^30 - 1. Any other refuses the request with 500, and the log says why.
+    fn permit_limit(&self) -> u32;
+}
+
+impl<T: Limited> Limited for Path<T> {
+    fn permit_limit(&self) -> u32 {
+        self.0.permit_limit()
+    }
+}
+
+impl<T: Limited> Limited for Extension<T> {
+    fn permit_limit(&self) -> u32 {
+        self.0.permit_limit()
+    }
+}
+
+#[cfg(feature = "query")]
+impl<T: Limited> Limited for axum::extract::Query<T> {
+    fn permit_limit(&self) -> u32 {
+        self.0.permit_limit()
+    }
+}
+
+#[cfg(feature = "json")]
+impl<T: Limited> Limited for axum::Json<T> {
+    fn permit_limit(&self) -> u32 {
+        self.0.permit_limit()
+    }
+}
+
+#[cfg(feature = "form")]
+impl<T: Limited> Limited for axum::Form<T> {
+    fn permit_limit(&self) -> u32 {
+        self.0.permit_limit()
+    }
+}

@@ -1,0 +1,68 @@
+//! How an argument locks what it names: alone, to read, to write, or as one of so many.
+
+use std::any::type_name;
+
+use lock_tower::Keys;
+
+use crate::limited::Limited;
+use crate::lockable::Lockable;
+use crate::locked::Locked;
+
+/// One request at a time; of [`Locked`].
+#[derive(Debug, Clone, Copy)]
+pub enum Mutex {}
+
+/// Together with others that read; of [`ReadLocked`](crate::ReadLocked).
+#[derive(Debug, Clone, Copy)]
+pub enum Read {}
+
+/// Alone; of [`WriteLocked`](crate::WriteLocked).
+#[derive(Debug, Clone, Copy)]
+pub enum Write {}
+
+/// One of as many as [`Limited`] says; of [`PermitLocked`](crate::PermitLocked).
+#[derive(Debug, Clone, Copy)]
+pub enum Permits {}
+
+/// How `E` is locked: [`Mutex`], [`Read`], [`Write`] or [`Permits`].
+///
+/// It cannot be implemented outside of this crate.
+pub trait Mode<E>: sealed::Sealed {
+    /// What `source` names, in this form.
+    #[doc(hidden)]
+    fn keys(source: &E) -> Keys;
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for super::Mutex {}
+    impl Sealed for super::Read {}
+    impl Sealed for super::Write {}
+    impl Sealed for super::Permits {}
+}
+
+impl<E: Lockable> Mode<E> for Mutex {
+    fn keys(source: &E) -> Keys {
+        source.lock_key()
+    }
+}
+
+impl<E: Lockable> Mode<E> for Read {
+    fn keys(source: &E) -> Keys {
+        source.lock_key().asked_by(type_name::<Locked<E, Self>>()).read()
+    }
+}
+
+impl<E: Lockable> Mode<E> for Write {
+    fn keys(source: &E) -> Keys {
+        source.lock_key().asked_by(type_name::<Locked<E, Self>>()).write()
+    }
+}
+
+impl<E: Limited> Mode<E> for Permits {
+    fn keys(source: &E) -> Keys {
+        let limit = source.permit_limit();
+        source.lock_key().asked_by(type_name::<Locked<E, Self>>()).permits(1, limit)
+    }
+}
