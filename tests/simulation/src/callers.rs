@@ -2,15 +2,17 @@
 
 use lockcore::LockOptions;
 use lockcore::internals::node::{Ask, Outcome as End, Request};
+use lockcore::internals::protocol::permits::Demand;
 use lockcore::internals::protocol::{Answer, Command};
 use lockcore::internals::{Label, Mode, StoreError, terms};
 use std::time::Duration;
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
-use crate::judge::Guard;
+use crate::judge::{Guard, who};
 use crate::law::Law;
 use crate::process::{Caller, Shared};
+use crate::resource::{Form, demand_of};
 use crate::server::index;
 use crate::world::{MS, World};
 
@@ -34,7 +36,7 @@ impl World {
         }
         match process.callers[caller] {
             Caller::Idle if !self.is_calm => self.begin(place, caller, turn),
-            Caller::Holds { .. } => self.give_back(place, caller),
+            Caller::Holds { .. } => self.has_worked(place, caller),
             _ => {}
         }
     }
@@ -58,7 +60,8 @@ impl World {
         };
         let mode = if self.dice.one_in(4) { Mode::Try } else { Mode::Wait };
         let shared = Shared::of(caller);
-        let Some(attempt) = self.ask(place, lock, options, mode, shared.clone()) else {
+        let demand = Form::of(&self.plan, lock as u64).demand(&mut self.dice);
+        let Some(attempt) = self.ask(place, lock, options, mode, demand, shared.clone()) else {
             // The node is shut down.
             return;
         };
@@ -77,6 +80,7 @@ impl World {
         lock: usize,
         options: LockOptions,
         mode: Mode,
+        demand: Option<Demand>,
         shared: Shared,
     ) -> Option<u64> {
         let request = Request {
@@ -84,7 +88,7 @@ impl World {
             options: terms(options),
             mode,
             label: Label::new(""),
-            demand: None,
+            demand,
         };
         let begun = self.event(place, |core, now, _| core.begin(now, request, shared));
         let (attempt, ask) = begun?;
@@ -147,11 +151,16 @@ impl World {
             End::Granted { number, token, .. } => (number, token),
         };
         self.outcome.holds += 1;
+        self.outcome.shared += u64::from(self.names[lock].is_shared());
         let name = place.name;
+        let member = self.processes[place.slot].core.member(number);
+        let demand = member.map_or(Demand::WRITE, demand_of);
+        let weight = demand.weight();
         self.records[lock].guards.push(Guard {
             slot: place.slot,
             name,
             number,
+            weight,
             shared: shared.clone(),
         });
         self.has_lease(place, lock, number);
@@ -165,7 +174,8 @@ impl World {
         self.at(self.now + held, place, What::Turn { caller, turn });
         if self.strikes(Fault::Reenter) {
             let mode = if self.dice.one_in(2) { Mode::Try } else { Mode::Wait };
-            let asked = self.ask(place, lock, LockOptions::new(), mode, Shared::of(caller));
+            let demand = self.names[lock].is_shared().then_some(demand);
+            let asked = self.ask(place, lock, LockOptions::new(), mode, demand, Shared::of(caller));
             if let Caller::Holds { again, .. } = &mut self.processes[place.slot].callers[caller] {
                 *again = asked;
             }
@@ -195,6 +205,34 @@ impl World {
             self.event(place, |core, now, fx| core.cancel(now, attempt, fx));
             self.rest(place, caller);
         }
+    }
+
+    fn has_worked(&mut self, place: Place, caller: usize) {
+        if !self.downgrades(place, caller) {
+            self.give_back(place, caller);
+        }
+    }
+
+    /// Some writers go on as readers. From then on its guard counts on no more, whether the server
+    /// hears of it or not.
+    fn downgrades(&mut self, place: Place, caller: usize) -> bool {
+        let process = &self.processes[place.slot];
+        let Caller::Holds { number, lock, .. } = process.callers[caller] else { return false };
+        let all = Demand::WRITE.weight();
+        let is_own = |guard: &&mut Guard| (guard.name, guard.number) == (place.name, number);
+        let guard = self.records[lock].guards.iter_mut().find(is_own);
+        let Some(guard) = guard.filter(|guard| guard.weight == all) else { return false };
+        if !self.names[lock].is_shared() || !self.dice.one_in(4) {
+            return false;
+        }
+        guard.weight = Demand::READ.weight();
+        let turn = process.turns[caller];
+        if let Some(ask) = self.event(place, |core, now, _| core.downgrade(now, number)) {
+            self.send(place, ask);
+        }
+        let held = self.dice.below(5 * MS);
+        self.at(self.now + held, place, What::Turn { caller, turn });
+        true
     }
 
     fn give_back(&mut self, place: Place, caller: usize) {
@@ -268,7 +306,7 @@ impl World {
     /// Whether the guard of a renewal, if it has one, says that it is valid.
     fn believed(&self, place: Place, ask: &Ask) -> Option<bool> {
         let Command::Renew { member } = &ask.command else { return None };
-        let number = member.ours()?.number;
+        let (_, number) = who(member);
         let guards = &self.records[index(ask)].guards;
         let guard =
             guards.iter().find(|guard| (guard.name, guard.number) == (place.name, number))?;
@@ -290,8 +328,7 @@ impl World {
                 });
             }
             if let (Command::Renew { member }, true) = (&ask.command, now_believes) {
-                let number = member.ours().map_or(0, |ours| ours.number);
-                self.has_lease(place, index(ask), number);
+                self.has_lease(place, index(ask), who(member).1);
             }
         }
         self.is_known(place, answer);

@@ -54,16 +54,30 @@ pub enum Fault {
 
 const EVERYTHING: &[Law] = &Law::ALL;
 /// Leases end early or late, but nothing else goes wrong.
-const BY_TIME: &[Law] =
-    &[Law::S1, Law::S3, Law::S5, Law::S6, Law::F1, Law::L1, Law::L2, Law::L3, Law::L4, Law::L6];
+const BY_TIME: &[Law] = &[
+    Law::S1,
+    Law::S3,
+    Law::S5,
+    Law::S6,
+    Law::S7,
+    Law::F1,
+    Law::F5,
+    Law::L1,
+    Law::L2,
+    Law::L3,
+    Law::L4,
+    Law::L6,
+];
 /// One who counts wrong may believe too long.
 const BY_RATE: &[Law] = &[
     Law::S1,
     Law::S3,
     Law::S5,
     Law::S6,
+    Law::S7,
     Law::F1,
     Law::F2,
+    Law::F5,
     Law::L1,
     Law::L2,
     Law::L3,
@@ -71,7 +85,7 @@ const BY_RATE: &[Law] = &[
     Law::L6,
 ];
 /// What was granted may be granted again; nobody is left waiting, and nothing left behind.
-const FORGOTTEN: &[Law] = &[Law::L1, Law::L2, Law::L3, Law::L4];
+const FORGOTTEN: &[Law] = &[Law::S7, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. What is not named is

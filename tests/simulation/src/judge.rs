@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
+use lockcore::internals::protocol::permits::Demand;
 use lockcore::internals::protocol::{Answer, Command, PASSED_OVER_MS};
-use lockcore::internals::{Acquired, Member, Presence, Released};
+use lockcore::internals::{Acquired, Member, Presence, Released, Reply};
 
 use crate::agenda::Place;
 use crate::law::Law;
 use crate::process::Shared;
+use crate::resource::{Held, Resource};
 use crate::world::{MS, World};
 
 /// A member, by the name of its process and its number there.
@@ -20,6 +22,8 @@ pub(crate) struct Guard {
     pub(crate) slot: usize,
     pub(crate) name: u64,
     pub(crate) number: u64,
+    /// How much it counts on.
+    pub(crate) weight: u64,
     pub(crate) shared: Shared,
 }
 
@@ -57,8 +61,33 @@ impl Record {
 }
 
 pub(crate) fn who(member: &Member) -> Who {
-    let ours = member.ours().expect("all members are ours");
+    let (_, ours) = member.parts().expect("all members are ours");
     (ours.node.parse().expect("nodes are numbers"), ours.number)
+}
+
+/// What the server had before a command.
+pub(crate) struct Before {
+    /// With those whose leases had ended but that were still there.
+    holds: Vec<Held>,
+    now_ms: u64,
+    token: Option<u64>,
+    /// Whether those who come to share get the token that there was.
+    shares: bool,
+}
+
+impl Before {
+    pub(crate) fn of(resource: &Resource, now_ms: u64) -> Self {
+        let (token, shares) = (resource.token(), resource.shares_its_token());
+        Self { holds: resource.holds(), now_ms, token, shares }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Held> {
+        self.holds.iter().filter(|held| held.ends_ms > self.now_ms)
+    }
+
+    fn live_hold(&self, who: Who) -> Option<&Held> {
+        self.live().find(|held| held.who == who)
+    }
 }
 
 impl World {
@@ -66,48 +95,121 @@ impl World {
     pub(crate) fn judge(
         &mut self,
         lock: usize,
-        before: Option<&Member>,
+        before: &Before,
         name: u64,
         command: &Command,
         answer: &Answer,
         now_ms: u64,
     ) {
-        let after = self.server.locks[lock].hold.as_ref().map(|hold| hold.member.clone());
-        if let Some(before) = before
-            && after.as_ref() != Some(before)
-            && !ends(command, before)
-        {
-            self.breaks(Law::S1, || format!("{before} loses lock {lock} by {command:?}"));
+        let after = self.server.locks[lock].live(now_ms);
+        let is_lost = |held: &&Held| !after.iter().any(|after| after.who == held.who);
+        let lost = before.live().filter(is_lost).find(|held| !ends(command, held.who));
+        if let Some(Held { who, .. }) = lost {
+            self.breaks(Law::S1, || format!("{who:?} loses lock {lock} by {command:?}"));
         }
-        // First: one that asks after its patience is queued anew, behind the one that this command
+        // First: one that asks after its patience is queued anew, behind those that this command
         // grants the lock to.
         self.follow(lock, name, command, answer, now_ms);
-        if let Some(after) = after.as_ref().filter(|after| Some(*after) != before) {
-            self.granted(lock, after, name);
-        }
+        let is_new = |held: &Held| before.live_hold(held.who).is_none();
+        let (granted, kept): (Vec<Held>, Vec<Held>) = after.iter().copied().partition(is_new);
+        self.granted(lock, before, &kept, &granted, name);
+        self.token(lock, before, &after, &granted);
         if let (Command::Release { member }, Answer::Released(reply)) = (command, answer)
-            && (reply.outcome == Released::Released) != (before == Some(member))
+            && (reply.outcome == Released::Released)
+                != before.holds.iter().any(|held| held.who == who(member))
         {
             self.breaks(Law::S6, || format!("{member} is told {:?}", reply.outcome));
         }
+        if let Some((written, is)) = self.server.locks[lock].sums()
+            && written != is
+        {
+            self.breaks(Law::S7, || format!("{written} of lock {lock} are in use, and not {is}"));
+        }
+        self.goes_on(lock, before, name, command, answer, now_ms);
     }
 
-    fn granted(&mut self, lock: usize, member: &Member, caller: u64) {
-        let state = &self.server.locks[lock];
-        let token = state.token.as_ref().map_or(0, |token| token.value.get());
+    fn granted(
+        &mut self,
+        lock: usize,
+        before: &Before,
+        kept: &[Held],
+        granted: &[Held],
+        caller: u64,
+    ) {
+        if granted.is_empty() {
+            return;
+        }
+        let used: u64 = kept.iter().chain(granted).map(|held| held.weight).sum();
+        if let Some(Held { who, .. }) = granted.iter().find(|held| used > held.limit) {
+            let holds = &before.holds;
+            self.breaks(Law::S1, || format!("{who:?} gets lock {lock} beside {holds:?}"));
+        }
+        self.go_together(lock, granted);
+        // In the order in which they came: each is the next of those that are left.
+        let ticket =
+            |record: &Record, who: &Who| record.waits.get(who).map_or(u64::MAX, |wait| wait.ticket);
+        let mut granted: Vec<Who> = granted.iter().map(|held| held.who).collect();
+        granted.sort_by_key(|who| ticket(&self.records[lock], who));
+        for who in granted {
+            self.is_wanted(lock, who);
+            self.is_next(lock, who, caller);
+            self.records[lock].leave(who);
+        }
+    }
+
+    /// Those who share have one token, as long as no other came between them.
+    fn token(&mut self, lock: usize, before: &Before, after: &[Held], granted: &[Held]) {
+        let all = Demand::WRITE.weight();
+        let is_lowered = |held: &Held| {
+            let was = before.live_hold(held.who).map_or(0, |before| before.weight);
+            was == all && held.weight < all
+        };
+        let is_downgraded = after.iter().any(is_lowered);
+        if granted.is_empty() && !is_downgraded {
+            return;
+        }
+        let token = self.server.locks[lock].token().unwrap_or(0);
         let last = std::mem::replace(&mut self.records[lock].token, token);
         self.note(token);
-        if token <= last {
-            self.breaks(Law::S3, || format!("token {token} of lock {lock} is not above {last}"));
+        let is_write = granted.iter().any(|held| held.weight == all);
+        let is_new = is_write || is_downgraded || !before.shares || before.token.is_none();
+        let is_right = if is_new { token > last } else { token == last };
+        if !is_right {
+            self.breaks(Law::S3, || format!("token {token} of lock {lock} follows {last}"));
         }
-        let who = who(member);
-        self.is_wanted(lock, member, who);
-        self.is_alone(lock, member, who);
-        self.is_next(lock, member, who, caller);
-        self.records[lock].leave(who);
     }
 
-    fn is_wanted(&mut self, lock: usize, member: &Member, (name, number): Who) {
+    /// What is free is handed on, as far as it goes.
+    fn goes_on(
+        &mut self,
+        lock: usize,
+        before: &Before,
+        caller: u64,
+        command: &Command,
+        answer: &Answer,
+        now_ms: u64,
+    ) {
+        let looks_only = match command {
+            Command::Renew { .. } => true,
+            Command::Downgrade { member } => before.live_hold(who(member)).is_none(),
+            // Who asks again for what it holds is only told so.
+            Command::Acquire { member, .. } => {
+                let is_refused =
+                    matches!(answer, Answer::Acquired(reply) if reply.outcome == Acquired::Refused);
+                is_refused || before.live_hold(who(member)).is_some()
+            }
+            _ => false,
+        };
+        if looks_only || says_more(answer) {
+            return;
+        }
+        let hears = |name| name == caller || self.server.hears(name);
+        if let Some(who) = self.server.locks[lock].left_waiting(now_ms, hears) {
+            self.breaks(Law::F5, || format!("{who:?} waits for lock {lock}, and it is free"));
+        }
+    }
+
+    fn is_wanted(&mut self, lock: usize, (name, number): Who) {
         let is_given_up = match self.slots[name as usize] {
             Some(slot) => {
                 let core = &self.processes[slot].core;
@@ -117,45 +219,52 @@ impl World {
             None => self.ended_well[name as usize],
         };
         if is_given_up {
-            self.breaks(Law::S5, || format!("{member} has gone, and gets lock {lock}"));
+            let who = (name, number);
+            self.breaks(Law::S5, || format!("{who:?} has gone, and gets lock {lock}"));
         }
     }
 
-    fn is_alone(&mut self, lock: usize, member: &Member, who: Who) {
-        let believes = |guard: &Guard| {
+    /// With those whose guards are valid.
+    fn go_together(&mut self, lock: usize, granted: &[Held]) {
+        let believes = |guard: &&Guard| {
             let now = self.processes[guard.slot].moment(self.now);
-            (guard.name, guard.number) != who && guard.shared.believes(now)
+            let is_granted = granted.iter().any(|held| held.who == (guard.name, guard.number));
+            !is_granted && guard.shared.believes(now)
         };
-        if let Some(guard) = self.records[lock].guards.iter().find(|guard| believes(guard)) {
-            let other = (guard.name, guard.number);
+        let guards = self.records[lock].guards.iter().filter(believes);
+        let believed: u64 = guards.map(|guard| guard.weight).sum();
+        let used = believed + granted.iter().map(|held| held.weight).sum::<u64>();
+        if let Some(Held { who, .. }) = granted.iter().find(|held| used > held.limit) {
             self.breaks(Law::S2, || {
-                format!("{member} gets lock {lock}, and the guard of {other:?} is valid")
+                format!("{who:?} gets lock {lock}, and guards of {believed} are valid")
             });
         }
     }
 
     /// Whoever stands before it cannot be reached, or is no longer there.
-    fn is_next(&mut self, lock: usize, member: &Member, who: Who, caller: u64) {
+    fn is_next(&mut self, lock: usize, who: Who, caller: u64) {
         let record = &mut self.records[lock];
         let ticket = record.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
         if record.line.first_key_value().is_none_or(|(first, _)| *first >= ticket) {
             return;
         }
-        let ahead: Vec<Who> = record.line.range(..ticket).map(|(_, who)| *who).collect();
+        let ahead = record.line.range(..ticket).map(|(_, who)| *who);
+        let is_reached = |other: &Who| other.0 == caller || self.server.hears(other.0);
+        let ahead: Vec<Who> = ahead.filter(is_reached).collect();
+        if ahead.is_empty() {
+            return;
+        }
         let mut barged = None;
+        let queue = self.server.locks[lock].queue();
         for other in ahead {
-            if other.0 != caller && !self.server.hears(other.0) {
-                continue;
-            }
-            let mut queue = self.server.locks[lock].queue.iter();
-            match queue.any(|member| self::who(member) == other) {
+            match queue.contains(&other) {
                 true => barged = barged.or(Some(other)),
                 // Its patience was over.
                 false => self.records[lock].leave(other),
             }
         }
         if let Some(other) = barged {
-            self.breaks(Law::F1, || format!("{member} gets lock {lock} before {other:?}"));
+            self.breaks(Law::F1, || format!("{who:?} gets lock {lock} before {other:?}"));
         }
     }
 
@@ -168,18 +277,19 @@ impl World {
             (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
                 let Acquired::Queued { position } = reply.outcome else { return };
                 let who = who(member);
-                let is_last = position + 1 == self.server.locks[lock].queue.len() as u64;
+                let is_last = position + 1 == self.server.locks[lock].queue_len();
                 match record.waits.get_mut(&who) {
                     Some(wait) if !is_last => wait.heard_ms = now_ms,
                     Some(wait) if wait.ticket == record.tickets => wait.heard_ms = now_ms,
                     wait => {
                         // Those behind it may have gone: then it is last at its own place.
-                        let mut queue = self.server.locks[lock].queue.iter().map(self::who);
                         let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
-                        let behind = place.map(|ticket| record.line.range(ticket + 1..));
-                        let mut behind = behind.into_iter().flatten().map(|(_, who)| *who);
-                        if behind.any(|other| queue.any(|waiting| waiting == other)) {
-                            lost = Some(who);
+                        if let Some(ticket) = place {
+                            let queue = self.server.locks[lock].queue();
+                            let mut behind = record.line.range(ticket + 1..);
+                            if behind.any(|(_, other)| queue.contains(other)) {
+                                lost = Some(who);
+                            }
                         }
                         record.queue(who, now_ms);
                     }
@@ -187,8 +297,7 @@ impl World {
             }
             (Command::Touch { members }, Answer::Touched(reply)) => {
                 for (member, presence) in members.iter().zip(&reply.outcome.members) {
-                    let Some(number) = member.ours().map(|ours| ours.number) else { continue };
-                    let who = (name, number);
+                    let who = (name, self::who(member).1);
                     match presence {
                         Presence::Waiting => {
                             if let Some(wait) = record.waits.get_mut(&who) {
@@ -230,9 +339,9 @@ impl World {
             return;
         }
         let until = process.world_us(guard.shared.until());
-        let hold = self.server.locks[lock].hold.as_ref();
-        let ends_ms = hold.filter(|hold| self::who(&hold.member) == who).and_then(|h| h.expires_ms);
-        let ends = ends_ms.map(|ends_ms| self.server.world_us(ends_ms * MS));
+        let holds = self.server.locks[lock].holds();
+        let hold = holds.iter().find(|held| held.who == who);
+        let ends = hold.map(|held| self.server.world_us(held.ends_ms.saturating_mul(MS)));
         if ends.is_none_or(|ends| until > ends) {
             self.breaks(Law::S2, || {
                 format!("the guard of {who:?} is valid until {until}, the server's hold {ends:?}")
@@ -251,9 +360,9 @@ impl World {
     ) {
         let who = (place.name, number);
         let state = &self.server.locks[lock];
-        let is_holder = state.hold.as_ref().is_some_and(|hold| self::who(&hold.member) == who);
-        let granted = state.token.as_ref().map(|token| token.value);
-        if is_holder && granted != Some(token) {
+        let is_holder = state.holds().iter().any(|held| held.who == who);
+        let granted = state.token();
+        if is_holder && granted != Some(token.get()) {
             self.breaks(Law::S3, || {
                 format!("the guard of {who:?} has token {token}, its hold {granted:?}")
             });
@@ -295,27 +404,46 @@ impl World {
     /// A node that is told of a hold of its own has it in its table from then on, so that it is
     /// used or given back.
     pub(crate) fn is_known(&mut self, place: Place, answer: &Answer) {
-        let grant = match answer {
-            Answer::Acquired(reply) => &reply.grant,
-            Answer::Released(reply) => &reply.grant,
-            Answer::Touched(reply) => &reply.grant,
-            Answer::Left(reply) => &reply.grant,
-            Answer::Renewed(_) | Answer::Inspected(_) | Answer::SharedInspected(_) => return,
+        let own = match answer {
+            Answer::Acquired(reply) => told(reply),
+            Answer::Released(reply) => told(reply),
+            Answer::Touched(reply) => told(reply),
+            Answer::Left(reply) => told(reply),
+            // Its own was asked for.
+            Answer::Renewed(reply) => reply.several.iter().map(|share| &share.member).collect(),
+            Answer::Inspected(_) | Answer::SharedInspected(_) => return,
         };
-        let Some(grant) = grant else { return };
-        let (_, number) = who(&grant.member);
-        if self.processes[place.slot].core.phase(number).is_none() {
-            let member = grant.member.clone();
+        let core = &self.processes[place.slot].core;
+        let unknown = own.into_iter().find(|member| core.phase(who(member).1).is_none());
+        if let Some(member) = unknown.cloned() {
             self.breaks(Law::L3, || format!("{member} is told its hold, and leaves it there"));
         }
     }
 }
 
+/// The members whose holds a reply tells of.
+fn told<T>(reply: &Reply<T>) -> Vec<&Member> {
+    let several = reply.several.iter().map(|share| &share.member);
+    several.chain(reply.grant.iter().map(|grant| &grant.member)).collect()
+}
+
+/// Whether an answer says that there is more to do.
+fn says_more(answer: &Answer) -> bool {
+    match answer {
+        Answer::Acquired(reply) => reply.more,
+        Answer::Released(reply) => reply.more,
+        Answer::Touched(reply) => reply.more,
+        Answer::Left(reply) => reply.more,
+        Answer::Renewed(reply) => reply.more,
+        Answer::Inspected(_) | Answer::SharedInspected(_) => false,
+    }
+}
+
 /// Whether the command means to end this hold.
-fn ends(command: &Command, hold: &Member) -> bool {
+fn ends(command: &Command, hold: Who) -> bool {
     match command {
-        Command::Release { member } => member == hold,
-        Command::Leave { leaving } => leaving.iter().any(|leaving| leaving.member == *hold),
+        Command::Release { member } => who(member) == hold,
+        Command::Leave { leaving } => leaving.iter().any(|leaving| who(&leaving.member) == hold),
         _ => false,
     }
 }

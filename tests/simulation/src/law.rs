@@ -7,20 +7,25 @@ use crate::plan::Size;
 /// What must hold. The names are those of `docs/reliability.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Law {
-    /// Nothing but its end and its own release takes a hold away.
+    /// Nothing but its end and its own release takes a hold away, and what is granted fits beside
+    /// the others.
     S1,
     /// A guard that says it is valid has its lease, to its own end.
     S2,
-    /// Tokens rise.
+    /// Tokens rise, but for those who share.
     S3,
     /// What was given up is never granted.
     S5,
     /// A release counts once.
     S6,
+    /// What is in use is the sum of the holds.
+    S7,
     /// Grants follow the order of arrival among those that can be reached.
     F1,
     /// A place is kept for the shortest patience at least.
     F2,
+    /// What is free is handed on, as far as it goes.
+    F5,
     /// Without faults everything comes to rest in bounded time.
     L1,
     /// A grant whose caller does not come costs the others a claim.
@@ -35,14 +40,16 @@ pub enum Law {
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::S1,
         Self::S2,
         Self::S3,
         Self::S5,
         Self::S6,
+        Self::S7,
         Self::F1,
         Self::F2,
+        Self::F5,
         Self::L1,
         Self::L2,
         Self::L3,

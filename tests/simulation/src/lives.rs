@@ -4,7 +4,6 @@ use lockcore::LockErrorKind;
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
-use crate::judge::who;
 use crate::law::Law;
 use crate::network::REQUEST_TIMEOUT_US;
 use crate::process::{Closing, Process};
@@ -150,10 +149,9 @@ impl World {
         let counts = self.processes[place.slot].core.counts();
         if counts.attempts + counts.given_back + counts.failed == 0 {
             self.ended_well[place.name as usize] = true;
-            if let Some((lock, member)) = self.remains_of(place.name) {
-                let number = who(&member).1;
-                let phase = self.processes[place.slot].core.phase(number);
-                self.breaks(Law::L6, || format!("{member}, {phase:?}, is left in lock {lock}"));
+            if let Some((lock, who)) = self.remains_of(place.name) {
+                let phase = self.processes[place.slot].core.phase(who.1);
+                self.breaks(Law::L6, || format!("{who:?}, {phase:?}, is left in lock {lock}"));
             }
         }
         self.succeed(place);

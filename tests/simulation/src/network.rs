@@ -1,10 +1,9 @@
 //! The network: requests and answers in their order as long as a connection lasts, and what becomes
 //! of them when it does not.
 
-use lockcore::LockErrorKind;
 use lockcore::internals::node::Ask;
-use lockcore::internals::protocol::Message;
 use lockcore::internals::{Event, Link, StoreError};
+use lockcore::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
@@ -128,14 +127,7 @@ impl World {
         self.event(place, |core, now, _| core.linked(now, commands, subscription));
     }
 
-    pub(crate) fn publish(&mut self, message: Message) {
-        let (node, event) = match message {
-            Message::Grant { node, member, token, left_ms } => {
-                (node, Event::Granted { member, token, left_ms })
-            }
-            Message::Revoked { node, member } => (node, Event::Revoked { member }),
-            Message::Poke { .. } => return,
-        };
+    pub(crate) fn publish(&mut self, node: &NodeId, event: Event) {
         let name: u64 = node.as_str().parse().expect("nodes are numbers");
         let Some(slot) = self.slots[name as usize] else { return };
         let place = Place { slot, name };

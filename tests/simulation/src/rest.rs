@@ -1,8 +1,6 @@
 //! The laws of the end: everything comes to rest, and nothing stays behind.
 
-use lockcore::internals::Member;
-
-use crate::judge::who;
+use crate::judge::Who;
 use crate::law::Law;
 use crate::world::World;
 
@@ -30,15 +28,15 @@ impl World {
     }
 
     /// What the server has of a process, in the first lock where it has something.
-    pub(crate) fn remains_of(&mut self, name: u64) -> Option<(usize, Member)> {
+    pub(crate) fn remains_of(&mut self, name: u64) -> Option<(usize, Who)> {
         let now_ms = self.server.time_us(self.now) / 1_000;
         let leaked = &self.leaked;
         self.server.locks.iter_mut().enumerate().find_map(|(lock, state)| {
             state.expire(now_ms);
-            let members = state.hold.iter().map(|hold| &hold.member).chain(&state.queue);
-            let mut own = members.filter(|member| who(member).0 == name);
-            let left = own.find(|member| !leaked.contains(&who(member)));
-            left.map(|member| (lock, member.clone()))
+            let held = state.live(now_ms).into_iter().map(|held| held.who);
+            let mut own = held.chain(state.queue()).filter(|who| who.0 == name);
+            let left = own.find(|who| !leaked.contains(who));
+            left.map(|who| (lock, who))
         })
     }
 
@@ -50,18 +48,18 @@ impl World {
         for lock in 0..self.server.locks.len() {
             let state = &mut self.server.locks[lock];
             state.expire(now_ms);
-            let holder = state.hold.iter().map(|hold| &hold.member);
-            let mut members = holder.clone().chain(&state.queue);
-            let is_left = |member: &Member| {
-                let (name, number) = who(member);
+            let held: Vec<Who> = state.live(now_ms).into_iter().map(|held| held.who).collect();
+            let mut members = held.iter().copied().chain(state.queue());
+            let is_left = |(name, number): &Who| {
+                let (name, number) = (*name, *number);
                 let core = self.slots[name as usize].map(|slot| &self.processes[slot].core);
                 core.is_some_and(|core| core.phase(number).is_none() && core.counts().failed == 0)
                     && !self.leaked.contains(&(name, number))
             };
-            let left = members.find(|member| is_left(member));
-            let left = left.or_else(|| holder.clone().find(|_| have_ended)).cloned();
-            if let Some(member) = left {
-                self.breaks(Law::L3, || format!("{member} stays behind in lock {lock}"));
+            let left = members.find(is_left);
+            let left = left.or_else(|| held.first().copied().filter(|_| have_ended));
+            if let Some(who) = left {
+                self.breaks(Law::L3, || format!("{who:?} stays behind in lock {lock}"));
             }
         }
     }

@@ -1,17 +1,20 @@
-//! The server: the protocol's function on each lock, its own clock, and who is subscribed.
+//! The server: the protocols' functions on each lock, its own clock, and who is subscribed.
 
 use std::collections::VecDeque;
 
-use lockcore::LockErrorKind;
-use lockcore::internals::StoreError;
-use lockcore::internals::node::Ask;
-use lockcore::internals::protocol::{Answer, Command, LockState, step};
+use lockcore::internals::node::{Ask, shared_answer, shared_command};
+use lockcore::internals::protocol::permits::{self, Bounds, Call};
+use lockcore::internals::protocol::{Answer, Command, Message, step};
+use lockcore::internals::{Event, StoreError};
+use lockcore::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
 use crate::dice::Dice;
 use crate::fault::Fault;
+use crate::judge::Before;
 use crate::network::BUFFERED_US;
 use crate::plan::Plan;
+use crate::resource::{Resource, bounds};
 use crate::world::{MS, World};
 
 /// The server's time at the begin, µs.
@@ -22,7 +25,9 @@ const FRESH_US: u64 = 5_000 * MS;
 pub(crate) const BEHIND_US: u64 = 3_000 * MS;
 
 pub(crate) struct Server {
-    pub(crate) locks: Vec<LockState>,
+    pub(crate) locks: Vec<Resource>,
+    /// How much one command does of what is shared.
+    bounds: Bounds,
     /// Its clock: up to the first of the world it shows the second, and from there on it goes,
     pub(crate) clock: (u64, u64),
     /// so many millionths a second.
@@ -40,7 +45,7 @@ pub(crate) struct Server {
     pub(crate) read_only_until: u64,
     pub(crate) stepped_at: u64,
     /// What a replica had, and when.
-    pub(crate) replica: VecDeque<(u64, Vec<LockState>)>,
+    pub(crate) replica: VecDeque<(u64, Vec<Resource>)>,
 }
 
 impl Server {
@@ -48,7 +53,8 @@ impl Server {
         // With that of a process it is three quarters of the margin at most.
         let rate = dice.of(998_000, 1_002_000);
         Self {
-            locks: vec![LockState::default(); plan.locks as usize],
+            locks: Resource::all(plan),
+            bounds: bounds(plan),
             clock: (0, START_US),
             rate,
             peak_us: START_US,
@@ -118,9 +124,7 @@ impl Server {
         }
         // What gives memory back is allowed, and so is asking again for what one has.
         let Command::Acquire { member, .. } = command else { return None };
-        let state = &self.locks[lock];
-        let has = state.hold.as_ref().is_some_and(|hold| hold.member == *member)
-            || state.deadlines.get(member).is_some();
+        let has = self.locks[lock].knows(member);
         let text = "OOM command not allowed when used memory > 'maxmemory'.";
         let refused = || StoreError::refused(LockErrorKind::OutOfMemory, text);
         (now < self.full_until && !has).then(refused)
@@ -185,21 +189,66 @@ impl World {
         let now_us = self.server.time_us(self.now);
         let node = match self.slots[name as usize] {
             Some(slot) => self.processes[slot].id.clone(),
-            None => lockcore::NodeId::from(&*format!("{name:022}")),
+            None => NodeId::from(&*format!("{name:022}")),
         };
-        let Server { locks, heard, .. } = &mut self.server;
+        let state = &mut self.server.locks[lock];
+        state.expire(now_us / 1_000);
+        let before = Before::of(state, now_us / 1_000);
+        let (answer, events) = self.server.step(lock, &node, &ask.command, now_us);
+        self.judge(lock, &before, name, &ask.command, &answer, now_us / 1_000);
+        for (node, event) in events {
+            self.publish(&node, event);
+        }
+        answer
+    }
+}
+
+impl Server {
+    /// One command, by the rules of the protocol that it is for.
+    fn step(
+        &mut self,
+        lock: usize,
+        node: &NodeId,
+        command: &Command,
+        now_us: u64,
+    ) -> (Answer, Vec<(NodeId, Event)>) {
+        let Self { locks, heard, bounds, .. } = self;
         let connected = |text: &str| {
             text.parse::<usize>().is_ok_and(|name| heard.get(name).is_some_and(|is| *is > 0))
         };
-        let state = &mut locks[lock];
-        state.expire(now_us / 1_000);
-        let before = state.hold.as_ref().map(|hold| hold.member.clone());
-        let (answer, messages) = step(state, &connected, &node, &ask.command, now_us);
-        self.judge(lock, before.as_ref(), name, &ask.command, &answer, now_us / 1_000);
-        for message in messages {
-            self.publish(message);
+        match &mut locks[lock] {
+            Resource::Mutex(state) => {
+                let (answer, messages) = step(state, &connected, node, command, now_us);
+                (answer, messages.into_iter().filter_map(event).collect())
+            }
+            Resource::Shared(state) => {
+                let asked = shared_command(command).expect("all members ask for a part");
+                let mut call = Call::new(node, &connected, now_us);
+                call.bounds = *bounds;
+                let answer = state.step(&mut call, &asked);
+                let events = call.messages.into_iter().map(shared_event).collect();
+                (shared_answer(&asked, answer).expect("it is the answer to this command"), events)
+            }
         }
-        answer
+    }
+}
+
+fn event(message: Message) -> Option<(NodeId, Event)> {
+    match message {
+        Message::Grant { node, member, token, left_ms } => {
+            Some((node, Event::Granted { member, token, left_ms }))
+        }
+        Message::Revoked { node, member } => Some((node, Event::Revoked { member })),
+        Message::Poke { .. } => None,
+    }
+}
+
+fn shared_event(message: permits::Message) -> (NodeId, Event) {
+    match message {
+        permits::Message::Grants { node, token, grants } => {
+            (node, Event::GrantedSeveral { token, grants })
+        }
+        permits::Message::Revoked { node, numbers } => (node, Event::RevokedSeveral { numbers }),
     }
 }
 

@@ -1,9 +1,8 @@
 //! What goes wrong with the server.
 
-use lockcore::internals::protocol::LockState;
-
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
+use crate::resource::Resource;
 use crate::server::BEHIND_US;
 use crate::world::{MS, World};
 
@@ -37,16 +36,18 @@ impl World {
             self.server.clock = (until, time_us);
         }
         if self.strikes(Fault::Wipe) {
-            self.server.locks.fill(LockState::default());
+            self.server.locks = Resource::all(&self.plan);
             // It began anew, or somebody has emptied it.
             return self.dice.one_in(2) && self.replace();
         }
         if self.strikes(Fault::FailOver) && !self.server.replica.is_empty() {
             let known = self.dice.below(self.server.replica.len() as u64) as usize;
-            self.server.locks = self.server.replica.swap_remove_back(known).map_or_else(
-                || vec![LockState::default(); self.plan.locks as usize],
-                |(_, locks)| locks,
-            );
+            let plan = &self.plan;
+            self.server.locks = self
+                .server
+                .replica
+                .swap_remove_back(known)
+                .map_or_else(|| Resource::all(plan), |(_, locks)| locks);
             return self.replace();
         }
         false

@@ -14,6 +14,7 @@ use crate::judge::{Record, Who};
 use crate::law::{Broken, Law};
 use crate::plan::{Outcome, Plan};
 use crate::process::{Process, Shared};
+use crate::resource::Form;
 use crate::server::Server;
 
 pub(crate) const MS: u64 = 1_000;
@@ -68,7 +69,7 @@ impl World {
             now: 0,
             agenda: Agenda::default(),
             requests: 0,
-            names: (0..plan.locks).map(|lock| LockName::from(&*lock.to_string())).collect(),
+            names: (0..plan.locks).map(|lock| name(&plan, lock)).collect(),
             server,
             processes: Vec::new(),
             slots: Vec::new(),
@@ -278,5 +279,14 @@ impl World {
     pub(crate) fn note(&mut self, fact: u64) {
         let digest = self.outcome.digest ^ fact;
         self.outcome.digest = digest.wrapping_mul(0x0100_0000_01B3).rotate_left(17);
+    }
+}
+
+/// Locks are named by their numbers.
+fn name(plan: &Plan, lock: u64) -> LockName {
+    let name = LockName::from(&*lock.to_string());
+    match Form::of(plan, lock) {
+        Form::Mutex => name,
+        Form::ReadWrite | Form::Permits(_) => name.shared(),
     }
 }
