@@ -2,6 +2,7 @@
 //! builds.
 #![allow(clippy::unwrap_used, reason = "the harness of tests is a test")]
 
+mod forms;
 mod recipes;
 
 use std::process::Stdio;
@@ -37,7 +38,13 @@ impl Example {
 
     /// On a port of its own; with the address it prints.
     async fn serve(program: &str) -> (Self, String) {
-        let mut example = Self::start(program, &["127.0.0.1:0"]);
+        Self::serve_with(program, &[]).await
+    }
+
+    /// The same with more arguments.
+    async fn serve_with(program: &str, arguments: &[&str]) -> (Self, String) {
+        let arguments: Vec<_> = [&"127.0.0.1:0"].into_iter().chain(arguments).copied().collect();
+        let mut example = Self::start(program, &arguments);
         let line = example.line().await.expect("it says where it listens");
         let address = line.strip_prefix("listening on http://").expect("it says so").to_owned();
         (example, address)
@@ -77,7 +84,7 @@ fn every_small_example_is_short_and_begins_with_its_command() {
         assert!(text.lines().count() < 120, "{name:?} is short");
         seen += 1;
     }
-    assert_eq!(seen, 11);
+    assert_eq!(seen, 13);
 }
 
 #[tokio::test]
