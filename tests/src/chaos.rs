@@ -4,11 +4,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `kind` | the kinds of faults, and how the clients behave under each |
+//! | `form` | what a lock is used as: mutex, read and written, held in permits |
 //! | `client` | a child process: locks, works, and writes down what it sees |
 //! | `record`, `history` | one line of that, and all of it read back |
 //! | `nemesis` | the faults of a seed, in order, and doing them |
 //! | `trace` | every command of the server, followed as it runs |
-//! | `register` | what the locks protect: fenced, and unfenced as a control |
+//! | `register` | what the locks protect: pairs of registers, fenced, and unfenced as a control |
+//! | `gauge` | how much of the permits is in use, as those count who use them |
 //! | `checker` | what must hold of all this |
 //! | `run` | one run from the first process to the verdict |
 //! | `takeover`, `dead` | how long the next waits behind a killed holder, and behind the dead |
@@ -20,6 +22,8 @@ mod clock;
 mod crowd;
 mod dead;
 mod dice;
+mod form;
+mod gauge;
 mod history;
 mod interrupted;
 mod kind;
@@ -38,6 +42,7 @@ mod worker;
 pub use client::live;
 pub use crowd::{Crowd, Look};
 pub use dead::{crowd, hand_over_past_the_dead};
+pub use form::Forms;
 pub use interrupted::{Interrupted, interrupted};
 pub use kind::Kind;
 pub use lost::{Lost, lost};

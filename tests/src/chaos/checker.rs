@@ -8,8 +8,10 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
+use lockcore::internals::protocol::permits::ALL;
+
 use super::history::{Attempt, Grant};
-use super::record::End;
+use super::record::{End, Pair};
 use super::trace::ServerGrant;
 use super::violation::{Violation, What};
 
@@ -55,6 +57,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Violation> {
     grants(evidence, &mut found);
     losses(evidence, &mut found);
     bounds(evidence, &mut found);
+    uses(evidence, &mut found);
     if evidence.all_claimed {
         unclaimed(evidence, &mut found);
     }
@@ -78,57 +81,123 @@ fn believed_until(evidence: &Evidence, attempt: &Attempt, grant: Grant) -> i64 {
     }
 }
 
-/// At no instant two clients believe to hold one lock.
+/// What a client believed to hold of a lock, and for how long.
+struct Belief<'a> {
+    attempt: &'a Attempt,
+    weight: u64,
+    from: i64,
+    until: i64,
+}
+
+/// One, or two of a writer that goes on as a reader.
+fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<Belief<'a>> {
+    let (from, until) = (grant.at, believed_until(evidence, attempt, grant));
+    let belief = |weight: u32, from, until| Belief { attempt, weight: weight.into(), from, until };
+    match attempt.reduction {
+        // From then on it counts on no more, whether the server hears of it or not.
+        Some(reduction) => vec![
+            belief(attempt.weight, from, until.min(reduction.at)),
+            belief(1, reduction.at, until),
+        ],
+        None => vec![belief(attempt.weight, from, until)],
+    }
+}
+
+/// At no instant clients believe to hold more of one lock than there is: beside a write or a mutex
+/// nothing, and of permits their limit. All who ask for permits of one lock have the same limit.
 fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
-    let mut holds: Vec<_> = held(evidence)
-        .map(|(attempt, grant)| {
-            (attempt.lock, grant.at, believed_until(evidence, attempt, grant), attempt)
-        })
+    let mut beliefs: Vec<_> = held(evidence)
+        .flat_map(|(attempt, grant)| beliefs(evidence, attempt, grant))
         // A process that was stopped may be told of what is over.
-        .filter(|(_, from, until, _)| from < until)
+        .filter(|belief| belief.from < belief.until)
         .collect();
-    holds.sort_by_key(|(lock, from, ..)| (*lock, *from));
-    // The latest end so far, of one lock after the other.
-    let mut last: Option<(u32, i64, &Attempt)> = None;
-    for (lock, from, until, attempt) in holds {
-        let before = last.filter(|(of, ..)| *of == lock);
-        if let Some((_, end, holder)) = before.filter(|(_, end, _)| from < *end) {
-            let (holder, attempt) = (name(holder), name(attempt));
-            let detail = format!("{attempt} from {from}, while {holder} believed until {end}");
+    beliefs.sort_by_key(|belief| (belief.attempt.lock, belief.from));
+    let mut current: Vec<Belief<'_>> = Vec::new();
+    for belief in beliefs {
+        let lock = belief.attempt.lock;
+        current.retain(|other| other.attempt.lock == lock && other.until > belief.from);
+        current.push(belief);
+        let used: u64 = current.iter().map(|belief| belief.weight).sum();
+        let limit = current.iter().map(|belief| belief.attempt.limit).min().unwrap_or(ALL);
+        if used > limit.into() {
+            let of = |belief: &Belief<'_>| {
+                let Belief { attempt, weight, from, until } = belief;
+                format!("{weight} of {} from {from} until {until}", name(attempt))
+            };
+            let all: Vec<_> = current.iter().map(of).collect();
+            let detail = format!("of {limit} of lock {lock}: {}", all.join(", "));
             found.push(Violation::new(What::Overlap, detail));
-        }
-        if before.is_none_or(|(_, end, _)| until > end) {
-            last = Some((lock, until, attempt));
         }
     }
 }
 
-/// Tokens are given out once, and who asks after another was granted gets a higher one.
+/// A token that a client was told.
+struct Told<'a> {
+    attempt: &'a Attempt,
+    token: u64,
+    asked: i64,
+    at: i64,
+    /// Whether others may have the same.
+    is_shared: bool,
+    /// Whether it is above all before it.
+    is_new: bool,
+}
+
+fn told(evidence: &Evidence) -> Vec<Told<'_>> {
+    let mut told = Vec::new();
+    for (attempt, grant) in held(evidence).filter(|(_, grant)| grant.token > 0) {
+        let is_shared = attempt.weight < ALL;
+        let (token, asked, at) = (grant.token, attempt.invoked, grant.at);
+        told.push(Told { attempt, token, asked, at, is_shared, is_new: !is_shared });
+        if let Some(reduction) = attempt.reduction
+            && let (Some(token), Some((at, _))) = (reduction.token, reduction.answered)
+        {
+            let asked = reduction.at;
+            told.push(Told { attempt, token, asked, at, is_shared: true, is_new: true });
+        }
+    }
+    told
+}
+
 fn tokens(evidence: &Evidence, found: &mut Vec<Violation>) {
-    let mut by_token: HashMap<(u32, u64), &Attempt> = HashMap::new();
-    let mut granted: Vec<_> = Vec::new();
-    for (attempt, grant) in held(evidence) {
-        if let Some(other) = by_token.insert((attempt.lock, grant.token), attempt) {
-            let detail = format!("{} of {} and {}", grant.token, name(attempt), name(other));
+    let told = told(evidence);
+    one_each(&told, found);
+    rising(told, found);
+}
+
+/// Tokens are given out once, but for those who share.
+fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
+    let mut by_token: HashMap<(u32, u64), &Told<'_>> = HashMap::new();
+    for told in all {
+        if let Some(other) = by_token.insert((told.attempt.lock, told.token), told)
+            && !(told.is_shared && other.is_shared)
+        {
+            let detail =
+                format!("{} of {} and {}", told.token, name(told.attempt), name(other.attempt));
             found.push(Violation::new(What::TokenNotRising, detail));
         }
-        granted.push((attempt.lock, grant.at, grant.token));
     }
+}
+
+/// Who asks after another was granted gets no lower token, and to write, or to go on as a reader, a
+/// higher one.
+fn rising(mut told: Vec<Told<'_>>, found: &mut Vec<Violation>) {
+    let mut granted: Vec<_> =
+        told.iter().map(|told| (told.attempt.lock, told.at, told.token)).collect();
     granted.sort_unstable();
-    let mut asked: Vec<_> = held(evidence).collect();
-    asked.sort_by_key(|(attempt, _)| (attempt.lock, attempt.invoked));
+    told.sort_by_key(|told| (told.attempt.lock, told.asked));
     let mut before = granted.into_iter().peekable();
     let mut highest = (u32::MAX, 0);
-    for (attempt, grant) in asked {
+    for Told { attempt, token, asked, is_new, .. } in told {
         while let Some((lock, at, token)) = before.peek().copied() {
-            if (lock, at) >= (attempt.lock, attempt.invoked) {
+            if (lock, at) >= (attempt.lock, asked) {
                 break;
             }
             highest = if highest.0 == lock { (lock, highest.1.max(token)) } else { (lock, token) };
             before.next();
         }
-        if highest.0 == attempt.lock && grant.token <= highest.1 {
-            let detail = format!("{} of {} after {}", grant.token, name(attempt), highest.1);
+        if highest.0 == attempt.lock && (token < highest.1 || is_new && token == highest.1) {
+            let detail = format!("{token} of {} after {}", name(attempt), highest.1);
             found.push(Violation::new(What::TokenNotRising, detail));
         }
     }
@@ -136,13 +205,19 @@ fn tokens(evidence: &Evidence, found: &mut Vec<Violation>) {
 
 /// Every grant is one of the server's, and no guard outlives the lease there.
 fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
-    let given: HashMap<_, _> =
-        evidence.grants.iter().map(|grant| ((grant.lock, grant.token), grant)).collect();
+    let mut given: HashMap<_, Vec<&ServerGrant>> = HashMap::new();
+    for grant in &evidence.grants {
+        given.entry((grant.lock, grant.who)).or_default().push(grant);
+    }
     for (attempt, grant) in held(evidence) {
         let who = Some((attempt.child, attempt.number));
-        let Some(given) = given.get(&(attempt.lock, grant.token)).filter(|given| given.who == who)
-        else {
-            let detail = format!("{} of {}", grant.token, name(attempt));
+        // Permits tell no token: theirs is the last.
+        let is_it = |given: &&&ServerGrant| grant.token == 0 || given.token == grant.token;
+        let given = given.get(&(attempt.lock, who)).and_then(|all| all.iter().rev().find(is_it));
+        let read = attempt.reduction.and_then(|reduction| reduction.token);
+        let given = given.filter(|given| read.is_none() || given.reduced == read);
+        let Some(given) = given else {
+            let detail = format!("{} of {}, {read:?} as a reader", grant.token, name(attempt));
             found.push(Violation::new(What::UnknownGrant, detail));
             continue;
         };
@@ -178,11 +253,15 @@ fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
 /// Who is told that its hold was lost had reached its deadline.
 fn losses(evidence: &Evidence, found: &mut Vec<Violation>) {
     for (attempt, _) in held(evidence) {
-        if let (Some(ending), Some((at, End::Lost))) = (attempt.ending, attempt.released)
-            && at < ending.until - LEAD_US
-        {
-            let detail = format!("{} {} us before its deadline", name(attempt), ending.until - at);
-            found.push(Violation::new(What::LostEarly, detail));
+        let ended = attempt.ending.map(|ending| (ending.until, attempt.released));
+        let reduced = attempt.reduction.map(|reduction| (reduction.until, reduction.answered));
+        for (until, answer) in ended.into_iter().chain(reduced) {
+            if let Some((at, End::Lost)) = answer
+                && at < until - LEAD_US
+            {
+                let detail = format!("{} {} us before its deadline", name(attempt), until - at);
+                found.push(Violation::new(What::LostEarly, detail));
+            }
         }
     }
 }
@@ -208,9 +287,28 @@ fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
             }
         };
         check("acquisition", attempt.invoked, attempt.answered, attempt.bound);
+        if let Some(reduction) = attempt.reduction {
+            let answered = reduction.answered.map(|(at, _)| at);
+            check("downgrade", reduction.at, answered, reduction.bound);
+        }
         // A guard that is dropped has no answer.
         if let (Some(ending), Some((at, _))) = (attempt.ending, attempt.released) {
             check("release", ending.at, Some(at), ending.bound);
+        }
+    }
+}
+
+/// A fenced pair is never seen half written, and never more is in use than there is, by those whose
+/// holds are valid.
+fn uses(evidence: &Evidence, found: &mut Vec<Violation>) {
+    for attempt in &evidence.attempts {
+        if let Some([Pair::Torn, _]) = attempt.read {
+            found.push(Violation::new(What::TornRead, name(attempt)));
+        }
+        if let Some([valid, _]) = attempt.counted.filter(|[valid, _]| *valid > attempt.limit.into())
+        {
+            let detail = format!("{valid} with {} of {}", name(attempt), attempt.limit);
+            found.push(Violation::new(What::OverLimit, detail));
         }
     }
 }

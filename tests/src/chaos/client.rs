@@ -7,22 +7,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lockcore::{LockError, LockErrorKind, LockGuard, LockRequest, Locks};
+use lockcore::internals::protocol::permits::Demand;
+use lockcore::{LockError, LockErrorKind, LockRequest, Locks, WriteGuard};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::clock::{at_us, now_us};
+use super::clock::{at_us, now_us, wall_ahead_us};
 use super::dice::Dice;
+use super::form::{Form, Forms, Held};
+use super::gauge::Gauge;
 use super::kind::{Habits, Kind};
 use super::record::{End, Record};
-use super::register::{Registers, Values};
+use super::register::{Half, Registers};
 
 /// Locks of a run, at most. More clients than locks: most grants are hand-overs.
 pub(super) const LOCKS: u32 = 8;
 /// The longest wait that a client allows.
 const LONGEST_WAIT_MS: u64 = 2_000;
+/// Where all use one lock at a time, they use it for so long.
+const TOGETHER_US: i64 = 500_000;
 
 /// The name of a lock in the store.
 pub(super) fn lock_name(lock: u32) -> String {
@@ -45,11 +50,39 @@ pub(super) fn read_label(label: &str) -> Option<(u32, u32)> {
 struct Orders {
     child: u32,
     habits: Habits,
+    forms: Forms,
     locks: Locks,
     registers: Registers,
+    gauge: Gauge,
+    /// How far the wall clock is ahead of that of the records.
+    wall_ahead: i64,
     stop: CancellationToken,
     journal: Journal,
     attempts: Arc<AtomicU32>,
+}
+
+impl Orders {
+    /// The same client's next lock.
+    fn lock(&self, dice: &mut Dice) -> u32 {
+        match self.habits.together {
+            true => (now_us() / TOGETHER_US % i64::from(LOCKS)) as u32,
+            false => dice.below(LOCKS as usize) as u32,
+        }
+    }
+
+    /// What a request may take, and once more if the server has forgotten the script.
+    fn bound(&self) -> i64 {
+        2 * self.habits.request_timeout.as_micros() as i64
+    }
+}
+
+/// One attempt of a client.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    attempt: u32,
+    lock: u32,
+    form: Form,
+    demand: Demand,
 }
 
 /// Where the records go. Each is one write, so that a killed child leaves whole lines.
@@ -69,7 +102,14 @@ impl Journal {
 /// # Panics
 ///
 /// If it cannot write its records, or the resource does not answer.
-pub async fn live(url: &str, resource: &str, file: &Path, seed: u64, child: u32, kind: Kind) {
+pub async fn live(
+    url: &str,
+    resource: &str,
+    file: &Path,
+    seed: u64,
+    child: u32,
+    (kind, forms): (Kind, Forms),
+) {
     let stop = CancellationToken::new();
     tokio::spawn({
         let stop = stop.clone();
@@ -93,8 +133,11 @@ pub async fn live(url: &str, resource: &str, file: &Path, seed: u64, child: u32,
     let orders = Orders {
         child,
         habits,
+        forms,
         locks: locks.clone(),
         registers: Registers::connect(resource).await,
+        gauge: Gauge::connect(resource).await,
+        wall_ahead: wall_ahead_us(),
         stop,
         journal: Journal(Arc::new(Mutex::new(file))),
         attempts: Arc::default(),
@@ -113,59 +156,72 @@ pub async fn live(url: &str, resource: &str, file: &Path, seed: u64, child: u32,
 async fn run(mut orders: Orders, mut dice: Dice) {
     while !orders.stop.is_cancelled() {
         let attempt = orders.attempts.fetch_add(1, Ordering::Relaxed);
-        let lock = dice.below(orders.habits.locks) as u32;
+        let lock = orders.lock(&mut dice);
+        let form = Form::of(orders.forms, lock);
+        let asked = Asked { attempt, lock, form, demand: form.demand(&mut dice) };
         let lease = Duration::from_millis(dice.of(orders.habits.lease_ms.clone()));
         let request =
             orders.locks.key(lock_name(lock)).label(label(orders.child, attempt)).lease(lease);
         let is_fixed = dice.percent(orders.habits.fixed);
         let request = if is_fixed { request.fixed_lease(lease) } else { request };
-        let Some(guard) = acquire(&orders, &mut dice, request, attempt, lock).await else {
+        let Some(held) = acquire(&orders, &mut dice, request, asked).await else {
             continue;
         };
         orders.journal.write(&Record::Granted {
             at: now_us(),
             attempt,
-            token: guard.fencing_token().get(),
-            until: at_us(guard.deadline()),
+            token: held.token().unwrap_or(0),
+            until: at_us(held.deadline()),
         });
-        work(&mut orders, &mut dice, &guard, attempt, lock).await;
+        work(&mut orders, &mut dice, &held, asked).await;
+        let held = match held {
+            Held::Write(write) if form == Form::ReadWrite && dice.below(4) == 0 => {
+                read_on(&mut orders, &mut dice, write, asked).await
+            }
+            held => held,
+        };
         if is_fixed && dice.percent(orders.habits.overstay) {
-            guard.lost().await;
+            held.lost().await;
         } else if !is_fixed && dice.percent(orders.habits.overstay) {
             // Long enough to be renewed.
             sleep(lease.mul_f64(1.5)).await;
         }
-        give_back(&orders, &mut dice, guard, attempt).await;
+        give_back(&orders, &mut dice, held, attempt).await;
     }
 }
 
-/// An attempt of any sort. Its outcome is on record, unless it is a guard.
+/// An attempt of any sort. Its outcome is on record, unless it holds the lock.
 async fn acquire(
     orders: &Orders,
     dice: &mut Dice,
     request: LockRequest,
-    attempt: u32,
-    lock: u32,
-) -> Option<LockGuard> {
+    Asked { attempt, lock, form, demand }: Asked,
+) -> Option<Held> {
     let invoked = |bound: Duration| {
-        let bound = bound.as_micros() as i64;
-        orders.journal.write(&Record::Invoked { at: now_us(), attempt, lock, bound });
+        orders.journal.write(&Record::Invoked {
+            at: now_us(),
+            attempt,
+            lock,
+            weight: demand.weight() as u32,
+            limit: demand.limit() as u32,
+            bound: bound.as_micros() as i64,
+        });
     };
     let outcome = if dice.percent(10) {
         invoked(orders.habits.request_timeout);
-        request.try_lock().await
+        form.try_once(request, demand).await
     } else {
         // Most are patient: those who give up at once leave nothing to hand over.
         let shortest = if dice.percent(10) { 0 } else { LONGEST_WAIT_MS / 2 };
         let wait = Duration::from_millis(dice.of(shortest..=LONGEST_WAIT_MS));
-        let acquire = request.wait(wait).lock();
+        let acquire = form.wait(request.wait(wait), demand);
         let patience = dice.percent(orders.habits.cancel).then(|| dice.of(0..=20));
         // A wait of zero asks once.
         invoked(wait.max(orders.habits.request_timeout));
         match patience {
-            None => acquire.await.map(Some),
+            None => acquire.await,
             Some(ms) => match timeout(Duration::from_millis(ms), acquire).await {
-                Ok(outcome) => outcome.map(Some),
+                Ok(outcome) => outcome,
                 Err(_) => {
                     orders.journal.write(&Record::Dropped { at: now_us(), attempt });
                     return None;
@@ -174,7 +230,7 @@ async fn acquire(
         }
     };
     let end = match outcome {
-        Ok(Some(guard)) => return Some(guard),
+        Ok(Some(held)) => return Some(held),
         Ok(None) => End::Refused,
         Err(error) => ended(&error),
     };
@@ -198,34 +254,85 @@ fn ended(error: &LockError) -> End {
 }
 
 /// The critical section. It checks its hold at the beginning only, as most programs do: what comes
-/// between that and its write is what fencing is for.
-async fn work(orders: &mut Orders, dice: &mut Dice, guard: &LockGuard, attempt: u32, lock: u32) {
-    let token = guard.fencing_token().get();
-    let pause = dice.percent(orders.habits.slow).then(|| Duration::from_micros(dice.of(0..=4_000)));
-    let mut read: Option<Values> = None;
-    if dice.below(orders.habits.works) == 0 && !guard.is_lost() {
-        read = Some(orders.registers.read(lock, token).await);
-    }
-    if let Some(pause) = pause {
-        sleep(pause).await;
-    }
-    if let Some(values) = read {
-        let accepted = orders.registers.write(lock, token, values).await;
-        orders.journal.write(&Record::Wrote { attempt, accepted });
+/// between that and its end is what fencing is for.
+async fn work(orders: &mut Orders, dice: &mut Dice, held: &Held, asked: Asked) {
+    let pause = dice.percent(orders.habits.slow).then(|| dice.of(0..=orders.habits.slow_us));
+    let works = dice.below(orders.habits.works) == 0 && !held.is_lost();
+    let pause = async {
+        if let Some(pause) = pause {
+            sleep(Duration::from_micros(pause)).await;
+        }
+    };
+    match (asked.form, held.token(), works) {
+        (_, _, false) => pause.await,
+        (Form::Permits(_), ..) | (_, None, _) => use_some(orders, held, asked, pause).await,
+        (_, Some(token), _) => match held {
+            Held::Read(_) => read(orders, token, asked, pause).await,
+            _ => write(orders, token, asked, pause).await,
+        },
     }
 }
 
-async fn give_back(orders: &Orders, dice: &mut Dice, guard: LockGuard, attempt: u32) {
+/// Reads the registers, and writes them back with one added.
+async fn write(orders: &mut Orders, token: u64, asked: Asked, pause: impl Future<Output = ()>) {
+    let Asked { attempt, lock, .. } = asked;
+    let values = orders.registers.read(lock, Half::First, token).await;
+    pause.await;
+    let accepted = orders.registers.write(lock, token, values).await;
+    orders.journal.write(&Record::Wrote { attempt, accepted });
+}
+
+/// Reads both registers of each pair.
+async fn read(orders: &mut Orders, token: u64, asked: Asked, pause: impl Future<Output = ()>) {
+    let Asked { attempt, lock, .. } = asked;
+    let first = orders.registers.read(lock, Half::First, token).await;
+    pause.await;
+    let second = orders.registers.read(lock, Half::Second, token).await;
+    let [fenced, plain] = first.pairs(second);
+    orders.journal.write(&Record::Read { attempt, fenced, plain });
+}
+
+/// Counts itself in, and out again.
+async fn use_some(orders: &mut Orders, held: &Held, asked: Asked, pause: impl Future<Output = ()>) {
+    let Asked { attempt, lock, demand, .. } = asked;
+    let (who, weight) = (label(orders.child, attempt), demand.weight());
+    let until = at_us(held.deadline()) + orders.wall_ahead;
+    let [valid, all] = orders.gauge.enter(lock, &who, weight, until).await;
+    orders.journal.write(&Record::Counted { attempt, valid, all });
+    pause.await;
+    orders.gauge.leave(lock, &who, weight).await;
+}
+
+/// Goes on as a reader, if that can be had, and works as one.
+async fn read_on(orders: &mut Orders, dice: &mut Dice, guard: WriteGuard, asked: Asked) -> Held {
+    let (attempt, until, bound) = (asked.attempt, at_us(guard.deadline()), orders.bound());
+    orders.journal.write(&Record::Reducing { at: now_us(), attempt, until, bound });
+    let (held, end, token) = match guard.downgrade().await {
+        Ok(guard) => {
+            let token = guard.fencing_token().get();
+            (Held::Read(guard), End::Ok, token)
+        }
+        Err(error) => {
+            let end = ended(error.error());
+            (Held::Write(error.into_guard()), end, 0)
+        }
+    };
+    orders.journal.write(&Record::Reduced { at: now_us(), attempt, end, token });
+    if end == End::Ok {
+        work(orders, dice, &held, asked).await;
+    }
+    held
+}
+
+async fn give_back(orders: &Orders, dice: &mut Dice, held: Held, attempt: u32) {
     // The deadline first: what is written is then never later than what was believed.
-    let until = at_us(guard.deadline());
-    // A request, and once more if the server has forgotten the script.
-    let bound = 2 * orders.habits.request_timeout.as_micros() as i64;
+    let (until, bound) = (at_us(held.deadline()), orders.bound());
     orders.journal.write(&Record::Ending { at: now_us(), attempt, until, bound });
     if dice.percent(10) {
-        drop(guard);
+        drop(held);
         return;
     }
-    let end = match guard.release().await {
+    let end = match held.release().await {
         Ok(()) => End::Ok,
         Err(error) => ended(&error),
     };

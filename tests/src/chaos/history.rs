@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::record::{End, Record};
+use super::record::{End, Pair, Record};
 
 /// One attempt, as far as it got.
 #[derive(Clone, Debug, Default)]
@@ -11,15 +11,24 @@ pub(super) struct Attempt {
     pub(super) child: u32,
     pub(super) number: u32,
     pub(super) lock: u32,
+    /// How much it asks for, and how much may be held with it.
+    pub(super) weight: u32,
+    pub(super) limit: u32,
     pub(super) invoked: i64,
     pub(super) bound: i64,
     /// When the acquisition was answered, given up or granted.
     pub(super) answered: Option<i64>,
     pub(super) grant: Option<Grant>,
+    /// Where a read was made of its write.
+    pub(super) reduction: Option<Reduction>,
     pub(super) ending: Option<Ending>,
     pub(super) released: Option<(i64, End)>,
     /// Whether the fenced register has accepted its write, if there was one.
     pub(super) wrote: Option<bool>,
+    /// What it saw of a fenced pair of registers, and of an unfenced one.
+    pub(super) read: Option<[Pair; 2]>,
+    /// What was held with it: by those whose holds were valid, and by all who had not left.
+    pub(super) counted: Option<[u64; 2]>,
 }
 
 /// A hold, as it was told.
@@ -28,6 +37,17 @@ pub(super) struct Grant {
     pub(super) at: i64,
     pub(super) token: u64,
     pub(super) until: i64,
+}
+
+/// A write that is made a read: from `at` on its holder counts on no more than that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reduction {
+    pub(super) at: i64,
+    pub(super) until: i64,
+    pub(super) bound: i64,
+    pub(super) answered: Option<(i64, End)>,
+    /// That of the read.
+    pub(super) token: Option<u64>,
 }
 
 /// Its end, as its holder meant it.
@@ -60,8 +80,9 @@ fn add(attempts: &mut HashMap<u32, Attempt>, child: u32, record: Record) {
     let attempt =
         attempts.entry(number).or_insert_with(|| Attempt { child, number, ..Attempt::default() });
     match record {
-        Record::Invoked { at, lock, bound, .. } => {
+        Record::Invoked { at, lock, weight, limit, bound, .. } => {
             (attempt.invoked, attempt.lock, attempt.bound) = (at, lock, bound);
+            (attempt.weight, attempt.limit) = (weight, limit);
         }
         Record::Granted { at, token, until, .. } => {
             attempt.answered = Some(at);
@@ -72,6 +93,17 @@ fn add(attempts: &mut HashMap<u32, Attempt>, child: u32, record: Record) {
             attempt.ending = Some(Ending { at, until, bound });
         }
         Record::Released { at, end, .. } => attempt.released = Some((at, end)),
+        Record::Reducing { at, until, bound, .. } => {
+            attempt.reduction = Some(Reduction { at, until, bound, answered: None, token: None });
+        }
+        Record::Reduced { at, end, token, .. } => {
+            if let Some(reduction) = &mut attempt.reduction {
+                reduction.answered = Some((at, end));
+                reduction.token = (end == End::Ok).then_some(token);
+            }
+        }
         Record::Wrote { accepted, .. } => attempt.wrote = Some(accepted),
+        Record::Read { fenced, plain, .. } => attempt.read = Some([fenced, plain]),
+        Record::Counted { valid, all, .. } => attempt.counted = Some([valid, all]),
     }
 }

@@ -55,12 +55,15 @@ pub(super) struct Habits {
     pub(super) overstay: u64,
     /// How many of 100 attempts are given up.
     pub(super) cancel: u64,
-    /// One attempt in so many works on the registers, and how many of 100 take their time.
+    /// One attempt in so many works on the registers, how many of 100 take their time, and at most
+    /// how much of it.
     pub(super) works: usize,
     pub(super) slow: u64,
-    /// Clients of a child, and how many of the locks they use.
+    pub(super) slow_us: u64,
+    /// Clients of a child.
     pub(super) clients: u64,
-    pub(super) locks: usize,
+    /// Whether all use one lock at a time.
+    pub(super) together: bool,
     /// How long a request may take.
     pub(super) request_timeout: Duration,
 }
@@ -102,7 +105,7 @@ impl Kind {
         brief.contains(&self) || !self.disturbs_connections() && self != Self::ShortLease
     }
 
-    /// Whether processes are stopped, so that the unfenced register must lose something.
+    /// Whether processes are stopped, so that each control must notice something.
     pub(super) fn needs_losses(self) -> bool {
         self == Self::Stop
     }
@@ -122,15 +125,18 @@ impl Kind {
             _ => 200,
         };
         // One client a node: else a reply to another one tells of a grant whose message was lost.
-        let (clients, locks) = if self == Self::Subscription { (1, 1) } else { (8, 8) };
+        let together = self == Self::Subscription;
+        let clients = if together { 1 } else { 8 };
         // When a process is stopped, some of its clients are to be between their read and their
         // write.
-        let (works, slow) = if self.needs_losses() { (1, 70) } else { (4, 20) };
+        let (works, slow, slow_us) =
+            if self.needs_losses() { (1, 70, 20_000) } else { (4, 20, 4_000) };
         Habits {
             works,
             slow,
+            slow_us,
             clients,
-            locks,
+            together,
             lease_ms,
             fixed,
             overstay: if self.claims_everything() { 0 } else { 4 },

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use super::form::Forms;
 use super::kind::Kind;
 use super::violation::Violation;
 
@@ -12,6 +13,8 @@ use super::violation::Violation;
 pub struct Plan {
     /// The kind of fault.
     pub kind: Kind,
+    /// What the locks are used as.
+    pub forms: Forms,
     /// Of the schedule, and of what each client does.
     pub seed: u64,
     /// How many grants at least.
@@ -23,6 +26,8 @@ pub struct Plan {
 pub struct Outcome {
     /// Grants that a client was told of.
     pub cycles: u64,
+    /// Those among them of what is read, written or held in permits.
+    pub shared: u64,
     /// Attempts of all clients.
     pub attempts: u64,
     /// Faults that struck, by name.
@@ -33,8 +38,12 @@ pub struct Outcome {
     pub lost_holds: u64,
     /// Fenced writes that were accepted, and that were refused as stale.
     pub fenced: (u64, u64),
-    /// Writes to the unfenced register, and how many of them were lost.
+    /// Writes to the unfenced registers, and how many of them were lost.
     pub unfenced: (u64, u64),
+    /// How often the unfenced pair was read, and how often it was torn.
+    pub read: (u64, u64),
+    /// How often permits were counted, and how often those who had not left were too many.
+    pub counted: (u64, u64),
     /// Everything that must not have happened.
     pub violations: Vec<Violation>,
     /// How long it took.
@@ -43,7 +52,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The table's head; its rows are made by [`row`](Self::row).
-    pub const HEAD: &str = "fault          cycles  attempts  faults  passed over  lost holds  fenced ok/stale  unfenced/lost  violations   s";
+    pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
 
     /// One line of the table.
     #[must_use]
@@ -58,6 +67,7 @@ impl Outcome {
         let mut total = Self::default();
         for outcome in outcomes {
             total.cycles += outcome.cycles;
+            total.shared += outcome.shared;
             total.attempts += outcome.attempts;
             for (fault, count) in &outcome.faults {
                 *total.faults.entry(fault).or_default() += count;
@@ -68,6 +78,10 @@ impl Outcome {
             total.fenced.1 += outcome.fenced.1;
             total.unfenced.0 += outcome.unfenced.0;
             total.unfenced.1 += outcome.unfenced.1;
+            total.read.0 += outcome.read.0;
+            total.read.1 += outcome.read.1;
+            total.counted.0 += outcome.counted.0;
+            total.counted.1 += outcome.counted.1;
             total.violations.extend_from_slice(&outcome.violations);
             total.took += outcome.took;
         }
@@ -77,8 +91,10 @@ impl Outcome {
     fn line(&self, name: impl fmt::Display) -> String {
         let faults: u64 = self.faults.values().sum();
         format!(
-            "{name:<13} {:>7} {:>9} {faults:>7} {:>12} {:>11} {:>10}/{:<5} {:>8}/{:<5} {:>10} {:>5.1}",
+            "{name:<13} {:>7} {:>7} {:>9} {faults:>7} {:>12} {:>11} {:>10}/{:<5} {:>8}/{:<5} {:>7}/{:<5} \
+             {:>7}/{:<5} {:>10} {:>5.1}",
             self.cycles,
+            self.shared,
             self.attempts,
             self.passed_over,
             self.lost_holds,
@@ -86,6 +102,10 @@ impl Outcome {
             self.fenced.1,
             self.unfenced.0,
             self.unfenced.1,
+            self.read.0,
+            self.read.1,
+            self.counted.0,
+            self.counted.1,
             self.violations.len(),
             self.took.as_secs_f64(),
         )

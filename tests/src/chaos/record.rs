@@ -16,12 +16,24 @@ pub(super) enum End {
     Unknown,
 }
 
+/// What a reader saw of a pair of registers that are only written together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pair {
+    /// Both were equal.
+    Equal,
+    /// They were not.
+    Torn,
+    /// It was refused one of them, as its token was stale.
+    Refused,
+}
+
 /// What happened to attempt `attempt` of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// It asks for a lock, and is to have an answer within `bound`.
-    Invoked { at: i64, attempt: u32, lock: u32, bound: i64 },
-    /// It holds the lock, for certain until `until`.
+    /// It asks for `weight` of a lock of which `limit` may be held, and is to have an answer within
+    /// `bound`.
+    Invoked { at: i64, attempt: u32, lock: u32, weight: u32, limit: u32, bound: i64 },
+    /// It holds the lock, for certain until `until`. Permits have the token 0.
     Granted { at: i64, attempt: u32, token: u64, until: i64 },
     /// It does not hold it.
     Failed { at: i64, attempt: u32, end: End },
@@ -31,8 +43,17 @@ pub(super) enum Record {
     Ending { at: i64, attempt: u32, until: i64, bound: i64 },
     /// The release was answered.
     Released { at: i64, attempt: u32, end: End },
+    /// It is about to make a read of its write; it was certain until `until`.
+    Reducing { at: i64, attempt: u32, until: i64, bound: i64 },
+    /// That was answered. Unless it went well, the token is 0.
+    Reduced { at: i64, attempt: u32, end: End, token: u64 },
     /// Its fenced write was answered.
     Wrote { attempt: u32, accepted: bool },
+    /// It read a pair of registers, fenced and not.
+    Read { attempt: u32, fenced: Pair, plain: Pair },
+    /// When it came in, so much was held of the lock with it: by those whose holds were valid, and
+    /// by all who had not left.
+    Counted { attempt: u32, valid: u64, all: u64 },
 }
 
 impl Record {
@@ -45,7 +66,11 @@ impl Record {
             | Self::Dropped { attempt, .. }
             | Self::Ending { attempt, .. }
             | Self::Released { attempt, .. }
-            | Self::Wrote { attempt, .. } => *attempt,
+            | Self::Reducing { attempt, .. }
+            | Self::Reduced { attempt, .. }
+            | Self::Wrote { attempt, .. }
+            | Self::Read { attempt, .. }
+            | Self::Counted { attempt, .. } => *attempt,
         }
     }
 }
@@ -53,8 +78,8 @@ impl Record {
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Invoked { at, attempt, lock, bound } => {
-                write!(f, "i {at} {attempt} {lock} {bound}")
+            Self::Invoked { at, attempt, lock, weight, limit, bound } => {
+                write!(f, "i {at} {attempt} {lock} {weight} {limit} {bound}")
             }
             Self::Granted { at, attempt, token, until } => {
                 write!(f, "g {at} {attempt} {token} {until}")
@@ -65,9 +90,19 @@ impl fmt::Display for Record {
                 write!(f, "e {at} {attempt} {until} {bound}")
             }
             Self::Released { at, attempt, end } => write!(f, "r {at} {attempt} {}", *end as u8),
+            Self::Reducing { at, attempt, until, bound } => {
+                write!(f, "x {at} {attempt} {until} {bound}")
+            }
+            Self::Reduced { at, attempt, end, token } => {
+                write!(f, "y {at} {attempt} {} {token}", *end as u8)
+            }
             Self::Wrote { attempt, accepted } => {
                 write!(f, "w {attempt} {}", u8::from(*accepted))
             }
+            Self::Read { attempt, fenced, plain } => {
+                write!(f, "p {attempt} {} {}", *fenced as u8, *plain as u8)
+            }
+            Self::Counted { attempt, valid, all } => write!(f, "c {attempt} {valid} {all}"),
         }
     }
 }
@@ -85,18 +120,28 @@ fn parse(line: &str) -> Option<Record> {
     let numbers: Vec<i64> =
         numbers.split(' ').map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let small = |number: i64| u32::try_from(number).ok();
+    let large = |number: i64| u64::try_from(number).ok();
     let end = |number: i64| {
         [End::Ok, End::Refused, End::Lost, End::Unknown]
             .into_iter()
             .find(|end| i64::from(*end as u8) == number)
     };
+    let pair = |number: i64| {
+        [Pair::Equal, Pair::Torn, Pair::Refused]
+            .into_iter()
+            .find(|pair| i64::from(*pair as u8) == number)
+    };
     Some(match (kind, numbers.as_slice()) {
-        ("i", &[at, attempt, lock, bound]) => {
-            Record::Invoked { at, attempt: small(attempt)?, lock: small(lock)?, bound }
-        }
+        ("i", &[at, attempt, lock, weight, limit, bound]) => Record::Invoked {
+            at,
+            attempt: small(attempt)?,
+            lock: small(lock)?,
+            weight: small(weight)?,
+            limit: small(limit)?,
+            bound,
+        },
         ("g", &[at, attempt, token, until]) => {
-            let token = u64::try_from(token).ok()?;
-            Record::Granted { at, attempt: small(attempt)?, token, until }
+            Record::Granted { at, attempt: small(attempt)?, token: large(token)?, until }
         }
         ("f", &[at, attempt, how]) => {
             Record::Failed { at, attempt: small(attempt)?, end: end(how)? }
@@ -108,8 +153,20 @@ fn parse(line: &str) -> Option<Record> {
         ("r", &[at, attempt, how]) => {
             Record::Released { at, attempt: small(attempt)?, end: end(how)? }
         }
+        ("x", &[at, attempt, until, bound]) => {
+            Record::Reducing { at, attempt: small(attempt)?, until, bound }
+        }
+        ("y", &[at, attempt, how, token]) => {
+            Record::Reduced { at, attempt: small(attempt)?, end: end(how)?, token: large(token)? }
+        }
         ("w", &[attempt, accepted]) => {
             Record::Wrote { attempt: small(attempt)?, accepted: accepted == 1 }
+        }
+        ("p", &[attempt, fenced, plain]) => {
+            Record::Read { attempt: small(attempt)?, fenced: pair(fenced)?, plain: pair(plain)? }
+        }
+        ("c", &[attempt, valid, all]) => {
+            Record::Counted { attempt: small(attempt)?, valid: large(valid)?, all: large(all)? }
         }
         _ => return None,
     })
@@ -123,13 +180,17 @@ mod tests {
     fn a_record_reads_back_what_it_was() {
         let (at, attempt) = (123_456, 7);
         let records = [
-            Record::Invoked { at, attempt, lock: 3, bound: 2_000_000 },
+            Record::Invoked { at, attempt, lock: 3, weight: 2, limit: 1 << 30, bound: 2_000_000 },
             Record::Granted { at, attempt, token: (1 << 53) - 1, until: at + 5 },
             Record::Failed { at, attempt, end: End::Refused },
             Record::Dropped { at, attempt },
             Record::Ending { at, attempt, until: at - 1, bound: 4 },
             Record::Released { at, attempt, end: End::Lost },
+            Record::Reducing { at, attempt, until: at + 9, bound: 4 },
+            Record::Reduced { at, attempt, end: End::Unknown, token: 0 },
             Record::Wrote { attempt, accepted: true },
+            Record::Read { attempt, fenced: Pair::Refused, plain: Pair::Torn },
+            Record::Counted { attempt, valid: 3, all: 1 << 30 },
         ];
         for record in records {
             assert_eq!(record.to_string().parse(), Ok(record));

@@ -1,26 +1,46 @@
-//! The resource that the locks protect: per lock a register that checks tokens, and one that does
-//! not. Both are read and written back with one added; who reads an old value loses an update.
+//! The resource that the locks protect: per lock a pair of registers that checks tokens, and one
+//! that does not. Writers read the first of each pair, and write both of it together, with one
+//! added; who reads an old value loses an update. Readers read the first and then the second, and
+//! are to find them equal.
 
 use redis::Script;
 
+use super::record::Pair;
 use crate::Raw;
 
-/// Reads both, showing a token. The fenced one refuses a token below the highest it was shown.
+/// Reads one of each pair, showing a token. The fenced one refuses a token below the highest it was
+/// shown.
 const READ: &str = r"
-local plain = redis.call('HGET', KEYS[2], 'value') or '0'
+local plain = redis.call('HGET', KEYS[2], ARGV[2]) or '0'
 local highest = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
 if tonumber(ARGV[1]) < highest then return { '', plain } end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
-return { redis.call('HGET', KEYS[1], 'value') or '0', plain }";
+return { redis.call('HGET', KEYS[1], ARGV[2]) or '0', plain }";
 
-/// Writes both, counting what is accepted.
+/// Writes both of each pair, counting what is accepted.
 const WRITE: &str = r"
-redis.call('HSET', KEYS[2], 'value', ARGV[3])
+redis.call('HSET', KEYS[2], 'value', ARGV[3], 'second', ARGV[3])
 redis.call('HINCRBY', KEYS[2], 'accepted', 1)
 if ARGV[2] == '' or tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'token')) then return 0 end
-redis.call('HSET', KEYS[1], 'value', ARGV[2])
+redis.call('HSET', KEYS[1], 'value', ARGV[2], 'second', ARGV[2])
 redis.call('HINCRBY', KEYS[1], 'accepted', 1)
 return 1";
+
+/// Which register of a pair.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Half {
+    First,
+    Second,
+}
+
+impl Half {
+    fn field(self) -> &'static str {
+        match self {
+            Self::First => "value",
+            Self::Second => "second",
+        }
+    }
+}
 
 /// The registers of all locks, on a server that no fault concerns.
 #[derive(Clone, Debug)]
@@ -30,12 +50,23 @@ pub(super) struct Registers {
     write: Script,
 }
 
-/// What was read, and is to be written back with one added.
+/// What was read; a writer is to write it back with one added.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values {
     /// `None`: refused.
     fenced: Option<u64>,
     plain: u64,
+}
+
+impl Values {
+    /// What a reader knows who has read this of the first registers, and then the other of the
+    /// second: of the fenced pair, and of the unfenced one.
+    pub(super) fn pairs(self, second: Self) -> [Pair; 2] {
+        let pair = |is_equal| if is_equal { Pair::Equal } else { Pair::Torn };
+        let fenced = self.fenced.zip(second.fenced);
+        let fenced = fenced.map_or(Pair::Refused, |(first, second)| pair(first == second));
+        [fenced, pair(self.plain == second.plain)]
+    }
 }
 
 /// How many writes were accepted, and how many of them are in the value.
@@ -56,10 +87,10 @@ impl Registers {
         Self { redis: Raw::connect(url).await, read: Script::new(READ), write: Script::new(WRITE) }
     }
 
-    pub(super) async fn read(&mut self, lock: u32, token: u64) -> Values {
+    pub(super) async fn read(&mut self, lock: u32, half: Half, token: u64) -> Values {
         let [fenced, plain] = names(lock);
         let mut call = self.read.prepare_invoke();
-        call.key(fenced).key(plain).arg(token);
+        call.key(fenced).key(plain).arg(token).arg(half.field());
         let (fenced, plain): (String, u64) =
             call.invoke_async(self.redis.connection()).await.expect("the resource answers");
         Values { fenced: fenced.parse().ok(), plain }
@@ -104,16 +135,32 @@ mod tests {
     async fn a_stale_token_is_refused_where_it_is_checked_and_loses_an_update_where_it_is_not() {
         let server = RedisServer::start();
         let mut registers = Registers::connect(&server.url()).await;
-        let stale = registers.read(1, 10).await;
-        let fresh = registers.read(1, 11).await;
+        let stale = registers.read(1, Half::First, 10).await;
+        let fresh = registers.read(1, Half::First, 11).await;
         assert!(!registers.write(1, 10, stale).await);
         assert!(registers.write(1, 11, fresh).await);
         let [fenced, plain] = registers.counts(1).await;
         assert_eq!(fenced, Count { accepted: 1, value: 1 });
         assert_eq!(plain, Count { accepted: 2, value: 1 });
         assert_eq!((fenced.lost(), plain.lost()), (0, 1));
-        let late = registers.read(1, 10).await;
+        let late = registers.read(1, Half::First, 10).await;
         assert!(!registers.write(1, 10, late).await, "also if it reads after the other's write");
         assert_eq!(registers.counts(1).await[0].lost(), 0);
+    }
+    /// A reader whose hold ends between its two looks, while another writes.
+    #[tokio::test]
+    async fn a_pair_is_torn_by_a_stale_reader_only_where_its_token_is_not_checked() {
+        let server = RedisServer::start();
+        let mut registers = Registers::connect(&server.url()).await;
+        let first = registers.read(1, Half::First, 10).await;
+        let second = registers.read(1, Half::Second, 10).await;
+        assert_eq!(first.pairs(second), [Pair::Equal, Pair::Equal]);
+        let written = registers.read(1, Half::First, 11).await;
+        assert!(registers.write(1, 11, written).await);
+        let second = registers.read(1, Half::Second, 10).await;
+        assert_eq!(first.pairs(second), [Pair::Refused, Pair::Torn]);
+        // Were both of one token, the fenced pair would be torn as well.
+        let second = registers.read(1, Half::Second, 11).await;
+        assert_eq!(first.pairs(second), [Pair::Torn, Pair::Torn]);
     }
 }

@@ -10,11 +10,13 @@ use tokio::time::sleep;
 use super::checker::{self, Evidence};
 use super::client::LOCKS;
 use super::clock::{now_us, wall_ahead_us};
+use super::form::{Form, Forms};
 use super::history::{self, Attempt};
 use super::kind::Kind;
 use super::leftovers;
 use super::nemesis::{Action, Nemesis, Schedule};
 use super::outcome::{Outcome, Plan};
+use super::record::{End, Pair};
 use super::register::{Count, Registers};
 use super::trace::Trace;
 use super::violation::{Violation, What};
@@ -30,8 +32,8 @@ const ENDING: Duration = Duration::from_secs(30);
 /// connection that broke within 100 ms is replaced after a pause, and after many such in a row the
 /// pause is a second.
 const REST: Duration = Duration::from_millis(300);
-/// Where the unfenced register must lose something, so many faults at least: one in three costs it
-/// an update.
+/// Where each control must notice something, so many faults at least: one in three costs the
+/// unfenced register an update. What is more seldom is waited for, ten times as long at most.
 const FOR_A_LOSS: u64 = 40;
 /// Between two looks at how far the run is.
 const LOOK: Duration = Duration::from_millis(50);
@@ -89,10 +91,10 @@ impl<'a> Stage<'a> {
             std::env::temp_dir().join(format!("lock-torture-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory for records can be made");
         let proxies: Vec<_> = (0..CHILDREN).map(|_| Proxy::start(server.address())).collect();
-        let (seed, kind) = (plan.seed.to_string(), plan.kind.to_string());
+        let plan_args = [plan.seed.to_string(), plan.kind.to_string(), plan.forms.to_string()];
         let args = proxies
             .iter()
-            .map(|proxy| vec![proxy.url(), resource.url(), seed.clone(), kind.clone()])
+            .map(|proxy| [vec![proxy.url(), resource.url()], plan_args.to_vec()].concat())
             .collect();
         let redis = Raw::connect(&server.url()).await;
         let watcher = match plan.kind {
@@ -137,7 +139,8 @@ impl<'a> Stage<'a> {
                 (trace.grants.len() as u64, trace.violations.len())
             };
             let struck: u64 = self.nemesis.counts.values().sum();
-            let is_enough = !plan.kind.needs_losses() || struck >= FOR_A_LOSS;
+            let is_enough = !plan.kind.needs_losses()
+                || struck >= FOR_A_LOSS && (struck >= 10 * FOR_A_LOSS || self.has_noticed(plan));
             if grants >= plan.cycles && is_enough || violations > 100 {
                 return None;
             }
@@ -207,13 +210,10 @@ impl<'a> Stage<'a> {
             let detail = format!("the clock was set by {} us: run again", ahead - self.clocks);
             violations.push(Violation::new(What::Broken, detail));
         }
-        let mut attempts: Vec<Attempt> = Vec::new();
-        for worker in &self.gone {
-            match history::read(&worker.file, worker.number) {
-                Ok(read) => attempts.extend(read),
-                Err(error) => violations.push(Violation::new(What::Broken, error)),
-            }
-        }
+        let attempts = self.attempts().unwrap_or_else(|error| {
+            violations.push(Violation::new(What::Broken, error));
+            Vec::new()
+        });
         let (grants, passed_over) = {
             let mut trace = lock(&self.trace);
             violations.append(&mut trace.violations);
@@ -235,40 +235,56 @@ impl<'a> Stage<'a> {
             .filter(|gone| gone.fate.killed.is_some())
             .map(|gone| gone.number)
             .collect();
-        violations.extend(leftovers::of_the_living(&mut self.nemesis.redis, &killed).await);
-        violations.extend(leftovers::of_the_dead(&self.server, &mut self.nemesis.redis).await);
+        let (redis, forms) = (&mut self.nemesis.redis, plan.forms);
+        violations.extend(leftovers::of_the_living(redis, forms, &killed).await);
+        violations.extend(leftovers::of_the_dead(&self.server, redis, forms).await);
 
-        let written = |accepted| {
-            let written = |attempt: &&Attempt| attempt.wrote == Some(accepted);
-            evidence.attempts.iter().filter(written).count() as u64
+        let count = |is: &dyn Fn(&Attempt) -> bool| {
+            evidence.attempts.iter().filter(|attempt| is(attempt)).count() as u64
         };
+        let is_shared = |attempt: &Attempt| Form::of(plan.forms, attempt.lock).is_shared();
         let [fenced, plain] = self.registers().await;
-        if fenced.lost() > 0 || written(true) > fenced.accepted {
-            let detail = format!("{fenced:?}, {} acknowledged", written(true));
+        let written = count(&|attempt| attempt.wrote == Some(true));
+        if fenced.lost() > 0 || written > fenced.accepted {
+            let detail = format!("{fenced:?}, {written} acknowledged");
             violations.push(Violation::new(What::LostUpdate, detail));
         }
-        if plan.kind.needs_losses() && plain.lost() == 0 {
-            let detail = format!("{plain:?} of the unfenced register");
-            violations.push(Violation::new(What::ToothlessControl, detail));
+        let outcome = Outcome {
+            cycles: count(&|attempt| attempt.grant.is_some()),
+            shared: count(&|attempt| attempt.grant.is_some() && is_shared(attempt)),
+            attempts: evidence.attempts.len() as u64,
+            faults: self.nemesis.counts,
+            passed_over,
+            lost_holds: count(&|attempt| matches!(attempt.released, Some((_, End::Lost)))),
+            fenced: (fenced.accepted, count(&|attempt| attempt.wrote == Some(false))),
+            unfenced: (plain.accepted, plain.lost()),
+            read: (count(&|attempt| attempt.read.is_some()), count(&is_torn)),
+            counted: (count(&|attempt| attempt.counted.is_some()), count(&is_crowded)),
+            violations: Vec::new(),
+            took: Duration::ZERO,
+        };
+        if plan.kind.needs_losses() {
+            violations.extend(toothless(&outcome, plan.forms));
         }
         if violations.is_empty() {
             let _ = std::fs::remove_dir_all(&self.directory); // at worst it stays in /tmp
         }
-        let lost = |attempt: &&Attempt| {
-            attempt.released.is_some_and(|(_, end)| end == super::record::End::Lost)
-        };
-        Outcome {
-            cycles: evidence.attempts.iter().filter(|attempt| attempt.grant.is_some()).count()
-                as u64,
-            attempts: evidence.attempts.len() as u64,
-            faults: self.nemesis.counts,
-            passed_over,
-            lost_holds: evidence.attempts.iter().filter(lost).count() as u64,
-            fenced: (fenced.accepted, written(false)),
-            unfenced: (plain.accepted, plain.lost()),
-            violations,
-            took: Duration::ZERO,
+        Outcome { violations, ..outcome }
+    }
+
+    /// What all clients have written down so far.
+    fn attempts(&self) -> Result<Vec<Attempt>, String> {
+        let mut attempts = Vec::new();
+        for worker in self.workers.iter().chain(&self.gone) {
+            attempts.extend(history::read(&worker.file, worker.number)?);
         }
+        Ok(attempts)
+    }
+
+    /// Whether the controls of what is shared have noticed something.
+    fn has_noticed(&self, plan: &Plan) -> bool {
+        let attempts = self.attempts().unwrap_or_default();
+        !plan.forms.share() || attempts.iter().any(is_torn) && attempts.iter().any(is_crowded)
     }
 
     async fn registers(&self) -> [Count; 2] {
@@ -282,4 +298,29 @@ impl<'a> Stage<'a> {
         }
         sums
     }
+}
+
+/// A reader saw halves of two writes in the unfenced pair.
+fn is_torn(attempt: &Attempt) -> bool {
+    matches!(attempt.read, Some([_, Pair::Torn]))
+}
+
+/// Those who had not left the gauge had more than there is.
+fn is_crowded(attempt: &Attempt) -> bool {
+    attempt.counted.is_some_and(|[_, all]| all > attempt.limit.into())
+}
+
+/// Each control has to have noticed what it is for: else the run has shown nothing.
+fn toothless(outcome: &Outcome, forms: Forms) -> Vec<Violation> {
+    let (unfenced, read, counted) = (outcome.unfenced, outcome.read, outcome.counted);
+    let mut controls = vec![("unfenced writes was lost", unfenced)];
+    if forms.share() {
+        controls.push(("reads of the unfenced pair was torn", read));
+        controls.push(("counts of permits was beyond the limit", counted));
+    }
+    controls.retain(|(_, (_, noticed))| *noticed == 0);
+    let say = |(what, (count, _))| {
+        Violation::new(What::ToothlessControl, format!("none of {count} {what}"))
+    };
+    controls.into_iter().map(say).collect()
 }

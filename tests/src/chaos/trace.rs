@@ -2,7 +2,7 @@
 //! checks each script against what the commands before it have left.
 //!
 //! This is the server's own order, exactly: of enqueues as of grants. It knows keys and commands of
-//! the protocol page, not the scripts.
+//! the protocols' pages, not the scripts.
 
 mod lock;
 #[cfg(test)]
@@ -10,14 +10,16 @@ mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::client::{LOCKS, lock_name, read_label};
+use super::client::{LOCKS, lock_name};
 use super::violation::{Violation, What};
 use crate::{MonitorLine, Source};
 use lock::Lock;
-pub(super) use lock::label as member_label;
+pub(super) use lock::who;
 
 /// How many scripts are remembered.
 const RECENT: usize = 64;
+/// For so long a member that was heard of is believed alive.
+const PATIENCE_MS: i64 = 15_000;
 
 /// A grant as the server gave it.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +32,10 @@ pub(super) struct ServerGrant {
     pub(super) at: i64,
     /// The lease has ended by then for certain.
     pub(super) ends: i64,
-    /// Nobody gave it back: another grant came after its lease.
+    /// It was not given back: another grant came after its lease.
     pub(super) ran_out: bool,
+    /// The token that it had from then on as a read of a write.
+    pub(super) reduced: Option<u64>,
 }
 
 /// What all of a run's scripts have done so far.
@@ -65,13 +69,54 @@ pub(super) struct Line {
     pub(super) args: Vec<String>,
 }
 
+impl Line {
+    /// Score and member, of a `ZADD key [flags] score member ...`.
+    pub(super) fn scores(&self) -> impl Iterator<Item = (i64, &str)> {
+        let is_flag = |arg: &&String| ["XX", "NX", "GT", "LT"].contains(&&***arg);
+        let flags = self.args.iter().take_while(is_flag).count();
+        let pairs = self.args[flags..].chunks_exact(2);
+        pairs.filter_map(|pair| Some((pair[0].parse::<f64>().ok()? as i64, pair[1].as_str())))
+    }
+
+    /// Whether it has this flag in front.
+    pub(super) fn has(&self, flag: &str) -> bool {
+        self.args.iter().take(2).any(|arg| arg == flag)
+    }
+
+    /// The members that it gives the lock to, or a longer lease.
+    fn holders(&self) -> Vec<&str> {
+        match (self.key, self.command.as_str()) {
+            (Key::Hold, "HSET") => self.args.iter().take(1).map(String::as_str).collect(),
+            (Key::Holds, "ZADD") => self.scores().map(|(_, member)| member).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The members that it passes over in a script that began at `at`: their patience then ends
+    /// sooner than that of any member that was heard of.
+    fn passed(&self, at: i64) -> Vec<&str> {
+        if (self.key, self.command.as_str()) != (Key::Deadlines, "ZADD") {
+            return Vec::new();
+        }
+        let is_sooner = |until: i64| until < at / 1_000 + PATIENCE_MS;
+        // A member without a name is written by nothing but a look for write access.
+        let passed =
+            self.scores().filter(|(until, member)| is_sooner(*until) && !member.is_empty());
+        passed.map(|(_, member)| member).collect()
+    }
+}
+
 /// What a key of a lock is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
+    /// The hold of a mutex,
     Hold,
+    Token,
+    /// and what is known of permits.
+    State,
+    Holds,
     Queue,
     Deadlines,
-    Token,
     Tombstone,
 }
 
@@ -79,14 +124,21 @@ pub(super) enum Key {
 pub(super) struct Step<'a> {
     /// It began after this, by the server's clock,
     pub(super) at: i64,
-    /// and before this: the server may have been stopped in between.
+    /// and was over at this: the server may have been stopped in between.
     pub(super) by: i64,
     /// The script's own arguments.
     pub(super) args: &'a HashSet<String>,
-    /// Members whose deadline it lowers: passed over.
-    pub(super) lowered: HashSet<&'a str>,
-    /// Members it grants the lock to.
-    pub(super) granted: HashSet<&'a str>,
+    /// Members that it passes over.
+    pub(super) passed: HashSet<&'a str>,
+    /// Members it grants the lock to, or a longer lease.
+    pub(super) held: HashSet<&'a str>,
+}
+
+impl Step<'_> {
+    /// Only an acquire says whether it asks once or waits.
+    pub(super) fn is_acquire(&self) -> bool {
+        self.args.contains("try") || self.args.contains("wait")
+    }
 }
 
 impl Trace {
@@ -125,55 +177,25 @@ impl Trace {
     pub(super) fn finish(&mut self) {
         let Some(script) = self.script.take() else { return };
         let known = self.violations.len();
-        let lowers =
-            |line: &&Line| line.command == "ZADD" && line.args.iter().any(|arg| arg == "LT");
+        let lines = &script.lines;
         let step = Step {
             at: script.at,
-            by: script.lines.first().map_or(script.at, |line| line.at),
+            by: lines.last().map_or(script.at, |line| line.at),
             args: &script.args,
-            lowered: script
-                .lines
-                .iter()
-                .filter(lowers)
-                .flat_map(|line| line.args.iter().skip(3).step_by(2).map(String::as_str))
-                .collect(),
-            granted: script
-                .lines
-                .iter()
-                .filter(|line| line.command == "HSET" && line.key == Key::Hold)
-                .filter_map(|line| line.args.first().map(String::as_str))
-                .collect(),
+            passed: lines.iter().flat_map(|line| line.passed(script.at)).collect(),
+            held: lines.iter().flat_map(Line::holders).collect(),
         };
-        self.passed_over += step.lowered.len() as u64;
-        if !step.lowered.is_empty() && !self.passes_allowed {
-            let detail = format!("{:?} at {}", step.lowered, step.at);
+        self.passed_over += step.passed.len() as u64;
+        if !step.passed.is_empty() && !self.passes_allowed {
+            let detail = format!("{:?} at {}", step.passed, step.at);
             self.violations.push(Violation::new(What::PassedOver, detail));
         }
-        for line in &script.lines {
-            let lock = &mut self.locks[line.lock];
-            let held = lock.is_held();
-            let granted = lock.follow(&step, line, &mut self.violations);
-            if let Some((member, token)) = granted {
-                if let (true, Some(last)) = (held, lock.last_grant) {
-                    self.grants[last].ran_out = true;
-                }
-                lock.last_grant = Some(self.grants.len());
-                self.grants.push(ServerGrant {
-                    lock: line.lock as u32,
-                    token,
-                    who: lock::label(&member).and_then(read_label),
-                    at: line.at,
-                    ends: i64::MAX,
-                    ran_out: false,
-                });
-            }
-            if let (Some(ends), Some(index)) = (lock.ends_at_last(), lock.last_grant) {
-                self.grants[index].ends = ends;
-            }
+        for line in lines {
+            self.locks[line.lock].follow(&step, line, &mut self.violations);
         }
-        // A hold needs an end in the same step.
-        for lock in script.lines.iter().map(|line| line.lock).collect::<HashSet<_>>() {
+        for lock in lines.iter().map(|line| line.lock).collect::<HashSet<_>>() {
             self.locks[lock].finish_step(&step, &mut self.violations);
+            self.locks[lock].note(lock as u32, &mut self.grants);
         }
         let lock = script.lines.first().map(|line| line.lock);
         self.recent.push_back(script);
@@ -218,6 +240,11 @@ fn split_key(text: &str) -> Option<(Key, &str, &str)> {
         ("redisson_lock_timeout:{", Key::Deadlines),
         ("redisson_lock_token:{", Key::Token),
         ("redisson_lock_gone:{", Key::Tombstone),
+        ("lock_permits:{", Key::State),
+        ("lock_permits_holds:{", Key::Holds),
+        ("lock_permits_queue:{", Key::Queue),
+        ("lock_permits_deadlines:{", Key::Deadlines),
+        ("lock_permits_gone:{", Key::Tombstone),
     ];
     for (prefix, key) in prefixes {
         if let Some(rest) = text.strip_prefix(prefix) {

@@ -5,14 +5,19 @@ use std::fmt;
 /// What kind of promise was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// Two clients believed at one instant to hold a lock.
+    /// Clients believed at one instant to hold more of a lock than there is.
     Overlap,
-    /// The server granted a lock whose lease had not ended.
+    /// The server granted more of a lock than was free beside the leases that had not ended.
     TwoHolds,
-    /// A token was given out twice, or was not above all before it.
+    /// The written sum of what is in use is not that of the holds.
+    WrongSum,
+    /// A token was given out twice, or was not above all before it; or those who share had not the
+    /// same.
     TokenNotRising,
     /// Somebody was granted before a live waiter ahead of it.
     OutOfOrder,
+    /// What was free was not handed on as far as it goes.
+    LeftWaiting,
     /// A waiter was passed over although nothing had happened to its connection.
     PassedOver,
     /// A live waiter was dropped from the queue, or moved to its end.
@@ -42,7 +47,11 @@ pub enum What {
     LeftBehind,
     /// A fenced write was overwritten unread.
     LostUpdate,
-    /// The unfenced register lost nothing, so the run has shown nothing.
+    /// A reader saw a fenced pair of registers half written.
+    TornRead,
+    /// More was in use than there is, by holds that were valid.
+    OverLimit,
+    /// A control, without fencing or without deadlines, noticed nothing: the run has shown nothing.
     ToothlessControl,
     /// A child process ended by itself, or the machine's clock was set.
     Broken,

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use lock_tests::chaos::{self, Interrupted, Kind, Lost, Outcome, Plan, Takeover};
+use lock_tests::chaos::{self, Forms, Interrupted, Kind, Lost, Outcome, Plan, Takeover};
 
-const USAGE: &str = "usage: lock-torture faults SEED CYCLES [KIND...]
+const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|mutex|shared] [KIND...]
        lock-torture takeover KILLS
        lock-torture dead WAITERS
        lock-torture interrupted KEYS
@@ -29,11 +29,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["child", child, file, url, resource, seed, kind] => {
+        ["child", child, file, url, resource, seed, kind, forms] => {
             let child = child.parse().expect("a child is a number");
             let kind = kind.parse().expect("a kind of fault");
+            let forms = forms.parse().expect("forms of locks");
             let seed = seed.parse().expect("a seed is a number");
-            let life = chaos::live(url, resource, file.as_ref(), seed, child, kind);
+            let life = chaos::live(url, resource, file.as_ref(), seed, child, (kind, forms));
             // Both sorts of runtime, for different interleavings.
             let mut builder = match child % 2 {
                 0 => tokio::runtime::Builder::new_current_thread(),
@@ -46,11 +47,15 @@ fn main() -> ExitCode {
         ["faults", seed, cycles, kinds @ ..] => {
             let seed = seed.parse().expect("SEED is a number");
             let cycles: u64 = cycles.parse().expect("CYCLES is a number");
+            let (forms, kinds) = match kinds.first().and_then(|word| word.parse().ok()) {
+                Some(forms) => (forms, &kinds[1..]),
+                None => (Forms::All, kinds),
+            };
             let kinds: Vec<Kind> = match kinds {
                 [] => Kind::ALL.to_vec(),
                 kinds => kinds.iter().map(|kind| kind.parse().expect("a kind")).collect(),
             };
-            main_loop(faults(seed, cycles, &kinds))
+            main_loop(faults(seed, cycles, forms, &kinds))
         }
         ["hold", url, key, lease, sort] => {
             let lease = Duration::from_millis(lease.parse().expect("a lease in ms"));
@@ -87,12 +92,12 @@ fn this_program() -> PathBuf {
     std::env::current_exe().expect("this program has a path")
 }
 
-async fn faults(seed: u64, cycles: u64, kinds: &[Kind]) -> ExitCode {
+async fn faults(seed: u64, cycles: u64, forms: Forms, kinds: &[Kind]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     say(Outcome::HEAD);
     let share = cycles.div_ceil(kinds.len() as u64);
     let runs = kinds.iter().map(|kind| {
-        let plan = Plan { kind: *kind, seed, cycles: share };
+        let plan = Plan { kind: *kind, forms, seed, cycles: share };
         async move {
             let run = tokio::spawn(async move { chaos::run(&this_program(), &plan).await });
             (*kind, run.await.expect("the harness works"))
@@ -106,7 +111,7 @@ async fn faults(seed: u64, cycles: u64, kinds: &[Kind]) -> ExitCode {
             say(&format!("  {violation}"));
         }
         if !outcome.violations.is_empty() {
-            say(&format!("  again: lock-torture faults {seed} {share} {kind}"));
+            say(&format!("  again: lock-torture faults {seed} {share} {forms} {kind}"));
             code = ExitCode::FAILURE;
         }
         ended.push(outcome);

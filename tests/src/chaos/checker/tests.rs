@@ -1,24 +1,46 @@
 //! Hand-made histories: each kind of violation is found, and what is allowed is not.
 
-use super::super::history::Ending;
+use super::super::history::{Ending, Reduction};
 use super::*;
 
 const MS: i64 = 1_000;
 
-/// An attempt of child 1 on lock 0 that holds from `from` to `to`.
+/// An attempt of child 1 on lock 0, a mutex, that holds from `from` to `to`.
 fn hold(number: u32, token: u64, from: i64, to: i64) -> Attempt {
     Attempt {
         child: 1,
         number,
         lock: 0,
+        weight: ALL,
+        limit: ALL,
         invoked: from - MS,
         bound: 2_000 * MS,
         answered: Some(from),
         grant: Some(Grant { at: from, token, until: from + 100 * MS }),
+        reduction: None,
         ending: Some(Ending { at: to, until: from + 100 * MS, bound: 400 * MS }),
         released: Some((to + MS, End::Ok)),
         wrote: None,
+        read: None,
+        counted: None,
     }
+}
+
+fn read(number: u32, token: u64, from: i64, to: i64) -> Attempt {
+    Attempt { weight: 1, ..hold(number, token, from, to) }
+}
+
+/// So many of three permits: without a token.
+fn permits(number: u32, weight: u32, from: i64, to: i64) -> Attempt {
+    Attempt { weight, limit: 3, ..hold(number, 0, from, to) }
+}
+
+/// The same write, as a read from `at` on.
+fn reduced(write: Attempt, at: i64, token: u64) -> Attempt {
+    let until = write.grant.expect("it has one").until;
+    let answered = Some((at + MS, End::Ok));
+    let reduction = Reduction { at, until, bound: 400 * MS, answered, token: Some(token) };
+    Attempt { reduction: Some(reduction), ..write }
 }
 
 /// With a server that has given all of these grants, for long enough.
@@ -33,6 +55,7 @@ fn run(attempts: Vec<Attempt>) -> Evidence {
             at: grant.at,
             ends: grant.until + 6 * MS,
             ran_out: false,
+            reduced: attempt.reduction.and_then(|reduction| reduction.token),
         })
     };
     let grants = attempts.iter().filter_map(server).collect();
@@ -59,6 +82,7 @@ fn a_history_as_it_should_be_is_accepted() {
         at: 0,
         ends: 300 * MS,
         ran_out: false,
+        reduced: None,
     });
     assert_eq!(what(&evidence), []);
 }
@@ -146,6 +170,7 @@ fn a_grant_that_ran_out_unknown_to_everybody_is_found_where_everybody_could_hear
         at: 400 * MS,
         ends: 500 * MS,
         ran_out: true,
+        reduced: None,
     });
     assert_eq!(what(&evidence), [What::Unclaimed]);
     evidence.all_claimed = false;
@@ -164,6 +189,7 @@ fn a_grant_that_its_waiter_does_not_hear_of_is_found() {
         at: 399 * MS,
         ends: 3_000 * MS,
         ran_out: false,
+        reduced: None,
     });
     assert_eq!(what(&evidence), [What::Unclaimed]);
     // It gave up at the same time.
@@ -224,6 +250,7 @@ fn a_call_of_a_killed_process_may_have_ended_either_way() {
         at: 0,
         ends: 50 * MS,
         ran_out: false,
+        reduced: None,
     });
     assert_eq!(what(&evidence), []);
 }
@@ -237,4 +264,94 @@ fn a_million_attempts_take_seconds() {
     let started = std::time::Instant::now();
     assert_eq!(what(&evidence), []);
     assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+}
+
+#[test]
+fn reads_go_together_and_beside_a_write_nothing() {
+    let reads = || vec![read(1, 10, 100 * MS, 150 * MS), read(2, 10, 110 * MS, 120 * MS)];
+    let write = |from| Attempt { invoked: 99 * MS, ..hold(3, 11, from, 190 * MS) };
+    assert_eq!(what(&run([reads(), vec![write(150 * MS)]].concat())), []);
+    assert_eq!(what(&run([reads(), vec![write(149 * MS)]].concat())), [What::Overlap]);
+    let late = Attempt { invoked: 99 * MS, ..read(4, 12, 189 * MS, 191 * MS) };
+    let evidence = run([reads(), vec![write(150 * MS), late]].concat());
+    assert_eq!(what(&evidence), [What::Overlap], "a read that comes in while another writes");
+}
+
+#[test]
+fn permits_go_together_up_to_their_limit() {
+    let first = || vec![permits(1, 2, 100 * MS, 130 * MS), permits(2, 1, 110 * MS, 120 * MS)];
+    let third = |from| permits(3, 1, from, 140 * MS);
+    assert_eq!(what(&run([first(), vec![third(120 * MS)]].concat())), []);
+    assert_eq!(what(&run([first(), vec![third(119 * MS)]].concat())), [What::Overlap]);
+    let write = |from| hold(4, 11, from, 150 * MS);
+    assert_eq!(what(&run([first(), vec![write(130 * MS)]].concat())), []);
+    assert_eq!(what(&run([first(), vec![write(129 * MS)]].concat())), [What::Overlap]);
+}
+
+#[test]
+fn a_writer_that_reads_on_counts_on_no_more_from_then_on() {
+    let write = || reduced(hold(1, 10, 100 * MS, 190 * MS), 150 * MS, 11);
+    let other = |token, from| Attempt { invoked: 99 * MS, ..read(2, token, from, 160 * MS) };
+    assert_eq!(what(&run(vec![write(), other(11, 150 * MS)])), []);
+    assert_eq!(what(&run(vec![write(), other(9, 149 * MS)])), [What::Overlap]);
+    let next = Attempt { invoked: 99 * MS, ..hold(2, 12, 180 * MS, 185 * MS) };
+    assert_eq!(what(&run(vec![write(), next])), [What::Overlap], "it still reads");
+}
+
+#[test]
+fn those_who_share_have_one_token_and_no_other_has_it() {
+    let mut evidence = run(vec![read(1, 10, 100 * MS, 110 * MS), read(2, 10, 120 * MS, 130 * MS)]);
+    assert_eq!(what(&evidence), []);
+    evidence = run(vec![read(1, 10, 100 * MS, 110 * MS), read(2, 9, 120 * MS, 130 * MS)]);
+    assert_eq!(what(&evidence), [What::TokenNotRising], "it fell");
+    evidence = run(vec![
+        read(1, 10, 100 * MS, 110 * MS),
+        Attempt { invoked: 99 * MS, ..hold(2, 10, 120 * MS, 130 * MS) },
+    ]);
+    assert_eq!(what(&evidence), [What::TokenNotRising], "of a write and a read");
+    evidence = run(vec![reduced(hold(1, 10, 100 * MS, 190 * MS), 150 * MS, 10)]);
+    assert!(what(&evidence).contains(&What::TokenNotRising), "of a write and its own read");
+}
+
+#[test]
+fn the_grants_of_permits_and_the_tokens_of_readers_are_the_server_s() {
+    let mut evidence = run(vec![permits(1, 2, 100 * MS, 110 * MS)]);
+    evidence.grants[0].token = 77;
+    assert_eq!(what(&evidence), []);
+    evidence.grants[0].ends = 199 * MS;
+    assert_eq!(what(&evidence), [What::LateDeadline]);
+    evidence.grants[0].who = Some((1, 2));
+    assert_eq!(what(&evidence), [What::UnknownGrant]);
+
+    evidence = run(vec![reduced(hold(1, 10, 100 * MS, 190 * MS), 150 * MS, 11)]);
+    assert_eq!(what(&evidence), []);
+    evidence.grants[0].reduced = Some(12);
+    assert_eq!(what(&evidence), [What::UnknownGrant]);
+}
+
+#[test]
+fn a_writer_that_is_told_too_early_or_too_late_that_it_does_not_read_is_found() {
+    let write = |answered| {
+        let mut write = reduced(hold(1, 10, 100 * MS, 190 * MS), 150 * MS, 11);
+        let reduction = write.reduction.as_mut().expect("it has one");
+        (reduction.answered, reduction.token) = (Some(answered), None);
+        Attempt { ending: None, released: None, ..write }
+    };
+    assert_eq!(what(&run(vec![write((151 * MS, End::Lost))])), [What::LostEarly]);
+    assert_eq!(what(&run(vec![write((198 * MS, End::Lost))])), []);
+    assert_eq!(what(&run(vec![write((3_549 * MS, End::Unknown))])), []);
+    assert_eq!(what(&run(vec![write((3_551 * MS, End::Unknown))])), [What::Late]);
+}
+
+#[test]
+fn a_fenced_pair_that_is_torn_and_valid_permits_beyond_the_limit_are_found() {
+    let reads = |pairs| run(vec![Attempt { read: Some(pairs), ..read(1, 10, 100 * MS, 110 * MS) }]);
+    assert_eq!(what(&reads([Pair::Equal, Pair::Torn])), []);
+    assert_eq!(what(&reads([Pair::Refused, Pair::Torn])), []);
+    assert_eq!(what(&reads([Pair::Torn, Pair::Equal])), [What::TornRead]);
+    let counts = |counted| {
+        run(vec![Attempt { counted: Some(counted), ..permits(1, 2, 100 * MS, 110 * MS) }])
+    };
+    assert_eq!(what(&counts([3, 9])), []);
+    assert_eq!(what(&counts([4, 4])), [What::OverLimit]);
 }

@@ -1,44 +1,92 @@
-//! One lock as the commands leave it: who holds it until when, and who waits in which order.
+//! One lock as the commands leave it: who holds how much of it until when, and who waits in which
+//! order. That of a mutex is the case in which each asks for all of it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::{Key, Line, Step, Violation, What};
+use lockcore::internals::protocol::permits::{Demand, Member};
+
+use super::super::client::read_label;
+use super::{Key, Line, ServerGrant, Step, Violation, What};
 
 /// The server's own rounding, to milliseconds each way.
 const ROUNDING_US: i64 = 2_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Lock {
-    queue: VecDeque<String>,
+    queue: VecDeque<Waiter>,
+    /// How many have ever been queued.
+    queued: u64,
     deadlines: HashMap<String, i64>,
-    holder: Option<Holder>,
-    /// Taken from its place in this script, to be granted by it: who was ahead has been looked at.
-    chosen: Option<String>,
-    /// What a script has set the token to; the next grant is with it.
+    /// With those whose leases have ended but that are still there.
+    holds: Vec<Hold>,
+    /// What all of them weigh, as it is written down; that of a mutex is not.
+    used: Option<u64>,
+    /// What a script has set the token to; its grants are with it.
     token: u64,
     last_token: u64,
+    /// Whether those who come to share get the last token.
+    shares: bool,
     /// Members that have given the lock back, and those with a tombstone; by hash, to be small.
     spent: HashSet<u64>,
     gone: HashSet<u64>,
-    /// Index of the last grant among those of all locks.
-    pub(super) last_grant: Option<usize>,
+    done: Done,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct Waiter {
     member: String,
+    /// Greater than that of all before it.
+    place: u64,
+}
+
+#[derive(Debug)]
+struct Hold {
+    member: String,
+    demand: Demand,
+    weight: u64,
+    /// When it was granted.
+    at: i64,
     /// The lease's end is between these two, by the server's clock.
     ends_from: Option<i64>,
     ends_by: i64,
+    /// Its number among the grants of all locks; none in the step that grants it.
+    grant: Option<usize>,
 }
 
-/// The label of a member of ours, `~1<node>:<number>:<lease>:<label>`.
-pub(in crate::chaos) fn label(member: &str) -> Option<&str> {
-    member.strip_prefix("~1")?.splitn(4, ':').nth(3)
+/// What a step has done to the lock so far.
+#[derive(Debug, Default)]
+struct Done {
+    /// Whether it has changed who holds or who waits.
+    is_change: bool,
+    /// Who has left the queue.
+    left: Vec<Waiter>,
+    /// Waiting members that were heard of when their patience was over.
+    late: HashSet<String>,
+    /// Holds that were not given back: others have the lock, or their leases had ended.
+    over: Vec<Hold>,
+    /// Members whose holds weigh less.
+    reduced: HashSet<String>,
+    is_write_reduced: bool,
+}
+
+/// Child and attempt of a member of ours: `~1<node>:<number>:<lease>:<label>`, or with its demand
+/// before the label.
+pub(in crate::chaos) fn who(member: &str) -> Option<(u32, u32)> {
+    let label = match member.get(..2)? {
+        "~1" => member.splitn(4, ':').nth(3)?,
+        "~2" => member.splitn(5, ':').nth(4)?,
+        _ => return None,
+    };
+    read_label(label)
 }
 
 fn lease_ms(member: &str) -> Option<i64> {
     member.split(':').nth(2)?.parse().ok()
+}
+
+/// What a member asks for; of a mutex, all of it.
+fn demand(member: &str) -> Demand {
+    Member::parse(member).map_or(Demand::WRITE, |member| member.demand())
 }
 
 fn hash(member: &str) -> u64 {
@@ -46,85 +94,143 @@ fn hash(member: &str) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(member)
 }
 
+fn weigh<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> u64 {
+    holds.into_iter().map(|hold| hold.weight).sum()
+}
+
+impl Hold {
+    fn new(member: &str, at: i64, ends: Option<i64>) -> Self {
+        let demand = demand(member);
+        Self {
+            member: member.to_owned(),
+            demand,
+            weight: demand.weight(),
+            at,
+            ends_from: ends,
+            ends_by: ends.unwrap_or(i64::MAX),
+            grant: None,
+        }
+    }
+
+    fn is_new(&self) -> bool {
+        self.grant.is_none()
+    }
+
+    /// Whether its lease had not ended for certain.
+    fn is_live(&self, at: i64) -> bool {
+        self.ends_from.is_none_or(|ends| at < ends)
+    }
+}
+
 impl Lock {
-    /// When the present hold has ended for certain, as far as the last command tells.
-    pub(super) fn ends_at_last(&self) -> Option<i64> {
-        self.holder
-            .as_ref()
-            .filter(|holder| holder.ends_from.is_some())
-            .map(|holder| holder.ends_by)
-    }
-
-    /// Whether nobody has given it back since the last grant.
-    pub(super) fn is_held(&self) -> bool {
-        self.holder.is_some()
-    }
-
-    /// Follows one command. Returns member and token of a grant.
-    pub(super) fn follow(
-        &mut self,
-        step: &Step<'_>,
-        line: &Line,
-        found: &mut Vec<Violation>,
-    ) -> Option<(String, u64)> {
-        let first = line.args.first().map_or("", String::as_str);
+    /// Follows one command.
+    pub(super) fn follow(&mut self, step: &Step<'_>, line: &Line, found: &mut Vec<Violation>) {
+        let arg = |index: usize| line.args.get(index).map_or("", String::as_str);
+        let members = || line.args.iter().map(String::as_str);
         match (line.key, line.command.as_str()) {
-            (Key::Queue, "RPUSH") => self.enqueued(step, first, found),
-            (Key::Queue, "LREM") => {
-                let member = line.args.get(1).map_or("", String::as_str).to_owned();
-                self.dropped(step, line, &member, found);
-                if step.granted.contains(member.as_str()) {
-                    self.overtaken(step, &member, found);
-                    self.chosen = Some(member.clone());
-                }
-                self.queue.retain(|queued| *queued != member);
+            (Key::Queue, "RPUSH") => self.enqueued(step, arg(0), found),
+            (Key::Queue, "ZADD") => {
+                line.scores().for_each(|(_, member)| self.placed(step, member, found));
             }
+            (Key::Queue, "LREM") => self.left(step, line, arg(1), found),
+            (Key::Queue, "ZREM") => members().for_each(|one| self.left(step, line, one, found)),
             (Key::Queue, "LPOP") => {
-                if let Some(member) = self.queue.front().cloned() {
-                    self.dropped(step, line, &member, found);
-                    self.queue.pop_front();
+                if let Some(member) = self.queue.front().map(|waiter| waiter.member.clone()) {
+                    self.left(step, line, &member, found);
                 }
             }
             (Key::Queue, "DEL") => {
-                for member in std::mem::take(&mut self.queue) {
-                    self.dropped(step, line, &member, found);
+                while let Some(member) = self.queue.front().map(|waiter| waiter.member.clone()) {
+                    self.left(step, line, &member, found);
                 }
             }
-            (Key::Deadlines, "ZADD") => self.scored(&line.args),
+            (Key::Deadlines, "ZADD") => self.scored(line),
             (Key::Deadlines, "ZREM") => {
-                self.dropped(step, line, first, found);
-                self.deadlines.remove(first);
+                for member in members() {
+                    self.dropped(step, line, member, found);
+                    self.deadlines.remove(member);
+                }
             }
             (Key::Deadlines, "DEL") => self.deadlines.clear(),
-            (Key::Token, "SET") => self.token = first.parse().unwrap_or(0),
+            (Key::Token, "SET") => self.token = arg(0).parse().unwrap_or(0),
             (Key::Tombstone, "SET") => {
-                self.gone.insert(hash(first));
+                self.gone.insert(hash(arg(0)));
             }
-            (Key::Hold, "HSET") => return Some(self.granted(step, first, found)),
-            (Key::Hold, "HDEL") => self.ended(step, first, found),
-            (Key::Hold, "DEL") => self.holder = None, // forced off
-            (Key::Hold, "PEXPIRE") => self.lasts(step, line, first, found),
+            (Key::Hold, "HSET") => {
+                // Of a mutex there is one hold.
+                self.done.over.append(&mut self.holds);
+                self.holds.push(Hold::new(arg(0), line.at, None));
+            }
+            (Key::Hold, "HDEL") => self.ended(step, line, arg(0), found),
+            (Key::Hold, "DEL") => self.holds.clear(), // forced off
+            (Key::Hold, "PEXPIRE") => self.lasts(step, line, arg(0), found),
             (Key::Hold, "PERSIST") => {
                 found.push(Violation::new(What::Endless, "a hold was made to last for ever"));
             }
-            _ => {}
+            (Key::Holds, "ZADD") => {
+                for (ends_ms, member) in line.scores() {
+                    self.held(step, line, member, ends_ms, found);
+                }
+            }
+            (Key::Holds, "ZREM") => members().for_each(|one| self.ended(step, line, one, found)),
+            (Key::State, "HSET") => {
+                for pair in line.args.chunks_exact(2) {
+                    self.stated(&pair[0], &pair[1], found);
+                }
+            }
+            _ => return, // it changes nothing
         }
-        None
+        self.done.is_change = true;
     }
 
     /// What must be true after a whole script.
     pub(super) fn finish_step(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
-        if let Some(holder) = self.holder.as_mut().filter(|holder| holder.ends_from.is_none()) {
-            found.push(Violation::new(
-                What::Endless,
-                format!("{} was granted at {} without an end", holder.member, step.at),
-            ));
-            holder.ends_from = Some(i64::MAX); // said once
+        let said = found.len();
+        self.judge_ends(found);
+        self.judge_weights(step, found);
+        self.judge_order(step, found);
+        self.judge_token(found);
+        self.judge_again(found);
+        self.judge_sum(found);
+        self.judge_rest(step, found);
+        for violation in &mut found[said..] {
+            violation.detail += &format!(", at {}", step.at);
         }
     }
 
+    /// Writes the step's grants down, and what has become of those before.
+    pub(super) fn note(&mut self, lock: u32, grants: &mut Vec<ServerGrant>) {
+        let done = std::mem::take(&mut self.done);
+        for grant in done.over.iter().filter_map(|hold| hold.grant) {
+            grants[grant].ran_out = true;
+        }
+        for hold in &mut self.holds {
+            let index = *hold.grant.get_or_insert_with(|| {
+                grants.push(ServerGrant {
+                    lock,
+                    token: self.token,
+                    who: who(&hold.member),
+                    at: hold.at,
+                    ends: i64::MAX,
+                    ran_out: false,
+                    reduced: None,
+                });
+                grants.len() - 1
+            });
+            grants[index].ends = hold.ends_by;
+            if done.reduced.contains(&hold.member) {
+                grants[index].reduced = Some(self.token);
+            }
+        }
+    }
+
+    /// Where a member waits in the queue.
+    fn index(&self, member: &str) -> Option<usize> {
+        self.queue.iter().position(|waiter| waiter.member == member)
+    }
+
     fn enqueued(&mut self, step: &Step<'_>, member: &str, found: &mut Vec<Violation>) {
-        if self.queue.iter().any(|queued| queued == member) {
+        if self.index(member).is_some() {
             let detail = format!("{member} at {}", step.at);
             found.push(Violation::new(What::QueuedTwice, detail));
         }
@@ -132,26 +238,50 @@ impl Lock {
             let detail = format!("{member} queued at {} after its end", step.at);
             found.push(Violation::new(What::GrantedAgain, detail));
         }
-        self.queue.push_back(member.to_owned());
+        self.queued += 1;
+        self.queue.push_back(Waiter { member: member.to_owned(), place: self.queued });
     }
 
-    /// `ZADD key [flags] score member ...`
-    fn scored(&mut self, args: &[String]) {
-        let flags =
-            args.iter().take_while(|arg| ["XX", "GT", "LT", "NX"].contains(&&***arg)).count();
-        let has = |flag: &str| args[..flags].iter().any(|arg| arg == flag);
-        for pair in args[flags..].chunks_exact(2) {
-            let Ok(score) = pair[0].parse::<f64>() else { continue };
-            let score = score as i64;
-            match self.deadlines.get_mut(&pair[1]) {
-                Some(deadline) if has("GT") => *deadline = score.max(*deadline),
-                Some(deadline) if has("LT") => *deadline = score.min(*deadline),
-                Some(deadline) => *deadline = score,
-                None if has("XX") => {}
+    /// Put into a sorted set: a member that is there already moves to its end, which only one may
+    /// whose patience was over.
+    fn placed(&mut self, step: &Step<'_>, member: &str, found: &mut Vec<Violation>) {
+        if let Some(index) = self.index(member) {
+            if !self.done.late.contains(member) {
+                let detail = format!("{member} moved to the end at {}", step.at);
+                found.push(Violation::new(What::PlaceLost, detail));
+            }
+            self.queue.remove(index);
+        }
+        self.enqueued(step, member, found);
+    }
+
+    fn scored(&mut self, line: &Line) {
+        for (until, member) in line.scores() {
+            match self.deadlines.get_mut(member) {
+                Some(_) if line.has("NX") => {}
+                Some(deadline) => {
+                    if *deadline * 1_000 <= line.at {
+                        self.done.late.insert(member.to_owned());
+                    }
+                    *deadline = match (line.has("GT"), line.has("LT")) {
+                        (true, _) => until.max(*deadline),
+                        (_, true) => until.min(*deadline),
+                        _ => until,
+                    };
+                }
+                None if line.has("XX") => {}
                 None => {
-                    self.deadlines.insert(pair[1].clone(), score);
+                    self.deadlines.insert(member.to_owned(), until);
                 }
             }
+        }
+    }
+
+    /// A member is no longer in the queue.
+    fn left(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
+        self.dropped(step, line, member, found);
+        if let Some(waiter) = self.index(member).and_then(|index| self.queue.remove(index)) {
+            self.done.left.push(waiter);
         }
     }
 
@@ -159,78 +289,197 @@ impl Lock {
     fn dropped(&self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
         let Some(until) = self.deadlines.get(member) else { return };
         let is_over = until * 1_000 <= line.at;
-        if !is_over && !step.granted.contains(member) && !step.args.contains(member) {
+        if !is_over && !step.held.contains(member) && !step.args.contains(member) {
             let detail = format!("{member}, alive until {until} ms, dropped at {}", line.at);
             found.push(Violation::new(What::PlaceLost, detail));
         }
     }
 
-    /// Everybody ahead of who is granted was passed over; for who was not queued, that is
-    /// everybody.
-    fn overtaken(&self, step: &Step<'_>, member: &str, found: &mut Vec<Violation>) {
-        let mut ahead = self.queue.iter().take_while(|queued| *queued != member);
-        if let Some(overtaken) = ahead.find(|ahead| !step.lowered.contains(ahead.as_str())) {
-            let detail = format!("{member} at {}: {overtaken} was there before", step.at);
-            found.push(Violation::new(What::OutOfOrder, detail));
-        }
-    }
-
-    fn granted(
+    /// A hold's end in the sorted set: a new hold, or a longer lease.
+    fn held(
         &mut self,
         step: &Step<'_>,
+        line: &Line,
         member: &str,
+        ends_ms: i64,
         found: &mut Vec<Violation>,
-    ) -> (String, u64) {
-        if self.chosen.take().is_none_or(|chosen| chosen != member) {
-            self.overtaken(step, member, found);
+    ) {
+        let ends = ends_ms * 1_000;
+        let index = self.holds.iter().position(|hold| hold.member == member);
+        if index.is_some() && line.has("NX") {
+            return; // it is there already
         }
-        let mut say = |what, detail: String| {
-            found.push(Violation::new(what, format!("{member} at {}: {detail}", step.at)));
-        };
-        if let Some(holder) = &self.holder
-            && holder.ends_from.is_none_or(|ends| step.by < ends)
-        {
-            say(What::TwoHolds, format!("{} holds until {}", holder.member, holder.ends_by));
+        if lease_ms(member).is_some_and(|lease| ends > line.at + lease * 1_000) {
+            let detail = format!("{member} is to last until {ends_ms} at {}", line.at);
+            found.push(Violation::new(What::Endless, detail));
         }
-        if self.token <= self.last_token {
-            say(What::TokenNotRising, format!("{} after {}", self.token, self.last_token));
+        match index.map(|index| &mut self.holds[index]) {
+            Some(hold) if step.at < hold.ends_by && !step.is_acquire() => {
+                (hold.ends_from, hold.ends_by) = (Some(ends), ends);
+                return;
+            }
+            Some(hold) if !step.is_acquire() => {
+                let detail = format!("{member}, over at {}, lasts on at {}", hold.ends_by, line.at);
+                found.push(Violation::new(What::Endless, detail));
+            }
+            _ => {}
         }
-        self.last_token = self.token;
-        if self.spent.contains(&hash(member)) {
-            say(What::GrantedAgain, "it has given the lock back".to_owned());
-        }
-        if self.gone.contains(&hash(member)) {
-            say(What::GrantedAgain, "it was given up".to_owned());
-        }
-        self.holder =
-            Some(Holder { member: member.to_owned(), ends_from: None, ends_by: i64::MAX });
-        (member.to_owned(), self.token)
+        // It asks again after its lease.
+        self.done.over.extend(index.map(|index| self.holds.remove(index)));
+        self.holds.push(Hold::new(member, line.at, Some(ends)));
     }
 
-    fn ended(&mut self, step: &Step<'_>, member: &str, found: &mut Vec<Violation>) {
-        if self.holder.as_ref().is_none_or(|holder| holder.member != member) {
-            return; // it has nothing to end
+    /// A field of the state: the sum, the token, or what a hold weighs from now on.
+    fn stated(&mut self, field: &str, value: &str, found: &mut Vec<Violation>) {
+        let number: u64 = value.parse().unwrap_or(0);
+        match field {
+            "used" => self.used = Some(number),
+            "token" => self.token = number,
+            member => {
+                let Some(hold) = self.holds.iter_mut().find(|hold| hold.member == member) else {
+                    return;
+                };
+                if number > hold.weight {
+                    let detail = format!("{member} weighs {number} after {}", hold.weight);
+                    found.push(Violation::new(What::TwoHolds, detail));
+                }
+                self.done.is_write_reduced |= hold.weight == Demand::WRITE.weight();
+                self.done.reduced.insert(member.to_owned());
+                hold.weight = number;
+            }
         }
-        if !step.args.contains(member) {
+    }
+
+    fn ended(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
+        let Some(index) = self.holds.iter().position(|hold| hold.member == member) else {
+            return; // it has nothing to end
+        };
+        let hold = self.holds.remove(index);
+        if hold.ends_by <= line.at {
+            self.done.over.push(hold);
+            return; // it may ask again
+        }
+        if !step.args.contains(member) && hold.is_live(line.at) {
             let detail = format!("the hold of {member} at {}", step.at);
             found.push(Violation::new(What::WrongRelease, detail));
         }
         self.spent.insert(hash(member));
-        self.holder = None;
     }
 
+    /// The expiry of a mutex.
     fn lasts(&mut self, step: &Step<'_>, line: &Line, ms: &str, found: &mut Vec<Violation>) {
-        let Some(holder) = &mut self.holder else { return };
+        let Some(hold) = self.holds.last_mut() else { return };
         let ms: i64 = ms.parse().unwrap_or(i64::MAX / 1_000_000);
-        if lease_ms(&holder.member).is_some_and(|lease| ms > lease) {
-            let detail = format!("{} is to last {ms} ms", holder.member);
+        if lease_ms(&hold.member).is_some_and(|lease| ms > lease) {
+            let detail = format!("{} is to last {ms} ms", hold.member);
             found.push(Violation::new(What::Endless, detail));
         }
-        let is_new = holder.ends_from.is_none();
-        if !is_new && step.at > holder.ends_by {
+        let is_first = hold.ends_from.is_none();
+        if !is_first && step.at > hold.ends_by {
             return; // the key is gone
         }
-        holder.ends_from = Some(step.at + ms * 1_000 - ROUNDING_US);
-        holder.ends_by = line.at + ms * 1_000 + ROUNDING_US;
+        hold.ends_from = Some(step.at + ms * 1_000 - ROUNDING_US);
+        hold.ends_by = line.at + ms * 1_000 + ROUNDING_US;
+    }
+
+    fn new_holds(&self) -> impl Iterator<Item = &Hold> {
+        self.holds.iter().filter(|hold| hold.is_new())
+    }
+
+    /// A hold needs an end in the same step.
+    fn judge_ends(&mut self, found: &mut Vec<Violation>) {
+        for hold in self.holds.iter_mut().filter(|hold| hold.ends_from.is_none()) {
+            let detail = format!("{} was granted without an end", hold.member);
+            found.push(Violation::new(What::Endless, detail));
+            hold.ends_from = Some(i64::MAX); // said once
+        }
+    }
+
+    /// What is granted fits beside all leases that have not ended, by its own limit.
+    fn judge_weights(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
+        let is_live = |hold: &&Hold| !hold.is_new() && hold.is_live(step.by);
+        let live: Vec<_> = self.holds.iter().chain(&self.done.over).filter(is_live).collect();
+        let mut used = weigh(live.iter().copied());
+        for hold in self.new_holds() {
+            used += hold.weight;
+            if used > hold.demand.limit() {
+                let others: Vec<_> = live.iter().map(|hold| (&hold.member, hold.ends_by)).collect();
+                let detail = format!("{}, {used} with {others:?}", hold.member);
+                found.push(Violation::new(What::TwoHolds, detail));
+            }
+        }
+    }
+
+    /// Whoever was ahead of who is granted and still waits was passed over; for who was not queued,
+    /// those ahead are all.
+    fn judge_order(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
+        for hold in self.new_holds() {
+            let is_its = |waiter: &&Waiter| waiter.member == hold.member;
+            let place = self.done.left.iter().find(is_its).map_or(u64::MAX, |waiter| waiter.place);
+            let mut ahead = self.queue.iter().take_while(|waiter| waiter.place < place);
+            if let Some(ahead) = ahead.find(|ahead| !step.passed.contains(ahead.member.as_str())) {
+                let detail = format!("{}: {} was there before", hold.member, ahead.member);
+                found.push(Violation::new(What::OutOfOrder, detail));
+            }
+        }
+    }
+
+    /// Tokens rise, but that those who share have the same, as long as no other came between them.
+    fn judge_token(&mut self, found: &mut Vec<Violation>) {
+        let is_reduced = self.done.is_write_reduced;
+        if !is_reduced && self.new_holds().next().is_none() {
+            return;
+        }
+        let is_write = self.new_holds().any(|hold| hold.weight == Demand::WRITE.weight());
+        let is_new = is_write || is_reduced || !self.shares;
+        let last = std::mem::replace(&mut self.last_token, self.token);
+        let is_right = if is_new { self.token > last } else { self.token == last };
+        if !is_right {
+            let members: Vec<_> = self.new_holds().map(|hold| &hold.member).collect();
+            let detail = format!("{members:?}: {} after {last}", self.token);
+            found.push(Violation::new(What::TokenNotRising, detail));
+        }
+        self.shares = !is_write;
+    }
+
+    /// No member is granted again after its hold, or after it was given up.
+    fn judge_again(&self, found: &mut Vec<Violation>) {
+        for hold in self.new_holds() {
+            let member = &hold.member;
+            if self.spent.contains(&hash(member)) {
+                let detail = format!("{member}: it has given the lock back");
+                found.push(Violation::new(What::GrantedAgain, detail));
+            }
+            if self.gone.contains(&hash(member)) {
+                let detail = format!("{member}: it was given up");
+                found.push(Violation::new(What::GrantedAgain, detail));
+            }
+        }
+    }
+
+    /// The written sum is that of the holds.
+    fn judge_sum(&self, found: &mut Vec<Violation>) {
+        let is = weigh(&self.holds);
+        if let Some(written) = self.used.filter(|written| *written != is) {
+            let detail = format!("{written} are in use, and not {is}");
+            found.push(Violation::new(What::WrongSum, detail));
+        }
+    }
+
+    /// What is free is handed on, as far as it goes.
+    fn judge_rest(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
+        let Some(used) = self.used.filter(|_| self.done.is_change) else { return };
+        // A renewal hands nothing on, nor does who asks again for what it holds.
+        let stays = |hold: &Hold| {
+            let is_named = step.args.contains(&hold.member);
+            is_named && !hold.is_new() && !self.done.reduced.contains(&hold.member)
+        };
+        let mut waiting = self.queue.iter().map(|waiter| waiter.member.as_str());
+        let Some(first) = waiting.find(|member| !step.passed.contains(member)) else { return };
+        let is_patient = self.deadlines.get(first).is_some_and(|until| until * 1_000 > step.by);
+        if is_patient && demand(first).fits(used) && !self.holds.iter().any(stays) {
+            let detail = format!("{first} waits, and {used} are in use");
+            found.push(Violation::new(What::LeftWaiting, detail));
+        }
     }
 }

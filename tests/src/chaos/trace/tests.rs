@@ -5,6 +5,13 @@ use super::*;
 const ANN: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:1:1000:c1-1";
 const BEN: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:2:1000:c1-2";
 const CAT: &str = "~1BBBBBBBBBBBBBBBBBBBBBB:1:1000:c2-1";
+/// Of what is read, written and held in permits.
+const REN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:3:1000:r:c1-3";
+const RON: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:2:1000:r:c2-2";
+const WIM: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:3:1000:w:c2-3";
+const TWO: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:4:1000:2/3:c1-4";
+const DUO: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:4:1000:2/3:c2-4";
+const ALL: u64 = 1 << 30;
 const START: u64 = 1_700_000_000_000_000;
 
 /// A server that runs scripts of our own, 10 ms after each other.
@@ -28,6 +35,12 @@ impl Scene {
                 .replace("TIMES", "redisson_lock_timeout:{torture-0}")
                 .replace("TOKEN", "redisson_lock_token:{torture-0}")
                 .replace("GONE", "redisson_lock_gone:{torture-0}")
+                .replace("STATE", "lock_permits:{torture-2}")
+                .replace("HELD", "lock_permits_holds:{torture-2}")
+                .replace("LINE", "lock_permits_queue:{torture-2}")
+                .replace("ALIVE", "lock_permits_deadlines:{torture-2}")
+                .replace("ENDED", "lock_permits_gone:{torture-2}")
+                .replace("LEASE", &((self.now / 1_000) + 1_000).to_string())
                 .replace("SOON", &((self.now / 1_000) + 15_000).to_string());
             let args = text.split_whitespace().map(|arg| arg.as_bytes().to_vec()).collect();
             let time_us = self.now;
@@ -62,6 +75,31 @@ impl Scene {
              LPOP QUEUE; ZREM TIMES {next}"
         );
         self.run(member, &commands)
+    }
+
+    /// `member` acquires something that others may share, by these commands.
+    fn asks(self, member: &str, commands: &str) -> Self {
+        self.run(&format!("{member} wait"), commands)
+    }
+
+    /// `member` holds what it asks for, and `used` are in use then.
+    fn joins(self, member: &str, used: u64, token: u64) -> Self {
+        let commands = format!("ZADD HELD NX LEASE {member}; HSET STATE used {used} token {token}");
+        self.asks(member, &commands)
+    }
+
+    fn waits(self, member: &str) -> Self {
+        self.asks(member, &format!("ZADD ALIVE SOON {member}; ZADD LINE 1 {member}"))
+    }
+
+    /// `member` gives back, and those of the others who wait hold then.
+    fn hands(self, member: &str, others: &[&str], used: u64, token: u64) -> Self {
+        let granted: String = others
+            .iter()
+            .map(|other| format!("ZADD HELD LEASE {other}; ZREM LINE {other}; ZREM ALIVE {other};"))
+            .collect();
+        let state = format!("HSET STATE used {used} token {token}");
+        self.run(member, &format!("{granted} ZREM HELD {member}; {state}"))
     }
 
     #[track_caller]
@@ -172,4 +210,126 @@ fn a_member_that_comes_back_after_its_hold_or_its_tombstone_is_found() {
         .run(BEN, &format!("SET GONE:{BEN} 1 PX 60000"))
         .takes(BEN, 10)
         .finds(&[What::GrantedAgain]);
+}
+
+#[test]
+fn reads_writes_and_permits_that_go_together_are_accepted_and_known() {
+    let scene = calm().joins(REN, 1, 10).joins(RON, 2, 10).waits(WIM).waits(TWO);
+    let trace = scene
+        .hands(REN, &[], 1, 10)
+        .hands(RON, &[WIM], ALL, 11)
+        .hands(WIM, &[TWO], 2, 12)
+        .finds(&[]);
+    let who: Vec<_> = trace.grants.iter().map(|grant| (grant.token, grant.who)).collect();
+    let expected = [(10, (1, 3)), (10, (2, 2)), (11, (2, 3)), (12, (1, 4))];
+    assert_eq!(who, expected.map(|(token, who)| (token, Some(who))));
+    assert_eq!(trace.grants[3].ends, START as i64 + 70_000 + 1_000_000);
+}
+
+#[test]
+fn more_than_fits_beside_what_is_held_is_found() {
+    calm().joins(REN, 1, 10).joins(WIM, ALL + 1, 11).finds(&[What::TwoHolds]);
+    calm().joins(WIM, ALL, 10).joins(REN, ALL + 1, 11).finds(&[What::TwoHolds]);
+    calm().joins(TWO, 2, 10).joins(DUO, 4, 10).finds(&[What::TwoHolds]);
+    calm().joins(TWO, 2, 10).joins(REN, 3, 10).finds(&[]);
+}
+
+#[test]
+fn a_lapsed_hold_makes_room_and_another_s_live_one_does_not() {
+    let take = format!("ZADD HELD LEASE {RON}; ZREM HELD {WIM}; HSET STATE used 1 token 11");
+    let trace = calm().joins(WIM, ALL, 10).wait(1_000).asks(RON, &take).finds(&[]);
+    assert_eq!(trace.grants.iter().map(|grant| grant.ran_out).collect::<Vec<_>>(), [true, false]);
+    calm().joins(WIM, ALL, 10).wait(900).asks(RON, &take).finds(&[What::WrongRelease]);
+}
+
+#[test]
+fn a_newcomer_that_fits_does_not_pass_a_waiting_head_that_does_not() {
+    let scene = calm().joins(REN, 1, 10).waits(WIM).joins(RON, 2, 10);
+    scene.finds(&[What::OutOfOrder]);
+}
+
+#[test]
+fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
+    let scene = |allowed| Scene::new(allowed).joins(WIM, ALL, 10).waits(REN).waits(RON);
+    scene(false).hands(WIM, &[REN, RON], 2, 11).finds(&[]);
+    scene(false).hands(WIM, &[REN], 1, 11).finds(&[What::LeftWaiting]);
+    let passing = format!(
+        "ZADD HELD LEASE {RON}; ZREM HELD {WIM}; ZADD ALIVE LEASE {REN}; ZREM LINE {RON};
+         ZREM ALIVE {RON}; HSET STATE used 1 token 11"
+    );
+    assert_eq!(scene(true).run(WIM, &passing).finds(&[]).passed_over, 1);
+    // Who only renews hands nothing on.
+    let renewal = format!("ZADD HELD LEASE {RON}");
+    scene(true).run(WIM, &passing).run(RON, &renewal).finds(&[]);
+}
+
+#[test]
+fn a_sum_that_is_not_that_of_the_holds_is_found() {
+    calm().joins(TWO, 2, 10).joins(REN, 2, 10).finds(&[What::WrongSum]);
+    calm().joins(TWO, 2, 10).run(TWO, &format!("ZREM HELD {TWO}")).finds(&[What::WrongSum]);
+}
+
+#[test]
+fn tokens_are_the_same_for_those_who_share_and_new_for_each_write_and_after_it() {
+    calm().joins(REN, 1, 10).joins(RON, 2, 11).finds(&[What::TokenNotRising]);
+    let free = || calm().joins(REN, 1, 10).hands(REN, &[], 0, 10);
+    free().joins(WIM, ALL, 10).finds(&[What::TokenNotRising]);
+    free()
+        .joins(WIM, ALL, 11)
+        .hands(WIM, &[], 0, 11)
+        .joins(RON, 1, 11)
+        .finds(&[What::TokenNotRising]);
+}
+
+#[test]
+fn a_write_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
+    let reduce = |token| {
+        format!(
+            "HSET STATE {WIM} 1; ZADD HELD LEASE {REN}; ZREM LINE {REN}; ZREM ALIVE {REN};
+                 HSET STATE used 2 token {token}"
+        )
+    };
+    let scene = || calm().joins(WIM, ALL, 10).waits(REN);
+    let trace = scene().run(WIM, &reduce(11)).joins(RON, 3, 11).finds(&[]);
+    assert_eq!(trace.grants[0].reduced, Some(11));
+    scene().run(WIM, &reduce(10)).finds(&[What::TokenNotRising]);
+    let alone = format!("HSET STATE {WIM} 1; HSET STATE used 1 token 11");
+    scene().run(WIM, &alone).finds(&[What::LeftWaiting]);
+    let raise = format!("HSET STATE {WIM} 2; HSET STATE used 3");
+    scene().run(WIM, &reduce(11)).run(WIM, &raise).finds(&[What::TwoHolds]);
+}
+
+#[test]
+fn only_a_place_whose_patience_was_over_moves_to_the_end() {
+    let scene = || calm().joins(WIM, ALL, 10).waits(REN).waits(RON);
+    scene().waits(REN).finds(&[What::PlaceLost]);
+    let renewal = format!("ZADD HELD LEASE {WIM}");
+    let mut scene = scene();
+    for _ in 0..30 {
+        scene = scene.wait(500).run(WIM, &renewal);
+    }
+    let touch = format!("ZADD ALIVE SOON {RON}");
+    scene.run(RON, &touch).waits(REN).hands(WIM, &[RON, REN], 2, 11).finds(&[]);
+}
+
+#[test]
+fn a_renewal_beyond_the_lease_or_after_its_end_is_found() {
+    let renewal = format!("ZADD HELD LEASE {REN}");
+    let trace = calm().joins(REN, 1, 10).run(REN, &renewal).finds(&[]);
+    assert_eq!(trace.grants[0].ends, START as i64 + 20_000 + 1_000_000);
+    let long = format!("ZADD HELD SOON {REN}");
+    calm().joins(REN, 1, 10).run(REN, &long).finds(&[What::Endless]);
+    calm().joins(REN, 1, 10).wait(1_000).run(REN, &renewal).finds(&[What::Endless]);
+    // It may ask again.
+    let again = format!("ZADD HELD LEASE {REN}; HSET STATE used 1");
+    calm().joins(REN, 1, 10).wait(1_000).asks(REN, &again).finds(&[]);
+}
+
+#[test]
+fn one_that_shares_and_comes_back_after_its_end_is_found() {
+    let ended = || calm().joins(REN, 1, 10).hands(REN, &[], 0, 10);
+    ended().joins(REN, 1, 10).finds(&[What::GrantedAgain]);
+    ended().joins(WIM, ALL, 11).waits(REN).finds(&[What::GrantedAgain]);
+    let left = || calm().run(REN, &format!("SET ENDED:{REN} 1 PXAT 5"));
+    left().joins(REN, 1, 10).finds(&[What::GrantedAgain]);
 }
