@@ -138,10 +138,7 @@ impl<'a> Stage<'a> {
                 let trace = lock(&self.trace);
                 (trace.grants.len() as u64, trace.violations.len())
             };
-            let struck: u64 = self.nemesis.counts.values().sum();
-            let is_enough = !plan.kind.needs_losses()
-                || struck >= FOR_A_LOSS && (struck >= 10 * FOR_A_LOSS || self.has_noticed(plan));
-            if grants >= plan.cycles && is_enough || violations > 100 {
+            if violations > 100 || grants >= plan.cycles && self.is_enough(plan).await {
                 return None;
             }
             if grants > last {
@@ -281,10 +278,19 @@ impl<'a> Stage<'a> {
         Ok(attempts)
     }
 
-    /// Whether the controls of what is shared have noticed something.
-    fn has_noticed(&self, plan: &Plan) -> bool {
+    /// Whether each control has noticed something, where it must, or never will.
+    async fn is_enough(&self, plan: &Plan) -> bool {
+        let struck: u64 = self.nemesis.counts.values().sum();
+        if !plan.kind.needs_losses() || struck >= 10 * FOR_A_LOSS {
+            return true;
+        }
+        if struck < FOR_A_LOSS {
+            return false;
+        }
+        let [_, plain] = self.registers().await;
         let attempts = self.attempts().unwrap_or_default();
-        !plan.forms.share() || attempts.iter().any(is_torn) && attempts.iter().any(is_crowded)
+        let is_shared = attempts.iter().any(is_torn) && attempts.iter().any(is_crowded);
+        plain.lost() > 0 && (is_shared || !plan.forms.share())
     }
 
     async fn registers(&self) -> [Count; 2] {

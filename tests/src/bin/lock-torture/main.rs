@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use lock_tests::chaos::{self, Forms, Interrupted, Kind, Lost, Outcome, Plan, Takeover};
+use lock_tests::chaos::{
+    self, Forms, Interrupted, Kind, Lost, Outcome, Plan, Takeover, Violation, What,
+};
 
 const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|mutex|shared] [KIND...]
        lock-torture takeover KILLS
@@ -24,6 +26,8 @@ const ROUNDS: usize = 3;
 /// Kinds of faults at the same time, each with its own servers and children: most of a run is
 /// waiting.
 const AT_ONCE: usize = 4;
+/// Violations of one kind that are said.
+const MOST_SAID: usize = 5;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -107,9 +111,7 @@ async fn faults(seed: u64, cycles: u64, forms: Forms, kinds: &[Kind]) -> ExitCod
     let mut ended = Vec::new();
     while let Some((kind, outcome)) = outcomes.next().await {
         say(&outcome.row(kind));
-        for violation in outcome.violations.iter().take(20) {
-            say(&format!("  {violation}"));
-        }
+        say_violations(&outcome);
         if !outcome.violations.is_empty() {
             say(&format!("  again: lock-torture faults {seed} {share} {forms} {kind}"));
             code = ExitCode::FAILURE;
@@ -118,6 +120,23 @@ async fn faults(seed: u64, cycles: u64, forms: Forms, kinds: &[Kind]) -> ExitCod
     }
     say(&Outcome::total(&ended));
     code
+}
+
+/// How many of each kind, and the first of them.
+fn say_violations(outcome: &Outcome) {
+    let mut kinds: Vec<(What, Vec<&Violation>)> = Vec::new();
+    for violation in &outcome.violations {
+        match kinds.iter_mut().find(|(what, _)| *what == violation.what) {
+            Some((_, found)) => found.push(violation),
+            None => kinds.push((violation.what, vec![violation])),
+        }
+    }
+    for (what, found) in kinds {
+        say(&format!("  {what:?}, {} times", found.len()));
+        for violation in found.iter().take(MOST_SAID) {
+            say(&format!("    {violation}"));
+        }
+    }
 }
 
 async fn takeover(kills: usize) -> ExitCode {
