@@ -68,7 +68,7 @@ impl<'a> Page<'a> {
     fn conditions(&self) -> String {
         let results = self.results;
         let mut text = format!(
-            "\nMeasured on {}, at {}{}: {}; server {}; {} repetitions{}, of which each begins with another lock.\n",
+            "\nMeasured on {}, at {}{}:\n{}; server {};\n{} repetitions{}, of which each begins with another lock.\n",
             results.date,
             results.revision,
             results.against.as_ref().map_or(String::new(), |other| format!(" against {other}")),
