@@ -17,6 +17,7 @@ mod killed;
 mod leaked;
 mod leaving;
 mod lost_reply;
+mod managed;
 mod memory_full;
 mod named;
 mod on_its_way;

@@ -106,9 +106,22 @@ fn kind(error: &RedisError) -> Option<LockErrorKind> {
     if detail.contains("DB index") {
         return Some(LockErrorKind::InvalidOption);
     }
+    if is_unknown_command(detail) {
+        return Some(LockErrorKind::Unsupported);
+    }
     error.code().and_then(by_code).or_else(|| {
         // Before Redis 7, an error inside a script comes wrapped in an ERR.
         detail.split(|c: char| !c.is_ascii_alphanumeric()).find_map(by_code)
+    })
+}
+
+/// Whether the server says that it does not know a command, alone or in a script. A service may
+/// have switched it off, and a proxy may not pass it on.
+pub(crate) fn is_unknown_command(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    // "unknown command 'X'", "Unknown Redis command called from script", "unknown subcommand".
+    said.split_once("unknown ").is_some_and(|(_, what)| {
+        what.split(' ').take(2).any(|word| word.trim_end_matches([',', '.']).ends_with("command"))
     })
 }
 
@@ -138,6 +151,23 @@ mod tests {
 
     fn said(code: &str, detail: &str) -> StoreError {
         of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_told_from_other_errors() {
+        for said in [
+            "unknown command 'SUBSCRIBE', with args beginning with: 'lockcore:grants'",
+            "Unknown Redis command called from script script: f_1",
+            "Error running script (call to f_1): @user_script: 1: Unknown Redis command called \
+             from Lua script",
+            "Unknown server command called from script",
+            "unknown subcommand 'NUMSUB'. Try PUBSUB HELP.",
+        ] {
+            assert!(is_unknown_command(said), "{said}");
+        }
+        for said in ["", "unknown", "an unknown error of a command", "no such command: unknown"] {
+            assert!(!is_unknown_command(said), "{said}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) async fn check_server(
                 (info.of("cluster_enabled") == "1", info.of("role") == "slave");
             check(info.of("redis_version"), cluster, sentinel, replica)
         }
-        Err(error) if error.kind == LockErrorKind::Denied => {
+        Err(error) if is_not_to_be_had(&error) => {
             debug!("neither HELLO nor INFO is answered: the server's version is not checked");
             Ok(())
         }
@@ -65,7 +65,7 @@ fn check(version: &str, cluster: bool, sentinel: bool, replica: bool) -> Result<
 pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Result<(), LockError> {
     let info = match info(link).await {
         Ok(info) => info,
-        Err(error) if error.kind == LockErrorKind::Denied => {
+        Err(error) if is_not_to_be_had(&error) => {
             debug!("INFO is not allowed: the memory policy is not checked");
             return Ok(());
         }
@@ -86,6 +86,11 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
         );
     }
     Ok(())
+}
+
+/// Not allowed, or not there at all.
+fn is_not_to_be_had(error: &StoreError) -> bool {
+    matches!(error.kind, LockErrorKind::Denied | LockErrorKind::Unsupported)
 }
 
 async fn info(link: &CommandLink) -> Result<Info, StoreError> {

@@ -5,6 +5,7 @@ use redis::Value;
 use tracing::debug;
 
 use super::denial::{Denial, Missing};
+use super::failure;
 use super::greeting::Extras;
 use super::keys::{Key, PEER_CHANNELS, Tombstone, grants_channel};
 use super::link::CommandLink;
@@ -26,11 +27,17 @@ pub(crate) struct Rights<'a> {
     pub(crate) peers: bool,
 }
 
-/// One refusal: the right, what the server said, and the key or channel.
+/// One refusal: the right, why, and the key or channel.
 struct Refusal {
     right: String,
-    denial: Denial,
+    why: Why,
     object: String,
+}
+
+enum Why {
+    Denied(Missing),
+    /// The server does not know the command.
+    Unknown,
 }
 
 impl Rights<'_> {
@@ -41,6 +48,15 @@ impl Rights<'_> {
             Err(error) if lacks_keys(&error) => self.ask(link, false).await?,
             answer => answer?,
         };
+        let unknown = refused.iter().filter(|refusal| matches!(refusal.why, Why::Unknown));
+        let unknown: Vec<&str> = unknown.map(|refusal| &*refusal.right).collect();
+        if !unknown.is_empty() {
+            let detail = format!(
+                "it does not know {}: use a server on which nothing that scripts need is switched off",
+                unknown.join(", ")
+            );
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        }
         let missing = self.missing(&refused);
         if !missing.is_empty() {
             let detail = format!("allow {}", missing.join(" "));
@@ -91,7 +107,8 @@ impl Rights<'_> {
     }
 
     fn rules(self, refusal: &Refusal) -> Vec<String> {
-        match &refusal.denial.missing {
+        let Why::Denied(missing) = &refusal.why else { return Vec::new() };
+        match missing {
             Missing::Command(_) => vec![format!("+{}", refusal.right)],
             Missing::Channel if refusal.object.starts_with(PEER_CHANNELS) => {
                 // The channels of this node's members are a pattern, and never twice the same one.
@@ -125,8 +142,12 @@ fn read(answer: Value) -> Option<(Vec<Refusal>, Extras)> {
     let refusals = refused.chunks_exact(3).filter_map(|refusal| {
         let [right, error, object] = refusal else { return None };
         // Full memory, say, is no reason not to start: what is held can still be given back.
-        let denial = Denial::read(error)?;
-        Some(Refusal { right: right.clone(), denial, object: object.clone() })
+        let why = match Denial::read(error) {
+            Some(denial) => Why::Denied(denial.missing),
+            None if failure::is_unknown_command(error) => Why::Unknown,
+            None => return None,
+        };
+        Some(Refusal { right: right.clone(), why, object: object.clone() })
     });
     let refused = refusals.collect();
     let Some(extras) = extras else {

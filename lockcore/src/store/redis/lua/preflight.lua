@@ -67,8 +67,9 @@ if not may then
 end
 -- What no script runs, but a connection may have to.
 for _, command in ipairs({ { 'EVAL', '', '0' }, { 'PING' } }) do
-  if not may(unpack(command)) then
-    note(string.lower(command[1]), 'NOPERM', '')
+  local known, allowed = pcall(may, unpack(command))
+  if not (known and allowed) then
+    note(string.lower(command[1]), known and 'NOPERM' or 'unknown command', '')
   end
 end
 local extras = {}
