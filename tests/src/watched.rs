@@ -123,22 +123,41 @@ impl Watched {
         self.promoted(old).await
     }
 
-    /// Waits until both others have all that this one has, and the sentinels say so, too.
+    /// Waits until both others have all that the primary has, and the sentinels say so, too.
+    /// Returns which one it is: on a machine with too much to do, they may have put another in its
+    /// place once more.
     ///
     /// # Panics
     ///
     /// If they have not in time.
-    pub async fn in_step(&self, primary: usize) {
-        let mut redis = self.raw(primary).await;
-        eventually("both replicas follow", LIMIT, async || {
+    pub async fn in_step(&self) -> usize {
+        let primary = eventually_some("both replicas follow", LIMIT, async || {
+            let primary = self.named().await?;
+            let mut redis = self.raw(primary).await;
             let _ = redis.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
             let reached = redis.try_ask::<usize>(cmd("WAIT").arg(SERVERS - 1).arg(500)).await;
-            reached.is_ok_and(|reached| reached == SERVERS - 1)
+            reached.is_ok_and(|reached| reached == SERVERS - 1).then_some(primary)
         })
         .await;
         for sentinel in &self.sentinels {
             self.formed(sentinel).await;
         }
+        primary
+    }
+
+    /// Which one all sentinels name as the primary, once they agree.
+    async fn named(&self) -> Option<usize> {
+        let mut named = None;
+        for sentinel in &self.sentinels {
+            let mut sentinel = Raw::connect(&sentinel.url()).await;
+            let ask = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(NAME).to_owned();
+            let (_, port): (String, u16) = sentinel.try_ask(&ask).await.ok()?;
+            let number = self.servers.iter().position(|server| server.port() == port)?;
+            if *named.get_or_insert(number) != number {
+                return None;
+            }
+        }
+        named
     }
 
     async fn formed(&self, sentinel: &RedisServer) {

@@ -39,7 +39,10 @@ pub(crate) fn cost(seen: Seen, fault: Duration) -> Cost {
         holds.sort_by_key(|hold| hold.begin);
         let (number, longest) = overlapping(&holds);
         overlaps = (overlaps.0 + number, overlaps.1.max(longest));
-        fallen += holds.windows(2).filter(|pair| pair[1].token <= pair[0].token).count();
+        for pair in holds.windows(2).filter(|pair| pair[1].token <= pair[0].token) {
+            fallen += 1;
+            eprintln!("fallen: {pair:?}");
+        }
         disorder += out_of_order(&holds);
     }
     let values = [
@@ -49,7 +52,7 @@ pub(crate) fn cost(seen: Seen, fault: Duration) -> Cost {
         seen.lost,
         seen.lost_fenced,
         seen.stopped,
-        fallen as u64,
+        fallen,
         silence(&seen.holds, fault),
         seen.places_lost,
         disorder as u64,

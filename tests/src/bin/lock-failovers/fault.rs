@@ -90,9 +90,9 @@ impl Scene {
         self.broken = Some((old, fault));
     }
 
-    /// Returns once the old primary follows the new one.
-    pub(crate) async fn mend(&mut self) {
-        let Some((old, fault)) = self.broken.take() else { return };
+    /// Returns once the old primary follows the new one: whether it is still the same.
+    pub(crate) async fn mend(&mut self) -> bool {
+        let Some((old, fault)) = self.broken.take() else { return true };
         match fault {
             Fault::Kill => self.watched.server(old).restart(),
             Fault::Freeze => {
@@ -112,7 +112,8 @@ impl Scene {
         let port = self.watched.server(self.primary).port();
         let mut redis = self.watched.raw(old).await;
         redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;
-        self.watched.demoted(old).await;
-        self.watched.in_step(self.primary).await;
+        let promoted = self.primary;
+        self.primary = self.watched.in_step().await;
+        self.primary == promoted
     }
 }

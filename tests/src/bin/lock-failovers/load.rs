@@ -13,7 +13,7 @@ pub(crate) const KEYS: usize = 4;
 /// Long enough that a hold outlives a failover.
 const LEASE: Duration = Duration::from_secs(12);
 /// A section: between reading a register and writing it back.
-const SECTION: Duration = Duration::from_millis(2);
+const SECTION: Duration = Duration::from_millis(5);
 /// For a grant that too few replicas have.
 const REPLICAS: Duration = Duration::from_millis(500);
 
