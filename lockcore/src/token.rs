@@ -14,7 +14,8 @@ use std::fmt;
 ///
 /// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. They are
 /// max(previous + 1, the server's time in µs): time alone keeps them rising when the previous one
-/// is forgotten. A token is not a secret and gives no right to release anything.
+/// is forgotten, and after a failover to a server whose clock is behind, the time that the node has
+/// seen on the one before. A token is not a secret and gives no right to release anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "u64", into = "u64"))]
@@ -27,6 +28,14 @@ impl FencingToken {
     /// The token as a number.
     pub fn get(self) -> u64 {
         self.0
+    }
+
+    /// The next one after `previous` at `now_us`, above whatever a server gave out whose time was
+    /// `seen_us`. One that cannot be followed, which by time alone is in 250 years, counts as none.
+    pub(crate) fn after(previous: Option<Self>, seen_us: u64, now_us: u64) -> Self {
+        let previous = previous.map_or(0, Self::get);
+        let previous = if previous + 1 < LIMIT { previous } else { 0 };
+        Self(now_us.max(previous.max(seen_us) + 1).min(LIMIT - 1))
     }
 }
 
@@ -73,6 +82,24 @@ impl std::error::Error for TokenError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_one_is_above_the_last_and_what_was_seen_and_not_below_the_clock() {
+        let after = |previous: u64, seen, now| {
+            let previous = FencingToken::try_from(previous).expect("small");
+            FencingToken::after(Some(previous), seen, now).get()
+        };
+        assert_eq!(FencingToken::after(None, 0, 10).get(), 10);
+        assert_eq!(after(9, 9, 10), 10);
+        assert_eq!(after(10, 9, 10), 11);
+        assert_eq!(after(9, 10, 10), 11);
+        assert_eq!(after(20, 30, 10), 31);
+        assert_eq!(after(30, 20, 10), 31);
+        // The last one there is cannot be followed.
+        assert_eq!(after(LIMIT - 1, 0, 10), 10);
+        assert_eq!(after(LIMIT - 2, 0, 10), LIMIT - 1);
+        assert_eq!(FencingToken::after(None, u64::MAX - 1, 10).get(), LIMIT - 1);
+    }
 
     #[test]
     fn a_token_is_exact_as_a_double() {

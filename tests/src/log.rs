@@ -1,16 +1,24 @@
-//! `Log`: what is logged, for tests of what is worth a warning.
+//! `Log`: what is logged, for tests of what is worth a warning, and of what stays secret.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-/// A subscriber that keeps every event of lockcore as a line. For tests on one thread.
+/// A subscriber that keeps every event and span, of all crates and levels. For tests on one thread.
 #[derive(Clone, Debug, Default)]
-pub struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+pub struct Log(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Everything, as text.
+    text: String,
+    /// The fields of each event of lockcore, with its level.
+    events: Vec<(Level, String)>,
+}
 
 struct Line(String);
 
@@ -21,22 +29,33 @@ impl Visit for Line {
 }
 
 impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("lockcore")
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
     }
 
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut line = Line(format!("span {}", span.metadata().name()));
+        span.record(&mut line);
+        self.note(&line.0);
         Id::from_u64(1)
     }
 
-    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record(&self, _: &Id, values: &Record<'_>) {
+        let mut line = Line("record".to_owned());
+        values.record(&mut line);
+        self.note(&line.0);
+    }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
+        let metadata = event.metadata();
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().expect("no panic").push((*event.metadata().level(), line.0));
+        self.note(&format!("event {}{}", metadata.target(), line.0));
+        if metadata.target().starts_with("lockcore") {
+            self.kept().events.push((*metadata.level(), line.0));
+        }
     }
 
     fn enter(&self, _: &Id) {}
@@ -57,25 +76,50 @@ impl Log {
         (log, here)
     }
 
-    /// Everything so far, with its level.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().expect("no panic")
+    }
+
+    /// Adds a line to the text.
+    ///
+    /// # Panics
+    ///
+    /// If another test that used it has panicked.
+    pub fn note(&self, text: &str) {
+        let mut kept = self.kept();
+        kept.text.push_str(text);
+        kept.text.push('\n');
+    }
+
+    /// Everything so far: events, spans and notes, a line each.
+    ///
+    /// # Panics
+    ///
+    /// If another test that used it has panicked.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.kept().text.clone()
+    }
+
+    /// The events of lockcore so far, with their levels.
     ///
     /// # Panics
     ///
     /// If another test that used it has panicked.
     #[must_use]
     pub fn lines(&self) -> Vec<(Level, String)> {
-        self.0.lock().expect("no panic").clone()
+        self.kept().events.clone()
     }
 
-    /// The warnings and errors so far.
+    /// The warnings and errors of lockcore so far.
     ///
     /// # Panics
     ///
     /// If another test that used it has panicked.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let lines = self.0.lock().expect("no panic");
-        let warnings = lines.iter().filter(|(level, _)| *level <= Level::WARN);
+        let kept = self.kept();
+        let warnings = kept.events.iter().filter(|(level, _)| *level <= Level::WARN);
         warnings.map(|(_, line)| line.clone()).collect()
     }
 }

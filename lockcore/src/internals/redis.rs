@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::member::{Label, NodeId};
+pub use crate::store::redis::seen::Seen;
 use crate::store::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::{Listener, Store};
 
@@ -23,10 +24,10 @@ pub async fn redis_store(
     node: NodeId,
     listener: Arc<dyn Listener>,
 ) -> Result<Arc<dyn Store>, LockError> {
-    redis_store_as(url, node, listener, false).await
+    redis_store_as(url, node, listener, false, Arc::default()).await
 }
 
-/// The same, for queues that are shared with JVMs if `peers` is set.
+/// The same, for queues that are shared with JVMs if `peers` is set, with times that were `seen`.
 ///
 /// # Errors
 /// As [`Locks::connect`](crate::Locks::connect).
@@ -35,6 +36,7 @@ pub async fn redis_store_as(
     node: NodeId,
     listener: Arc<dyn Listener>,
     peers: bool,
+    seen: Arc<Seen>,
 ) -> Result<Arc<dyn Store>, LockError> {
     let request_timeout = Duration::from_secs(2);
     let settings = RedisSettings {
@@ -47,6 +49,7 @@ pub async fn redis_store_as(
         request_timeout,
         peers,
         replicas: None,
+        seen,
     };
     Ok(Arc::new(RedisStore::connect(settings, listener).await?))
 }

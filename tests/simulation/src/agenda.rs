@@ -24,6 +24,8 @@ pub(crate) enum What {
         /// The server that it was sent to: another one never sees it.
         era: u64,
         sent: u64,
+        /// The latest server's time that its process had seen.
+        seen_us: u64,
     },
     /// Its answer at the process, or that there is none.
     Answered {

@@ -296,6 +296,8 @@ impl World {
             Err(error) => core.unanswered(now, &ask, error, fx),
         });
         if let Ok(answer) = &answer {
+            let seen_us = &mut self.processes[place.slot].seen_us;
+            *seen_us = answer.now_us().max(*seen_us);
             self.understood(place, &ask, answer, believed);
         }
         if let Some(caller) = self.releases.remove(&request) {

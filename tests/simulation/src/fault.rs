@@ -48,7 +48,8 @@ pub enum Fault {
     Standstill,
     /// The server forgets everything, with its connections or without.
     Wipe,
-    /// A replica takes over that does not know the last three seconds.
+    /// A replica takes over that does not know the last three seconds, and whose clock may be
+    /// behind or ahead.
     FailOver,
 }
 
@@ -60,6 +61,7 @@ const BY_TIME: &[Law] = &[
     Law::S5,
     Law::S6,
     Law::S7,
+    Law::S9,
     Law::F1,
     Law::F5,
     Law::L1,
@@ -75,6 +77,7 @@ const BY_RATE: &[Law] = &[
     Law::S5,
     Law::S6,
     Law::S7,
+    Law::S9,
     Law::F1,
     Law::F2,
     Law::F5,
@@ -85,7 +88,7 @@ const BY_RATE: &[Law] = &[
     Law::L6,
 ];
 /// What was granted may be granted again; nobody is left waiting, and nothing left behind.
-const FORGOTTEN: &[Law] = &[Law::S7, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
+const FORGOTTEN: &[Law] = &[Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. What is not named is

@@ -179,6 +179,15 @@ impl World {
         }
     }
 
+    /// A token that is new is above what the process had seen that had it issued.
+    pub(crate) fn is_above(&mut self, lock: usize, before: &Before, seen_us: u64) {
+        let token = self.server.locks[lock].token();
+        let is_new = |token: &u64| Some(*token) != before.token;
+        if let Some(token) = token.filter(is_new).filter(|token| *token <= seen_us) {
+            self.breaks(Law::S9, || format!("token {token} of lock {lock}: {seen_us} was seen"));
+        }
+    }
+
     /// What is free is handed on, as far as it goes.
     fn goes_on(
         &mut self,

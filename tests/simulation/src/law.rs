@@ -20,6 +20,8 @@ pub enum Law {
     S6,
     /// What is in use is the sum of the holds.
     S7,
+    /// A new token is above every server's time that its process has seen, on whichever server.
+    S9,
     /// Grants follow the order of arrival among those that can be reached.
     F1,
     /// A place is kept for the shortest patience at least.
@@ -40,13 +42,14 @@ pub enum Law {
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::S1,
         Self::S2,
         Self::S3,
         Self::S5,
         Self::S6,
         Self::S7,
+        Self::S9,
         Self::F1,
         Self::F2,
         Self::F5,

@@ -36,8 +36,8 @@ impl World {
         }
         let arrival = (self.now + latency).max(process.last_arrival + 1);
         process.last_arrival = arrival;
-        let (era, sent) = (process.era, self.now);
-        self.at(arrival, place, What::Arrive { request, ask, era, sent });
+        let (era, sent, seen_us) = (process.era, self.now, process.seen_us);
+        self.at(arrival, place, What::Arrive { request, ask, era, sent, seen_us });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
             self.disconnect(place);

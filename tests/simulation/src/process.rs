@@ -106,6 +106,8 @@ pub(crate) struct Process {
     pub(crate) stopped_until: u64,
     /// The server that it is connected to.
     pub(crate) era: u64,
+    /// The latest server's time that it was told, of whichever server.
+    pub(crate) seen_us: u64,
     pub(crate) closing: Option<(Closing, u64)>,
     /// Requests arrive in their order: not before this.
     pub(crate) last_arrival: u64,
@@ -141,6 +143,7 @@ impl Process {
             is_connected: true,
             stopped_until: 0,
             era,
+            seen_us: 0,
             closing: None,
             last_arrival: 0,
             last_reply: 0,

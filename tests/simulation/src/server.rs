@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use lockcore::internals::node::{Ask, shared_answer, shared_command};
-use lockcore::internals::protocol::permits::{self, Bounds, Call};
-use lockcore::internals::protocol::{Answer, Command, Message, step};
+use lockcore::internals::protocol::permits::{self, Bounds};
+use lockcore::internals::protocol::{Answer, Call, Command, Message};
 use lockcore::internals::{Event, StoreError};
 use lockcore::{LockErrorKind, NodeId};
 
@@ -132,7 +132,9 @@ impl Server {
 }
 
 impl World {
-    pub(crate) fn arrive(&mut self, place: Place, request: u64, ask: Ask, era: u64, sent: u64) {
+    pub(crate) fn arrive(&mut self, place: Place, what: What) {
+        let What::Arrive { request, ask, era, sent, seen_us } = what else { return };
+        let again = |ask| What::Arrive { request, ask, era, sent, seen_us };
         let process = &self.processes[place.slot];
         let is_open = process.name == place.name && process.open.contains_key(&request);
         if era != self.server.era {
@@ -143,7 +145,7 @@ impl World {
                 self.times_out(place, request, u64::MAX);
             }
             let until = self.server.frozen_until;
-            return self.at(until, place, What::Arrive { request, ask, era, sent });
+            return self.at(until, place, again(ask));
         }
         if !is_open {
             // Of a connection that broke: lost, or sitting in some buffer.
@@ -154,7 +156,7 @@ impl World {
             match self.dice.below(4) {
                 0 if is_first => {
                     let later = self.now.max(sent + self.dice.below(BUFFERED_US));
-                    return self.at(later, place, What::Arrive { request, ask, era, sent });
+                    return self.at(later, place, again(ask));
                 }
                 1 if is_first => return,
                 _ => {}
@@ -162,7 +164,7 @@ impl World {
         }
         if self.upset() {
             // It is another one now, or none.
-            return self.arrive(place, request, ask, era, sent);
+            return self.arrive(place, again(ask));
         }
         let lock = index(&ask);
         let answer = match self.server.refuses(self.now, lock, &ask.command) {
@@ -171,7 +173,7 @@ impl World {
                 let text = "BUSY Redis is busy running a script.";
                 Err(StoreError::refused(LockErrorKind::Unavailable, text))
             }
-            None => Ok(self.serve(place.name, lock, &ask)),
+            None => Ok(self.serve(place.name, lock, &ask, seen_us)),
         };
         self.tell(place, "has run", &(&ask, &answer));
         if is_open && self.processes[place.slot].open.contains_key(&request) {
@@ -184,7 +186,7 @@ impl World {
         }
     }
 
-    fn serve(&mut self, name: u64, lock: usize, ask: &Ask) -> Answer {
+    fn serve(&mut self, name: u64, lock: usize, ask: &Ask, seen_us: u64) -> Answer {
         self.outcome.size.events += 1;
         let now_us = self.server.time_us(self.now);
         let node = match self.slots[name as usize] {
@@ -194,8 +196,9 @@ impl World {
         let state = &mut self.server.locks[lock];
         state.expire(now_us / 1_000);
         let before = Before::of(state, now_us / 1_000);
-        let (answer, events) = self.server.step(lock, &node, &ask.command, now_us);
+        let (answer, events) = self.server.step(lock, &node, &ask.command, [now_us, seen_us]);
         self.judge(lock, &before, name, &ask.command, &answer, now_us / 1_000);
+        self.is_above(lock, &before, seen_us);
         for (node, event) in events {
             self.publish(&node, event);
         }
@@ -210,7 +213,7 @@ impl Server {
         lock: usize,
         node: &NodeId,
         command: &Command,
-        now_us: u64,
+        [now_us, seen_us]: [u64; 2],
     ) -> (Answer, Vec<(NodeId, Event)>) {
         let Self { locks, heard, bounds, .. } = self;
         let connected = |text: &str| {
@@ -218,13 +221,16 @@ impl Server {
         };
         match &mut locks[lock] {
             Resource::Mutex(state) => {
-                let (answer, messages) = step(state, &connected, node, command, now_us);
-                (answer, messages.into_iter().filter_map(event).collect())
+                let mut call = Call::new(node, &connected, now_us);
+                call.seen_us = seen_us;
+                let answer = state.step(&mut call, command);
+                (answer, call.messages.into_iter().filter_map(event).collect())
             }
             Resource::Shared(state) => {
                 let asked = shared_command(command).expect("all members ask for a part");
-                let mut call = Call::new(node, &connected, now_us);
+                let mut call = permits::Call::new(node, &connected, now_us);
                 call.bounds = *bounds;
+                call.seen_us = seen_us;
                 let answer = state.step(&mut call, &asked);
                 let events = call.messages.into_iter().map(shared_event).collect();
                 (shared_answer(&asked, answer).expect("it is the answer to this command"), events)

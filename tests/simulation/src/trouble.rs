@@ -8,6 +8,8 @@ use crate::world::{MS, World};
 
 /// How often a replica is brought up to date.
 const COPIED_US: u64 = 500 * MS;
+/// How far the clocks of two servers are apart at most.
+const APART_US: u64 = 5_000 * MS;
 /// A token and a tombstone are remembered for a minute by the server's clock.
 const MINUTE_US: u64 = 60_000 * MS;
 
@@ -48,6 +50,7 @@ impl World {
                 .replica
                 .swap_remove_back(known)
                 .map_or_else(|| Resource::all(plan), |(_, locks)| locks);
+            self.change_clock();
             return self.replace();
         }
         false
@@ -76,6 +79,17 @@ impl World {
             server.replica.push_back((*now, server.locks.clone()));
         }
         server.replica.retain(|(at, _)| at + BEHIND_US > *now);
+    }
+
+    /// That of another server is not quite the same, and not further back than a token is
+    /// remembered.
+    fn change_clock(&mut self) {
+        let server = &mut self.server;
+        let time_us = server.time_us(self.now);
+        server.peak_us = server.peak_us.max(time_us);
+        let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
+        let to_us = time_us + self.dice.below(2 * APART_US) - APART_US;
+        server.clock = (self.now.max(server.clock.0), to_us.max(lowest));
     }
 
     fn step_clock(&mut self) {

@@ -154,9 +154,7 @@ impl World {
     fn happen(&mut self, place: Place, what: What) {
         self.note(self.now << 12 | what.kind() << 8 | (place.slot as u64 & 0xFF));
         match what {
-            What::Arrive { request, ask, era, sent } => {
-                return self.arrive(place, request, ask, era, sent);
-            }
+            What::Arrive { .. } => return self.arrive(place, what),
             What::Unheard { subscription } => return self.server.unheard(place.name, subscription),
             _ => {}
         }

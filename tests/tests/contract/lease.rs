@@ -83,13 +83,13 @@ async fn a_fixed_lease_is_renewed_once_if_it_was_handed_over_and_else_never() {
     let guard = granted(waiting).await;
     soon(guard.lost()).await;
     let lines = monitor.stop();
-    // A renewal is the script whose last arguments are a member and its lease.
+    // A renewal is the script whose last arguments are a member, its lease and a time.
     let renewals = |lease: &str| {
         let is_one = |line: &&MonitorLine| {
-            let [.., member, last] = &*line.args else { return false };
+            let [.., member, lasting, _] = &*line.args else { return false };
             line.source != Source::Lua
                 && (line.is("EVALSHA") || line.is("EVAL"))
-                && last == lease.as_bytes()
+                && lasting == lease.as_bytes()
                 && member.starts_with(b"~1")
         };
         lines.iter().filter(is_one).count()

@@ -131,7 +131,7 @@ impl Snapshot {
     }
 
     /// Everything but the time.
-    pub(crate) fn content(&self) -> impl PartialEq + '_ {
+    pub(crate) fn content(&self) -> impl PartialEq + std::fmt::Debug + '_ {
         (&self.state, self.queue_expiries, self.others, &self.fields, &self.token)
     }
 

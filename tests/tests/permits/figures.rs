@@ -119,6 +119,8 @@ impl Lock<'_> {
                         call.arg(member.as_str());
                     }
                 }
+                // The latest time: this node has seen none.
+                call.arg(0);
                 call
             }
         }

@@ -17,6 +17,8 @@ const SCRIPTS: [&str; 8] =
 /// All scripts, as the server knows them.
 pub(crate) struct Permits {
     digests: HashMap<&'static str, String>,
+    /// What nodes have seen on another server.
+    pub(crate) seen_us: u64,
 }
 
 impl Permits {
@@ -30,7 +32,7 @@ impl Permits {
             let source = source.replace(&line(usual), &line(bounds));
             digests.insert(name, redis.ask(cmd("SCRIPT").arg("LOAD").arg(source)).await);
         }
-        Self { digests }
+        Self { digests, seen_us: 0 }
     }
 
     pub(crate) async fn run(
@@ -58,7 +60,8 @@ impl Permits {
         };
         let mut call = cmd("EVALSHA");
         call.arg(&self.digests[name]);
-        for argument in permits::command(lock, node, PREFIX, command).args_iter().skip(2) {
+        let by_digest = permits::command(lock, node, PREFIX, command, self.seen_us);
+        for argument in by_digest.args_iter().skip(2) {
             if let Arg::Simple(argument) = argument {
                 call.arg(argument);
             }

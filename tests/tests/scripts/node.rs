@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_tests::{Raw, eventually};
 use lockcore::NodeId;
 use lockcore::internals::{
-    Event, Label, Listener, LockName, Member, Store, new_node, redis_store_as,
+    Event, Label, Listener, LockName, Member, Seen, Store, new_node, redis_store_as,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -17,6 +17,8 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) lock: LockName,
+    /// What the node has seen on servers.
+    pub(crate) seen: Arc<Seen>,
     heard: Arc<Heard>,
     next_number: AtomicU64,
 }
@@ -39,10 +41,10 @@ impl Listener for Heard {
 impl Node {
     /// A node that shares queues with JVMs if `peers` is set.
     pub(crate) async fn connect_as(url: &str, lock: &LockName, peers: bool) -> Self {
-        let (id, heard) = (new_node(), Arc::new(Heard::default()));
-        let store = redis_store_as(url, id.clone(), heard.clone(), peers).await;
+        let (id, heard, seen) = (new_node(), Arc::new(Heard::default()), Arc::new(Seen::default()));
+        let store = redis_store_as(url, id.clone(), heard.clone(), peers, seen.clone()).await;
         let store = store.expect("a store connects");
-        Self { id, store, lock: lock.clone(), heard, next_number: AtomicU64::new(1) }
+        Self { id, store, lock: lock.clone(), seen, heard, next_number: AtomicU64::new(1) }
     }
 
     /// A new member of this node.

@@ -97,6 +97,50 @@ async fn tokens_rise_with_every_grant_of_every_kind() {
     bench.everything_expires().await;
 }
 
+// A server whose clock is ahead was replaced by this one, which has not got the last token.
+#[tokio::test]
+async fn no_token_is_below_a_time_that_the_node_has_seen() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let now_ms = bench.now_ms().await;
+    let ahead = |minutes: u64| (now_ms + minutes * 60_000) * 1_000;
+    let holder = a.member(30_000);
+    a.seen.set(ahead(1));
+    assert_eq!(a.wait(&holder).await.grant.expect("free").token.get(), ahead(1) + 1);
+    a.release(&holder).await;
+    // To another process, and within one.
+    for (minutes, next) in [(2, &b), (3, &a)] {
+        let holder = a.hold(30_000).await;
+        let waiting = next.queue(30_000).await;
+        a.seen.set(ahead(minutes));
+        a.release(&holder).await;
+        let token = next.touch(&[&waiting]).await.grant.expect("handed over").token.get();
+        assert_eq!(token, ahead(minutes) + 1);
+        next.release(&waiting).await;
+    }
+    // By a node that has not seen it, the next token still rises.
+    b.seen.set(0);
+    assert_eq!(b.wait(&b.member(30_000)).await.grant.expect("free").token.get(), ahead(3) + 2);
+}
+
+#[tokio::test]
+async fn a_node_remembers_the_latest_time_of_all_answers() {
+    let bench = Bench::start().await;
+    let a = bench.node().await;
+    a.seen.set(0);
+    let member = a.member(30_000);
+    let granted = a.wait(&member).await;
+    assert_eq!(a.seen.get(), granted.now_us);
+    let renewed = a.renew(&member).await;
+    assert_eq!(a.seen.get(), renewed.now_us);
+    a.seen.set(renewed.now_us + 60_000_000);
+    let touched = a.touch(&[&member]).await;
+    assert_eq!(a.seen.get(), renewed.now_us + 60_000_000, "{touched:?}");
+    // This one does not look at the clock.
+    assert_eq!(a.release(&member).await.now_us, 0);
+    assert_eq!(a.seen.get(), renewed.now_us + 60_000_000);
+}
+
 #[tokio::test]
 async fn a_lost_token_is_replaced_by_the_clock() {
     for with_queue in [false, true] {

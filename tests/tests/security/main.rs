@@ -1,5 +1,4 @@
 //! Security: what a user with the least rights may do, and what stands in no log.
 
-mod log;
 mod rights;
 mod secrets;

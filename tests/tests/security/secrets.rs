@@ -4,13 +4,11 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_tests::{Raw, RedisServer, eventually};
+use lock_tests::{Log, Raw, RedisServer, eventually};
 use lock_tower::LockLayer;
 use lockcore::{LockError, Locks, LocksBuilder};
 use redis::cmd;
 use tower::{Service as _, ServiceBuilder};
-
-use crate::log::Log;
 
 const PASSWORD: &str = "hunter2";
 const SECRET: &str = "patient-4711";
@@ -26,8 +24,7 @@ fn builder(redact: bool) -> LocksBuilder {
 
 /// A life of locks, with everything in it that can be shown noted; the text of all that.
 async fn everything_shown(redact: bool) -> String {
-    let log = Log::default();
-    let _here = tracing::subscriber::set_default(log.clone());
+    let (log, _here) = Log::listen();
     let show = |value: &dyn Debug| log.note(&format!("{value:?} {value:#?}"));
     let failed = |error: LockError| log.note(&format!("{error} {error:?}"));
     let mut server = RedisServer::options().arg("requirepass", PASSWORD).start();

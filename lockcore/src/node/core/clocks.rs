@@ -21,8 +21,10 @@ pub(super) struct Answered {
     at_us: u64,
     /// Not before this, by the node's.
     sent: Moment,
-    /// The same of the answer before, µs.
+    /// The same of the answer before on this connection, µs; 0 if there was none.
     previous_us: u64,
+    /// Whether the next answer comes on the same connection.
+    goes_on: bool,
 }
 
 impl Answered {
@@ -30,6 +32,12 @@ impl Answered {
     /// in any order.
     pub(super) fn is_overtaken(&self) -> bool {
         self.at_us < self.previous_us
+    }
+
+    /// The next answer comes on another connection, perhaps of another server, whose clock may be
+    /// behind: that says nothing of which was given first.
+    pub(super) fn reconnected(&mut self) {
+        self.goes_on = false;
     }
 }
 
@@ -47,8 +55,9 @@ impl<P: Seat> Core<P> {
         if at_us == 0 {
             return;
         }
-        let previous_us = self.answered.map_or(0, |last| last.at_us);
-        let answered = Answered { at_us, sent: ask.sent, previous_us };
+        let previous = self.answered.filter(|last| last.goes_on);
+        let previous_us = previous.map_or(0, |last| last.at_us);
+        let answered = Answered { at_us, sent: ask.sent, previous_us, goes_on: true };
         let Some(last) = self.answered.replace(answered) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // As much as can have passed here: the last answer may be as old as its request, and this

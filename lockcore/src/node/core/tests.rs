@@ -209,6 +209,29 @@ fn an_older_answer_that_names_a_member_released_since_asks_for_nothing() {
     assert_eq!(ticked(&mut core, at(3)), []);
 }
 
+// Found by the simulation: a replica was promoted that knew nothing of the release, and whose clock
+// was behind.
+#[test]
+fn a_new_connection_tells_of_a_hold_that_was_released_and_it_is_given_back_whatever_the_clock() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (number, member) = held(&mut core, at(0), "a");
+    let release = core.release(at(1), number, &mut fx).expect("it is held");
+    let released = Reply { now_us: 9_000_000, ..reply(Released::Released, Duration::ZERO, None) };
+    core.replied(at(2), &release, &Answer::Released(released), &mut fx);
+    core.linked(at(3), Link::Down { reason: "another primary".into() }, Link::Up);
+    core.linked(at(4), Link::Up, Link::Up);
+    let (_, enqueue) = core.begin(at(5), wish("a"), ()).expect("it is open");
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, Some(&member));
+    let queued = Reply { now_us: 5_000_000, ..queued };
+    core.replied(at(6), &enqueue.expect("it is sent"), &Answer::Acquired(queued), &mut fx);
+    let leaves = ticked(&mut core, at(6));
+    let [Ask { command: Command::Leave { leaving }, .. }] = leaves.as_slice() else {
+        panic!("{leaves:?}");
+    };
+    assert_eq!(leaving[0].member, member);
+}
+
 #[test]
 fn touches_of_long_lines_are_on_their_way_four_scripts_at_once_too() {
     let mut core = core();

@@ -89,11 +89,8 @@ impl LockState {
 
     /// A token above all before it, remembered at least until `hold_ends_ms`.
     fn issue_token(&mut self, call: &Call<'_>, hold_ends_ms: u64) -> FencingToken {
-        let previous = self.token.as_ref().map_or(0, |token| token.value.get());
-        // The last number below 2^53 is 250 years away; one that cannot be followed counts as none.
-        let value = FencingToken::try_from(call.now_us.max(previous + 1))
-            .or_else(|_| FencingToken::try_from(call.now_us))
-            .expect("the time in microseconds is below 2^53");
+        let previous = self.token.as_ref().map(|token| token.value);
+        let value = FencingToken::after(previous, call.seen_us, call.now_us);
         // An RFencedLock counts on from it, whenever that may be.
         let expires_ms = call.peers.is_none().then(|| token_expiry(value, hold_ends_ms));
         self.token = Some(LastToken { value, expires_ms });

@@ -36,8 +36,6 @@ pub use sorted_set::Deadlines;
 pub use sorted_set::SortedSet;
 #[cfg(any(test, feature = "unstable-internals"))]
 pub use step::step;
-#[cfg(feature = "unstable-internals")]
-pub use step::step_with_peers;
 
 /// A waiter's deadline after its enqueue or touch.
 pub const PATIENCE_MS: u64 = 15_000;
@@ -142,6 +140,9 @@ pub struct Call<'a> {
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
+    /// The latest time that the caller has seen on a server, µs since the epoch. One that this
+    /// server has replaced may have been ahead of it.
+    pub seen_us: u64,
     /// Set if the queue is shared with JVMs.
     pub peers: Option<Peers<'a>>,
     /// What was published, in order.
@@ -153,7 +154,15 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// A call of `node` at `now_us`.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
-        Self { node, connected, now_us, peers: None, messages: Vec::new(), passed_over: 0 }
+        Self {
+            node,
+            connected,
+            now_us,
+            seen_us: 0,
+            peers: None,
+            messages: Vec::new(),
+            passed_over: 0,
+        }
     }
 
     /// The server's time, ms since the epoch.

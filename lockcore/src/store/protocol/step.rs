@@ -4,6 +4,25 @@
 use super::{Answer, Call, Command, LockState, Message, Renewed};
 use crate::member::NodeId;
 
+impl LockState {
+    /// Runs one command.
+    pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
+        match command {
+            Command::Acquire { member, mode, queue_limit } => {
+                Answer::Acquired(self.acquire(call, member, *mode, *queue_limit))
+            }
+            Command::Release { member } => Answer::Released(self.release(call, member)),
+            Command::Renew { member } => Answer::Renewed(self.renew(call, member)),
+            Command::Touch { members } => Answer::Touched(self.touch(call, members)),
+            Command::Leave { leaving } => Answer::Left(self.leave(call, leaving)),
+            Command::ForceRelease => Answer::Released(self.force_release(call)),
+            // Of a mutex there is no part to give back.
+            Command::Downgrade { .. } => Answer::Renewed(self.reply(call, Renewed::NotHeld, false)),
+            Command::Inspect => Answer::Inspected(self.inspect(call.now_us)),
+        }
+    }
+}
+
 /// Runs one command of `node` at `now_us`; `connected` tells whether a node would receive a
 /// message.
 pub fn step(
@@ -13,38 +32,7 @@ pub fn step(
     command: &Command,
     now_us: u64,
 ) -> (Answer, Vec<Message>) {
-    run(state, Call::new(node, connected, now_us), command)
-}
-
-/// As [`step`], in a queue that is shared with JVMs; `listens` tells whether a foreign member would
-/// hear that it is to come.
-#[cfg(feature = "unstable-internals")]
-pub fn step_with_peers(
-    state: &mut LockState,
-    connected: &dyn Fn(&str) -> bool,
-    listens: &dyn Fn(&str) -> bool,
-    node: &NodeId,
-    command: &Command,
-    now_us: u64,
-) -> (Answer, Vec<Message>) {
     let mut call = Call::new(node, connected, now_us);
-    call.peers = Some(super::Peers { listens });
-    run(state, call, command)
-}
-
-fn run(state: &mut LockState, mut call: Call<'_>, command: &Command) -> (Answer, Vec<Message>) {
-    let answer = match command {
-        Command::Acquire { member, mode, queue_limit } => {
-            Answer::Acquired(state.acquire(&mut call, member, *mode, *queue_limit))
-        }
-        Command::Release { member } => Answer::Released(state.release(&mut call, member)),
-        Command::Renew { member } => Answer::Renewed(state.renew(&mut call, member)),
-        Command::Touch { members } => Answer::Touched(state.touch(&mut call, members)),
-        Command::Leave { leaving } => Answer::Left(state.leave(&mut call, leaving)),
-        Command::ForceRelease => Answer::Released(state.force_release(&mut call)),
-        // Of a mutex there is no part to give back.
-        Command::Downgrade { .. } => Answer::Renewed(state.reply(&call, Renewed::NotHeld, false)),
-        Command::Inspect => Answer::Inspected(state.inspect(call.now_us)),
-    };
+    let answer = state.step(&mut call, command);
     (answer, call.messages)
 }

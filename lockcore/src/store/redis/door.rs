@@ -93,9 +93,18 @@ pub mod permits {
         scripts::of_permits().all().map(|script| script.load()).collect()
     }
 
-    /// The call of a script that runs the command, for a server that knows it.
-    pub fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Command) -> Cmd {
-        permits::command(lock, node, prefix, command)
+    /// The call of a script that runs the command, for a server that knows it, by a node that has
+    /// seen this time on another.
+    pub fn command(
+        lock: &LockName,
+        node: &NodeId,
+        prefix: &str,
+        command: &Command,
+        seen_us: u64,
+    ) -> Cmd {
+        let mut call = permits::command(lock, node, prefix, command);
+        call.arg(seen_us);
+        call
     }
 
     /// The answer to the command.

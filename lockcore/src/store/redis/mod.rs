@@ -15,6 +15,7 @@ mod preflight;
 mod reply;
 mod rights;
 mod scripts;
+pub(crate) mod seen;
 mod subscription;
 mod tls;
 mod together;
@@ -43,6 +44,7 @@ use keys::{Key, Tombstone};
 use link::CommandLink;
 use rights::Rights;
 use scripts::{Script, Scripts};
+use seen::{Dated, Seen};
 use subscription::{Channels, Subscription};
 
 /// What a store on Redis needs to know.
@@ -61,6 +63,8 @@ pub(crate) struct RedisSettings {
     pub(crate) peers: bool,
     /// Which replicas have to have a grant.
     pub(crate) replicas: Option<Replicas>,
+    /// What no token is below.
+    pub(crate) seen: Arc<Seen>,
 }
 
 /// One node's view of a Redis server.
@@ -73,6 +77,7 @@ pub(crate) struct RedisStore {
     subscription: Subscription,
     /// Where grants count only once replicas have them.
     confirmations: Option<Confirmations>,
+    seen: Arc<Seen>,
     closed: CancellationToken,
 }
 
@@ -93,6 +98,7 @@ impl RedisStore {
             request_timeout,
             peers,
             replicas,
+            seen,
         } = settings;
         let scripts = scripts::of(peers);
         let closed = CancellationToken::new();
@@ -141,7 +147,7 @@ impl RedisStore {
         .await?;
         together::check(&link, &subscription, &prefix, &node).await?;
         guard.disarm();
-        Ok(Self { node, prefix, peers, scripts, link, subscription, confirmations, closed })
+        Ok(Self { node, prefix, peers, scripts, link, subscription, confirmations, seen, closed })
     }
 
     /// `script` with the keys of `lock`, then what every script knows of the caller.
@@ -185,31 +191,40 @@ impl RedisStore {
     }
 
     /// Runs a command, reads its answer, and says how many replicas have what it has written.
-    fn run_confirmed<T: Send + 'static>(
+    fn run_confirmed<T: Dated + Send + 'static>(
         &self,
         script: &'static Script,
-        command: Cmd,
+        mut command: Cmd,
         read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<(T, u32)> {
         let Some(confirmations) = &self.confirmations else {
             return StoreFuture::ready(Err(without_replicas()));
         };
+        command.arg(self.seen.get());
         let running = confirmations.run(script, command);
+        let seen = Arc::clone(&self.seen);
         StoreFuture::pending(async move {
             let (answer, replicas) = running.await?;
-            Ok((read(answer)?, replicas))
+            let answer = read(answer)?;
+            seen.note(answer.now_us());
+            Ok((answer, replicas))
         })
     }
 
     /// Runs a command and reads its answer.
-    fn run<T: Send + 'static>(
+    fn run<T: Dated + Send + 'static>(
         &self,
         script: &'static Script,
-        command: Cmd,
+        mut command: Cmd,
         read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<T> {
-        let link = self.link.clone();
-        StoreFuture::pending(async move { read(link.run_script(script, command).await?) })
+        command.arg(self.seen.get());
+        let (link, seen) = (self.link.clone(), Arc::clone(&self.seen));
+        StoreFuture::pending(async move {
+            let answer = read(link.run_script(script, command).await?)?;
+            seen.note(answer.now_us());
+            Ok(answer)
+        })
     }
 }
 

@@ -150,10 +150,7 @@ impl PermitState {
 
     /// A token above all before it.
     pub(super) fn issue_token(&mut self, call: &Call<'_>) {
-        let previous = self.token.map_or(0, FencingToken::get);
-        // One that cannot be followed below 2^53 counts as none.
-        let next = FencingToken::try_from(call.now_us.max(previous + 1));
-        self.token = next.or_else(|_| FencingToken::try_from(call.now_us)).ok();
+        self.token = Some(FencingToken::after(self.token, call.seen_us, call.now_us));
     }
 
     pub(super) fn used(&self) -> u64 {

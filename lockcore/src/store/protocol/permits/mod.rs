@@ -109,6 +109,9 @@ pub struct Call<'a> {
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
+    /// The latest time that the caller has seen on a server, µs since the epoch. One that this
+    /// server has replaced may have been ahead of it.
+    pub seen_us: u64,
     /// How much it may do.
     pub bounds: Bounds,
     /// What was published, in order.
@@ -127,6 +130,7 @@ impl<'a> Call<'a> {
             node,
             connected,
             now_us,
+            seen_us: 0,
             bounds: Bounds::default(),
             messages: Vec::new(),
             grants: Vec::new(),

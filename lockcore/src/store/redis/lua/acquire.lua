@@ -1,5 +1,5 @@
 -- KEYS: hold, queue, deadlines, token, tombstone, and for peers alive, arrivals and suspects. ARGV:
--- node, prefix, member, lease, 'try' or 'wait', queue limit.
+-- node, prefix, member, lease, 'try' or 'wait', queue limit, latest time.
 local call, pcall = redis.call, redis.pcall
 local member, lease = ARGV[3], ARGV[4]
 local found, time = call('EXISTS', KEYS[1], KEYS[2], KEYS[5]), call('TIME')
@@ -10,11 +10,11 @@ local now_us = tonumber(clock)
 -- expect is left to the long way, and until then nothing was written.
 if found == 0 then
   -- Free, no queue, no tombstone. The clock, which is also the token, is the answer. SET comes
-  -- first: it is refused when memory is full, and then nothing has been written. A token that is
-  -- ahead of the clock, or no token, is left to the long way.
+  -- first: it is refused when memory is full, and then nothing has been written. A token or a
+  -- latest time that is ahead of the clock, or no token, is left to the long way.
   local previous = pcall('GET', KEYS[4])
   local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
-  if not previous or is_token and tonumber(previous) < now_us then
+  if (not previous or is_token and tonumber(previous) < now_us) and tonumber(ARGV[7]) < now_us then
 --#if peers
     call('SET', KEYS[4], clock)
 --#else

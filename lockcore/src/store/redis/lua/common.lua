@@ -1,6 +1,7 @@
 -- Shared by the scripts that may hand a lock over.
--- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, and what each
--- script adds.
+-- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, what each script
+-- adds, and last the latest time that the node has seen on a server. One that this server has
+-- replaced may have been ahead of it.
 
 local node, prefix = ARGV[1], ARGV[2]
 --#if peers
@@ -165,7 +166,7 @@ local function assert_writable()
 end
 
 local function new_token()
-  local last = last_token() or 0
+  local last = math.max(last_token() or 0, tonumber(ARGV[#ARGV]))
   return last < now_us and clock or string.format('%.0f', last + 1)
 end
 

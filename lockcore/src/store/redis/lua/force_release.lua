@@ -1,4 +1,4 @@
--- KEYS: hold, queue, deadlines, token. ARGV: node, prefix.
+-- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, latest time.
 local call = redis.call
 
 --#include clock

@@ -1,6 +1,6 @@
 -- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, and for peers
 -- alive, arrivals and suspects.
--- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous.
+-- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous, latest time.
 -- The outcome is one letter a member: l(eft), a(bsent).
 local call = redis.call
 
@@ -9,7 +9,7 @@ local call = redis.call
 
 look()
 local tombstone = 5
-for i = 4, #ARGV, 2 do
+for i = 4, #ARGV - 1, 2 do
   if ARGV[i] == '1' then
     look_at_tombstone(KEYS[tombstone])
     tombstone = tombstone + 1
@@ -21,7 +21,7 @@ end
 assert_writable()
 local letters = {}
 tombstone = 5
-for i = 3, #ARGV, 2 do
+for i = 3, #ARGV - 1, 2 do
   local member, letter = ARGV[i], 'a'
   local found = call('ZREM', KEYS[3], member)
 --#if peers

@@ -1,6 +1,6 @@
--- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, member. Two short ways come first,
--- because they are what nearly every release is. What they do not expect, such as a key of another
--- type, is left to the long way; until then nothing was written.
+-- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, member, latest time. Two short ways come
+-- first, because they are what nearly every release is. What they do not expect, such as a key of
+-- another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local head = pcall('LINDEX', KEYS[2], '0')
 
@@ -23,7 +23,7 @@ if type(head) == 'string' then
     and type(deadline) == 'string' and tonumber(deadline) > now then
     local previous, channel = pcall('GET', KEYS[4]), ARGV[2] .. ':grants:' .. of
     local is_token = type(previous) == 'string' and not string.find(previous, '%D')
-    local is_new = not previous or is_token and tonumber(previous) < now_us
+    local is_new = (not previous or is_token and tonumber(previous) < now_us) and tonumber(ARGV[4]) < now_us
     local is_mine = of == ARGV[1]
     if is_new and (is_mine or call('PUBSUB', 'NUMSUB', channel)[2] > 0) then
       local claim = tonumber(lease)

@@ -1,4 +1,5 @@
--- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease.
+-- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease, last
+-- the latest time.
 -- Answers the clock, then for each lock: its token if the lease was extended; 0 if it is not held;
 -- else an answer in full, or a list of what is strange there. Nothing that may fail stands between
 -- a lock's first write and its last.

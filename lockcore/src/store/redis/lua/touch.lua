@@ -1,5 +1,6 @@
 -- KEYS: of each lock hold, queue, deadlines and token, and for peers alive, arrivals and suspects.
--- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node.
+-- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node;
+-- last the latest time.
 -- Answers the clock and how many listen to the node's channel, then for each lock: ms left of the
 -- holder if all members wait, or these in a list with the holder and its token if it is of this
 -- node; else an answer in full, or a list of what is strange there. In full, the outcome is one

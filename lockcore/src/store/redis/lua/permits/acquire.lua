@@ -1,5 +1,5 @@
 -- KEYS: state, holds, queue, deadlines, tombstone.
--- ARGV: node, prefix, member, lease, weight, limit, 'try' or 'wait', queue limit.
+-- ARGV: node, prefix, member, lease, weight, limit, 'try' or 'wait', queue limit, latest time.
 local call, pcall = redis.call, redis.pcall
 -- No waiters, no tombstone, and it fits: most acquisitions end here. Lapsed holds still count;
 -- they are looked at when something does not fit. What this does not expect, such as a part that
@@ -22,9 +22,10 @@ if used and used + ARGV[5] <= tonumber(ARGV[6]) then
     local time = call('TIME')
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
     local over = math.floor(clock / 1000) + ARGV[4]
-    local last = tonumber(token or 0)
-    -- A token that is ahead of the clock is left to the long way. ZADD is the first write: it is
-    -- refused when memory is full. A member that is there already goes the long way, too.
+    local last = math.max(tonumber(token or 0), tonumber(ARGV[9]))
+    -- A token or a latest time that is ahead of the clock is left to the long way. ZADD is the
+    -- first write: it is refused when memory is full. A member that is there already goes the long
+    -- way, too.
     if last < tonumber(clock) and call('ZADD', KEYS[2], 'NX', over, ARGV[3]) == 1 then
       local is_write, text, is_later = ARGV[5] == '1073741824', ends, false
       if over + 60000 > tonumber(ends or 0) then

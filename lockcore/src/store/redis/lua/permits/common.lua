@@ -1,8 +1,9 @@
 -- Shared by the scripts of resources with permits.
 -- KEYS: state (hash), holds (member -> end of its lease), queue (member -> place), deadlines
 -- (member -> deadline).
--- ARGV: the calling node, the channel prefix, and what each script adds. First everything is read
--- and decided, then written, then published: what stops a script on the way has changed nothing.
+-- ARGV: the calling node, the channel prefix, what each script adds, and last the latest time that
+-- the node has seen on a server. First everything is read and decided, then written, then
+-- published: what stops a script on the way has changed nothing.
 
 local S, H, Q, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local node, prefix = ARGV[1], ARGV[2]
@@ -131,6 +132,7 @@ local function new_token()
   if last >= 9007199254740991 then
     last = 0
   end
+  last = math.max(last, tonumber(ARGV[#ARGV]))
   token = last < now_us and clock or string.format('%.0f', last + 1)
   is_changed = true
 end

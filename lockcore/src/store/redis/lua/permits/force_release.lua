@@ -1,4 +1,5 @@
--- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, and whose hold; all, if it is not said.
+-- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, whose hold (all, if it is not
+-- said), latest time.
 local call = redis.call
 
 --#include permits/common
@@ -9,7 +10,7 @@ if strange then
 end
 heal()
 local forced = { ARGV[3] }
-if not ARGV[3] then
+if not ARGV[4] then
   forced = call('ZRANGE', H, 0, -1)
 elseif not call('ZSCORE', H, ARGV[3]) then
   forced = {}

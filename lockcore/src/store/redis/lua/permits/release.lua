@@ -1,6 +1,6 @@
--- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight. Two short ways come
--- first, because they are what nearly every release is. What they do not expect, such as a key of
--- another type, is left to the long way; until then nothing was written.
+-- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight, latest time. Two short
+-- ways come first, because they are what nearly every release is. What they do not expect, such as
+-- a key of another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local waiting = pcall('ZRANGE', KEYS[3], '0', '0')
 local state = pcall('HMGET', KEYS[1], 'used', 'token', 'era', 'ends', ARGV[3])
@@ -38,7 +38,7 @@ if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4
         or holds[1] and tonumber(holds[2]) > now and pcall('ZSCORE', KEYS[2], ARGV[3])
       local is_write, token = demand == 'w', state[2]
       if is_held and type(deadline) == 'string' and tonumber(deadline) > now
-        and now + claim + 60000 <= tonumber(state[4]) and tonumber(token) < tonumber(clock) then
+        and now + claim + 60000 <= tonumber(state[4]) and math.max(token, ARGV[5]) < tonumber(clock) then
         local channel, is_mine = ARGV[2] .. ':grants:' .. of, of == ARGV[1]
         -- Not the count that PUBLISH gives: that has those with a pattern in it.
         if is_mine or call('PUBSUB', 'NUMSUB', channel)[2] > 0 then

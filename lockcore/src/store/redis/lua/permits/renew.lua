@@ -1,11 +1,11 @@
 -- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, then for each member of this node
--- itself and its lease. The outcome is one letter a member: h(eld), n(ot held).
+-- itself and its lease, latest time. The outcome is one letter a member: h(eld), n(ot held).
 local call = redis.call
 
 --#include permits/common
 
 local members = {}
-for i = 3, #ARGV, 2 do
+for i = 3, #ARGV - 1, 2 do
   members[#members + 1] = ARGV[i]
 end
 look_at_state()
