@@ -19,10 +19,9 @@ impl RedisOptions {
         self
     }
 
-    /// Starts a sentinel instead, with these lines in its configuration file: it writes to the
-    /// file.
+    /// For a sentinel, with these lines in its configuration file: it writes to the file.
     #[must_use]
-    pub(crate) fn sentinel(mut self, lines: String) -> Self {
+    pub fn sentinel(mut self, lines: String) -> Self {
         self.sentinel = Some(lines);
         self
     }

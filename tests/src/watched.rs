@@ -10,8 +10,9 @@ use crate::{Raw, RedisOptions, RedisServer, eventually, eventually_some};
 const NAME: &str = "locks";
 const SERVERS: usize = 3;
 const SENTINELS: usize = 3;
-/// Generous: on an idle machine they form in 2 s and fail over in as much.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Generous: on an idle machine they form in 2 s and fail over in as much. A sentinel that got no
+/// processor for 2 s does nothing for 30 s.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Three servers of which one is the primary, and three sentinels, all on loopback.
 #[derive(Debug)]
@@ -27,6 +28,20 @@ impl Watched {
     ///
     /// If one does not come up, or they do not find each other in time.
     pub async fn start(options: RedisOptions) -> Self {
+        Self::start_with(options, "", |_| RedisOptions::default()).await
+    }
+
+    /// The same, with `more` lines for the files of the sentinels, and options for each of them by
+    /// its number.
+    ///
+    /// # Panics
+    ///
+    /// As [`Watched::start`].
+    pub async fn start_with(
+        options: RedisOptions,
+        more: &str,
+        of_sentinel: impl Fn(usize) -> RedisOptions,
+    ) -> Self {
         let server = |primary: Option<&RedisServer>| {
             let options = options
                 .clone()
@@ -49,10 +64,11 @@ impl Watched {
              sentinel down-after-milliseconds {NAME} 500\n\
              sentinel failover-timeout {NAME} 2000\n\
              sentinel parallel-syncs {NAME} 2\n\
-             sentinel deny-scripts-reconfig yes\n",
+             sentinel deny-scripts-reconfig yes\n\
+             {more}\n",
             servers[0].port()
         );
-        let sentinel = |_| RedisOptions::default().sentinel(lines.clone()).start();
+        let sentinel = |number| of_sentinel(number).sentinel(lines.clone()).start();
         let sentinels = (0..SENTINELS).map(sentinel).collect();
         let watched = Self { servers, sentinels };
         for sentinel in &watched.sentinels {
@@ -94,6 +110,25 @@ impl Watched {
             None
         })
         .await
+    }
+
+    /// Waits until every sentinel names this server as the primary.
+    ///
+    /// # Panics
+    ///
+    /// If one does not in time.
+    pub async fn named(&self, number: usize) {
+        let port = self.servers[number].port().to_string();
+        for sentinel in &self.sentinels {
+            let mut sentinel = Raw::connect(&sentinel.url()).await;
+            eventually("every sentinel names the new primary", LIMIT, async || {
+                let mut ask = cmd("SENTINEL");
+                ask.arg("GET-MASTER-ADDR-BY-NAME").arg(NAME);
+                let (_, named): (String, String) = sentinel.ask(&ask).await;
+                named == port
+            })
+            .await;
+        }
     }
 
     /// Waits until this server is a replica.

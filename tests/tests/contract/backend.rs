@@ -1,9 +1,11 @@
 //! `Backend`: a store that several nodes share.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_tests::{RedisServer, eventually};
+use lock_tests::{RedisOptions, RedisServer, Watched, eventually};
 use lockcore::{LockError, LockGuard, LockOptions, Locks, LocksBuilder, MemoryStore};
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -20,6 +22,8 @@ pub(crate) fn ms(ms: u64) -> Duration {
 pub(crate) enum Backend {
     Memory(MemoryStore),
     Redis(RedisServer),
+    /// By its URL.
+    Sentinel(String),
 }
 
 /// An acquisition that runs by itself.
@@ -32,6 +36,17 @@ impl Backend {
 
     pub(crate) fn redis() -> Self {
         Self::Redis(RedisServer::start())
+    }
+
+    /// All of them on the same servers, which take some seconds to find each other; each in a
+    /// database of its own.
+    pub(crate) async fn sentinel() -> Self {
+        static WATCHED: OnceCell<Watched> = OnceCell::const_new();
+        static DATABASES: AtomicUsize = AtomicUsize::new(0);
+        let options = RedisOptions::default().arg("databases", "1024");
+        let watched = WATCHED.get_or_init(|| Watched::start(options)).await;
+        let database = DATABASES.fetch_add(1, Ordering::Relaxed);
+        Self::Sentinel(format!("{}/{database}", watched.url()))
     }
 
     /// A new node, whose locks have a long lease.
@@ -55,6 +70,7 @@ impl Backend {
         match self {
             Self::Memory(store) => builder.on_memory(store),
             Self::Redis(server) => builder.connect(server.url()).await,
+            Self::Sentinel(url) => builder.connect(url).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use lockcore::Locks;
 
 use crate::backend::{Backend, granted, ms, soon, until_nothing_is_left, until_waiting, wait_as};
 
-on_both_stores!(
+on_every_store!(
     an_acquisition_of_a_free_lock_dropped_after_any_poll_leaves_nothing,
     an_acquisition_of_a_held_lock_dropped_after_any_poll_leaves_the_others_in_order,
     a_try_dropped_after_any_poll_leaves_nothing,

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 
 use crate::backend::{Backend, LONG, SOON, granted, ms, soon, until_waiting, wait_as};
 
-on_both_stores!(
+on_every_store!(
     a_waker_that_calls_back_finds_no_mutex_held_when_its_lock_is_granted,
     a_waker_that_calls_back_finds_no_mutex_held_when_its_hold_is_lost,
     calls_polled_by_a_runtime_without_timers_end_in_their_time,

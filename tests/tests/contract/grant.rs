@@ -4,7 +4,7 @@ use lockcore::{LockOptions, Locks, MemoryStore};
 
 use crate::backend::{Backend, LONG, granted, ms, soon, until_nothing_is_left, wait_as};
 
-on_both_stores!(a_node_that_confirms_its_grants_is_served_in_order_and_to_the_full_lease);
+on_every_store!(a_node_that_confirms_its_grants_is_served_in_order_and_to_the_full_lease);
 
 async fn a_node_that_confirms_its_grants_is_served_in_order_and_to_the_full_lease(
     backend: &Backend,

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, LONG, granted, is_free, ms, soon, until_nothing_is_left, wait_as};
 
-on_both_stores!(
+on_every_store!(
     a_release_frees_the_lock_once_and_for_all,
     a_lock_is_given_back_with_the_last_of_several_guards,
     a_drop_gives_back_and_hands_over,

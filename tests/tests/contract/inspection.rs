@@ -4,7 +4,7 @@ use lockcore::{Connection, Locks};
 
 use crate::backend::{Backend, LONG, granted, ms, until_nothing_is_left, until_waiting, wait_as};
 
-on_both_stores!(
+on_every_store!(
     an_inspection_shows_holder_and_waiters_in_order_with_their_labels,
     an_inspection_of_a_free_lock_shows_nobody_and_the_last_token,
     a_label_is_shown_as_it_was_given_and_cut_at_64_bytes_of_its_own,

@@ -5,7 +5,7 @@ use lockcore::{LockKey, Locks};
 
 use crate::backend::Backend;
 
-on_both_stores!(
+on_every_store!(
     distinct_names_are_distinct_locks,
     a_name_is_its_own_in_each_namespace,
     a_foreign_name_is_outside_every_namespace,

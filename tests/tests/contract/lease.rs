@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, granted, ms, soon, until_waiting, wait_as};
 
-on_both_stores!(
+on_every_store!(
     the_watchdog_keeps_a_short_lease_alive_for_many_leases,
     a_fixed_lease_ends_although_the_guard_lives_and_the_next_gets_the_lock,
     a_fixed_lease_that_was_handed_over_lasts_its_whole_length_and_no_longer,

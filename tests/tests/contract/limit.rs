@@ -10,7 +10,7 @@ use crate::backend::{
     Backend, granted, is_free, ms, until_nothing_is_left, until_waiting, wait_as, waiters,
 };
 
-on_both_stores!(
+on_every_store!(
     a_wait_that_is_over_ends_with_timeout_and_leaves_nothing,
     a_wait_limit_does_not_end_a_hold,
     a_wait_of_zero_asks_once,

@@ -5,7 +5,7 @@ use lockcore::{HoldState, LockErrorKind};
 
 use crate::backend::{Backend, granted, ms, soon, until_nothing_is_left, wait_as};
 
-on_both_stores!(
+on_every_store!(
     a_forced_off_guard_is_told_at_once_and_the_next_gets_the_lock,
     a_force_release_of_a_free_lock_releases_nothing,
     a_lost_guard_stays_lost_and_its_drop_takes_nothing_from_the_next,

@@ -1,7 +1,10 @@
-//! What a `Locks` promises, whatever it stands on: each fact on the store in memory and on Redis.
+//! What a `Locks` promises, whatever it stands on: each fact on the store in memory, on Redis, and
+//! on a primary that sentinels watch. `replaced` is what still holds while such a primary is
+//! replaced, over and over.
 
-/// Makes two tests of each function: one on the store in memory, one on a server of its own.
-macro_rules! on_both_stores {
+/// Makes three tests of each function: one on the store in memory, one on a server of its own, and
+/// one in a database of its own on a primary that sentinels watch.
+macro_rules! on_every_store {
     ($($fact:ident),+ $(,)?) => {
         mod in_memory {
             use crate::backend::{Backend, in_time};
@@ -10,6 +13,16 @@ macro_rules! on_both_stores {
         mod on_redis {
             use crate::backend::{Backend, in_time};
             $(#[tokio::test] async fn $fact() { in_time(super::$fact(&Backend::redis())).await })+
+        }
+        mod over_sentinel {
+            use crate::backend::{Backend, in_time};
+            $(
+                #[tokio::test]
+                async fn $fact() {
+                    let backend = Backend::sentinel().await;
+                    in_time(super::$fact(&backend)).await
+                }
+            )+
         }
     };
 }
@@ -29,6 +42,7 @@ mod memory;
 mod moving;
 mod order;
 mod place;
+mod replaced;
 mod runtime;
 mod section;
 mod set;

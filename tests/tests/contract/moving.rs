@@ -8,7 +8,7 @@ use lockcore::Locks;
 
 use crate::backend::{Backend, soon};
 
-on_both_stores!(
+on_every_store!(
     locks_and_the_release_in_between_never_overlap,
     the_release_in_between_and_reads_and_writes_never_overlap,
     locks_and_reads_and_writes_without_one_in_between_overlap,

@@ -7,7 +7,7 @@ use lockcore::FencingToken;
 
 use crate::backend::{Backend, granted, soon, until_nothing_is_left, until_waiting, wait_as};
 
-on_both_stores!(
+on_every_store!(
     grants_follow_the_order_of_arrival_across_nodes_and_within_one,
     futures_of_one_task_are_served_in_the_order_in_which_they_were_polled,
     a_try_takes_a_free_lock_and_never_passes_a_queue,

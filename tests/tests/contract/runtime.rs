@@ -7,7 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::backend::{Backend, LONG, granted, soon, until_nothing_is_left, wait_as};
 
-on_both_stores!(
+on_every_store!(
     a_guard_outlives_its_locks_and_still_gives_back,
     a_future_outlives_its_locks_and_is_still_served,
     a_lock_is_polled_and_released_on_a_runtime_that_is_not_its_own,
@@ -83,6 +83,10 @@ async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
         }
         Backend::Redis(server) => {
             let url = server.url();
+            on_its_own_runtime(async move { Locks::connect(url).await }).await
+        }
+        Backend::Sentinel(url) => {
+            let url = url.clone();
             on_its_own_runtime(async move { Locks::connect(url).await }).await
         }
     };

@@ -6,7 +6,7 @@ use lockcore::LockErrorKind;
 
 use crate::backend::{Backend, soon, until_nothing_is_left, until_waiting};
 
-on_both_stores!(
+on_every_store!(
     a_section_runs_under_the_lock_and_gives_it_back,
     a_section_is_stopped_when_the_hold_is_lost,
     a_section_that_is_dropped_gives_the_lock_back,

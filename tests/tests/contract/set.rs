@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, SOON, is_free, ms, soon, until_nothing_is_left, until_waiting};
 
-on_both_stores!(
+on_every_store!(
     all_locks_of_a_set_are_held_together_and_stand_in_the_order_of_the_call,
     sets_of_the_same_locks_in_opposite_order_never_wait_for_each_other,
     the_wait_of_a_set_is_for_all_of_its_locks_together,

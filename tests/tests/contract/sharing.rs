@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::backend::{Backend, SOON, ms, soon};
 
-on_both_stores!(
+on_every_store!(
     reads_share_one_token_and_a_write_is_alone_with_one_above,
     a_write_that_waits_is_passed_by_no_read,
     a_released_write_lets_all_reads_of_all_nodes_in_at_once,

@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::backend::{Backend, SOON, granted, is_free, ms, soon, until_waiting, wait_as};
 
-on_both_stores!(
+on_every_store!(
     a_shutdown_ends_waiting_refuses_new_ones_and_waits_for_holds,
     a_shutdown_of_zero_takes_every_hold_away_at_once,
     a_shutdown_takes_away_what_is_not_given_back_in_time,

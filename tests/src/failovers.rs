@@ -1,0 +1,189 @@
+//! `Failovers`: one after the other in the background, while tests look at what still holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use redis::cmd;
+use tokio::sync::{oneshot, watch};
+
+use crate::{RedisOptions, Watched, eventually};
+
+/// More than tests here; each uses one.
+const DATABASES: usize = 256;
+/// Generous: on an idle machine a failover takes some three seconds.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Between two failovers, and between two looks whether one is wanted.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How a primary is replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    /// As an operator does it who wants to lose nothing: the old primary takes no writes any more
+    /// and its replicas have all before another is promoted.
+    Planned,
+    /// SIGKILL; it comes back empty, as a replica.
+    Killed,
+}
+
+/// Servers and sentinels whose primary is replaced, over and over, while there is a [`Spell`].
+#[derive(Debug)]
+pub struct Failovers {
+    url: String,
+    database: AtomicUsize,
+    count: watch::Receiver<usize>,
+    spells: Arc<AtomicUsize>,
+}
+
+impl Failovers {
+    /// Starts them, in a thread of their own: tests of several runtimes can share them.
+    ///
+    /// # Panics
+    ///
+    /// If the servers and sentinels do not find each other.
+    pub async fn start(replaced: Replaced) -> Self {
+        let (told, count) = watch::channel(0);
+        let (tell_url, url) = oneshot::channel();
+        let spells = Arc::new(AtomicUsize::new(0));
+        let wanted = Arc::clone(&spells);
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let mut scene = Scene::start(replaced).await;
+                let _ = tell_url.send(scene.watched.url());
+                loop {
+                    tokio::time::sleep(PAUSE).await;
+                    if wanted.load(Ordering::SeqCst) > 0 {
+                        scene.fail_over().await;
+                        told.send_modify(|count| *count += 1);
+                    }
+                }
+            });
+        });
+        let url = url.await.expect("the sentinels find each other");
+        Self { url, database: AtomicUsize::new(0), count, spells }
+    }
+
+    /// A time of failovers, with the URL of a database that no other spell has.
+    ///
+    /// # Panics
+    ///
+    /// If there is no database left.
+    #[must_use]
+    pub fn spell(&self) -> Spell<'_> {
+        let database = self.database.fetch_add(1, Ordering::Relaxed);
+        assert!(database < DATABASES, "a database for each");
+        self.spells.fetch_add(1, Ordering::SeqCst);
+        let begun = *self.count.borrow();
+        Spell { failovers: self, url: format!("{}/{database}", self.url), begun }
+    }
+}
+
+/// While there is one, failovers go on.
+#[derive(Debug)]
+pub struct Spell<'a> {
+    failovers: &'a Failovers,
+    url: String,
+    begun: usize,
+}
+
+impl Spell<'_> {
+    /// The sentinels' URL, with a database.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// How many failovers have ended since it began; of the first, it may have seen the end only.
+    ///
+    /// # Panics
+    ///
+    /// As [`Spell::until_seen`].
+    #[must_use]
+    pub fn seen(&self) -> usize {
+        assert!(self.failovers.count.has_changed().is_ok(), "the failovers go on");
+        *self.failovers.count.borrow() - self.begun
+    }
+
+    /// Waits until it has seen so many.
+    ///
+    /// # Panics
+    ///
+    /// If they end: one took too long.
+    pub async fn until_seen(&self, count: usize) {
+        let until = self.begun + count;
+        let mut told = self.failovers.count.clone();
+        told.wait_for(|count| *count >= until).await.expect("the failovers go on");
+    }
+}
+
+impl Drop for Spell<'_> {
+    fn drop(&mut self) {
+        self.failovers.spells.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Scene {
+    watched: Watched,
+    primary: usize,
+    replaced: Replaced,
+}
+
+impl Scene {
+    async fn start(replaced: Replaced) -> Self {
+        let options = RedisOptions::default().arg("databases", &DATABASES.to_string());
+        Self { watched: Watched::start(options).await, primary: 0, replaced }
+    }
+
+    /// Replaces the primary; it follows the new one when this returns.
+    async fn fail_over(&mut self) {
+        let old = self.primary;
+        match self.replaced {
+            Replaced::Planned => {
+                self.close(old).await;
+                self.primary = self.watched.fail_over(old).await;
+                // Sooner than the sentinels do it, which takes them ten seconds.
+                self.follow(old).await;
+                let mut redis = self.watched.raw(old).await;
+                redis.configure("min-replicas-to-write", "0").await;
+                self.watched.named(self.primary).await;
+            }
+            Replaced::Killed => {
+                self.watched.server(old).kill();
+                self.primary = self.watched.promoted(old).await;
+                // It comes back as an empty primary: by then no sentinel may name it.
+                self.watched.named(self.primary).await;
+                self.watched.server(old).restart();
+                self.follow(old).await;
+            }
+        }
+        self.watched.demoted(old).await;
+        self.watched.in_step(self.primary).await;
+    }
+
+    /// It takes no writes any more, and what it took is at both replicas.
+    async fn close(&self, primary: usize) {
+        let mut redis = self.watched.raw(primary).await;
+        // There are two.
+        redis.configure("min-replicas-to-write", "3").await;
+        let (_, written) = offsets(&mut redis).await;
+        eventually("both replicas have all", LIMIT, async || {
+            let (acknowledged, _) = offsets(&mut redis).await;
+            acknowledged.len() == 2 && acknowledged.iter().all(|offset| *offset >= written)
+        })
+        .await;
+    }
+
+    async fn follow(&mut self, old: usize) {
+        let port = self.watched.server(self.primary).port();
+        let mut redis = self.watched.raw(old).await;
+        redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;
+    }
+}
+
+/// How much its replicas have acknowledged each, and how much the primary has written.
+async fn offsets(primary: &mut crate::Raw) -> (Vec<u64>, u64) {
+    let (_, written, replicas): (String, u64, Vec<Vec<String>>) = primary.ask(&cmd("ROLE")).await;
+    let acknowledged = replicas.iter().map(|replica| replica[2].parse().expect("an offset"));
+    (acknowledged.collect(), written)
+}
