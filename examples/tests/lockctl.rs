@@ -10,7 +10,8 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lock_tests::{Port, RedisServer, eventually, signal};
+use lock_tests::{Port, RedisOptions, RedisServer, Watched, eventually, signal};
+use redis::cmd;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::Value;
@@ -192,6 +193,34 @@ async fn arguments_of_the_command_need_not_be_utf8() {
 }
 
 #[tokio::test]
+async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_the_primary() {
+    let mut watched = Watched::start(RedisOptions::default()).await;
+    let url = watched.url();
+    let holder = Running::start(&url, &[], "k", "echo; exec cat").await;
+    let token = inspect(&url, "k").await["token"].clone();
+    let mut waiter = lockctl(&url, ["exec", "k", "--", "true"]).spawn().expect("it starts");
+    waiting(&url, "k", 1).await;
+    // Replication is asynchronous: what is to survive has to be there first.
+    watched.in_step(0).await;
+    watched.server(0).kill();
+    let now = watched.promoted(0).await;
+    watched.named(now).await;
+    let mut primary = watched.raw(now).await;
+    eventually("both listen to the new primary", SOON, async || {
+        let channels: Vec<String> =
+            primary.ask(cmd("PUBSUB").arg("CHANNELS").arg("lockcore:grants:*")).await;
+        channels.len() == 2
+    })
+    .await;
+    let seen = inspect(&url, "k").await;
+    assert_eq!(seen["token"], token);
+    assert_eq!(seen["waiters"].as_array().map(Vec::len), Some(1), "{seen}");
+    holder.finish().await.is(0);
+    assert_eq!(wait(&mut waiter).await.code(), Some(0));
+    assert_free(&url, "k").await;
+}
+
+#[tokio::test]
 async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
     let cases: &[(&[&str], &str)] = &[
         (&["exec", "--wait", "soon", "k", "--", "true"], "--wait"),
@@ -209,6 +238,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
         (&["exec", "two\nlines", "--", "true"], "KEY"),
         (&["release", "k"], "--force"),
         (&["--redis", "nonsense", "inspect", "k"], "--redis"),
+        (&["--redis", "redis+sentinel://a,b", "inspect", "k"], "--redis"),
         (&[], "exec, inspect or release"),
     ];
     // Nobody is asked, so nobody has to be there.
@@ -224,6 +254,8 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
 
 #[tokio::test]
 async fn help_and_version_are_no_errors() {
+    let help = run("redis://127.0.0.1:1/", ["--help"]).await;
+    assert!(help.stdout.contains("redis+sentinel://[user[:password]@]host"), "{help:?}");
     for arguments in [&["--help"][..], &["exec", "--help"], &["--version"]] {
         let ended = run("redis://:secret@127.0.0.1:1/", arguments).await;
         ended.is(0);

@@ -21,19 +21,19 @@ const ORPHANS: u32 = 3;
 const SLOW_PAY_MS: u64 = 30_000;
 
 /// Sees every single sale, whatever the seat says in the end.
-const LEDGER: &str = "\
+pub(crate) const LEDGER: &str = "\
 CREATE TABLE ledger (seat INTEGER, buyer TEXT, token INTEGER);
 CREATE TRIGGER sale AFTER UPDATE OF buyer ON seats
 BEGIN INSERT INTO ledger VALUES (new.seat, new.buyer, new.token); END;";
 
 #[derive(Debug, PartialEq, Eq)]
-struct Sale {
-    seat: u32,
-    buyer: String,
-    token: u64,
+pub(crate) struct Sale {
+    pub(crate) seat: u32,
+    pub(crate) buyer: String,
+    pub(crate) token: u64,
 }
 
-fn sales(database: &Connection, table: &str) -> Vec<Sale> {
+pub(crate) fn sales(database: &Connection, table: &str) -> Vec<Sale> {
     let query =
         format!("SELECT seat, buyer, token FROM {table} WHERE buyer IS NOT NULL ORDER BY seat");
     let mut statement = database.prepare(&query).expect("it is SQL");

@@ -4,6 +4,7 @@
 mod closing;
 mod crowd;
 mod events;
+mod failover;
 mod flags;
 mod hang_up;
 mod line;

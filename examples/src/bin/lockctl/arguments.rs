@@ -40,7 +40,8 @@ other.";
 pub(crate) struct Arguments {
     // Not as documentation: brackets are links there.
     #[arg(
-        help = "Where Redis is: redis://[user[:password]@]host[:port][/db]",
+        help = "Where Redis is: redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
+                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]",
         long,
         global = true,
         value_name = "URL",

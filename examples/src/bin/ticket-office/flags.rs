@@ -96,7 +96,9 @@ pub(crate) struct Flags {
     // Not as documentation: brackets are links there.
     #[arg(
         help = "The Redis that holds the locks of several processes: \
-                redis://[user[:password]@]host[:port][/db] [default: locks in memory, for this process alone]",
+                redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
+                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db] \
+                [default: locks in memory, for this process alone]",
         long,
         value_name = "URL",
         env = "REDIS_URL",
