@@ -2,5 +2,6 @@
 
 mod authority;
 mod refused;
+mod sentinels;
 mod setup;
 mod trusted;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_tests::{Port, Raw, RedisServer};
+use lock_tests::{Port, Raw, RedisOptions, RedisServer};
 use lockcore::{LockError, Locks, LocksBuilder};
 
 use crate::authority::{Authority, Identity};
@@ -16,7 +16,7 @@ pub(crate) const PASSWORD: &str = "hunter2";
 pub(crate) struct Setup {
     pub(crate) authority: Authority,
     pub(crate) server: RedisServer,
-    port: Port,
+    pub(crate) port: Port,
     _files: Files,
 }
 
@@ -38,19 +38,8 @@ impl Setup {
     pub(crate) fn with(authority: Authority, identity: &Identity, clients: Clients) -> Self {
         let port = Port::free();
         let files = Files::new(&port);
-        let [ca, certificate, key] = [
-            files.write("ca", &authority.pem),
-            files.write("certificate", &identity.certificate),
-            files.write("key", &identity.key),
-        ];
-        let server = RedisServer::options()
-            .arg("requirepass", PASSWORD)
-            .arg("tls-port", &port.number().to_string())
-            .arg("tls-ca-cert-file", &ca)
-            .arg("tls-cert-file", &certificate)
-            .arg("tls-key-file", &key)
-            .arg("tls-auth-clients", if clients == Clients::Certified { "yes" } else { "no" })
-            .start();
+        let options = RedisServer::options().arg("requirepass", PASSWORD);
+        let server = files.speak_tls(options, &port, &authority, identity, &clients).start();
         Self { authority, server, port, _files: files }
     }
 
@@ -90,14 +79,31 @@ pub(crate) async fn soon<T>(future: impl IntoFuture<Output = T>) -> T {
 }
 
 /// A directory for what the server reads, gone with the test.
-struct Files(PathBuf);
+pub(crate) struct Files(PathBuf);
 
 impl Files {
-    fn new(port: &Port) -> Self {
+    pub(crate) fn new(port: &Port) -> Self {
         let name = format!("lock-tests-tls-{}-{}", std::process::id(), port.number());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("the temporary directory can be written");
         Self(directory)
+    }
+
+    /// Options for a server, or a sentinel, that speaks TLS at `port`, beside its plain one.
+    pub(crate) fn speak_tls(
+        &self,
+        options: RedisOptions,
+        port: &Port,
+        authority: &Authority,
+        identity: &Identity,
+        clients: &Clients,
+    ) -> RedisOptions {
+        options
+            .arg("tls-port", &port.number().to_string())
+            .arg("tls-ca-cert-file", &self.write("ca", &authority.pem))
+            .arg("tls-cert-file", &self.write("certificate", &identity.certificate))
+            .arg("tls-key-file", &self.write("key", &identity.key))
+            .arg("tls-auth-clients", if *clients == Clients::Certified { "yes" } else { "no" })
     }
 
     fn write(&self, name: &str, text: &str) -> String {

@@ -11,7 +11,7 @@ use crate::authority::Authority;
 use crate::setup::{Clients, SOON, Setup, soon};
 
 /// Locks, waits in line and hands over; the loss that is told comes by a message alone.
-async fn exercise(near: &Locks, far: &Locks, setup: &Setup) {
+pub(crate) async fn exercise(near: &Locks, far: &Locks, setup: &Setup) {
     let mut redis = setup.raw().await;
     let guard = soon(near.lock("k")).await.expect("free");
     let waiting = tokio::spawn(far.lock("k"));

@@ -21,8 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{CONNECT_TIMEOUT, invalid, read_url, tuned};
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::sentinels::Sentinels as Settings;
-use crate::store::redis::Certificates;
-use crate::store::redis::failure;
+use crate::store::redis::{Certificates, failure, tls};
 
 /// After the first answer, the other sentinels have this long to say something newer.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -64,8 +63,15 @@ impl Sentinels {
             let client = Client::open(info).map_err(|error| invalid(&error))?;
             Ok::<_, LockError>(Sentinel { client, open: Mutex::default() })
         };
-        let sentinels = sentinels.iter().map(open).collect::<Result<_, _>>()?;
-        let primary = tuned(with_certificates(certificates, read_url(primary)?)?);
+        let sentinels = sentinels.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let primary = read_url(primary)?;
+        let primary = if sentinels.iter().any(|sentinel| is_tls(sentinel.address())) {
+            with_certificates(certificates, primary)?
+        } else {
+            // Certificates that none of them looks at are refused.
+            certificates.apply(primary)?
+        };
+        let primary = tuned(primary);
         Ok(Self { sentinels, name: name.clone(), primary, current: watch::Sender::new(None) })
     }
 
@@ -145,19 +151,37 @@ impl Sentinels {
             .iter()
             .map(|(who, why)| format!("{}: {}", who.address(), why.detail))
             .collect();
-        let each = if each.is_empty() { "no answer in time".to_owned() } else { each.join("; ") };
+        let each = if each.is_empty() { self.silent() } else { each.join("; ") };
         let detail = format!("no sentinel told where the primary {} is ({each})", self.name);
         StoreError::refused(kind, detail)
+    }
+
+    /// None of them has answered anything.
+    fn silent(&self) -> String {
+        let advice = self.sentinels.iter().find_map(|each| tls::advice_if_silent(each.address()));
+        advice.map_or_else(
+            || "no answer in time".to_owned(),
+            |advice| format!("no answer in time: {advice}"),
+        )
     }
 }
 
 impl Sentinel {
-    fn address(&self) -> String {
-        self.client.get_connection_info().addr().to_string()
+    fn address(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
     }
 
     async fn ask(&self, name: &str) -> Result<Place, StoreError> {
-        let answer = self.tell(name).await.map_err(|error| of_sentinel(&error, name))?;
+        let answer = self.tell(name).await.map_err(|error| {
+            let refused = of_sentinel(&error, name);
+            match tls::advice(&error, self.address()) {
+                Some(advice) => {
+                    let detail = format!("{}: {advice}", refused.detail);
+                    StoreError { detail: detail.into(), ..refused }
+                }
+                None => refused,
+            }
+        })?;
         Place::read(&answer).ok_or_else(|| {
             let detail = "its answer is no sentinel's: name the sentinels, not the servers";
             StoreError::refused(LockErrorKind::InvalidOption, detail)
@@ -232,10 +256,11 @@ fn with_certificates(
     certificates: &Certificates,
     info: ConnectionInfo,
 ) -> Result<ConnectionInfo, LockError> {
-    match info.addr() {
-        ConnectionAddr::TcpTls { .. } => certificates.apply(info),
-        _ => Ok(info),
-    }
+    if is_tls(info.addr()) { certificates.apply(info) } else { Ok(info) }
+}
+
+fn is_tls(address: &ConnectionAddr) -> bool {
+    matches!(address, ConnectionAddr::TcpTls { .. })
 }
 
 #[cfg(test)]
