@@ -101,6 +101,19 @@ impl Jvm {
         self.unclaimed.iter().any(|line| line.starts_with(&format!("{what} {thread} ")))
     }
 
+    /// What it has said by now in lines that begin with this word.
+    pub(crate) fn said(&mut self, word: &str) -> Vec<String> {
+        while let Ok(line) = self.output.try_recv() {
+            self.unclaimed.push(line);
+        }
+        let start = format!("{word} ");
+        let (said, unclaimed) = std::mem::take(&mut self.unclaimed)
+            .into_iter()
+            .partition(|line| line.starts_with(&start));
+        self.unclaimed = unclaimed;
+        said
+    }
+
     async fn answer(&mut self, start: &str) -> String {
         let deadline = Instant::now() + ANSWER_LIMIT;
         let start = format!("{start} ");

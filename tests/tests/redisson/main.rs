@@ -17,4 +17,5 @@ mod order;
 mod plain;
 mod program;
 mod script;
+mod sentinel;
 mod trying;

@@ -15,6 +15,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RObject;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
+import org.redisson.config.SentinelServersConfig;
 import org.redisson.config.SingleServerConfig;
 
 /**
@@ -32,6 +33,8 @@ public final class Peer {
         });
     }
 
+    private static final String SENTINELS = "redis+sentinel://";
+
     private final RedissonClient redisson;
     private final Map<String, Worker> workers = new HashMap<>();
 
@@ -41,14 +44,18 @@ public final class Peer {
 
     public static void main(String[] arguments) throws Exception {
         Config config = new Config();
-        SingleServerConfig server = config.useSingleServer()
-            .setAddress(arguments[0])
-            .setConnectionMinimumIdleSize(2)
-            .setConnectionPoolSize(32)
-            .setSubscriptionConnectionMinimumIdleSize(1);
-        if (arguments.length > 3) {
-            server.setSubscriptionConnectionPoolSize(1);
-            server.setSubscriptionsPerConnection(Integer.parseInt(arguments[3]));
+        if (arguments[0].startsWith(SENTINELS)) {
+            useSentinels(config, arguments[0].substring(SENTINELS.length()));
+        } else {
+            SingleServerConfig server = config.useSingleServer()
+                .setAddress(arguments[0])
+                .setConnectionMinimumIdleSize(2)
+                .setConnectionPoolSize(32)
+                .setSubscriptionConnectionMinimumIdleSize(1);
+            if (arguments.length > 3) {
+                server.setSubscriptionConnectionPoolSize(1);
+                server.setSubscriptionsPerConnection(Integer.parseInt(arguments[3]));
+            }
         }
         config.setFairLockWaitTimeout(Long.parseLong(arguments[1]));
         config.setLockWatchdogTimeout(Long.parseLong(arguments[2]));
@@ -62,6 +69,15 @@ public final class Peer {
         }
         // Nobody is there any more: no goodbye to the server either, as after a kill.
         Runtime.getRuntime().halt(0);
+    }
+
+    /** `host:port,host:port/name`; all else as Redisson has it. */
+    private static void useSentinels(Config config, String url) {
+        String[] parts = url.split("/");
+        SentinelServersConfig sentinels = config.useSentinelServers().setMasterName(parts[1]);
+        for (String address : parts[0].split(",")) {
+            sentinels.addSentinelAddress("redis://" + address);
+        }
     }
 
     private static synchronized void say(String line) {
@@ -80,7 +96,7 @@ public final class Peer {
         }
         worker.queue.execute(() -> {
             try {
-                String answer = obey(what, words[2], Arrays.copyOfRange(words, 3, words.length));
+                String answer = obey(what, name, words[2], Arrays.copyOfRange(words, 3, words.length));
                 say(what + " " + name + " " + answer);
             } catch (Throwable problem) {
                 say(what + " " + name + " failed " + problem.getClass().getSimpleName());
@@ -88,7 +104,7 @@ public final class Peer {
         });
     }
 
-    private String obey(String what, String key, String[] more) throws Exception {
+    private String obey(String what, String name, String key, String[] more) throws Exception {
         RLock fair = redisson.getFairLock(key);
         long thread = Thread.currentThread().getId();
         switch (what) {
@@ -139,6 +155,8 @@ public final class Peer {
                 return String.valueOf(fenced(key));
             case "turns":
                 return turns(fair, number(more, 0, 1), more[1]);
+            case "turns-for":
+                return turnsFor(fair, name, number(more, 0, 0));
             default:
                 return "failed not understood";
         }
@@ -174,6 +192,36 @@ public final class Peer {
             }
         }
         return "met " + met;
+    }
+
+    /**
+     * Turns for so many milliseconds, whatever fails; says of each when it began and ended, by the
+     * monotonic clock that all processes of a machine share.
+     */
+    private static String turnsFor(RLock lock, String name, long millis) throws InterruptedException {
+        long refused = 0;
+        long unheard = 0;
+        for (long end = System.nanoTime() + millis * 1_000_000; System.nanoTime() < end; ) {
+            try {
+                if (!lock.tryLock(10, TimeUnit.SECONDS)) {
+                    refused++;
+                    continue;
+                }
+            } catch (RuntimeException problem) {
+                refused++;
+                Thread.sleep(5);
+                continue;
+            }
+            long begin = System.nanoTime();
+            Thread.sleep(2);
+            say("turn " + name + " " + begin + " " + System.nanoTime());
+            try {
+                lock.unlock();
+            } catch (RuntimeException problem) {
+                unheard++;
+            }
+        }
+        return "refused " + refused + " unheard " + unheard;
     }
 
     private static long number(String[] words, int index, long otherwise) {
