@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+#[cfg(feature = "redis")]
+use crate::credentials::Provider;
 use crate::error::LockError;
 use crate::locks::Locks;
 use crate::member::{Label, NodeId};
@@ -53,6 +55,8 @@ pub struct LocksBuilder {
     redisson_peers: bool,
     #[cfg(feature = "redis")]
     certificates: Certificates,
+    #[cfg(feature = "redis")]
+    credentials: Provider,
 }
 
 impl Locks {
@@ -86,6 +90,8 @@ impl LocksBuilder {
             redisson_peers: false,
             #[cfg(feature = "redis")]
             certificates: Certificates::default(),
+            #[cfg(feature = "redis")]
+            credentials: Provider::default(),
         }
     }
 

@@ -66,6 +66,8 @@
 
 mod acquire;
 mod builder;
+#[cfg(feature = "redis")]
+mod credentials;
 mod error;
 mod guard;
 pub mod guide;
@@ -93,6 +95,8 @@ mod waiting;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;
+#[cfg(feature = "redis")]
+pub use credentials::Credentials;
 pub use error::{LockError, LockErrorKind};
 pub use guard::{Guard, HoldState, LockGuard, Release};
 pub use inspection::{LockInspection, Part, Participant, SharedInspection, Sharer};

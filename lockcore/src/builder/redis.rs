@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::LocksBuilder;
+use crate::credentials::{Credentials, Provider};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
@@ -78,6 +79,38 @@ impl Locks {
 }
 
 impl LocksBuilder {
+    /// Asks this for the password, and maybe the user, each time a connection to the servers is
+    /// opened, in place of what the URL says: for passwords that change while a process runs.
+    ///
+    /// Connections that stand stay, also when their password is taken away: no hold is lost by it.
+    /// A connection that is refused because the password just changed is tried again, and this
+    /// asked again. It is called often, on the runtime: it returns what another task or a file
+    /// watcher keeps up to date, and neither blocks nor panics. Sentinels have their own
+    /// credentials, in their URLs. With a pool, it is for the subscription only.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// use std::sync::{Arc, RwLock};
+    ///
+    /// use lockcore::{Credentials, Locks};
+    ///
+    /// let password = Arc::new(RwLock::new("first".to_owned())); // another task replaces it
+    /// let now = Arc::clone(&password);
+    /// let locks = Locks::builder()
+    ///     .credentials(move || Credentials::new("app", &*now.read().unwrap()))
+    ///     .connect("redis://10.0.0.1/")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn credentials(
+        mut self,
+        provide: impl Fn() -> Credentials + Send + Sync + 'static,
+    ) -> Self {
+        self.credentials = Provider::new(provide);
+        self
+    }
+
     /// See [`Locks::connect`].
     ///
     /// # Errors
@@ -120,6 +153,7 @@ impl LocksBuilder {
 
     pub(super) async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
         self.check()?;
+        let connector = connector.with_credentials(self.credentials.clone());
         let node = NodeId::random();
         let inbox = Inbox::default();
         let settings = RedisSettings {

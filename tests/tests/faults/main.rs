@@ -29,6 +29,7 @@ mod refused;
 mod regressions;
 mod replicas;
 mod restarted;
+mod rotated;
 mod runtime;
 mod script;
 mod shutdown;

@@ -17,6 +17,7 @@ use redis::{
 use super::failure;
 use super::hello::Hello;
 use super::tls::{self, Certificates};
+use crate::credentials::Provider;
 use crate::error::{LockError, LockErrorKind, StoreError};
 pub(crate) use sentinel::Place;
 use sentinel::Sentinels;
@@ -38,6 +39,8 @@ pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"))
 pub(crate) struct Connector {
     source: Source,
     request_timeout: Duration,
+    /// In place of those that the source has.
+    credentials: Provider,
 }
 
 /// A new connection for commands, on which the server has answered.
@@ -81,7 +84,11 @@ impl Connector {
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         let sentinels = Sentinels::new(sentinels, certificates)?;
-        Ok(Self { source: Source::Sentinels(Box::new(sentinels)), request_timeout })
+        Ok(Self {
+            source: Source::Sentinels(Box::new(sentinels)),
+            request_timeout,
+            credentials: Provider::default(),
+        })
     }
 
     pub(crate) fn new(
@@ -91,7 +98,16 @@ impl Connector {
     ) -> Result<Self, LockError> {
         let info = tuned(certificates.apply(info)?);
         let client = Client::open(info).map_err(|error| invalid(&error))?;
-        Ok(Self { source: Source::One(Box::new(client)), request_timeout })
+        Ok(Self {
+            source: Source::One(Box::new(client)),
+            request_timeout,
+            credentials: Provider::default(),
+        })
+    }
+
+    /// With these in place of its own; a pool's connections keep theirs.
+    pub(crate) fn with_credentials(self, credentials: Provider) -> Self {
+        Self { credentials, ..self }
     }
 
     /// Whether sentinels say where the server is.
@@ -116,7 +132,8 @@ impl Connector {
     pub(crate) async fn commands(&self) -> Result<Opened, StoreError> {
         match &self.source {
             Source::One(client) => {
-                self.bounded(self.address(), self.greeted(self.multiplexed(client))).await
+                let info = client.get_connection_info().clone();
+                self.bounded(self.address(), self.greeted(self.multiplexed(info))).await
             }
             #[cfg(feature = "deadpool")]
             Source::Pool(pool, _) => {
@@ -124,9 +141,7 @@ impl Connector {
             }
             Source::Sentinels(sentinels) => {
                 let place = sentinels.locate().await?;
-                let client = Client::open(sentinels.reach(&place))
-                    .map_err(|error| failure::of_connecting(&error))?;
-                let opening = self.greeted(self.multiplexed(&client));
+                let opening = self.greeted(self.multiplexed(sentinels.reach(&place)));
                 let opened = self.bounded(&place, opening).await?;
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
@@ -139,7 +154,8 @@ impl Connector {
         }
     }
 
-    async fn multiplexed(&self, client: &Client) -> Result<MultiplexedConnection, RedisError> {
+    async fn multiplexed(&self, info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+        let client = Client::open(self.credentials.apply(info))?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(Some(self.request_timeout));
@@ -185,7 +201,7 @@ impl Connector {
                 let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
                 info = info.set_redis_settings(settings);
             }
-            Client::open(info)?.get_async_pubsub().await
+            Client::open(self.credentials.apply(info))?.get_async_pubsub().await
         };
         let connection = self.bounded(address, opening).await?;
         Ok(Subscribed { connection, place })

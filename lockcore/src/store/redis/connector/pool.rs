@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo as _, RedisError};
 
 use super::{Connector, Source, invalid, read_url, tuned};
+use crate::credentials::Provider;
 use crate::error::{LockError, LockErrorKind};
 use crate::store::redis::Certificates;
 
@@ -41,7 +42,11 @@ impl Connector {
     ) -> Result<Self, LockError> {
         let subscription = tuned(certificates.apply(read_url(url)?)?);
         Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
-        Ok(Self { source: Source::Pool(pool, Box::new(subscription)), request_timeout })
+        Ok(Self {
+            source: Source::Pool(pool, Box::new(subscription)),
+            request_timeout,
+            credentials: Provider::default(),
+        })
     }
 }
 

@@ -1,0 +1,138 @@
+//! Passwords that change while locks are held and waited for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lock_tests::{Raw, RedisOptions, RedisServer, Watched, eventually, queued};
+use lockcore::{Credentials, HoldState, LockErrorKind, Locks, LocksBuilder};
+use redis::cmd;
+
+use crate::common::{SOON, granted, release, soon};
+
+/// What a provider knows, as a program would have it: something else replaces it.
+#[derive(Clone)]
+struct Password(Arc<Mutex<String>>);
+
+impl Password {
+    fn new(password: &str) -> Self {
+        Self(Arc::new(Mutex::new(password.to_owned())))
+    }
+
+    fn replace(&self, password: &str) {
+        password.clone_into(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn builder(&self) -> LocksBuilder {
+        let password = self.clone();
+        Locks::builder().credentials(move || {
+            let now = password.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Credentials::new("app", &*now)
+        })
+    }
+}
+
+async fn set_user(redis: &mut Raw, rules: &[&str]) {
+    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("app").arg(rules)).await;
+}
+
+/// What nobody else knows: without a provider there is no way in.
+const OTHERS: &str = "of-others";
+
+fn guarded() -> RedisServer {
+    RedisServer::options().arg("requirepass", OTHERS).start()
+}
+
+/// Without a password.
+fn url(server: &RedisServer) -> String {
+    format!("redis://{}/", server.address())
+}
+
+const ALL: [&str; 4] = ["on", "allkeys", "allchannels", "+@all"];
+
+/// All connections of `app`, both of each node.
+async fn kill_connections(redis: &mut Raw) {
+    let killed: usize = redis.ask(cmd("CLIENT").arg("KILL").arg("USER").arg("app")).await;
+    assert!(killed >= 2, "{killed}");
+}
+
+#[tokio::test]
+async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
+    let server = guarded();
+    let mut redis = Raw::connect(&server.url()).await;
+    set_user(&mut redis, &ALL).await;
+    set_user(&mut redis, &[">one"]).await;
+    let password = Password::new("one");
+    let [near, far] = [password.builder(), password.builder()].map(|builder| {
+        let url = url(&server);
+        async move { soon("a connection", builder.connect(url)).await.expect("accepted") }
+    });
+    let (near, far) = (near.await, far.await);
+    let guard = soon("the lock", near.lock("k")).await.expect("free");
+    let waiting = tokio::spawn(far.lock("k"));
+    queued(&near, "k", 1).await;
+
+    set_user(&mut redis, &[">two", "<one"]).await;
+    // Connections that stand stay.
+    soon("an answer", near.ping()).await.expect("an answer");
+    kill_connections(&mut redis).await;
+    // The old one is refused for as long as the provider does not know of the new one.
+    eventually("it is refused, and says so", SOON, async || {
+        let lockcore::Connection::Down { reason } = near.status().commands else { return false };
+        reason.to_lowercase().contains("authentication")
+    })
+    .await;
+    password.replace("two");
+    eventually("all connections are back", SOON, async || {
+        near.status().is_connected() && far.status().is_connected()
+    })
+    .await;
+    assert_eq!(guard.state(), HoldState::Held, "renewed at once");
+    release(guard).await;
+    release(granted(waiting).await).await;
+    assert_eq!(far.status().places_lost, 0);
+}
+
+#[tokio::test]
+async fn a_wrong_password_of_a_provider_is_denied_at_connect() {
+    let server = guarded();
+    let mut redis = Raw::connect(&server.url()).await;
+    set_user(&mut redis, &ALL).await;
+    let connect = soon("an answer", Password::new("wrong-one").builder().connect(url(&server)));
+    let error = connect.await.expect_err("the user has no such password");
+    assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
+    assert!(!format!("{error} {error:?}").contains("wrong-one"), "{error}");
+}
+
+#[tokio::test]
+async fn a_primary_that_takes_over_is_spoken_to_with_the_password_of_now() {
+    let users = RedisOptions::default()
+        .arg("requirepass", OTHERS)
+        .arg("masterauth", OTHERS)
+        .arg("user", "app on >one >two allkeys allchannels +@all");
+    let more = format!("sentinel auth-pass locks {OTHERS}");
+    let mut watched = Watched::start_with(users, &more, |_| RedisOptions::default()).await;
+    let password = Password::new("one");
+    let builder = password.builder().require_replicas(1, std::time::Duration::from_secs(1));
+    let locks = soon("a connection", builder.connect(watched.url())).await.expect("accepted");
+    let guard = soon("the lock", locks.lock("k")).await.expect("free");
+    watched.in_step(0).await;
+    for number in 0..3 {
+        let mut redis = watched.raw(number).await;
+        set_user(&mut redis, &["<one"]).await;
+    }
+    password.replace("two");
+    watched.server(0).kill();
+    let now = watched.promoted(0).await;
+    let mut primary = watched.raw(now).await;
+    eventually("the hold is renewed at the new primary", SOON, async || {
+        let left: u64 = primary.ask(cmd("PTTL").arg("k")).await;
+        left > 29_000
+    })
+    .await;
+    release(guard).await;
+    // Also on the connections that wait for a replica.
+    eventually("a grant is acknowledged", SOON, async || match locks.try_lock("k").await {
+        Ok(Some(guard)) => guard.release().await.is_ok(),
+        _ => false,
+    })
+    .await;
+}
