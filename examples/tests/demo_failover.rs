@@ -1,4 +1,4 @@
-//! `scripts/demo-failover`: comes to its end, finds every seat sold once, and leaves nothing behind.
+//! `scripts/demo-failover` comes to its end, finds every seat sold once, and leaves nothing behind.
 
 use std::fs;
 use std::net::TcpStream;
