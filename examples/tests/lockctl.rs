@@ -201,10 +201,10 @@ async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_
     let mut waiter = lockctl(&url, ["exec", "k", "--", "true"]).spawn().expect("it starts");
     waiting(&url, "k", 1).await;
     // Replication is asynchronous: what is to survive has to be there first.
-    watched.in_step(0).await;
+    watched.in_step().await;
     watched.server(0).kill();
     let now = watched.promoted(0).await;
-    watched.named(now).await;
+    watched.until_named(now).await;
     let mut primary = watched.raw(now).await;
     eventually("both listen to the new primary", SOON, async || {
         let channels: Vec<String> =

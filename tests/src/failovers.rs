@@ -146,19 +146,19 @@ impl Scene {
                 self.follow(old).await;
                 let mut redis = self.watched.raw(old).await;
                 redis.configure("min-replicas-to-write", "0").await;
-                self.watched.named(self.primary).await;
+                self.watched.until_named(self.primary).await;
             }
             Replaced::Killed => {
                 self.watched.server(old).kill();
                 self.primary = self.watched.promoted(old).await;
                 // It comes back as an empty primary: by then no sentinel may name it.
-                self.watched.named(self.primary).await;
+                self.watched.until_named(self.primary).await;
                 self.watched.server(old).restart();
                 self.follow(old).await;
             }
         }
         self.watched.demoted(old).await;
-        self.watched.in_step(self.primary).await;
+        self.primary = self.watched.in_step().await;
     }
 
     /// It takes no writes any more, and what it took is at both replicas.

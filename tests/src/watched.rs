@@ -117,18 +117,11 @@ impl Watched {
     /// # Panics
     ///
     /// If one does not in time.
-    pub async fn named(&self, number: usize) {
-        let port = self.servers[number].port().to_string();
-        for sentinel in &self.sentinels {
-            let mut sentinel = Raw::connect(&sentinel.url()).await;
-            eventually("every sentinel names the new primary", LIMIT, async || {
-                let mut ask = cmd("SENTINEL");
-                ask.arg("GET-MASTER-ADDR-BY-NAME").arg(NAME);
-                let (_, named): (String, String) = sentinel.ask(&ask).await;
-                named == port
-            })
-            .await;
-        }
+    pub async fn until_named(&self, number: usize) {
+        eventually("every sentinel names the new primary", LIMIT, async || {
+            self.named().await == Some(number)
+        })
+        .await;
     }
 
     /// Waits until this server is a replica.

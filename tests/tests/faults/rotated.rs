@@ -114,7 +114,7 @@ async fn a_primary_that_takes_over_is_spoken_to_with_the_password_of_now() {
     let builder = password.builder().require_replicas(1, std::time::Duration::from_secs(1));
     let locks = soon("a connection", builder.connect(watched.url())).await.expect("accepted");
     let guard = soon("the lock", locks.lock("k")).await.expect("free");
-    watched.in_step(0).await;
+    watched.in_step().await;
     for number in 0..3 {
         let mut redis = watched.raw(number).await;
         set_user(&mut redis, &["<one"]).await;

@@ -63,11 +63,11 @@ async fn a_mixed_queue_keeps_its_order_when_the_primary_is_killed() {
     jvm.begin("lock", "b", "");
     until_waiting(&mut redis, 3, Some(&b)).await;
     let before = queue(&mut redis).await;
-    watched.in_step(0).await;
+    watched.in_step().await;
 
     watched.server(0).kill();
     let now = watched.promoted(0).await;
-    watched.named(now).await;
+    watched.until_named(now).await;
     let mut redis = watched.raw(now).await;
     until_waiting(&mut redis, 3, Some(&a)).await;
     until_waiting(&mut redis, 3, Some(&b)).await;
@@ -101,7 +101,7 @@ async fn a_jvm_s_hold_outlasts_the_death_of_the_primary() {
     assert_eq!(jvm.run("lock", "a", "").await, "ok");
     let waiting = tokio::spawn(locks.lock(KEY));
     until_waiting(&mut redis, 1, None).await;
-    watched.in_step(0).await;
+    watched.in_step().await;
     watched.server(0).kill();
     let now = watched.promoted(0).await;
     // Longer than its lease.
@@ -185,7 +185,7 @@ async fn run(planned: bool) -> Run {
         watched.server(0).kill();
         watched.promoted(0).await
     };
-    watched.named(primary).await;
+    watched.until_named(primary).await;
     let named = now();
     let mut run = Run { turns: Vec::new(), refused: [0, 0], said: Vec::new(), began, named };
     for task in tasks {

@@ -69,7 +69,7 @@ async fn sentinels_with_tls_and_a_user_of_their_own_are_asked_again_when_the_pri
     let guard = soon(near.lock("k")).await.expect("free");
     let waiting = tokio::spawn(far.lock("k"));
     queued(&near, "k", 1).await;
-    guarded.watched.in_step(0).await;
+    guarded.watched.in_step().await;
     guarded.watched.server(0).kill();
     guarded.watched.promoted(0).await;
     let guard_at_last = async {
