@@ -23,7 +23,14 @@ struct World {
 impl World {
     fn new() -> Self {
         let node = NodeId::from("AAAAAAAAAAAAAAAAAAAAAA");
-        let rules = Rules { confirm_grants: false, replicas: 0, peers: false, window: 64, seed: 7 };
+        let rules = Rules {
+            confirm_grants: false,
+            replicas: 0,
+            peers: false,
+            window: 64,
+            acquires: 256,
+            seed: 7,
+        };
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000 }
     }
 

@@ -23,6 +23,7 @@ fn broken(
         tries: true,
         drops: true,
         one_by_one: variant == Variant::ForgetsMore,
+        acquires: usize::MAX,
         budget,
         served_one_in: 1,
     };

@@ -11,7 +11,7 @@
 //!   time, here only may be done. What ends by the clock ends in its time or later.
 //! - A caller that does not come for what it was granted: here it takes the guard as soon as it is
 //!   woken.
-//! - Windows and batches: what is due is done one by one.
+//! - Batches, and windows but that of acquires: what is due is done one by one.
 //! - Repetition is the engine's. A request runs twice if it was given up for lost and asked again;
 //!   the first copy may run at any later time. No request is doubled by the network itself, as TCP
 //!   does not.
@@ -126,6 +126,15 @@ fn two_clients_of_one_node_keep_every_law() {
     exhaust("two clients of one node", Scope { homes: &[0, 0], served_one_in: 1, ..two(budget) });
 }
 
+#[test]
+fn two_clients_of_one_node_that_asks_for_one_at_a_time_keep_every_law() {
+    let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
+    exhaust(
+        "two clients of one node, asked for one at a time",
+        Scope { homes: &[0, 0], acquires: 1, served_one_in: 1, ..two(budget) },
+    );
+}
+
 fn two(budget: Budget) -> Scope {
     Scope {
         homes: &[0, 1],
@@ -134,6 +143,7 @@ fn two(budget: Budget) -> Scope {
         tries: false,
         drops: true,
         one_by_one: false,
+        acquires: usize::MAX,
         budget,
         served_one_in: SAMPLED,
     }

@@ -43,6 +43,8 @@ pub(crate) struct Scope {
     pub(crate) drops: bool,
     /// Whether one command grants one member at most, so that much is left for the next.
     pub(crate) one_by_one: bool,
+    /// How many acquires of one node are on their way at once.
+    pub(crate) acquires: usize,
     pub(crate) budget: Budget,
     /// In one of how many states it is tried whether all come to rest from there; in none if 0.
     pub(crate) served_one_in: u64,
@@ -200,7 +202,14 @@ impl Locking {
 
     /// What a node of the model is told.
     pub(crate) fn rules(&self) -> Rules {
-        Rules { confirm_grants: false, replicas: 0, peers: false, window: usize::MAX, seed: 0 }
+        Rules {
+            confirm_grants: false,
+            replicas: 0,
+            peers: false,
+            window: usize::MAX,
+            acquires: self.scope.acquires,
+            seed: 0,
+        }
     }
 
     /// What a client asks its node for.
@@ -308,7 +317,7 @@ impl Locking {
     fn may_do(&self, state: &State, node: u8, at: Moment, due: &Due) -> bool {
         match due {
             Due::End(_) => at <= moment(state.now),
-            Due::Send(_) => true,
+            Due::Send(_) | Due::Turn => true,
             Due::Renewal(number) => {
                 let full = state.now + LEASE_MS - LEASE_MS / 100;
                 let until = state.nodes[usize::from(node)].core.until(*number);

@@ -73,6 +73,9 @@ pub struct Rules {
     /// Most releases, leaves and repetitions on their way at once, each of which is a script: a
     /// time-out is to measure the server, not our own queue there.
     pub window: usize,
+    /// Most acquires of callers on their way at once, for the same reason; the others are sent in
+    /// the order in which they came.
+    pub acquires: usize,
     /// Where the spread of what would otherwise be due together comes from; none if zero.
     pub seed: u64,
 }
@@ -132,6 +135,7 @@ pub struct Core<P> {
     /// Releases and leaves.
     sends: BTreeSet<(Moment, u64)>,
     touches: BTreeSet<(Moment, LockName)>,
+    unsent: BTreeSet<u64>,
     parked: BTreeSet<u64>,
     retry_at: Option<Moment>,
     pause: Duration,
@@ -145,7 +149,9 @@ pub struct Core<P> {
     subscription: Link,
     counts: Counts,
     next_attempt: u64,
-    /// Leaves, releases in the background, repetitions,
+    /// Acquires of callers that are on their way,
+    asking: usize,
+    /// leaves, releases in the background, repetitions,
     on_their_way: usize,
     /// and what goes out many to a script, and waits for none of them: renewals,
     renewing: usize,
@@ -172,6 +178,7 @@ impl<P: Seat> Core<P> {
             renewals: BTreeSet::new(),
             sends: BTreeSet::new(),
             touches: BTreeSet::new(),
+            unsent: BTreeSet::new(),
             parked: BTreeSet::new(),
             retry_at: None,
             pause: attempts::FIRST_RETRY,
@@ -181,6 +188,7 @@ impl<P: Seat> Core<P> {
             subscription: Link::Up,
             counts: Counts::default(),
             next_attempt: 1,
+            asking: 0,
             on_their_way: 0,
             renewing: 0,
             touching: 0,
@@ -193,8 +201,8 @@ impl<P: Seat> Core<P> {
 
     // What callers do.
 
-    /// An attempt begins; its caller sends the acquire, unless it is parked. Nothing if the node is
-    /// closed.
+    /// An attempt begins; its caller sends the acquire, unless others come first or it is parked.
+    /// Nothing if the node is closed.
     pub fn begin(&mut self, now: Moment, request: Request, seat: P) -> Option<(u64, Option<Ask>)> {
         if self.is_closed {
             return None;
@@ -208,6 +216,11 @@ impl<P: Seat> Core<P> {
             None => Member::new(node, number, lease_ms, &label),
             Some(demand) => Member::sharing(node, number, lease_ms, demand, &label),
         };
+        let is_next = self.unsent.is_empty() && self.may_ask();
+        let state = match is_next {
+            true => State::Asking { error: None, poked: false },
+            false => State::Unsent,
+        };
         self.insert(
             number,
             Entry {
@@ -215,7 +228,7 @@ impl<P: Seat> Core<P> {
                 member,
                 options,
                 mode,
-                state: State::Asking { error: None, poked: false },
+                state,
                 caller: Caller::Waits,
                 ambiguous: false,
                 anchor: now,
@@ -223,7 +236,7 @@ impl<P: Seat> Core<P> {
                 seat,
             },
         );
-        let ask = self.acquire(now, number, false);
+        let ask = is_next.then(|| self.ask(now, number)).flatten();
         Some((attempt, ask))
     }
 
@@ -276,7 +289,7 @@ impl<P: Seat> Core<P> {
             // One without an answer for a whole request timeout was parked with that error.
             State::Asking { error, .. } => error.clone().or_else(|| self.disconnected()),
             State::Parked { error } => Some(error.clone()),
-            State::Waiting | State::Confirming { .. } => self.disconnected(),
+            State::Unsent | State::Waiting | State::Confirming { .. } => self.disconnected(),
             _ => None,
         };
         self.change(number, |entry| entry.caller = Caller::Gone);

@@ -6,12 +6,14 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
+use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::batch::{Batch, ask_each, batches, confirm, is_of_one};
@@ -46,6 +48,9 @@ pub(crate) struct Settings {
 
 /// Requests in the background that are on their way at once.
 const WINDOW: usize = 64;
+/// Acquires of callers that are on their way at once. Each takes the server some 60 µs, so all of
+/// them are answered long before the first times out, however many callers there are.
+const ACQUIRES: usize = 256;
 
 pub(crate) type Effects = Vec<Effect<Arc<Shared>>>;
 
@@ -111,6 +116,7 @@ impl Driver {
             replicas: settings.replicas,
             peers: settings.redisson_peers,
             window: WINDOW,
+            acquires: ACQUIRES,
             seed: rand::random_range(1..=u64::MAX),
         };
         let table = Table {
@@ -194,6 +200,8 @@ impl Driver {
         if is_closed {
             self.progress.notify_waiters();
         }
+        let (asks, effects) = parted(effects);
+        self.send_in_order(asks);
         self.run(effects);
         (is_more, armed)
     }
@@ -203,18 +211,27 @@ impl Driver {
         at(&self.table().core)
     }
 
+    /// Sends the requests of a tick before the next tick sends its own, which tasks of their own
+    /// would do in any order: attempts that were not sent at once keep theirs.
+    fn send_in_order(self: &Arc<Self>, asks: Vec<Ask>) {
+        if asks.is_empty() {
+            return;
+        }
+        let mut sending = Box::pin(Arc::clone(self).send_all(asks));
+        // However many there are: a task that has done enough for now would send a part of them.
+        let polled =
+            unconstrained(sending.as_mut()).poll_unpin(&mut Context::from_waker(Waker::noop()));
+        if polled.is_pending() {
+            self.runtime.spawn(sending);
+        }
+    }
+
     /// Requests first: a log may stop this thread.
-    fn run(self: &Arc<Self>, mut effects: Effects) {
+    fn run(self: &Arc<Self>, effects: Effects) {
         if effects.is_empty() {
             return;
         }
-        let asks: Vec<Ask> = effects
-            .extract_if(.., |effect| matches!(effect, Effect::Send(_)))
-            .filter_map(|effect| match effect {
-                Effect::Send(ask) => Some(ask),
-                _ => None,
-            })
-            .collect();
+        let (asks, effects) = parted(effects);
         if !asks.is_empty() {
             self.runtime.spawn(Arc::clone(self).send_all(asks));
         }
@@ -306,6 +323,18 @@ impl Driver {
     pub(crate) fn last_success(&self) -> Instant {
         self.clock.instant(self.look(Core::last_success))
     }
+}
+
+/// Requests apart from all else.
+fn parted(mut effects: Effects) -> (Vec<Ask>, Effects) {
+    let asks = effects
+        .extract_if(.., |effect| matches!(effect, Effect::Send(_)))
+        .filter_map(|effect| match effect {
+            Effect::Send(ask) => Some(ask),
+            _ => None,
+        })
+        .collect();
+    (asks, effects)
 }
 
 impl fmt::Debug for Driver {

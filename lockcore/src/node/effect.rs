@@ -16,7 +16,7 @@ pub struct Ask {
     pub command: Command,
     /// When it was sent: what it grants is counted from here.
     pub sent: Moment,
-    /// Only the driver polls for its answer; counts against the window.
+    /// Of no caller's own: counts against the window.
     pub background: bool,
 }
 

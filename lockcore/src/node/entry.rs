@@ -35,6 +35,8 @@ impl Seat for () {
 /// Where a member stands with the server, as far as this node knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
+    /// Its acquire is not sent yet: as many as may be are on their way.
+    Unsent,
     /// Its acquire is on its way.
     Asking {
         /// Why the store could not answer the last time.
@@ -141,6 +143,7 @@ pub(super) struct Place {
     /// When a release or a leave is due.
     pub(super) send: Option<Moment>,
     pub(super) waits_in_line: bool,
+    pub(super) is_unsent: bool,
     pub(super) is_parked: bool,
     pub(super) class: Option<Class>,
 }
@@ -156,7 +159,8 @@ pub(super) enum Class {
 impl<P: Seat> Entry<P> {
     pub(super) fn place(&self) -> Place {
         let class = match self.state {
-            State::Asking { .. }
+            State::Unsent
+            | State::Asking { .. }
             | State::Parked { .. }
             | State::Waiting
             | State::Confirming { .. }
@@ -182,6 +186,7 @@ impl<P: Seat> Entry<P> {
             },
             // A grant may be told to it once more while it is confirmed.
             waits_in_line: matches!(self.state, State::Waiting | State::Confirming { .. }),
+            is_unsent: self.state == State::Unsent,
             is_parked: matches!(self.state, State::Parked { .. }),
             class,
         }

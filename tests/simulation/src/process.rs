@@ -128,8 +128,15 @@ impl Process {
         callers: usize,
     ) -> Self {
         let id = NodeId::from(&*format!("{name:022}"));
-        let rules =
-            Rules { confirm_grants: false, replicas: 0, peers: false, window: 64, seed: seed | 1 };
+        let rules = Rules {
+            confirm_grants: false,
+            replicas: 0,
+            peers: false,
+            window: 64,
+            // Often too few for the callers.
+            acquires: [1, 3, 256][(seed % 3) as usize],
+            seed: seed | 1,
+        };
         Self {
             name,
             core: Core::new(id.clone(), rules),

@@ -18,6 +18,7 @@ mod leaked;
 mod leaving;
 mod lost_reply;
 mod managed;
+mod many;
 mod memory_full;
 mod named;
 mod on_its_way;

@@ -1,4 +1,4 @@
-//! Attempts on their way to a lock: asked, queued, parked, asked again, and given up.
+//! Attempts on their way to a lock: asked in turn, queued, parked, asked again, and given up.
 
 use std::time::Duration;
 
@@ -41,6 +41,30 @@ impl<P: Seat> Core<P> {
             entry.state = State::Asking { error, poked: false };
         });
         Some(ask)
+    }
+
+    /// The first acquire of an attempt: its caller's, whoever sends it.
+    pub(super) fn ask(&mut self, now: Moment, number: u64) -> Option<Ask> {
+        let ask = self.acquire(now, number, false);
+        self.asking += usize::from(ask.is_some());
+        ask
+    }
+
+    /// Acquires for which there was no room, in the order in which their attempts came.
+    pub(super) fn ask_in_turn(
+        &mut self,
+        now: Moment,
+        mut budget: usize,
+        fx: &mut Effects<P>,
+    ) -> usize {
+        while budget > 0
+            && self.may_ask()
+            && let Some(number) = self.unsent.first().copied()
+        {
+            fx.extend(self.ask(now, number).map(Effect::Send));
+            budget -= 1;
+        }
+        budget
     }
 
     pub(super) fn ask_in_background(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
@@ -196,7 +220,7 @@ impl<P: Seat> Core<P> {
         match entry.state {
             // Its answer will find it withdrawn: a leave must not overtake an acquire.
             State::Asking { .. } => return,
-            State::Missed => {
+            State::Missed | State::Unsent => {
                 self.change(number, |entry| entry.state = State::Over);
             }
             State::Parked { .. } if !entry.ambiguous => {

@@ -27,6 +27,7 @@ impl<P: Seat> Core<P> {
         budget = self.renew_what_is_due(now, budget, fx);
         budget = self.send_what_is_due(now, budget, fx);
         budget = self.renew_on(now, budget, fx);
+        budget = self.ask_in_turn(now, budget, fx);
         if self.retry_at.is_some_and(|at| at <= now) {
             budget = self.ask_again(now, budget, fx);
         }
@@ -47,6 +48,7 @@ impl<P: Seat> Core<P> {
             renewal.map(|(at, _)| *at),
             send.map(|(at, _)| *at),
             touch.map(|(at, _)| *at),
+            at_once.filter(|_| !self.unsent.is_empty() && self.may_ask()),
             self.retry_at.filter(|_| room),
             at_once.filter(|_| self.recheck.is_some() && self.may_touch()),
             at_once.filter(|_| self.renew_all.is_some() && self.renewing < MAX_AT_ONCE),

@@ -12,6 +12,7 @@ use crate::node::moment::Moment;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "as in the table")]
 pub enum Phase {
+    Unsent,
     Asking,
     Parked,
     Waiting,
@@ -37,6 +38,8 @@ pub enum Due {
     Send(u64),
     /// A line is touched.
     Touch(LockName),
+    /// Those go out for which there was no room.
+    Turn,
     /// Parked attempts are asked for again.
     Retry,
 }
@@ -44,6 +47,7 @@ pub enum Due {
 impl State {
     fn phase(&self) -> Phase {
         match self {
+            Self::Unsent => Phase::Unsent,
             Self::Asking { .. } => Phase::Asking,
             Self::Parked { .. } => Phase::Parked,
             Self::Waiting => Phase::Waiting,
@@ -121,7 +125,9 @@ impl<P: Seat> Core<P> {
         let sends = self.sends.iter().map(|(at, number)| (*at, Due::Send(*number)));
         let touches = self.touches.iter().map(|(at, lock)| (*at, Due::Touch(lock.clone())));
         let retry = self.parked.first().map(|_| (Moment::default(), Due::Retry));
-        ends.chain(renewals).chain(sends).chain(touches).chain(retry)
+        let turn = self.unsent.first().filter(|_| self.may_ask());
+        let turn = turn.map(|_| (Moment::default(), Due::Turn));
+        ends.chain(renewals).chain(sends).chain(touches).chain(turn).chain(retry)
     }
 
     /// Handles one of them, whenever it is due.
@@ -135,6 +141,9 @@ impl<P: Seat> Core<P> {
                 self.leave(now, leaving, fx);
             }
             Due::Touch(lock) => self.touch_line(now, lock, 10, fx),
+            Due::Turn => {
+                self.ask_in_turn(now, MAX_AT_ONCE, fx);
+            }
             Due::Retry => {
                 self.ask_again(now, MAX_AT_ONCE, fx);
             }

@@ -67,6 +67,8 @@ impl<P: Seat> Core<P> {
         moves(&mut self.renewals, of(before, |place| place.renew), of(after, |place| place.renew));
         moves(&mut self.sends, of(before, |place| place.send), of(after, |place| place.send));
         let is = |place: Option<Place>, which: fn(Place) -> bool| place.is_some_and(which);
+        let unsent = |place| is(place, |place| place.is_unsent).then_some(number);
+        moves(&mut self.unsent, unsent(before), unsent(after));
         let parked = |place| is(place, |place| place.is_parked).then_some(number);
         moves(&mut self.parked, parked(before), parked(after));
         match (is(before, |place| place.waits_in_line), is(after, |place| place.waits_in_line)) {
@@ -155,6 +157,11 @@ impl<P: Seat> Core<P> {
         self.on_their_way < self.rules.window
     }
 
+    /// Whether one more acquire may be sent for a caller.
+    pub(super) fn may_ask(&self) -> bool {
+        self.asking < self.rules.acquires
+    }
+
     pub(super) fn may_touch(&self) -> bool {
         self.commands.is_up() && self.touching < lines::MAX_TOUCHING
     }
@@ -170,6 +177,9 @@ impl<P: Seat> Core<P> {
 
     pub(super) fn arrived(&mut self, ask: &Ask) {
         match &ask.command {
+            Command::Acquire { .. } if !ask.background => {
+                self.asking = self.asking.saturating_sub(1);
+            }
             _ if !ask.background => {}
             Command::Renew { .. } => self.renewing = self.renewing.saturating_sub(1),
             Command::Touch { members } => {

@@ -9,13 +9,21 @@ use crate::store::{
 };
 
 const LEASE: Duration = Duration::from_secs(30);
+const ACQUIRES: usize = 8;
 
 fn at(ms: u64) -> Moment {
     Moment::from_micros(ms * 1_000)
 }
 
 fn core() -> Core<()> {
-    let rules = Rules { confirm_grants: false, replicas: 0, peers: false, window: 64, seed: 7 };
+    let rules = Rules {
+        confirm_grants: false,
+        replicas: 0,
+        peers: false,
+        window: 64,
+        acquires: ACQUIRES,
+        seed: 7,
+    };
     Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules)
 }
 
@@ -78,6 +86,59 @@ fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
     core.replied(now, &ask, &Answer::Acquired(queued), &mut fx);
     (attempt, member_of(&ask))
+}
+
+/// So many attempts, and the requests that their callers send.
+fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
+    (0..count).map(|_| core.begin(at(0), wish("k"), ()).expect("it is open")).collect()
+}
+
+/// The attempts whose acquires a tick sends.
+fn sent_in_turn(core: &mut Core<()>) -> Vec<u64> {
+    assert!(core.next().is_some_and(|next| next <= at(0)), "nothing is due");
+    let asks = ticked(core, at(0));
+    let numbers = asks.iter().map(|ask| core.number(&member_of(ask)).expect("of this node"));
+    numbers.map(|number| Core::<()>::parts_of(number).0).collect()
+}
+
+#[test]
+fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order() {
+    let mut core = core();
+    let begun = begun(&mut core, ACQUIRES + 4);
+    assert!(begun[..ACQUIRES].iter().all(|(_, ask)| ask.is_some()));
+    assert!(begun[ACQUIRES..].iter().all(|(_, ask)| ask.is_none()));
+    let asks: Vec<_> = begun.iter().filter_map(|(_, ask)| ask.clone()).collect();
+    let behind = |place: usize| begun[ACQUIRES + place].0;
+
+    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    core.replied(at(0), &asks[1], &queued, &mut Vec::new());
+    // Not those that come now: others came before them.
+    let (late, ask) = core.begin(at(0), wish("k"), ()).expect("it is open");
+    assert!(ask.is_none());
+    assert_eq!(sent_in_turn(&mut core), [behind(0)]);
+
+    let error = StoreError::ambiguous("cut");
+    core.unanswered(at(0), &asks[0], &error, &mut Vec::new());
+    for ask in &asks[2..5] {
+        core.replied(at(0), ask, &queued, &mut Vec::new());
+    }
+    assert_eq!(sent_in_turn(&mut core), [behind(1), behind(2), behind(3), late]);
+}
+
+#[test]
+fn nothing_is_sent_for_an_attempt_that_is_cancelled_before_its_turn() {
+    let mut core = core();
+    let begun = begun(&mut core, ACQUIRES + 2);
+    let (cancelled, _) = begun[ACQUIRES];
+    let mut fx = Vec::new();
+    assert_eq!(core.cancel(at(0), cancelled, &mut fx), None);
+    assert_eq!(sent(&mut fx), []);
+
+    let asked = begun[0].1.as_ref().expect("there was room");
+    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    core.replied(at(0), asked, &queued, &mut Vec::new());
+    assert_eq!(sent_in_turn(&mut core), [begun[ACQUIRES + 1].0]);
+    assert_eq!(core.counts().attempts, ACQUIRES + 1);
 }
 
 /// A guard; its number.

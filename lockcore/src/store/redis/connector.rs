@@ -24,6 +24,9 @@ use sentinel::Sentinels;
 
 /// How long opening a connection may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Commands that may wait for the socket. More than the node sends at once: those for which there
+/// is no room are written in any order, and each wakes its task once more.
+const BUFFERED: usize = 1_024;
 /// This often the sentinels are asked whether the primary is still the primary.
 const FOLLOW: Duration = Duration::from_secs(2);
 /// An idle peer that is gone is noticed by the kernel after this time,
@@ -158,7 +161,8 @@ impl Connector {
         let client = Client::open(self.credentials.apply(info))?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(self.request_timeout));
+            .set_response_timeout(Some(self.request_timeout))
+            .set_pipeline_buffer_size(BUFFERED);
         client.get_multiplexed_async_connection_with_config(&config).await
     }
 

@@ -1,0 +1,48 @@
+//! One node of which very many ask for one lock at once.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_tests::{CommandStats, Connections, Flow, eventually};
+use lockcore::Locks;
+use tokio::task::coop::unconstrained;
+
+use crate::common::{LONG, SOON, held, queue, queue_has, setup, soon};
+
+// All at once, they waited for each other at the server until requests timed out there. What was
+// asked for again then had to be looked for in the queue, which takes the longer the longer it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_order() {
+    const COUNT: usize = 3_000;
+    const AT_ONCE: usize = 256;
+
+    let mut setup = setup().await;
+    let other = setup.direct().await;
+    let _guard = held(&other, "k", LONG).await;
+    // What is not answered while the proxy is frozen does not time out.
+    let builder = Locks::builder().request_timeout(Duration::from_secs(60));
+    let locks = soon("a connection", builder.connect(setup.proxy.url())).await.expect("it stands");
+    let before = CommandStats::read(&mut setup.redis).await;
+    setup.proxy.freeze(Connections::Commands, Flow::Replies).await;
+
+    let attempts = (0..COUNT).map(|_| locks.key("k").queue_limit(COUNT as u32).lock());
+    // In one turn of one task, which would else end in the midst.
+    let waiting = tokio::spawn(unconstrained(join_all(attempts)));
+    eventually("all wait", SOON, async || locks.status().waiting == COUNT).await;
+    queue_has(&mut setup.redis, "k", AT_ONCE).await;
+    setup.proxy.thaw();
+    queue_has(&mut setup.redis, "k", COUNT).await;
+
+    let ran = CommandStats::read(&mut setup.redis).await.since(&before);
+    assert_eq!((ran.calls("rpush"), ran.calls("lpos")), (COUNT as u64, 0));
+    let number = |member: &String| -> u64 {
+        member.split(':').nth(1).and_then(|number| number.parse().ok()).expect("one of ours")
+    };
+    let numbers: Vec<u64> = queue(&mut setup.redis, "k").await.iter().map(number).collect();
+    let breaks: Vec<_> = (1..COUNT).filter(|&at| numbers[at] < numbers[at - 1]).collect();
+    for &at in &breaks {
+        eprintln!("{at}: {} after {}", numbers[at] >> 20, numbers[at - 1] >> 20);
+    }
+    assert_eq!(breaks, [], "the order is broken there");
+    waiting.abort();
+}
