@@ -210,7 +210,7 @@ impl Step<'_> {
             }
         }
         if self.told.outcome != Outcome::Refused {
-            self.follow_those_away(state);
+            self.follow_those_away(granted, state);
         }
         if let (Ask::Acquire { member, .. }, Outcome::Queued) = (self.ask, self.told.outcome) {
             let line = &mut state.record.line;
@@ -223,19 +223,27 @@ impl Step<'_> {
         state.record.line.retain(|(member, _)| !granted.contains(member) && !has_left(*member));
     }
 
-    /// Where something is free, who cannot be reached is passed over and may not be silent for
-    /// long.
-    fn follow_those_away(&self, state: &mut State) {
-        let used = self.kept();
-        let is_away = |(member, _): &(Id, u32)| {
-            used < self.model.demand(*member).limit() && !self.is_reached(state, *member)
-        };
-        let away: Vec<bool> = state.record.line.iter().map(is_away).collect();
-        for ((_, patience), is_away) in state.record.line.iter_mut().zip(away) {
-            if is_away {
-                self.model.meet(Event::PassedOver);
-                *patience = (*patience).min(self.now + PASSED_OVER_MS as u32);
+    /// From the head to the one that does not fit any more: those who cannot be reached are passed
+    /// over, and may not be silent for long. Those behind it keep their patience.
+    fn follow_those_away(&self, granted: &[Id], state: &mut State) {
+        let mut used = self.kept();
+        let mut away = Vec::new();
+        for (place, (member, _)) in state.record.line.iter().enumerate() {
+            let demand = self.model.demand(*member);
+            if used >= demand.limit() {
+                break;
+            } else if granted.contains(member) {
+                used += demand.weight();
+            } else if self.is_reached(state, *member) {
+                break;
+            } else {
+                away.push(place);
             }
+        }
+        for place in away {
+            self.model.meet(Event::PassedOver);
+            let (_, patience) = &mut state.record.line[place];
+            *patience = (*patience).min(self.now + PASSED_OVER_MS as u32);
         }
     }
 
