@@ -98,7 +98,7 @@ fn sent_in_turn(core: &mut Core<()>) -> Vec<u64> {
     assert!(core.next().is_some_and(|next| next <= at(0)), "nothing is due");
     let asks = ticked(core, at(0));
     let numbers = asks.iter().map(|ask| core.number(&member_of(ask)).expect("of this node"));
-    numbers.map(|number| Core::<()>::parts_of(number).0).collect()
+    numbers.map(|number| number >> ROUND_BITS).collect()
 }
 
 #[test]
