@@ -4,7 +4,8 @@
 //! time in the reply. A hold, a token and a tombstone expire by a relative PEXPIRE or PX, for which
 //! the server reads its clock once more, and PTTL reads it too: usually in the same millisecond or
 //! the next. The second reading lies between two others that the test has, so that is what is
-//! allowed, and no more.
+//! allowed, and no more. A token that is made anew for a hold is remembered for what PTTL says is
+//! left of the hold, so there the second reading counts the other way round as well.
 
 use lockcore::internals::protocol::{Answer, Command, LockState};
 use lockcore::internals::{Inspection, Reply};
@@ -86,6 +87,9 @@ pub(crate) fn settle_state(
     if let (Some(token), Some(actual)) = (&expected.token, &mut actual.token) {
         let untouched = before.token.as_ref() == Some(token);
         settle(clock, untouched, token.expires_ms, &mut actual.expires_ms);
+        if before.token.is_none() {
+            settle_left(clock, token.expires_ms, &mut actual.expires_ms);
+        }
     }
     for (member, at_ms) in &expected.gone {
         if let Some(actual) = actual.gone.get_mut(member) {
@@ -101,6 +105,15 @@ pub(crate) fn settle_state(
 fn settle(clock: Clock, exact: bool, expected: Option<u64>, actual: &mut Option<u64>) {
     if let (false, Some(at_ms), Some(was)) = (exact, expected, *actual)
         && clock.allows(at_ms, was)
+    {
+        *actual = expected;
+    }
+}
+
+/// As [`settle`], for what ends with a hold, counted from what the server says is left of it.
+fn settle_left(clock: Clock, expected: Option<u64>, actual: &mut Option<u64>) {
+    if let (Some(at_ms), Some(was)) = (expected, *actual)
+        && clock.allows_left(at_ms, was)
     {
         *actual = expected;
     }
