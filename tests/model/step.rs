@@ -209,7 +209,7 @@ impl Step<'_> {
                 }
             }
         }
-        if self.told.outcome != Outcome::Refused {
+        if !self.looks_only() {
             self.follow_those_away(granted, state);
         }
         if let (Ask::Acquire { member, .. }, Outcome::Queued) = (self.ask, self.told.outcome) {
@@ -232,6 +232,9 @@ impl Step<'_> {
             let demand = self.model.demand(*member);
             if used >= demand.limit() {
                 break;
+            } else if self.may_end(*member) {
+                // It gives up its place.
+                continue;
             } else if granted.contains(member) {
                 used += demand.weight();
             } else if self.is_reached(state, *member) {
@@ -262,17 +265,22 @@ impl Step<'_> {
         line.find(|member| self.is_reached(state, *member))
     }
 
-    /// All that can be granted was granted. In the model all have one limit, so what is too much
-    /// for the head's is too much for all.
-    fn handed_on(&self, state: &mut State) {
-        let looks_only = match self.ask {
+    /// Whether the command hands nothing on, whatever is free.
+    fn looks_only(&self) -> bool {
+        match self.ask {
+            _ if self.told.outcome == Outcome::Refused => true,
             Ask::Renew { .. } => true,
             Ask::Downgrade { .. } => self.told.outcome == Outcome::Held(false),
             // Who asks again for what it holds is only told so.
             Ask::Acquire { member, .. } => self.before.live_hold(member).is_some(),
             _ => false,
-        };
-        if looks_only || self.told.outcome == Outcome::Refused || self.told.more {
+        }
+    }
+
+    /// All that can be granted was granted. In the model all have one limit, so what is too much
+    /// for the head's is too much for all.
+    fn handed_on(&self, state: &mut State) {
+        if self.looks_only() || self.told.more {
             return;
         }
         let used: u64 = self.after.live().map(|held| held.weight).sum();
