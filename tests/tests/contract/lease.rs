@@ -18,10 +18,10 @@ on_every_store!(
 // L2: nothing is lost while nothing fails.
 async fn the_watchdog_keeps_a_short_lease_alive_for_many_leases(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    let guard = a.key("key").lease(ms(600)).lock().await.expect("free");
+    let guard = a.key("key").lease(ms(1_200)).lock().await.expect("free");
     let token = guard.fencing_token();
     let waiting = wait_as(1, &b, "key").await;
-    let until = Instant::now() + ms(3_000);
+    let until = Instant::now() + ms(6_000);
     while Instant::now() < until {
         assert!(!guard.is_lost());
         assert!(guard.deadline() > Instant::now());
