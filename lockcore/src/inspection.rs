@@ -21,7 +21,7 @@ pub struct LockInspection {
     pub waiters: Vec<Participant>,
 }
 
-/// Who reads, writes or has permits of a name, and who waits; made by
+/// The holders of reads, a write or permits of a name, and the waiters; made by
 /// [`Locks::inspect_shared`](crate::Locks::inspect_shared).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

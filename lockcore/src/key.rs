@@ -151,7 +151,7 @@ impl From<Infallible> for KeyError {
     }
 }
 
-/// The resolved name N of a lock, as it stands in the store: namespace and encoding applied.
+/// The resolved name N of a lock, as it is in the store: namespace and encoding applied.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockName {
     text: Arc<str>,

@@ -112,8 +112,8 @@ impl LockOptions {
     }
 
     /// The longest hold. After it the guard is lost, the lease is no longer renewed, and the next
-    /// waiter has the lock once the lease has expired. At least the lease; [`Duration::MAX`] is no
-    /// limit.
+    /// waiter is granted the lock once the lease has expired. At least the lease; [`Duration::MAX`]
+    /// is no limit.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self

@@ -52,7 +52,7 @@ impl Locks {
         self.key(key).try_read()
     }
 
-    /// Waits until nobody else reads, writes or has permits of this name.
+    /// Waits until no other holder reads, writes or has permits of this name.
     pub fn write<K>(&self, key: K) -> Acquire<WriteGuard>
     where
         K: TryInto<LockKey>,
@@ -92,7 +92,7 @@ impl Locks {
         self.key(key).permits(1, limit)
     }
 
-    /// One of `limit` permits if it is free and nobody waits for any.
+    /// One of `limit` permits if it is free and there is no waiter for any.
     pub fn try_permit<K>(&self, key: K, limit: u32) -> TryAcquire<Permit>
     where
         K: TryInto<LockKey>,
@@ -101,7 +101,7 @@ impl Locks {
         self.key(key).try_permits(1, limit)
     }
 
-    /// Who reads, writes or has permits of this name, and who waits, in order.
+    /// The readers, the writer or the holders of permits of this name, and the waiters in order.
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
@@ -181,7 +181,7 @@ fn demand(count: u32, limit: u32) -> Result<Demand, ConfigError> {
     })
 }
 
-/// A held read. Others may hold reads of the same name; nobody holds a write.
+/// A held read. Others may hold reads of the same name; there is no writer.
 ///
 /// It is a [`LockGuard`] in all that it knows of its hold. All reads between two writes have the
 /// same [fencing token](LockGuard::fencing_token), higher than that of the write before and lower
@@ -190,7 +190,7 @@ fn demand(count: u32, limit: u32) -> Result<Demand, ConfigError> {
 #[derive(Debug)]
 pub struct ReadGuard(LockGuard);
 
-/// A held write: nobody else reads, writes or has permits of the same name.
+/// A held write: no other holder reads, writes or has permits of the same name.
 ///
 /// It is a [`LockGuard`] in all that it knows of its hold.
 #[must_use = "a guard that is dropped releases the write at once"]
@@ -298,13 +298,13 @@ impl From<DowngradeError> for LockError {
     }
 }
 
-/// Permits that are held. Dropping it gives them back in the background; [`release`](Self::release)
-/// gives them back and reports whether they were held until then.
+/// Permits that are held. Dropping it releases them in the background; [`release`](Self::release)
+/// releases them and reports whether they were held until then.
 ///
 /// What holds for a [`LockGuard`] holds for it, but that it has no fencing token: others hold
 /// permits at the same time. A process that sleeps past its lease works on, beside those who have
 /// its permits now.
-#[must_use = "permits that are dropped are given back at once"]
+#[must_use = "permits that are dropped are released at once"]
 pub struct Permit(LockGuard);
 
 impl Guard for Permit {}

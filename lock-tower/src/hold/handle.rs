@@ -51,7 +51,7 @@ impl LockHandle {
         self.request.at(&self.place)
     }
 
-    /// The key, as it stands in the store without its namespace.
+    /// The key, as it is in the store without its namespace.
     pub fn key(&self) -> &str {
         self.held().key.as_str()
     }

@@ -57,7 +57,7 @@ use crate::key::WithPermits;
 /// **Set [`max_hold`](Self::max_hold)**: otherwise a client that stops reading keeps its permit.
 ///
 /// A permit is no proof that others have stopped: a process that sleeps past its lease works on
-/// beside those who have its permits by then. For a limit that protects a quota that is enough.
+/// beside those that have its permits by then. For a limit that protects a quota that is enough.
 /// What must never overlap takes a lock and its [fencing token](crate::LockHandle::fencing_token).
 ///
 /// It is a name for what people look for:

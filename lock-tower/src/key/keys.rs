@@ -33,7 +33,7 @@ use crate::options::Options;
 /// [`Locks::read`](lockcore::Locks::read) says. A mutex of the same name is another thing.
 ///
 /// In one request, what is asked for again is shared if the request has as much of it: a mutex, a
-/// read, a write, and a read under a write. Permits are counted: each who asks gets its own, and
+/// read, a write, and a read under a write. Permits are counted: each demand gets its own, and
 /// those of one name that are asked for at once are acquired at once. What would wait for the
 /// request itself is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a
 /// write of a name that it reads, and more permits than there are with those that it has. So is one

@@ -25,7 +25,7 @@ impl Drop for EndWithTheRuntime {
     }
 }
 
-/// Runs until no handle of the node is left, and nothing to give back.
+/// Runs until no handle of the node is left, and every hold is released.
 pub(super) async fn run(
     driver: Arc<Driver>,
     (mut commands, mut subscription): (watch::Receiver<Link>, watch::Receiver<Link>),

@@ -22,7 +22,7 @@ pub trait Seat: Clone + Default {
     /// The hold is certain until then, if nothing extends it.
     fn certain_until(&self, until: Moment);
 
-    /// The hold is over without having been given back.
+    /// The hold is over without having been released.
     fn lose(&self);
 }
 
@@ -57,7 +57,7 @@ pub(super) enum State {
     Missed,
     /// A guard has it.
     Held(Lease),
-    /// Given back: the release is on its way, or due.
+    /// Released: the request is on its way, or due.
     Releasing { due: Option<Moment> },
     /// Given up: to be taken out, waiting or holding, until the server knows or has expired it.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },

@@ -1,4 +1,4 @@
-//! The requests that are on their way, and who polls each.
+//! The requests that are on their way, and what polls each: a future or a task.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

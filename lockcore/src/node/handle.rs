@@ -1,5 +1,5 @@
-//! What handles, futures and guards have of a node: with the last of them it ends, once everything
-//! is given back.
+//! What handles, futures and guards have of a node: the node ends after the last of them is dropped
+//! and every hold is released.
 
 use std::ops::Deref;
 use std::sync::Arc;

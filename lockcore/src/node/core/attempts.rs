@@ -1,4 +1,4 @@
-//! Attempts on their way to a lock: asked in turn, queued, parked, asked again, and given up.
+//! Attempts on their way to a lock: sent in order, queued, parked, sent again, and cancelled.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl<P: Seat> Core<P> {
         Some(ask)
     }
 
-    /// The first acquire of an attempt: its caller's, whoever sends it.
+    /// The first acquire of an attempt: its caller's, also if another task sends it.
     pub(super) fn ask(&mut self, now: Moment, number: u64) -> Option<Ask> {
         let ask = self.acquire(now, number, false);
         self.asking += usize::from(ask.is_some());
@@ -184,8 +184,8 @@ impl<P: Seat> Core<P> {
         self.finish(now, number, Refusal::Store(error.clone()), fx);
     }
 
-    /// An attempt ends without a lock. It does not stand in the queue, but another copy of its
-    /// acquire may still find the lock free.
+    /// An attempt ends without a lock. It is not in the queue, but another copy of its acquire may
+    /// still find the lock free.
     pub(super) fn finish(
         &mut self,
         now: Moment,
@@ -252,7 +252,7 @@ impl<P: Seat> Core<P> {
         self.counts.places_lost += 1;
         let next = wants.then(|| self.next_round(now, number));
         self.change(number, |entry| {
-            // Whoever withdraws it never learned whether it was queued.
+            // The caller that withdraws it never learned whether it was queued.
             entry.state = if entry.ambiguous || !wants { entry.leaving(now) } else { State::Over };
         });
         fx.push(Effect::Observe(Note::PlaceLost { lock }));

@@ -45,7 +45,7 @@ impl<P: Seat> Core<P> {
             State::Held(_) if left.is_zero() => {
                 self.lose(now, number, "the server no longer knows the hold", fx);
             }
-            // Whoever asked has been told so.
+            // The caller that asked has been told so.
             State::Held(lease) if now >= lease.until() => {
                 self.lose(now, number, "its renewal came too late", fx);
             }
@@ -110,8 +110,8 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// The hold is over without having been given back. What is left of its lease on the server
-    /// stays as it is until its guard goes.
+    /// The hold is over without having been released. What is left of its lease on the server stays
+    /// as it is until its guard is dropped.
     pub(super) fn lose(
         &mut self,
         now: Moment,
@@ -130,10 +130,10 @@ impl<P: Seat> Core<P> {
 
     pub(super) fn revoked(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
         match self.entries[&number].state {
-            State::Held(_) => self.lose(now, number, "it was forced off", fx),
+            State::Held(_) => self.lose(now, number, "it was force-released", fx),
             State::Offered(_) => {
                 self.miss(now, number, fx);
-                // What was forced off is not given back.
+                // What was force-released is not released again.
                 self.change(number, |entry| entry.state = State::Over);
                 let current = number + 1;
                 if let Some(entry) = self.entries.get(&current) {

@@ -1,4 +1,4 @@
-//! What is given back, until the server knows.
+//! Holds that are being released, until the server knows.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::store::Leaving;
 use crate::store::protocol::Command;
 
 impl<P: Seat> Core<P> {
-    /// Returns whether there is something to give back.
+    /// Returns whether there is something to release.
     pub(super) fn begin_release(
         &mut self,
         now: Moment,

@@ -1,5 +1,5 @@
-//! The commands and their answers as values: for the node, which decides what is sent, and for
-//! those who treat all alike.
+//! The commands and their answers as values: for the node, which decides what is sent, and for code
+//! that treats all commands alike.
 
 use super::permits;
 use super::reply::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};

@@ -118,7 +118,7 @@ pub enum Message {
         /// Milliseconds of its claim.
         left_ms: u64,
     },
-    /// To a node: its member was forced off.
+    /// To a node: its member was force-released.
     Revoked {
         /// Whose channel.
         node: NodeId,

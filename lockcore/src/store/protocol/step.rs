@@ -1,4 +1,4 @@
-//! All commands behind one function, for those who treat them alike: model checkers and
+//! All commands behind one function, for code that treats them alike: model checkers and
 //! comparisons.
 
 use super::{Answer, Call, Command, LockState, Message, Renewed};

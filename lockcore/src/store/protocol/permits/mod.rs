@@ -75,7 +75,7 @@ pub enum Message {
         /// The members' numbers and the milliseconds of their claims.
         grants: Vec<(u64, u64)>,
     },
-    /// Members of the node were forced off. The caller's own are told in this way, too.
+    /// Members of the node were force-released. The caller's own are told in this way, too.
     Revoked {
         /// Whose channel.
         node: NodeId,

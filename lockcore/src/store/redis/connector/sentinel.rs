@@ -5,8 +5,8 @@
 //! redis-rs has a client for this. It believes the first sentinel that answers, and one that was
 //! cut off still names the old primary; it opens a connection to the primary for each look, and
 //! asks for the role with a command that locks need no right for otherwise. Here all sentinels are
-//! asked at once, and the newest configuration counts; the role stands in the greeting of the
-//! connection that is opened anyway.
+//! asked at once, and the newest configuration counts; the greeting of the connection that is
+//! opened anyway says the role.
 
 use std::collections::HashMap;
 use std::time::Duration;
