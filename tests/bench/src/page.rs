@@ -14,7 +14,7 @@ const END: &str = "<!-- end of measured -->\n";
 
 /// What is drawn: a workload, a value of it, and what it is called.
 const PLOTS: &[(&str, &str, &str)] = &[
-    ("pair", "pair_p50", "A free lock, take and give back: p50, µs"),
+    ("pair", "pair_p50", "A free lock, acquire and release: p50, µs"),
     ("pairs-256", "turns_s", "256 tasks, a key each: pairs/s"),
     ("hand-off", "hand_p50", "Hand-off to another process: p50, µs"),
     ("hot-1x64", "turns_s", "Hot lock, 64 tasks: turns/s"),

@@ -89,7 +89,7 @@ const HOT: &[Column] = &[
 const STORM: &[Column] = &[
     ("attempts_s", "attempts/s", 0),
     ("turns_s", "turns/s", 0),
-    ("given_up", "given up, %", 1),
+    ("given_up", "cancelled, %", 1),
     ("in_order", "in order, %", 1),
     ("free_ms", "free for another process after, ms (5 000: or later)", 1),
     ("server_us", "server CPU, µs", 1),
@@ -177,7 +177,7 @@ const fn http(id: &'static str, title: &'static str, connections: usize, keys: u
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         id: "pair",
-        title: "A free lock: take and give back, one task",
+        title: "A free lock: acquire and release, one task",
         kind: turns(1, 1, Keys::Own, 0),
         delayed: false,
         quick: true,
@@ -235,7 +235,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         id: "storm",
-        title: "Cancel storm: 4 × 16 tasks that give up after 0 to 20 ms, sections of 1 ms",
+        title: "Cancel storm: 4 × 16 tasks that cancel after 0 to 20 ms, sections of 1 ms",
         kind: Kind::Turns {
             processes: 4,
             tasks: 16,
