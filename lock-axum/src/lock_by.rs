@@ -1,4 +1,13 @@
 //! A lock around one route, with its key from a closure of extractors.
+//!
+//! # Implementation notes
+//!
+//! - The service owns no guard: the `LockScopeLayer` outside keeps it until the response or the end
+//!   of its body. So a lock that is acquired here ends as one of an extractor does.
+//! - The inner service is made ready under the lock, right before it is called, so that readiness
+//!   which it reserves is not held by requests that wait.
+//! - The key comes from the parts of the request alone. The body is not read, and goes on to the
+//!   handler as it came.
 
 use std::fmt;
 use std::future::{Future, poll_fn};

@@ -1,5 +1,15 @@
 //! What happens although no caller does anything: renewals, touches, repetitions, and what was
 //! dropped.
+//!
+//! # Implementation notes
+//!
+//! - There is one such task for each node. It sleeps until the next thing is due, for a second at
+//!   most: timers stop while the machine is suspended, and leases do not. If nothing is due, it
+//!   sleeps until it is woken.
+//! - A tick changes a bounded number of entries, and sends all its requests before the next tick
+//!   sends its own. If there is more to do, the task yields first, so that callers get the mutex.
+//! - The task ends, and closes the store, once no handle of the node is left and every hold is
+//!   released. If the runtime drops it before, it ends every attempt: nothing could answer them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,17 @@
 //! Requests on their way: polled by the future that wants the answer, run to their end whatever
 //! becomes of it.
 //!
-//! A task of its own for each request would be simpler, but every request would then wake one task
-//! more on its way out and one more on its way back.
+//! # Implementation notes
+//!
+//! - A request runs to its end: its reply may carry a grant for another attempt. If its future is
+//!   dropped, or does not poll it for 50 ms, a task takes it over.
+//! - The answer is fed to the node exactly once, by whatever finishes the request: the future, the
+//!   task, or the call itself if the store answers within it.
+//! - No mutex is held while an answer is fed in or a waker is called: both may run foreign code.
+//! - The request's timers belong to the node's runtime, so that runtime is entered for each poll.
+//!   After its end the request has no answer.
+//! - A task of its own for each request would be simpler, but every request would then wake one
+//!   task more on its way out and one more on its way back.
 
 use std::fmt;
 use std::future::Future;

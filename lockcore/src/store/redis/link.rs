@@ -1,4 +1,18 @@
 //! The one connection that carries every script, replaced when it fails.
+//!
+//! # Implementation notes
+//!
+//! - A time-out is only a suspicion: it ends its request and has a PING sent. The connection is
+//!   replaced when the PING is not answered either, when the server closed it, or when the
+//!   sentinels name another primary. So one slow answer does not fail all requests that are on
+//!   their way.
+//! - An idle connection is looked at before a request is sent on it. A request that finds it closed
+//!   was not sent, and waits for the next connection.
+//! - Nothing is sent twice blindly. The core decides for each member what is repeated; the one
+//!   repetition here is that of a script that the server does not know, which did not run.
+//! - Connections are counted, so that many requests that fail on one connection replace it once.
+//!   The state says that a connection broke before it is replaced, and that the new one is up
+//!   before a request can use it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

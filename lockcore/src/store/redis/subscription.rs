@@ -1,4 +1,15 @@
 //! The one subscription on which a node hears of its grants, reopened when it fails.
+//!
+//! # Implementation notes
+//!
+//! - Messages only save time: only the server decides which client holds a lock. Whatever message
+//!   is lost, the next touch asks the server and acts on the answer. So a message that cannot be
+//!   read is ignored, and nothing is repeated here.
+//! - After each reconnect the node hears `Resubscribed`, and asks for what it may have missed.
+//! - Both connections have to reach the same server. A subscription that the server of the scripts
+//!   does not count, or that is at another primary than the commands, is closed and opened again.
+//! - When the subscription breaks, the connection for commands is looked at too, since it probably
+//!   broke as well.
 
 use std::sync::Arc;
 use std::time::Duration;
