@@ -316,7 +316,7 @@ impl sealed::Sealed for Permit {
 }
 
 impl Permit {
-    /// How many permits it stands for.
+    /// How many permits these are.
     pub fn count(&self) -> u32 {
         self.0.weight()
     }

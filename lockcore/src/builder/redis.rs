@@ -82,11 +82,11 @@ impl LocksBuilder {
     /// Asks this for the password, and maybe the user, each time a connection to the servers is
     /// opened, in place of what the URL says: for passwords that change while a process runs.
     ///
-    /// Connections that stand stay, also when their password is taken away: no hold is lost by it.
-    /// A connection that is refused because the password just changed is tried again, and this
-    /// asked again. It is called often, on the runtime: it returns what another task or a file
-    /// watcher keeps up to date, and neither blocks nor panics. Sentinels have their own
-    /// credentials, in their URLs. With a pool, it is for the subscription only.
+    /// Open connections stay, also when their password is removed: no hold is lost by it. A
+    /// connection that is refused because the password just changed is tried again, and this asked
+    /// again. It is called often, on the runtime: it returns what another task or a file watcher
+    /// keeps up to date, and neither blocks nor panics. Sentinels have their own credentials, in
+    /// their URLs. With a pool, it is for the subscription only.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {

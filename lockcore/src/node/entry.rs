@@ -1,4 +1,4 @@
-//! One attempt or hold of this node, and where it stands.
+//! One attempt or hold of this node, and its state.
 
 use std::time::Duration;
 
