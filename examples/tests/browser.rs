@@ -55,10 +55,10 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
     ann.click("#seat-3 button").await;
     ann.until_text("#seat-3 .who", "Ann").await;
     ann.until_text("#seat-3 button", "Paying…").await;
-    bob.until_text("#seat-3 button", "Get in line").await;
+    bob.until_text("#seat-3 button", "Join queue").await;
     bob.click("#seat-3 button").await;
-    bob.until_text("#seat-3 button", "Leave line").await;
-    ann.until_text("#seat-3 .line .count", "1 in line").await;
+    bob.until_text("#seat-3 button", "Leave queue").await;
+    ann.until_text("#seat-3 .line .count", "1 waiting").await;
     // A name is text, whatever it looks like.
     ann.until_text("#seat-3 .line li", "<img src=x onerror=alert(1)>").await;
     ann.until_text("#waiting", "1").await;
@@ -70,13 +70,13 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
         .await;
     bob.until_text("#seat-3 .who", "to Ann").await;
 
-    // Who leaves the line is not in it any more.
+    // A buyer who leaves the queue is not in it any more.
     ann.click("#seat-4 button").await;
-    bob.until_text("#seat-4 button", "Get in line").await;
+    bob.until_text("#seat-4 button", "Join queue").await;
     bob.click("#seat-4 button").await;
-    ann.until_text("#seat-4 .line .count", "1 in line").await;
+    ann.until_text("#seat-4 .line .count", "1 waiting").await;
     bob.click("#seat-4 button").await;
-    bob.until_text("#news li:first-child", "You left the line for seat 4.").await;
+    bob.until_text("#news li:first-child", "You left the queue for seat 4.").await;
     ann.until_hidden("#seat-4 .line").await;
     ann.until_text("#seat-4 .who", "to Ann").await;
 
@@ -97,13 +97,13 @@ async fn a_full_line_and_a_wait_that_was_too_long_are_told_in_words() {
     let paying = tokio::spawn(office.buy(1, "Ann", 20_000));
     office.until_line(1, Some("Ann"), &[]).await;
     let waiting = tokio::spawn(office.buy(1, "Bob", 0));
-    tab.until_text("#seat-1 .line .count", "1 in line").await;
+    tab.until_text("#seat-1 .line .count", "1 waiting").await;
     tab.click("#seat-1 button").await;
-    tab.until_text_has("#news li:first-child", "The line for seat 1 is full. Try again in ").await;
+    tab.until_text_has("#news li:first-child", "The queue for seat 1 is full. Try again in ").await;
     waiting.await.expect("it does not panic").refuses(423, "lock-busy");
     tab.until_hidden("#seat-1 .line").await;
     tab.click("#seat-1 button").await;
-    tab.until_text_has("#news li:first-child", "Your turn for seat 1 did not come in time.").await;
+    tab.until_text_has("#news li:first-child", "Timed out waiting for seat 1.").await;
     paying.abort();
     driver.end().await;
 }
@@ -140,7 +140,7 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
     for name in ["Ann", "Bob", "Eve", "Fay", "Gus", &long, "Hal", "Ida"] {
         buyers.push(tokio::spawn(office.buy(7, name, 20_000)));
         let waiting = buyers.len() - 1;
-        lock_tests::eventually("all are in line", office::SOON, async || {
+        lock_tests::eventually("all are waiting", office::SOON, async || {
             let line = office.get("/locks/7").await.body;
             line["holder"] == "Ann" && line["waiters"].as_array().map(Vec::len) == Some(waiting)
         })
@@ -154,10 +154,10 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
         let tab = driver.open(&office.url("/"), width, height).await;
         tab.until_text("#sold", "3").await;
         tab.until_text("#seat-12 .who", "Grace Hopper").await;
-        tab.until_text("#seat-7 .line .count", "7 in line").await;
+        tab.until_text("#seat-7 .line .count", "7 waiting").await;
         tab.type_into("#buyer", "Ada Lovelace").await;
         tab.click("#seat-12 button").await;
-        tab.until_text("#seat-12 .line .count", "1 in line").await;
+        tab.until_text("#seat-12 .line .count", "1 waiting").await;
         assert_eq!(tab.number("document.documentElement.clientWidth").await, width, "{name}");
         let wide = tab.number("document.documentElement.scrollWidth").await;
         assert!(wide <= width, "{name} scrolls sideways: {wide} of {width}");
@@ -166,8 +166,8 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
         tab.screenshot(&format!("ticket-office-{name}.png")).await;
         tab.assert_no_errors().await;
         tab.click("#seat-12 button").await;
-        tab.until_text_has("#news li:first-child", "You left the line").await;
-        tab.until_text_has("#toast", "You left the line").await;
+        tab.until_text_has("#news li:first-child", "You left the queue").await;
+        tab.until_text_has("#toast", "You left the queue").await;
     }
     buyers.iter().for_each(tokio::task::JoinHandle::abort);
     driver.end().await;

@@ -2,7 +2,7 @@
 //! socket is open.
 //!
 //! Then, in two terminals: `npx wscat -c ws://localhost:3000/documents/7`. The second connects when
-//! the first has gone, however it went.
+//! the first has ended, in whatever way.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -40,7 +40,7 @@ async fn session(mut socket: WebSocket, document: OwnedLock<Path<Document>>) {
     let mut next = Message::text(hello);
     loop {
         if socket.send(next).await.is_err() {
-            break; // the client has gone
+            break; // the client disconnected
         }
         next = tokio::select! {
             () = guard.lost() => break,

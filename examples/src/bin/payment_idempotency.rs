@@ -1,4 +1,4 @@
-//! `cargo run -p lock-examples --bin payment_idempotency`: a payment sent twice waits in line and
+//! `cargo run -p lock-examples --bin payment_idempotency`: a payment that is sent twice waits, and
 //! gets the first answer.
 //!
 //! Then, twice at once: `curl -i -H 'idempotency-key: a1' --json '{"cents": 500}'

@@ -18,8 +18,8 @@ use crate::status::Line;
 /// How soon the page shows what another process did; what this one does, it shows at once.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// What happens together is shown together; and who has just got in line is there when it is looked
-/// at.
+/// What happens together is shown together; and a buyer that has just joined the queue is there
+/// when it is looked at.
 const GATHER: Duration = Duration::from_millis(25);
 
 /// The longest look: a server that is away is told as such.

@@ -1,4 +1,4 @@
-//! `POST /seats/{id}/buy`: checked, then in line, then served.
+//! `POST /seats/{id}/buy`: checked, then queued, then served.
 
 use axum::Json;
 use axum::extract::{FromRequest, Request, State};
@@ -27,7 +27,7 @@ impl FromRequest<Office> for Purchase {
     }
 }
 
-/// The seat is what is locked; who waits for it is the label.
+/// The seat is what is locked; the buyer is the label.
 impl Lockable for Purchase {
     fn lock_key(&self) -> Keys {
         Keys::one(office::key(self.seat.0)).label(self.order.buyer.as_str())
@@ -51,7 +51,7 @@ pub(crate) async fn buy(State(office): State<Office>, purchase: Locked<Purchase>
     }
 }
 
-/// Shows on the board who gets in line and who leaves it.
+/// Shows on the board which buyers join the queue and leave it.
 pub(crate) async fn stir(
     State(office): State<Office>,
     seat: SeatId,

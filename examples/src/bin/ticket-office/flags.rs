@@ -60,7 +60,7 @@ pub(crate) struct Flags {
     )]
     pay_ms: u64,
 
-    /// How long a buyer waits in line at most, in seconds; 0 tries once
+    /// How long a buyer waits at most, in seconds; 0 tries once
     #[arg(
         long,
         value_name = "SECS",
@@ -82,7 +82,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) lease: Duration,
 
-    /// How many may wait in line for one seat
+    /// How many buyers may wait for one seat
     #[arg(
         long,
         value_name = "N",

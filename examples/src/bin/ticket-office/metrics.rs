@@ -69,7 +69,7 @@ impl Metrics {
                 "Purchases whose token the database refused.",
                 self.fenced.load(Ordering::Relaxed),
             ),
-            ("waiting", "gauge", "Buyers in line in this process.", count(status.waiting)),
+            ("waiting", "gauge", "Buyers that wait in this process.", count(status.waiting)),
             ("serving", "gauge", "Purchases that hold their seat.", count(status.holding)),
             (
                 "connected",

@@ -1,4 +1,4 @@
-//! The body of a purchase, read and checked before the buyer gets in line.
+//! The body of a purchase, read and checked before the buyer joins the queue.
 
 use std::time::Duration;
 

@@ -84,7 +84,7 @@ function draw({ number, card, view, buying }) {
   }
   const line = card.querySelector(".line");
   line.hidden = view.waiters.length === 0;
-  line.querySelector(".count").textContent = `${view.waiters.length} in line`;
+  line.querySelector(".count").textContent = `${view.waiters.length} waiting`;
   const shown = view.waiters.slice(0, LINE_SHOWN).map(waiter);
   if (view.waiters.length > LINE_SHOWN) {
     shown.push(item(`and ${view.waiters.length - LINE_SHOWN} more`, "more"));
@@ -118,10 +118,10 @@ function waiter(name) {
 function label(view, now, buying) {
   if (buying !== null) {
     // Who pays is served to the end, whether they stay or not.
-    return view.holder === buying.buyer ? ["Paying…", ""] : ["Leave line", "leave"];
+    return view.holder === buying.buyer ? ["Paying…", ""] : ["Leave queue", "leave"];
   }
   if (now === "sold") return ["Sold", ""];
-  return now === "free" ? ["Buy", "buy"] : ["Get in line", "queue"];
+  return now === "free" ? ["Buy", "buy"] : ["Join queue", "queue"];
 }
 
 // --- Buying --------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ async function buy(seat, buyer) {
   } catch (error) {
     const left = error.name === "AbortError";
     tell(left ? "" : "bad", left
-      ? `You left the line for seat ${seat.number}.`
+      ? `You left the queue for seat ${seat.number}.`
       : `The office did not answer. Look at seat ${seat.number} before you try again.`);
   } finally {
     seat.buying = null;
@@ -177,8 +177,8 @@ function words(number, response, problem) {
   const after = response.headers.get("retry-after");
   const again = after === null ? "" : ` Try again in ${after} s.`;
   switch (response.status) {
-    case 423: return `Your turn for seat ${number} did not come in time.${again}`;
-    case 429: return `The line for seat ${number} is full.${again}`;
+    case 423: return `Timed out waiting for seat ${number}.${again}`;
+    case 429: return `The queue for seat ${number} is full.${again}`;
     case 503: return problem.code === "lock-lost"
       ? `The lock of seat ${number} was lost while you paid. Look whether the seat is yours.`
       : `Seat ${number} was not bought: ${problem.detail}${again}`;
@@ -191,7 +191,7 @@ function tell(kind, text) {
   $("news").querySelector(".none")?.remove();
   $("news").prepend(entry);
   while ($("news").children.length > MOST_NEWS) $("news").lastElementChild.remove();
-  // Whoever has scrolled down to a seat does not see the list.
+  // A buyer who has scrolled down to a seat does not see the list.
   $("toast").textContent = text;
   $("toast").className = `shown ${kind}`;
   clearTimeout(fading);

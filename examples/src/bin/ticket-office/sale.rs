@@ -52,7 +52,7 @@ pub(crate) async fn sell(
 fn overtaken(office: &Office, seat: u32) -> Problem {
     office.metrics.fenced();
     let detail = format!(
-        "The payment for seat {seat} took too long: the next in line was served. Nothing was bought."
+        "The payment for seat {seat} took too long: the next buyer was served. Nothing was bought."
     );
     Problem::new(StatusCode::CONFLICT, "seat-overtaken", detail)
 }

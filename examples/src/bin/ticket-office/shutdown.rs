@@ -1,4 +1,5 @@
-//! The end: no new buyers, those in line are sent away, those who pay are served; then it is over.
+//! The end: new and waiting buyers are refused, and paying buyers are served. Then the process
+//! ends.
 
 use std::io;
 use std::time::Duration;
