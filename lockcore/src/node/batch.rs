@@ -7,6 +7,7 @@ use super::effect::Ask;
 use super::sharing;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
+use crate::member::Member;
 use crate::store::protocol::{Answer, Command, permits};
 use crate::store::{Each, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Reply, Store};
 
@@ -68,31 +69,14 @@ pub(super) async fn ask_each(
 ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
     match batch {
         [Ask { command: Command::Renew { .. }, lock, .. }, ..] if lock.is_shared() => {
-            let members = batch.iter().filter_map(|ask| match &ask.command {
-                Command::Renew { member } => Some(member),
-                _ => None,
-            });
-            let command = sharing::renewal(members)?;
-            let permits::Answer::Renewed(reply) = store.permits(lock, command.clone()).await?
-            else {
-                return Err(sharing::nonsense());
-            };
-            let answers = sharing::renewed(&command, reply);
-            // One for each, or none.
-            if answers.is_empty() {
-                return Err(sharing::nonsense());
-            }
-            Ok(answers.into_iter().map(Ok).collect())
+            let command = sharing::renewal(members(batch))?;
+            shared(&command, store.permits(lock, command.clone()).await?)
         }
         [Ask { command: Command::Touch { .. }, lock, .. }] if lock.is_shared() => {
             Ok(vec![call(store, &batch[0]).await])
         }
         [Ask { command: Command::Renew { .. }, .. }, ..] => {
-            let holds = batch.iter().filter_map(|ask| match &ask.command {
-                Command::Renew { member } => Some((ask.lock.clone(), member.clone())),
-                _ => None,
-            });
-            Ok(typed(store.renew(holds.collect()).await?, Answer::Renewed))
+            Ok(typed(store.renew(holds(batch)).await?, Answer::Renewed))
         }
         [Ask { command: Command::Touch { .. }, .. }, ..] => {
             let lines = batch.iter().filter_map(|ask| match &ask.command {
@@ -111,17 +95,45 @@ pub(super) async fn ask_each(
     }
 }
 
-/// Asks for one renewal that replicas are to have.
-pub(super) async fn confirm(store: &dyn Store, ask: &Ask) -> Result<(Answer, u32), StoreError> {
-    let Command::Renew { member } = &ask.command else { return Err(sharing::nonsense()) };
-    if ask.lock.is_shared() {
-        let command = sharing::renewal([member])?;
-        let (answer, replicas) = store.confirm_permits(&ask.lock, command.clone()).await?;
-        return Ok((sharing::answer(&command, answer)?, replicas));
+/// As [`ask_each`], for renewals that replicas are to have. Says how many have all of them.
+pub(super) async fn confirm_each(
+    store: &dyn Store,
+    batch: &[Ask],
+) -> Result<(Vec<Result<Answer, StoreError>>, u32), StoreError> {
+    let lock = &batch.first().ok_or_else(sharing::nonsense)?.lock;
+    if lock.is_shared() {
+        let command = sharing::renewal(members(batch))?;
+        let (answer, replicas) = store.confirm_permits(lock, command.clone()).await?;
+        return Ok((shared(&command, answer)?, replicas));
     }
-    let (mut each, replicas) = store.confirm(&ask.lock, member).await?;
-    let reply = each.pop().ok_or_else(sharing::nonsense)??;
-    Ok((Answer::Renewed(reply), replicas))
+    let (each, replicas) = store.confirm(holds(batch)).await?;
+    Ok((typed(each, Answer::Renewed), replicas))
+}
+
+fn members(renewals: &[Ask]) -> impl Iterator<Item = &Member> {
+    renewals.iter().filter_map(|ask| match &ask.command {
+        Command::Renew { member } => Some(member),
+        _ => None,
+    })
+}
+
+fn holds(renewals: &[Ask]) -> Vec<(LockName, Member)> {
+    let locks = renewals.iter().map(|ask| ask.lock.clone());
+    locks.zip(members(renewals).cloned()).collect()
+}
+
+/// The answers to a renewal of a resource with permits.
+fn shared(
+    command: &permits::Command,
+    answer: permits::Answer,
+) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+    let permits::Answer::Renewed(reply) = answer else { return Err(sharing::nonsense()) };
+    let answers = sharing::renewed(command, reply);
+    // One for each, or none.
+    if answers.is_empty() {
+        return Err(sharing::nonsense());
+    }
+    Ok(answers.into_iter().map(Ok).collect())
 }
 
 fn typed<T>(each: Each<T>, answer: fn(Reply<T>) -> Answer) -> Vec<Result<Answer, StoreError>> {

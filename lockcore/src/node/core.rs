@@ -66,7 +66,7 @@ const MAX_AT_ONCE: usize = 256;
 pub struct Rules {
     /// Renew a grant that came as a message before it is handed out.
     pub confirm_grants: bool,
-    /// A grant is handed out once so many replicas have it; 0 asks none.
+    /// A grant or a renewal counts once so many replicas have it; 0 asks none.
     pub replicas: u32,
     /// Queues are shared with JVMs.
     pub peers: bool,
@@ -372,7 +372,7 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// A renewal before the hand-out was answered, and so many replicas have it.
+    /// A renewal was answered, and so many replicas have it.
     pub fn confirmed(
         &mut self,
         now: Moment,

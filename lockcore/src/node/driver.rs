@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::batch::{Batch, ask_each, batches, confirm, is_of_one};
+use super::batch::{Batch, ask_each, batches, confirm_each, is_of_one};
 use super::clock::Clock;
 use super::core::{Core, Rules};
 use super::effect::{Ask, Effect};
@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     pub(crate) label: Label,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
-    /// A grant is handed out once so many replicas have it.
+    /// A grant or a renewal counts once so many replicas have it.
     pub(crate) replicas: u32,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
@@ -200,7 +200,7 @@ impl Driver {
         if is_closed {
             self.progress.notify_waiters();
         }
-        let (asks, effects) = parted(effects);
+        let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
         self.send_in_order(asks);
         self.run(effects);
         (is_more, armed)
@@ -227,20 +227,21 @@ impl Driver {
     }
 
     /// Requests first: a log may stop this thread.
-    fn run(self: &Arc<Self>, effects: Effects) {
+    fn run(self: &Arc<Self>, mut effects: Effects) {
         if effects.is_empty() {
             return;
         }
-        let (asks, effects) = parted(effects);
+        let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
+        let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
         if !asks.is_empty() {
             self.runtime.spawn(Arc::clone(self).send_all(asks));
         }
+        if !renewals.is_empty() {
+            self.runtime.spawn(Arc::clone(self).confirm_all(renewals));
+        }
         for effect in effects {
             match effect {
-                Effect::Send(_) => {}
-                Effect::Confirm(ask) => {
-                    self.runtime.spawn(Arc::clone(self).confirm(ask));
-                }
+                Effect::Send(_) | Effect::Confirm(_) => {}
                 Effect::Wake(seat) => seat.caller.wake(),
                 Effect::TellLost(seat) => seat.tell_lost(),
                 Effect::Reopen => self.store.reopen_subscription(),
@@ -274,11 +275,42 @@ impl Driver {
         }
     }
 
-    async fn confirm(self: Arc<Self>, ask: Ask) {
-        let confirmed = confirm(&*self.store, &ask).await;
-        self.event(Clock::look, |core, now, fx| match &confirmed {
-            Ok((answer, replicas)) => core.confirmed(now, &ask, (answer, *replicas), fx),
-            Err(error) => core.unanswered(now, &ask, error, fx),
+    /// As [`send_all`](Self::send_all), for renewals that replicas are to have.
+    async fn confirm_all(self: Arc<Self>, asks: Vec<Ask>) {
+        let store = &*self.store;
+        let confirm = async |batch: Batch| (confirm_each(store, &batch).await, batch);
+        let mut answers = FuturesUnordered::new();
+        for batch in batches(asks) {
+            answers.push(confirm(batch));
+        }
+        while let Some((each, batch)) = answers.next().await {
+            match each {
+                Err(error) if batch.len() > 1 && is_of_one(&error) => {
+                    for alone in batch {
+                        answers.push(confirm(vec![alone]));
+                    }
+                }
+                each => self.confirmed(&batch, each),
+            }
+        }
+    }
+
+    fn confirmed(
+        self: &Arc<Self>,
+        batch: &[Ask],
+        each: Result<(Vec<Result<Answer, StoreError>>, u32), StoreError>,
+    ) {
+        let (answers, replicas) = match each {
+            Ok((answers, replicas)) => (answers, replicas),
+            Err(error) => (vec![Err(error); batch.len()], 0),
+        };
+        self.event(Clock::look, |core, now, fx| {
+            for (ask, answer) in batch.iter().zip(&answers) {
+                match answer {
+                    Ok(answer) => core.confirmed(now, ask, (answer, replicas), fx),
+                    Err(error) => core.unanswered(now, ask, error, fx),
+                }
+            }
         });
     }
 
@@ -325,16 +357,14 @@ impl Driver {
     }
 }
 
-/// Requests apart from all else.
-fn parted(mut effects: Effects) -> (Vec<Ask>, Effects) {
-    let asks = effects
-        .extract_if(.., |effect| matches!(effect, Effect::Send(_)))
-        .filter_map(|effect| match effect {
-            Effect::Send(ask) => Some(ask),
-            _ => None,
-        })
-        .collect();
-    (asks, effects)
+/// Takes out the requests of one kind, in their order.
+fn taken(effects: &mut Effects, is_one: fn(&mut Effect<Arc<Shared>>) -> bool) -> Vec<Ask> {
+    let taken = effects.extract_if(.., is_one);
+    let ask = |effect| match effect {
+        Effect::Send(ask) | Effect::Confirm(ask) => Some(ask),
+        _ => None,
+    };
+    taken.filter_map(ask).collect()
 }
 
 impl fmt::Debug for Driver {

@@ -74,10 +74,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         command: protocol::permits::Command,
     ) -> StoreFuture<protocol::permits::Answer>;
 
-    /// As [`renew`](Self::renew) of one, and waits until replicas have it. Says how many do. Only
-    /// asked for where replicas are required.
-    fn confirm(&self, lock: &LockName, member: &Member) -> StoreFuture<(Each<Renewed>, u32)> {
-        let _ = (lock, member);
+    /// As [`renew`](Self::renew), and waits until replicas have it. Says how many do. Only asked
+    /// for where replicas are required.
+    fn confirm(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<(Each<Renewed>, u32)> {
+        let _ = holds;
         StoreFuture::ready(Err(without_replicas()))
     }
 

@@ -1,9 +1,9 @@
-//! Grants that are handed out only once replicas have them.
+//! Grants and renewals that count only once replicas have them.
 
 use std::time::Duration;
 
 use lock_tests::{Raw, RedisServer, eventually};
-use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
+use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
 
 use crate::common::{LONG, SOON, queued, soon};
@@ -126,18 +126,49 @@ async fn many_grants_at_once_wait_for_their_replicas_together() {
     let mut pair = pair().await;
     let locks = pair.requiring(1, PATIENT).await;
     drop(soon("a guard", locks.lock("warm")).await.expect("granted"));
-    let waits = async |redis: &mut Raw| {
-        let info = redis.info("commandstats").await;
-        let calls =
-            info.split("cmdstat_wait:calls=").nth(1).and_then(|rest| rest.split(',').next());
-        calls.and_then(|calls| calls.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let before = waits(&mut pair.at_primary).await;
+    let before = calls(&mut pair.at_primary, "wait").await;
     let all = (0..400).map(|number| locks.lock(format!("key {number}")));
     let guards = soon("all guards", futures_util::future::join_all(all)).await;
     assert!(guards.iter().all(Result::is_ok));
-    let asked = waits(&mut pair.at_primary).await - before;
+    let asked = calls(&mut pair.at_primary, "wait").await - before;
     assert!((1..200).contains(&asked), "{asked} WAITs for 400 grants");
+}
+
+#[tokio::test]
+async fn a_hold_that_no_replica_has_renewed_is_lost_though_its_primary_has() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let mut pair = pair().await;
+    let locks = pair.requiring(1, SHORT).await;
+    let guard = soon("a guard", locks.key("key").lease(LEASE).lock()).await.expect("granted");
+    pair.replica.freeze();
+    soon("the loss", guard.lost()).await;
+    let left = pair.at_primary.pttl("key").await;
+    assert!(left > 0, "the primary has renewed it: {left} ms");
+    pair.replica.thaw();
+    assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn many_holds_are_renewed_together_and_stay_held() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let mut pair = pair().await;
+    let locks = pair.requiring(1, PATIENT).await;
+    let all = (0..300).map(|number| locks.key(format!("key {number}")).lease(LEASE).lock());
+    let guards = soon("all guards", futures_util::future::try_join_all(all)).await.expect("free");
+    let before = calls(&mut pair.at_primary, "evalsha").await;
+    // Each is renewed at least three times.
+    tokio::time::sleep(2 * LEASE).await; // what is measured
+    assert!(guards.iter().all(|guard| guard.state() == HoldState::Held));
+    let asked = calls(&mut pair.at_primary, "evalsha").await - before;
+    assert!((3..300).contains(&asked), "{asked} scripts for 900 renewals");
+}
+
+/// How often the server has run a command.
+async fn calls(redis: &mut Raw, command: &str) -> u64 {
+    let info = redis.info("commandstats").await;
+    let field = format!("cmdstat_{command}:calls=");
+    let calls = info.split(&field).nth(1).and_then(|rest| rest.split(',').next());
+    calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
 }
 
 #[tokio::test]

@@ -123,7 +123,7 @@ impl<P: Seat> Core<P> {
             let command = Command::Renew { member: entry.member.clone() };
             let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
             self.change(number, |entry| entry.state = State::Confirming { token });
-            self.confirm(ask, fx);
+            self.background(ask, fx);
             if !wants {
                 self.withdraw(now, number, fx);
             }
@@ -132,15 +132,8 @@ impl<P: Seat> Core<P> {
         self.offer(now, number, token, anchor, left, is_message, fx);
     }
 
-    fn confirm(&mut self, ask: Ask, fx: &mut Effects<P>) {
-        if self.rules.replicas == 0 {
-            return self.background(ask, fx);
-        }
-        self.renewing += 1;
-        fx.push(Effect::Confirm(ask));
-    }
-
-    /// Too few replicas have the grant: after a failover it could be given to another as well.
+    /// Too few replicas have the grant or the renewal: after a failover the lock could be granted
+    /// to another, while a guard still relies on it here.
     pub(super) fn unacknowledged(
         &mut self,
         now: Moment,
@@ -149,14 +142,17 @@ impl<P: Seat> Core<P> {
         fx: &mut Effects<P>,
     ) {
         let Some(number) = self.known(member) else { return };
+        let (kind, wanted) = (LockErrorKind::Unavailable, self.rules.replicas);
+        let refused = |what: &str| {
+            let detail = format!("{replicas} of {wanted} replicas acknowledged the {what} in time");
+            StoreError::refused(kind, detail)
+        };
         let entry = &self.entries[&number];
         if !matches!(entry.state, State::Confirming { .. }) {
-            return;
+            return self.renewal_failed(now, member, &refused("renewal"), fx);
         }
-        let (lock, kind) = (entry.lock.clone(), LockErrorKind::Unavailable);
-        let wanted = self.rules.replicas;
-        let detail = format!("{replicas} of {wanted} replicas acknowledged the grant in time");
-        self.tell(number, Refusal::Store(StoreError::refused(kind, detail)), fx);
+        let lock = entry.lock.clone();
+        self.tell(number, Refusal::Store(refused("grant")), fx);
         self.change(number, |entry| entry.state = entry.leaving(now));
         fx.push(Effect::Observe(Note::Refused { lock, kind }));
     }

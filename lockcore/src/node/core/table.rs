@@ -172,7 +172,10 @@ impl<P: Seat> Core<P> {
             Command::Touch { members } => self.touching += lines::weight(members),
             _ => self.on_their_way += 1,
         }
-        fx.push(Effect::Send(Ask { background: true, ..ask }));
+        let ask = Ask { background: true, ..ask };
+        // What replicas do not have, a failover takes back: no guard is to rely on it.
+        let is_confirmed = self.rules.replicas > 0 && matches!(ask.command, Command::Renew { .. });
+        fx.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
     pub(super) fn arrived(&mut self, ask: &Ask) {

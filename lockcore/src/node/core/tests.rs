@@ -317,12 +317,20 @@ fn granted_alone() -> (Core<()>, u64, Member, Ask) {
     let granted = Answer::Acquired(reply(Acquired::Granted, LEASE, Some(&member)));
     core.replied(at(1), &ask, &granted, &mut fx);
     assert!(matches!(core.take(at(1), attempt, &mut Vec::new()), Outcome::Waits));
-    let confirms = fx.into_iter().filter_map(|effect| match effect {
+    let confirm = only_confirmed(fx);
+    (core, attempt, member, confirm)
+}
+
+/// The one request among the effects, a renewal that replicas are to have.
+fn only_confirmed(mut fx: Effects<()>) -> Ask {
+    let confirms = fx.extract_if(.., |effect| matches!(effect, Effect::Confirm(_)));
+    let confirms = confirms.filter_map(|effect| match effect {
         Effect::Confirm(ask) => Some(ask),
         _ => None,
     });
     let [confirm] = confirms.collect::<Vec<_>>().try_into().expect("one");
-    (core, attempt, member, confirm)
+    assert!(sent(&mut fx).is_empty());
+    confirm
 }
 
 #[test]
@@ -348,6 +356,49 @@ fn a_grant_that_too_few_replicas_have_is_refused_and_given_back() {
         panic!("{asks:?}");
     };
     assert_eq!(leaving[0].member, member);
+}
+
+/// How many are told of a loss at the end of the first lease, if so many replicas have its renewal.
+fn lost_where_renewals_reach(replicas: u32) -> usize {
+    let (mut core, attempt, member, confirm) = granted_alone();
+    let held = Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member)));
+    core.confirmed(at(2), &confirm, (&held, 2), &mut Vec::new());
+    assert!(matches!(core.take(at(2), attempt, &mut Vec::new()), Outcome::Granted { .. }));
+    let mut fx = Vec::new();
+    core.tick(at(11_000), &mut fx);
+    let renewal = only_confirmed(fx);
+    core.confirmed(at(11_001), &renewal, (&held, replicas), &mut Vec::new());
+    let mut fx = Vec::new();
+    core.tick(at(29_800), &mut fx);
+    lost(&mut fx)
+}
+
+#[test]
+fn a_renewal_counts_once_enough_replicas_have_it() {
+    assert_eq!(lost_where_renewals_reach(2), 0);
+    assert_eq!(lost_where_renewals_reach(1), 1);
+}
+
+#[test]
+fn a_renewal_that_too_few_replicas_have_is_soon_asked_for_again() {
+    let (mut core, attempt, member, confirm) = granted_alone();
+    let held = Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member)));
+    core.confirmed(at(2), &confirm, (&held, 2), &mut Vec::new());
+    assert!(matches!(core.take(at(2), attempt, &mut Vec::new()), Outcome::Granted { .. }));
+    let mut fx = Vec::new();
+    core.tick(at(11_000), &mut fx);
+    let renewal = only_confirmed(std::mem::take(&mut fx));
+    core.confirmed(at(11_001), &renewal, (&held, 0), &mut fx);
+    let told = fx.iter().any(|effect| match effect {
+        Effect::Observe(Note::RenewalFailed { error, .. }) => {
+            error.detail.contains("0 of 2 replicas acknowledged the renewal")
+        }
+        _ => false,
+    });
+    assert!(told, "{fx:?}");
+    let mut fx = Vec::new();
+    core.tick(at(12_002), &mut fx);
+    assert_eq!(member_of(&only_confirmed(fx)), member);
 }
 
 #[test]

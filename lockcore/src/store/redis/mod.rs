@@ -260,8 +260,7 @@ impl Store for RedisStore {
         self.run(&self.scripts.renew, command, move |answer| reply::renewed(answer, &holds))
     }
 
-    fn confirm(&self, lock: &LockName, member: &Member) -> StoreFuture<(Each<Renewed>, u32)> {
-        let holds = vec![(lock.clone(), member.clone())];
+    fn confirm(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<(Each<Renewed>, u32)> {
         let command = self.renewal(&holds);
         self.run_confirmed(&self.scripts.renew, command, move |answer| {
             reply::renewed(answer, &holds)
