@@ -148,15 +148,19 @@ impl LocksBuilder {
     }
 
     /// Hands a grant out only once `count` replicas of the primary have acknowledged it, each time
-    /// within `timeout`: a failover to one of them then knows it. A grant that too few have is
-    /// given back and refused with [`Unavailable`](crate::LockErrorKind::Unavailable), which says
-    /// how many came.
+    /// within `timeout`: a failover to one of them then knows it. A grant that too few replicas
+    /// have is released, and refused with [`Unavailable`](crate::LockErrorKind::Unavailable), which
+    /// says how many acknowledged it.
     ///
-    /// Each grant is renewed for that on one of four connections of their own, followed by one
-    /// `WAIT` for all that are under way: two round trips more for each grant, and what the
-    /// replicas take. Releases and later renewals wait for none. It makes a failover that forgets a
-    /// grant rarer and not impossible: the sentinels may promote a replica that is not among those
-    /// that acknowledged it, unless all replicas have to. Fence what must not be written twice.
+    /// A renewal counts in the same way: a guard's [deadline](crate::LockGuard::deadline) is that
+    /// of the last renewal that `count` replicas have. So a hold is lost when fewer than `count`
+    /// are connected for longer than its lease.
+    ///
+    /// Grants and renewals use four connections of their own, on which one `WAIT` counts for all
+    /// that are under way: two round trips more for each grant, and what the replicas take.
+    /// Releases wait for none. It makes a failover that forgets a grant rarer and not impossible:
+    /// the sentinels may promote a replica that is not among those that acknowledged it, unless all
+    /// replicas have to. Fence what must not be written twice.
     ///
     /// `count` is 1 to 16; `timeout` is 1 ms to below the
     /// [`request_timeout`](Self::request_timeout), and should be below half of the shortest claim

@@ -26,11 +26,15 @@ pub(crate) enum What {
         sent: u64,
         /// The latest server's time that its process had seen.
         seen_us: u64,
+        /// Whether it waits for replicas.
+        waits: bool,
     },
     /// Its answer at the process, or that there is none.
     Answered {
         request: u64,
         answer: Result<Answer, StoreError>,
+        /// How many replicas have what it wrote, if it waited for them.
+        replicas: Option<u32>,
     },
     TimedOut {
         request: u64,

@@ -287,13 +287,15 @@ impl World {
         place: Place,
         request: u64,
         answer: Result<Answer, StoreError>,
+        replicas: Option<u32>,
     ) {
         let Some(ask) = self.processes[place.slot].open.remove(&request) else { return };
         self.tell(place, "is answered", &(&ask, &answer));
         let believed = self.believed(place, &ask);
-        self.looks(place, |core, now, fx| match &answer {
-            Ok(answer) => core.replied(now, &ask, answer, fx),
-            Err(error) => core.unanswered(now, &ask, error, fx),
+        self.looks(place, |core, now, fx| match (&answer, replicas) {
+            (Ok(answer), Some(count)) => core.confirmed(now, &ask, (answer, count), fx),
+            (Ok(answer), None) => core.replied(now, &ask, answer, fx),
+            (Err(error), _) => core.unanswered(now, &ask, error, fx),
         });
         if let Ok(answer) = &answer {
             let seen_us = &mut self.processes[place.slot].seen_us;

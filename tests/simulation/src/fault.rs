@@ -51,6 +51,11 @@ pub enum Fault {
     /// A replica takes over that does not know the last three seconds, and whose clock may be
     /// behind or ahead.
     FailOver,
+    /// A replica takes over that has at least what it has acknowledged, where every grant and every
+    /// renewal waits for that.
+    Promote,
+    /// The replica is behind by up to five seconds.
+    Lag,
 }
 
 const EVERYTHING: &[Law] = &Law::ALL;
@@ -89,11 +94,25 @@ const BY_RATE: &[Law] = &[
 ];
 /// What was granted may be granted again; nobody is left waiting, and nothing left behind.
 const FORGOTTEN: &[Law] = &[Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
+/// No guard relies on what is forgotten; places are, and so are those who have gone.
+const ACKNOWLEDGED: &[Law] = &[
+    Law::S1,
+    Law::S2,
+    Law::S3,
+    Law::S6,
+    Law::S7,
+    Law::S9,
+    Law::F5,
+    Law::L1,
+    Law::L2,
+    Law::L3,
+    Law::L4,
+];
 
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. What is not named is
     /// counted.
-    pub const TABLE: [(Self, &'static str, &'static [Law]); 22] = [
+    pub const TABLE: [(Self, &'static str, &'static [Law]); 24] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
         (Self::Cut, "cut", EVERYTHING),
@@ -116,6 +135,8 @@ impl Fault {
         (Self::Standstill, "standstill", BY_TIME),
         (Self::Wipe, "wipe", FORGOTTEN),
         (Self::FailOver, "fail-over", FORGOTTEN),
+        (Self::Promote, "promote", ACKNOWLEDGED),
+        (Self::Lag, "lag", EVERYTHING),
     ];
 
     /// Its name.
@@ -170,7 +191,7 @@ impl Faults {
 }
 
 /// The kinds of runs, by name.
-pub const KINDS: [(&str, Faults); 10] = {
+pub const KINDS: [(&str, Faults); 11] = {
     use Fault::*;
     const CANCELS: [(Fault, u32); 4] = [(Cancel, 3), (Unread, 50), (Reenter, 20), (Leak, 20)];
     [
@@ -247,6 +268,21 @@ pub const KINDS: [(&str, Faults); 10] = {
                 (Break, 800),
                 (LostMessage, 60),
                 (Kill, 5_000),
+                (ShutDown, 5_000),
+                (Cancel, 10),
+                (Leak, 100),
+            ]),
+        ),
+        (
+            "acknowledged",
+            Faults::of([
+                (Promote, 5_000),
+                (Lag, 2_000),
+                (Break, 800),
+                (LostMessage, 60),
+                (Late, 400),
+                (Kill, 5_000),
+                (Stop, 5_000),
                 (ShutDown, 5_000),
                 (Cancel, 10),
                 (Leak, 100),

@@ -39,7 +39,7 @@ struct Wait {
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
-    token: u64,
+    pub(crate) token: u64,
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,

@@ -24,6 +24,7 @@ mod network;
 mod plan;
 mod process;
 mod reduce;
+mod replica;
 mod resource;
 mod rest;
 mod server;

@@ -26,7 +26,9 @@ impl World {
         };
         let seed = self.dice.next();
         self.server.subscribe(name);
-        Process::new(name, seed, self.now, rate, self.server.era, self.plan.callers as usize)
+        let waits = self.plan.faults.rate(Fault::Promote) > 0;
+        let (now, era, callers) = (self.now, self.server.era, self.plan.callers as usize);
+        Process::new(name, seed, now, rate, era, callers, u32::from(waits))
     }
 
     pub(crate) fn wake_all(&mut self, slot: usize) {

@@ -23,6 +23,15 @@ impl World {
     }
 
     pub(crate) fn send(&mut self, place: Place, ask: Ask) -> u64 {
+        self.send_by(place, ask, false)
+    }
+
+    /// By a connection of its own, and waits there until the replica has it.
+    pub(crate) fn confirm(&mut self, place: Place, ask: Ask) {
+        self.send_by(place, ask, true);
+    }
+
+    fn send_by(&mut self, place: Place, ask: Ask, waits: bool) -> u64 {
         self.tell(place, "sends", &ask);
         self.requests += 1;
         let request = self.requests;
@@ -31,13 +40,17 @@ impl World {
         process.open.insert(request, ask.clone());
         if !process.is_connected {
             let answer = Err(StoreError::refused(LockErrorKind::Unavailable, "no connection"));
-            self.at(self.now + 300 * MS, place, What::Answered { request, answer });
+            let answered = What::Answered { request, answer, replicas: None };
+            self.at(self.now + 300 * MS, place, answered);
             return request;
         }
-        let arrival = (self.now + latency).max(process.last_arrival + 1);
-        process.last_arrival = arrival;
+        let mut arrival = self.now + latency;
+        if !waits {
+            arrival = arrival.max(process.last_arrival + 1);
+            process.last_arrival = arrival;
+        }
         let (era, sent, seen_us) = (process.era, self.now, process.seen_us);
-        self.at(arrival, place, What::Arrive { request, ask, era, sent, seen_us });
+        self.at(arrival, place, What::Arrive { request, ask, era, sent, seen_us, waits });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
             self.disconnect(place);
@@ -70,7 +83,8 @@ impl World {
                 self.releases.insert(renamed, caller);
             }
             let answer = Err(StoreError::ambiguous("the connection broke"));
-            self.at(self.now + 10, place, What::Answered { request: renamed, answer });
+            let answered = What::Answered { request: renamed, answer, replicas: None };
+            self.at(self.now + 10, place, answered);
         }
         self.linked(place);
         let again = self.dice.of(5 * MS, 600 * MS);

@@ -126,11 +126,12 @@ impl Process {
         rate: u64,
         era: u64,
         callers: usize,
+        replicas: u32,
     ) -> Self {
         let id = NodeId::from(&*format!("{name:022}"));
         let rules = Rules {
             confirm_grants: false,
-            replicas: 0,
+            replicas,
             peers: false,
             window: 64,
             // Often too few for the callers.
@@ -177,6 +178,13 @@ impl Process {
     pub(crate) fn world_us(&self, moment: Moment) -> u64 {
         let passed = u128::from(moment.as_micros()) * 1_000_000 / u128::from(self.rate);
         self.born_us + passed as u64 + 1
+    }
+
+    /// When the reply is here that the server sends so that it would arrive at this time: after
+    /// those before it.
+    pub(crate) fn replies_at(&mut self, at: u64) -> u64 {
+        self.last_reply = at.max(self.last_reply + 1);
+        self.last_reply
     }
 
     /// Whether nothing of it is left to do.

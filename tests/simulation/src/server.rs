@@ -1,7 +1,5 @@
 //! The server: the protocols' functions on each lock, its own clock, and who is subscribed.
 
-use std::collections::VecDeque;
-
 use lockcore::internals::node::{Ask, shared_answer, shared_command};
 use lockcore::internals::protocol::permits::{self, Bounds};
 use lockcore::internals::protocol::{Answer, Call, Command, Message};
@@ -14,6 +12,7 @@ use crate::fault::Fault;
 use crate::judge::Before;
 use crate::network::BUFFERED_US;
 use crate::plan::Plan;
+use crate::replica::Replica;
 use crate::resource::{Resource, bounds};
 use crate::world::{MS, World};
 
@@ -21,8 +20,6 @@ use crate::world::{MS, World};
 const START_US: u64 = 1_700_000_000_000_000;
 /// What arrives later than this has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
-/// How far behind a replica is at most.
-pub(crate) const BEHIND_US: u64 = 3_000 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
@@ -44,8 +41,7 @@ pub(crate) struct Server {
     pub(crate) full_until: u64,
     pub(crate) read_only_until: u64,
     pub(crate) stepped_at: u64,
-    /// What a replica had, and when.
-    pub(crate) replica: VecDeque<(u64, Vec<Resource>)>,
+    pub(crate) replica: Replica,
 }
 
 impl Server {
@@ -66,7 +62,7 @@ impl Server {
             full_until: 0,
             read_only_until: 0,
             stepped_at: 0,
-            replica: VecDeque::new(),
+            replica: Replica::default(),
         }
     }
 
@@ -133,8 +129,8 @@ impl Server {
 
 impl World {
     pub(crate) fn arrive(&mut self, place: Place, what: What) {
-        let What::Arrive { request, ask, era, sent, seen_us } = what else { return };
-        let again = |ask| What::Arrive { request, ask, era, sent, seen_us };
+        let What::Arrive { request, ask, era, sent, seen_us, waits } = what else { return };
+        let again = |ask| What::Arrive { request, ask, era, sent, seen_us, waits };
         let process = &self.processes[place.slot];
         let is_open = process.name == place.name && process.open.contains_key(&request);
         if era != self.server.era {
@@ -178,12 +174,20 @@ impl World {
         self.tell(place, "has run", &(&ask, &answer));
         if is_open && self.processes[place.slot].open.contains_key(&request) {
             let late = self.latency();
-            let process = &mut self.processes[place.slot];
-            let reply_at = (self.now + late).max(process.last_reply + 1);
-            process.last_reply = reply_at;
-            self.at(reply_at, place, What::Answered { request, answer });
+            let (reply_at, replicas) = match waits {
+                true => self.wait_for_replica(lock, late),
+                false => (self.processes[place.slot].replies_at(self.now + late), None),
+            };
+            self.at(reply_at, place, What::Answered { request, answer, replicas });
             self.times_out(place, request, reply_at);
         }
+    }
+
+    fn wait_for_replica(&mut self, lock: usize, late: u64) -> (u64, Option<u32>) {
+        let arrives = self.now + self.dice.of(20, 400);
+        let Server { replica, locks, .. } = &mut self.server;
+        let (until, count) = replica.wait_for([self.now, arrives], lock, &locks[lock]);
+        (until + late, Some(count))
     }
 
     fn serve(&mut self, name: u64, lock: usize, ask: &Ask, seen_us: u64) -> Answer {

@@ -2,12 +2,10 @@
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
+use crate::replica::Replica;
 use crate::resource::Resource;
-use crate::server::BEHIND_US;
 use crate::world::{MS, World};
 
-/// How often a replica is brought up to date.
-const COPIED_US: u64 = 500 * MS;
 /// How far the clocks of two servers are apart at most.
 const APART_US: u64 = 5_000 * MS;
 /// A token and a tombstone are remembered for a minute by the server's clock.
@@ -42,24 +40,57 @@ impl World {
             // It began anew, or somebody has emptied it.
             return self.dice.one_in(2) && self.replace();
         }
-        if self.strikes(Fault::FailOver) && !self.server.replica.is_empty() {
-            let known = self.dice.below(self.server.replica.len() as u64) as usize;
-            let plan = &self.plan;
-            self.server.locks = self
-                .server
-                .replica
-                .swap_remove_back(known)
-                .map_or_else(|| Resource::all(plan), |(_, locks)| locks);
+        if self.strikes(Fault::Lag) {
+            self.server.replica.behind_until = self.now + self.dice.below(5_000 * MS);
+        }
+        if self.strikes(Fault::FailOver) && self.take_over(0) {
             self.change_clock();
             return self.replace();
         }
+        if self.strikes(Fault::Promote) {
+            let acknowledged = self.server.replica.acknowledged(self.now);
+            if self.take_over(acknowledged) {
+                self.forget_later_tokens();
+                self.all_have_leases();
+                return self.replace();
+            }
+        }
         false
+    }
+
+    /// The replica takes over, with everything up to a time that is not before `from`. Returns
+    /// whether it has followed at all.
+    fn take_over(&mut self, from: u64) -> bool {
+        let upto = self.dice.of(from.max(Replica::earliest(self.now)), self.now);
+        let known = self.server.replica.known(&self.plan, upto);
+        let has_followed = known.is_some();
+        self.server.locks = known.unwrap_or_else(|| std::mem::take(&mut self.server.locks));
+        has_followed
+    }
+
+    /// What was granted and not acknowledged, no guard has had: tokens go on from what is known.
+    fn forget_later_tokens(&mut self) {
+        for (record, lock) in self.records.iter_mut().zip(&self.server.locks) {
+            record.token = lock.token().map_or(record.token, |token| token.min(record.token));
+        }
+    }
+
+    /// No guard relies on what the new server does not know.
+    fn all_have_leases(&mut self) {
+        for lock in 0..self.records.len() {
+            let guards = self.records[lock].guards.iter();
+            let guards: Vec<_> =
+                guards.map(|guard| (guard.slot, guard.name, guard.number)).collect();
+            for (slot, name, number) in guards {
+                self.has_lease(Place { slot, name }, lock, number);
+            }
+        }
     }
 
     /// Another server takes its place, without its connections.
     fn replace(&mut self) -> bool {
         self.server.era += 1;
-        self.server.replica.clear();
+        self.server.replica = Replica::default();
         self.server.forget_subscriptions();
         self.server.down_until = self.now + self.dice.of(1, 3_000 * MS);
         (self.server.full_until, self.server.read_only_until) = (0, 0);
@@ -71,14 +102,10 @@ impl World {
     }
 
     fn copy(&mut self) {
-        if self.plan.faults.rate(Fault::FailOver) == 0 {
-            return;
+        let rates = [Fault::FailOver, Fault::Promote].map(|fault| self.plan.faults.rate(fault));
+        if rates != [0, 0] {
+            self.server.replica.follow(self.now, &self.server.locks);
         }
-        let Self { now, server, .. } = self;
-        if server.replica.back().is_none_or(|(at, _)| at + COPIED_US < *now) {
-            server.replica.push_back((*now, server.locks.clone()));
-        }
-        server.replica.retain(|(at, _)| at + BEHIND_US > *now);
     }
 
     /// That of another server is not quite the same, and not further back than a token is

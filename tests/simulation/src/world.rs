@@ -113,8 +113,9 @@ impl World {
     /// and nothing stays behind.
     fn come_to_rest(&mut self) {
         let (calm_since, mut look_at, mut rest_since) = (self.now, 0, None);
-        let forgets = [Fault::Wipe, Fault::FailOver].map(|fault| self.plan.faults.rate(fault));
-        let forgets = forgets != [0, 0];
+        let forgets = [Fault::Wipe, Fault::FailOver, Fault::Promote]
+            .map(|fault| self.plan.faults.rate(fault));
+        let forgets = forgets != [0; 3];
         while let Some((at, place, what)) = self.agenda.take() {
             self.now = at;
             self.happen(place, what);
@@ -166,7 +167,9 @@ impl World {
             return self.at(process.stopped_until, place, what);
         }
         match what {
-            What::Answered { request, answer } => self.answered(place, request, answer),
+            What::Answered { request, answer, replicas } => {
+                self.answered(place, request, answer, replicas);
+            }
             What::TimedOut { request } => {
                 if process.open.contains_key(&request) {
                     self.disconnect(place);
@@ -231,7 +234,7 @@ impl World {
                 Effect::Send(ask) => {
                     self.send(place, ask);
                 }
-                Effect::Confirm(_) => unreachable!("no replicas are required"),
+                Effect::Confirm(ask) => self.confirm(place, ask),
                 Effect::Wake(shared) => self.wake(place, shared.caller()),
                 Effect::Reopen => self.cut(place),
                 Effect::TellLost(_) | Effect::Observe(_) => {}
