@@ -106,9 +106,11 @@
 //! |---|---|
 //! | `Router::layer(HttpLockLayer)` | every request: also unknown paths (423 in place of 404 while the key is held), other methods, OPTIONS and CORS preflights |
 //! | `Router::route_layer(HttpLockLayer)` | every request whose path has a route, with any method |
+//! | `post(pay).layer(HttpLockLayer)` | every request of that path, with any method: a method router has the answer 405 inside |
 //! | `post(pay).route_layer(HttpLockLayer)` | what that method router serves, and nothing else |
 //! | `Router::layer(LockScopeLayer)` and a [`Locked`] | only what reaches a handler with a `Locked` |
 //!
+//! What a [`lock_by`] locks depends on its place in the same way.
 //! [`methods`](lock_tower::ExtractKeyExt::methods) lets requests of other methods pass a layer. Put
 //! a layer that answers CORS preflights outside.
 //!

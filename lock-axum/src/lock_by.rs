@@ -38,7 +38,10 @@ use crate::error::LockError;
 ///
 /// # fn app(locks: Locks) -> Router {
 /// Router::new()
-///     .route("/orders/{id}/pay", post(pay).layer(lock_by(|Path(id): Path<u64>| format!("order:{id}"))))
+///     .route(
+///         "/orders/{id}/pay",
+///         post(pay).route_layer(lock_by(|Path(id): Path<u64>| format!("order:{id}"))),
+///     )
 ///     .layer(LockScopeLayer::new(locks))
 /// # }
 /// ```
@@ -48,6 +51,9 @@ use crate::error::LockError;
 /// An extractor that refuses answers itself. The [`LockScopeLayer`](crate::LockScopeLayer) outside
 /// keeps the lock; without it the answer is 500. Waiting, refusals and the end of the hold are as
 /// with a [`Locked`](crate::Locked).
+///
+/// Put it on with `route_layer`, as above. With `post(pay).layer(..)` a `GET`, an `OPTIONS` or a
+/// CORS preflight of the same path waits for the lock, too, before it gets its 405.
 ///
 /// For extractors that need the router's state take [`lock_by_with_state`].
 pub fn lock_by<F, T>(key: F) -> LockBy<F, T, ()>
@@ -71,7 +77,10 @@ where
 /// let app = App { tenant: "acme" };
 /// let key = |State(app): State<App>, Path(id): Path<u64>| format!("{}/order:{id}", app.tenant);
 /// Router::new()
-///     .route("/orders/{id}", post(async || "changed").layer(lock_by_with_state(app.clone(), key)))
+///     .route(
+///         "/orders/{id}",
+///         post(async || "changed").route_layer(lock_by_with_state(app.clone(), key)),
+///     )
 ///     .layer(LockScopeLayer::new(locks))
 ///     .with_state(app)
 /// # }

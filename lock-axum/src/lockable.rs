@@ -65,7 +65,7 @@ use crate::path::by_route;
     label = "not `Lockable`",
     note = "implement it: `impl Lockable for {Self} {{ fn lock_key(&self) -> Keys {{ format!(\"order:{{}}\", self.id).into() }} }}`",
     note = "a number or a string names nothing by itself: put it into a struct of yours, such as `struct Order(u64)`",
-    note = "without a struct: `.layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
+    note = "without a struct: `.route_layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
 )]
 pub trait Lockable {
     /// The lock, or several, with options of this request's own if it has any. A name that cannot

@@ -81,7 +81,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .wait(Duration::from_secs(60))
         .queue_limit(2); // two turns may wait; one more is refused with 429
     let app = Router::new()
-        .route("/sessions/{id}/turns", post(turn).layer(layer))
+        .route("/sessions/{id}/turns", post(turn).route_layer(layer))
         .with_state(Transcripts::default());
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());

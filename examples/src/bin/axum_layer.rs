@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // First the lock, then a payment that finishes even if its client hangs up.
     let stack = ServiceBuilder::new().layer(layer).layer(DetachLayer::new());
     let app = Router::new()
-        .route("/orders/{id}/pay", post(pay).layer(stack))
+        .route("/orders/{id}/pay", post(pay).route_layer(stack))
         .route("/", get(async || "POST /orders/{id}/pay\n"));
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());

@@ -106,7 +106,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .wait(Duration::from_secs(1))
         .max_hold(Duration::from_secs(60)); // a client that stops reading does not keep it for ever
     let app = Router::new()
-        .route("/words", get(words).layer(permits))
+        .route("/words", get(words).route_layer(permits))
         .layer(from_fn(authenticate))
         .with_state(Upstream::default());
 

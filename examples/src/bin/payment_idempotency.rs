@@ -107,7 +107,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .layer(HttpLockLayer::new(locks, attempt).wait(Duration::from_secs(10)))
         .layer(DetachLayer::new());
     let app = Router::new()
-        .route("/accounts/{account}/payments", post(pay).layer(stack))
+        .route("/accounts/{account}/payments", post(pay).route_layer(stack))
         .route("/accounts/{account}", get(charged))
         .with_state(Ledger::default());
 

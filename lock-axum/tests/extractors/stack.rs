@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Path, Request};
 use axum::routing::post as on_post;
 use http::Method;
-use lock_axum::{HttpLockLayer, LockScopeLayer, Locked, Locks};
+use lock_axum::{HttpLockLayer, LockScopeLayer, Locked, Locks, lock_by};
 
 use crate::support::{ByOrder, ask};
 
@@ -44,12 +44,26 @@ async fn a_layer_locks_what_it_sees_and_that_depends_on_where_it_stands() {
     let routes = route().route_layer(layer.clone());
     assert_eq!(statuses(&routes).await, [423, 423, 423, 404]);
 
+    let path = on_post(async || "served").layer(layer.clone());
+    let paths = Router::new().route("/orders/{id}", path);
+    assert_eq!(statuses(&paths).await, [423, 423, 423, 404], "the 405 is inside");
+
     let method = on_post(async || "served").route_layer(layer);
     let methods = Router::new().route("/orders/{id}", method);
     assert_eq!(statuses(&methods).await, [423, 405, 405, 404]);
 
+    let scope = LockScopeLayer::new(locks).wait(Duration::ZERO);
     let extracted = Router::new()
         .route("/orders/{id}", on_post(async |_: Locked<ByOrder>| "served"))
-        .layer(LockScopeLayer::new(locks).wait(Duration::ZERO));
+        .layer(scope.clone());
     assert_eq!(statuses(&extracted).await, [423, 405, 405, 404]);
+
+    let order = lock_by(|Path(id): Path<u64>| format!("order:{id}"));
+    let path = on_post(async || "served").layer(order.clone());
+    let paths = Router::new().route("/orders/{id}", path).layer(scope.clone());
+    assert_eq!(statuses(&paths).await, [423, 423, 423, 404], "the 405 is inside");
+
+    let method = on_post(async || "served").route_layer(order);
+    let methods = Router::new().route("/orders/{id}", method).layer(scope);
+    assert_eq!(statuses(&methods).await, [423, 405, 405, 404]);
 }

@@ -2,5 +2,6 @@ use axum::{Router, routing::post};
 use lock_axum::lock_by;
 
 fn main() {
-    let _: Router = Router::new().route("/{id}", post(async || "paid").layer(lock_by("order")));
+    let pay = post(async || "paid").route_layer(lock_by("order"));
+    let _: Router = Router::new().route("/{id}", pay);
 }
