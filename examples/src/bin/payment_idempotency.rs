@@ -6,12 +6,13 @@
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use lock_tower::{DetachLayer, HttpLockLayer, KeyError, LockHandle, canonical_path};
@@ -21,7 +22,6 @@ use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 
 const KEY: &str = "idempotency-key";
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 #[derive(Clone, Deserialize, PartialEq)]
 struct Payment {
@@ -35,13 +35,14 @@ struct Ledger(Arc<Mutex<Tables>>);
 #[derive(Default)]
 struct Tables {
     charged: HashMap<u64, i64>,
-    /// By account and key: what was asked, and what was answered. To be kept for as long as clients
-    /// may try again.
-    answers: HashMap<(u64, String), (Payment, String)>,
+    /// Under a unique index. To be kept for as long as clients may try again.
+    answers: HashMap<Attempt, Stored>,
 }
 
-/// One lock for each attempt to pay: the account is in it, so that no client can meet another's
-/// key.
+type Attempt = (u64, String); // the account and the key
+type Stored = (Payment, String); // what was asked and what was answered
+
+/// One lock for each attempt to pay, with the account: no client can meet the key of another.
 fn attempt(request: &Request) -> Result<String, KeyError> {
     let path = canonical_path(request.uri().path())?;
     Ok(format!("payment:{path}:{}", key(request.headers())?))
@@ -58,17 +59,18 @@ async fn pay(
     Extension(lock): Extension<LockHandle>,
     headers: HeaderMap,
     Json(payment): Json<Payment>,
-) -> Result<([(HeaderName, &'static str); 1], String), StatusCode> {
-    let key = key(&headers).map_err(|_| StatusCode::BAD_REQUEST)?.to_owned();
+) -> Result<([(&'static str, String); 1], String), StatusCode> {
+    let attempt = (account, key(&headers).map_err(|_| StatusCode::BAD_REQUEST)?.to_owned());
     // Under the lock: the same attempt, if it was sent before, has its answer by now.
-    match ledger.tables().answers.get(&(account, key.clone())) {
-        Some((asked, _)) if *asked != payment => return Err(StatusCode::UNPROCESSABLE_ENTITY),
-        Some((_, answer)) => return Ok(([(REPLAYED, "true")], answer.clone())),
-        None => {}
+    let stored = ledger.tables().answers.get(&attempt).cloned();
+    let (replayed, (asked, answer)) = match stored {
+        Some(stored) => (true, stored),
+        None => ledger.charge(attempt, &payment, lock.fencing_token()).await,
+    };
+    match asked == payment {
+        true => Ok(([("idempotency-replayed", replayed.to_string())], answer)),
+        false => Err(StatusCode::UNPROCESSABLE_ENTITY),
     }
-    let token = lock.fencing_token();
-    let answer = ledger.charge(account, &key, &payment, token).await;
-    Ok(([(REPLAYED, "false")], answer))
 }
 
 async fn charged(Path(account): Path<u64>, State(ledger): State<Ledger>) -> String {
@@ -76,21 +78,19 @@ async fn charged(Path(account): Path<u64>, State(ledger): State<Ledger>) -> Stri
 }
 
 impl Ledger {
-    /// The key goes along to the bank: if this process dies before the answer is stored, the bank
-    /// knows the next attempt.
-    async fn charge(
-        &self,
-        account: u64,
-        key: &str,
-        payment: &Payment,
-        token: FencingToken,
-    ) -> String {
+    /// Books, or returns what an attempt that had the lock, too, has booked; with whether it has.
+    /// The bank gets the key, so that it knows the next attempt if this process dies before.
+    async fn charge(&self, to: Attempt, payment: &Payment, token: FencingToken) -> (bool, Stored) {
         tokio::time::sleep(Duration::from_secs(2)).await; // the bank
-        let answer = format!("charged {} cents under token {token}\n", payment.cents);
-        let mut tables = self.tables();
-        *tables.charged.entry(account).or_default() += payment.cents;
-        tables.answers.insert((account, key.to_owned()), (payment.clone(), answer.clone()));
-        answer
+        let Tables { charged, answers } = &mut *self.tables(); // one transaction
+        match answers.entry(to) {
+            Entry::Occupied(first) => (true, first.get().clone()),
+            Entry::Vacant(free) => {
+                *charged.entry(free.key().0).or_default() += payment.cents;
+                let answer = format!("charged {} cents under token {token}\n", payment.cents);
+                (false, free.insert((payment.clone(), answer)).clone())
+            }
+        }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -101,8 +101,7 @@ impl Ledger {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("bank").in_memory(); // or .connect("redis://127.0.0.1/").await?
-    // First the lock; then a payment that finishes even if its client hangs up, so that the next
-    // attempt finds its answer.
+    // First the lock; then a payment that finishes even if its client hangs up.
     let stack = ServiceBuilder::new()
         .layer(HttpLockLayer::new(locks, attempt).wait(Duration::from_secs(10)))
         .layer(DetachLayer::new());
@@ -116,4 +115,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, app).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn two_charges_of_one_key_whose_lock_was_lost_are_booked_once_and_answered_alike() {
+        let (ledger, payment) = (Ledger::default(), Payment { cents: 500 });
+        let charge = |token| {
+            let token = FencingToken::try_from(token).expect("it is small");
+            ledger.charge((7, "a1".to_owned()), &payment, token)
+        };
+        let (first, second) = tokio::join!(charge(1), charge(2));
+        assert_eq!(ledger.tables().charged[&7], 500);
+        assert!(first.0 != second.0, "one is told that it was the second");
+        assert!(first.1 == second.1, "{} {}", first.1.1, second.1.1);
+    }
 }

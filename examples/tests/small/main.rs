@@ -81,7 +81,8 @@ fn every_small_example_is_short_and_begins_with_its_command() {
         let (name, text) = (entry.file_stem().unwrap(), std::fs::read_to_string(&entry).unwrap());
         let command = format!("//! `cargo run -p lock-examples --bin {}", name.display());
         assert!(text.starts_with(&command), "{name:?} begins with its command");
-        assert!(text.lines().count() < 120, "{name:?} is short");
+        let program = text.split("#[cfg(test)]").next().unwrap();
+        assert!(program.lines().count() < 120, "{name:?} is short");
         seen += 1;
     }
     assert_eq!(seen, 13);
