@@ -88,6 +88,25 @@ impl From<KeyError> for LockError {
     }
 }
 
+impl From<lockcore::KeyError> for LockError {
+    fn from(error: lockcore::KeyError) -> Self {
+        lockcore::LockError::from(error).into()
+    }
+}
+
+impl From<lockcore::ConfigError> for LockError {
+    fn from(error: lockcore::ConfigError) -> Self {
+        lockcore::LockError::from(error).into()
+    }
+}
+
+impl From<lockcore::DowngradeError> for LockError {
+    /// Drops the guard, which releases the hold.
+    fn from(error: lockcore::DowngradeError) -> Self {
+        lockcore::LockError::from(error).into()
+    }
+}
+
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)

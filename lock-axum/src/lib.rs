@@ -135,7 +135,7 @@
 //!   is released. Put what must be finished once it has begun into [`detach`](Locked::detach).
 //! - [`release`](Locked::release) releases the lock before the answer.
 //! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a
-//!   response, rendered by the layer.
+//!   response, rendered by the layer. It takes the errors of lockcore's own calls as well.
 //!
 //! # Refusals
 //!

@@ -1,5 +1,7 @@
 //! What a handler may call takes `?`, and its error is answered as the layer refuses.
 
+use std::time::Duration;
+
 use axum::extract::Path;
 use axum::routing::any;
 use axum::{Extension, Router};
@@ -8,6 +10,7 @@ use lock_axum::{
     Cause, HttpLockLayer, LockError, LockHandle, LockScopeLayer, Locked, Locks, OnLost, OwnedLock,
     by_path,
 };
+use lockcore::{LockKey, LockOptions};
 
 use crate::support::{ByOrder, ask, get};
 
@@ -88,10 +91,43 @@ async fn the_layer_that_reads_the_key_renders_it_too_and_without_a_layer_it_is_a
     }
     let busy = async move || {
         let _guard = locks.lock("b").await?;
-        drop(locks.key("b").wait(std::time::Duration::ZERO).lock().await?);
+        drop(locks.key("b").wait(Duration::ZERO).lock().await?);
         Ok::<_, LockError>("not busy")
     };
     let answer = ask(&Router::new().route("/b", any(busy)), get("/b")).await;
     assert_eq!((answer.status, answer.cause), (423, Some(Cause::Busy)));
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
+}
+
+#[tokio::test]
+async fn the_errors_of_lockcore_are_answered_by_their_kind() {
+    let locks = Locks::in_memory();
+    let handler = {
+        let locks = locks.clone();
+        async move |Path(call): Path<String>| {
+            match call.as_str() {
+                "name" => drop(LockKey::new("")?),
+                "options" => LockOptions::new().lease(Duration::ZERO).check()?,
+                "downgrade" => {
+                    let write = locks.write("order:7").await?;
+                    assert!(locks.force_release_shared("order:7").await?);
+                    write.lost().await;
+                    drop(write.downgrade().await?);
+                }
+                _ => {}
+            }
+            Ok::<_, LockError>("no error")
+        }
+    };
+    let app = Router::new().route("/{call}", any(handler));
+    let answers = [
+        ("name", 400, Some(Cause::BadKey)),
+        ("options", 500, Some(Cause::Internal)),
+        ("downgrade", 503, Some(Cause::Lost)),
+        ("none", 200, None),
+    ];
+    for (call, status, cause) in answers {
+        let answer = ask(&app, get(&format!("/{call}"))).await;
+        assert_eq!((answer.status, answer.cause), (status, cause), "{call}");
+    }
 }
