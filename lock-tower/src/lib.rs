@@ -101,6 +101,9 @@
 //! what answers those outside, let other methods pass with [`methods`](ExtractKeyExt::methods), or
 //! put the layer on the routes that need it (with axum: `post(pay).route_layer(..)`).
 //!
+//! A layer that a flag switches on and off: [`LockLayer`] goes into `option_layer`; the layers for
+//! HTTP change the types of the bodies, so they have [`enabled`](HttpLockLayer::enabled).
+//!
 //! Put compression and other layers that buffer bodies outside. `LoadShed` outside sheds nothing,
 //! since the lock is always ready. Use the [queue limit](HttpLockLayer::queue_limit) in its place.
 //!

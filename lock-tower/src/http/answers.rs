@@ -29,6 +29,25 @@ impl Answers {
     }
 }
 
+/// The switch of the layers that read the key, on a type with a field `answers`.
+macro_rules! enabled {
+    () => {
+        /// Whether anything is locked. The default is `true`. With `false` every request passes, as
+        /// without the layer.
+        ///
+        /// This is for a layer that a flag switches on and off:
+        /// `ServiceBuilder::new().layer(layer.enabled(flag))`. `tower`'s `option_layer` cannot take
+        /// this layer, since it changes the types of the bodies. A
+        /// [`LockLayer`](crate::LockLayer) changes no types, so `option_layer` takes it.
+        #[doc(alias = "option_layer")]
+        pub fn enabled(mut self, enabled: bool) -> Self {
+            self.answers.passes_all = !enabled;
+            self
+        }
+    };
+}
+pub(crate) use enabled;
+
 /// The option of the layers that hold until the response otherwise.
 macro_rules! hold_until_body_end {
     () => {

@@ -7,7 +7,7 @@ use lockcore::Locks;
 use tower::Layer;
 
 use crate::config::{Config, fail_open, options};
-use crate::http::answers::{Answers, answers, hold_until_body_end};
+use crate::http::answers::{Answers, answers, enabled, hold_until_body_end};
 use crate::http::service::HttpLock;
 
 /// Serves HTTP requests of one key one at a time, in order of arrival among all processes.
@@ -55,18 +55,7 @@ impl<K> HttpLockLayer<K> {
         Self { config: Config::new(locks), key: Arc::new(key), answers: Answers::default() }
     }
 
-    /// Whether anything is locked. The default is `true`. With `false` every request passes, as
-    /// without the layer.
-    ///
-    /// This is for a layer that a flag switches on and off. `tower`'s `option_layer` cannot take
-    /// this layer, since it changes the types of the bodies:
-    /// `ServiceBuilder::new().layer(HttpLockLayer::new(locks, key).enabled(flag))`. A
-    /// [`LockLayer`](crate::LockLayer) changes no types, so `option_layer` takes it.
-    pub fn enabled(mut self, enabled: bool) -> Self {
-        self.answers.passes_all = !enabled;
-        self
-    }
-
+    enabled!();
     options!();
     fail_open!();
 

@@ -7,7 +7,7 @@ use lockcore::Locks;
 use tower::Layer;
 
 use crate::config::{Config, fail_open, options};
-use crate::http::answers::{Answers, answers};
+use crate::http::answers::{Answers, answers, enabled};
 use crate::http::service::HttpLock;
 use crate::key::WithPermits;
 
@@ -91,6 +91,7 @@ impl<K, L> PermitLayer<K, L> {
         self
     }
 
+    enabled!();
     options!();
     fail_open!();
 

@@ -38,6 +38,9 @@ use crate::lock::service::Lock;
 /// # }
 /// ```
 ///
+/// `tower`'s `option_layer` takes this layer. The layers for HTTP have a method for that:
+/// [`enabled`](crate::HttpLockLayer::enabled).
+///
 /// A service that cannot fail cannot refuse, so it does not compile under this layer:
 ///
 /// ```compile_fail,E0277

@@ -1,8 +1,9 @@
 //! Layers that are there or not, as a flag says.
 
+use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::Full;
-use lock_tower::{ByPath, HttpLockLayer, LockHandle, LockLayer, ServiceBuilderExt as _};
+use http_body_util::{BodyExt as _, Full};
+use lock_tower::{ByPath, HttpLockLayer, LockLayer, PermitLayer, ServiceBuilderExt as _};
 use lockcore::Locks;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 
@@ -22,37 +23,52 @@ async fn a_layer_for_any_request_goes_into_option_layer() {
     }
 }
 
+/// Whether the layer lets a path pass that has no key, and whether a lock is held in the handler of
+/// one that has.
+macro_rules! seen {
+    ($locks:expr, $layer:expr) => {{
+        let locks = $locks.clone();
+        let service =
+            ServiceBuilder::new().layer($layer).service(service_fn(move |_: Request<_>| {
+                let is_held = locks.status().holding == 1;
+                let body = Full::<Bytes>::from(is_held.to_string());
+                async move { Ok::<_, BoxError>(Response::new(body)) }
+            }));
+        let get = |path| service.clone().oneshot(Request::get(path).body(String::new()).unwrap());
+        let passes = get("//").await.unwrap().status().is_success();
+        let body = get("/a").await.unwrap().into_body().collect().await.unwrap().to_bytes();
+        (passes, body == "true")
+    }};
+}
+
 #[tokio::test]
-async fn the_layer_for_http_is_switched_off_by_itself() {
+async fn the_layers_for_http_are_switched_off_by_themselves() {
     for is_on in [true, false] {
-        let layer = HttpLockLayer::new(Locks::in_memory(), ByPath::new()).enabled(is_on);
-        let service = ServiceBuilder::new().layer(layer).service(service_fn(
-            |request: Request<_>| async move {
-                let is_locked = request.extensions().get::<LockHandle>().is_some();
-                Ok::<_, BoxError>(Response::new(Full::<bytes::Bytes>::from(is_locked.to_string())))
-            },
-        ));
-        // A path that has no key is refused only where something is locked.
-        for (path, served) in [("/a", true), ("//", !is_on)] {
-            let request = Request::get(path).body(String::new()).unwrap();
-            let response = service.clone().oneshot(request).await.unwrap();
-            assert_eq!(response.status().is_success(), served, "{path}");
-        }
+        let locks = Locks::in_memory();
+        let lock = HttpLockLayer::new(locks.clone(), ByPath::new()).enabled(is_on);
+        assert_eq!(seen!(locks, lock), (!is_on, is_on));
+        let permit = PermitLayer::new(locks.clone(), ByPath::new(), 1).enabled(is_on);
+        assert_eq!(seen!(locks, permit), (!is_on, is_on), "permits");
     }
 }
 
 #[tokio::test]
 async fn all_layers_are_methods_of_a_service_builder() {
     let locks = Locks::in_memory();
+    let inner = locks.clone();
     let service = ServiceBuilder::new()
         .lock_scope(locks.clone())
         .http_lock(locks.clone(), ByPath::new())
+        .http_permit(locks.clone(), ByPath::new(), 2)
         .detach()
-        .service(service_fn(|_: Request<_>| async move {
-            Ok::<_, BoxError>(Response::new(Full::<bytes::Bytes>::from("served")))
+        .service(service_fn(move |_: Request<_>| {
+            let holding = inner.status().holding;
+            async move { Ok::<_, BoxError>(Response::new(Full::<Bytes>::from(holding.to_string()))) }
         }));
     let request = Request::get("/a").body(String::new()).unwrap();
-    assert_eq!(service.oneshot(request).await.unwrap().status(), 200);
+    let response = service.oneshot(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "2", "the lock, and a permit");
     let plain = ServiceBuilder::new().lock(locks, |_: &u8| "a");
     let plain = plain.service(service_fn(|n: u8| async move { Ok::<_, BoxError>(n) }));
     assert_eq!(plain.oneshot(7).await.unwrap(), 7);
