@@ -157,6 +157,9 @@
 //! - `Server::builder().layer(..)` takes [`HttpLockLayer`] and [`LockScopeLayer`] for a whole
 //!   server; `tonic::service::LayerExt::named_layer` for one service. Set
 //!   [`grpc`](HttpLockLayer::grpc), so that refusals are gRPC's.
+//! - An interceptor of a service (`with_interceptor`) runs inside of the layers, so a client that
+//!   it refuses has waited for the lock. Put authentication outside:
+//!   `Server::builder().layer(InterceptorLayer::new(..)).layer(..)`.
 //! - A layer reads its key from path and metadata. For a key from the message take a
 //!   [`LockScopeLayer`], and [`RequestLocks`] in the method, after the interceptors:
 //!   `RequestLocks::of(request.extensions())`.

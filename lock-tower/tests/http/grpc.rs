@@ -11,12 +11,24 @@ use lock_tests::{LIMIT, free, queued};
 use lock_tower::{ByPath, HttpLockLayer, ServiceBuilderExt as _};
 use lockcore::Locks;
 use tokio::sync::mpsc;
-use tonic::Code;
+use tonic::service::LayerExt as _;
+use tonic::service::interceptor::{InterceptedService, InterceptorLayer};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer as _, ServiceBuilder, service_fn};
+
+/// Serves a router, with a client of it.
+macro_rules! client {
+    ($router:expr) => {{
+        let (listener, address) = listen().await;
+        tokio::spawn($router.serve_with_incoming(TcpIncoming::from(listener)));
+        let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
+        HealthClient::new(channel.unwrap())
+    }};
+}
 
 async fn start(locks: &Locks) -> HealthClient<Channel> {
     start_with(locks, |layer| layer).await
@@ -28,7 +40,6 @@ async fn start_with<F>(locks: &Locks, change: F) -> HealthClient<Channel>
 where
     F: FnOnce(HttpLockLayer<fn(&Tonic) -> String>) -> HttpLockLayer<fn(&Tonic) -> String>,
 {
-    let (listener, address) = listen().await;
     let key: fn(&Tonic) -> String = |request| request.uri().path().to_owned();
     let layer = HttpLockLayer::new(locks.clone(), key)
         .wait(Duration::from_millis(50))
@@ -36,10 +47,7 @@ where
         .grpc();
     let layer = change(layer);
     let (_reporter, health) = tonic_health::server::health_reporter();
-    let router = Server::builder().layer(layer).add_service(health);
-    tokio::spawn(router.serve_with_incoming(TcpIncoming::from(listener)));
-    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect().await;
-    HealthClient::new(channel.unwrap())
+    client!(Server::builder().layer(layer).add_service(health))
 }
 
 const METHOD: &str = "/grpc.health.v1.Health/Check";
@@ -171,4 +179,36 @@ async fn a_stack_of_tonic_can_be_built_with_the_extension() {
     let stack = ServiceBuilder::new().http_lock(locks, key).into_inner();
     let (_reporter, health) = tonic_health::server::health_reporter();
     let _router = Server::builder().layer(stack).add_service(health);
+}
+
+fn authenticate(call: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+    match call.metadata().contains_key("authorization") {
+        true => Ok(call),
+        false => Err(Status::unauthenticated("who are you?")),
+    }
+}
+
+#[tokio::test]
+async fn one_service_has_a_layer_and_an_interceptor_is_where_its_own_layer_is() {
+    let locks = Locks::in_memory();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).wait(Duration::ZERO).grpc();
+    let (_reporter, health) = tonic_health::server::health_reporter();
+    let inside = InterceptedService::new(health.clone(), authenticate);
+    let inside = client!(Server::builder().add_service(layer.named_layer(inside)));
+    let mut outside = Server::builder().layer(InterceptorLayer::new(authenticate));
+    let outside = client!(outside.add_service(layer.named_layer(health)));
+
+    let known = || {
+        let mut call = tonic::Request::new(question());
+        call.metadata_mut().insert("authorization", "yes".parse().unwrap());
+        call
+    };
+    for (mut client, first) in [(inside, Code::Unavailable), (outside, Code::Unauthenticated)] {
+        let guard = locks.lock(METHOD).await.unwrap();
+        assert_eq!(client.check(question()).await.unwrap_err().code(), first);
+        assert_eq!(client.check(known()).await.unwrap_err().code(), Code::Unavailable);
+        guard.release().await.unwrap();
+        assert_eq!(client.check(question()).await.unwrap_err().code(), Code::Unauthenticated);
+        client.check(known()).await.expect("served");
+    }
 }
