@@ -111,7 +111,7 @@
 //! | `Router::layer(LockScopeLayer)` and a [`Locked`] | only what reaches a handler with a `Locked` |
 //!
 //! What a [`lock_by`] locks depends on its place in the same way.
-//! [`methods`](lock_tower::ExtractKeyExt::methods) lets requests of other methods pass a layer. Put
+//! [`methods`](ExtractKeyExt::methods) lets requests of other methods pass a layer. Put
 //! a layer that answers CORS preflights outside.
 //!
 //! # Two locks
@@ -191,7 +191,7 @@ pub use path::{ByMatchedPath, by_path};
 pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
-    Cause, DetachLayer, HttpLockLayer, KeyError, Keys, LockHandle, LockScopeLayer, OnLost,
-    PermitLayer, Refusals, RequestLocks,
+    ByHeader, Cause, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys, KeyError, Keys,
+    LockHandle, LockScopeLayer, OnLost, PermitLayer, Refusals, RequestLocks, ServiceBuilderExt,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks};

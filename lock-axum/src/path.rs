@@ -5,7 +5,7 @@ use http::Request;
 use lock_tower::{ByPath, ExtractKey, KeyError, Keys};
 
 /// [`ByPath`] with the path as the client sent it, for an
-/// [`HttpLockLayer`](lock_tower::HttpLockLayer) anywhere in a router.
+/// [`HttpLockLayer`](crate::HttpLockLayer) anywhere in a router.
 ///
 /// A nested router sees only the rest of the path, where `/orders/42` and `/users/42` would both be
 /// `/42`.
@@ -27,7 +27,7 @@ pub fn by_path() -> ByPath {
 }
 
 /// One lock for all requests of a route, whatever its parameters. For an
-/// [`HttpLockLayer`](lock_tower::HttpLockLayer) on
+/// [`HttpLockLayer`](crate::HttpLockLayer) on
 /// [`Router::route_layer`](axum::Router::route_layer). The key is `:route:` and the path of the
 /// route, which no request's path can be.
 ///
@@ -54,7 +54,7 @@ impl<B> ExtractKey<Request<B>> for ByMatchedPath {
     }
 }
 
-/// A route as a key. No path begins like this, and no [prefix](lock_tower::ExtractKeyExt::prefix)
+/// A route as a key. No path begins like this, and no [prefix](crate::ExtractKeyExt::prefix)
 /// has colons, so that none of a client's names is that of a route.
 pub(crate) fn by_route(path: &MatchedPath) -> Keys {
     Keys::one(format!(":route:{}", path.as_str()))
