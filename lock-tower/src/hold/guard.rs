@@ -81,7 +81,6 @@ impl Guard {
     }
 
     /// The guard that a caller can keep; permits have none.
-    #[cfg(feature = "http")]
     pub(crate) fn into_lock(self) -> Option<LockGuard> {
         match self {
             Self::Lock(guard) => Some(guard),

@@ -153,7 +153,6 @@ impl Keys {
     }
 
     /// Whether permits of any name are asked for.
-    #[cfg(feature = "http")]
     pub(crate) fn has_permits(&self) -> bool {
         let mut wants = std::iter::once(&self.first).chain(&self.rest);
         wants.any(|want| matches!(want.mode.form, Form::Permits { .. }))
