@@ -1,5 +1,6 @@
 //! The recipes of `docs/recipes` do what they say, with real clients.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lock_tests::{Raw, RedisServer};
@@ -164,4 +165,22 @@ async fn an_old_set_nx_and_a_new_lock_on_one_key_never_overlap_and_in_a_namespac
     let shop = Locks::builder().namespace("shop").connect(server.url()).await.unwrap();
     let _guard = shop.try_lock("order:42").await.unwrap().expect("it is free");
     assert!(!set_nx(&mut redis, "order:42").await, "the old holder still has the old lock");
+}
+
+#[tokio::test]
+async fn processes_of_the_old_lock_and_of_both_take_turns_and_lose_no_payment() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let start = |kind| Example::start(env!("CARGO_BIN_EXE_moving"), &[&url, kind]).output();
+    let turns = tokio::join!(start("old"), start("new"), start("old"), start("new"));
+    for (turns, kind) in
+        [(&turns.0, "old"), (&turns.1, "new"), (&turns.2, "old"), (&turns.3, "new")]
+    {
+        assert_eq!(turns.len(), 5, "{turns:?}");
+        assert!(turns.iter().all(|turn| turn.starts_with(kind)), "{turns:?}");
+    }
+    let tokens = turns.1.iter().chain(&turns.3).map(|turn| token(turn)).collect::<BTreeSet<_>>();
+    assert_eq!(tokens.len(), 10, "each hold of the new lock has a token of its own");
+    let paid: u32 = Raw::connect(&url).await.ask(cmd("GET").arg("paid:42")).await;
+    assert_eq!(paid, 20, "no two payments overlap");
 }
