@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs that do not compile, and the sentences of ours that are part of what the compiler says.
-const FIXTURES: [(&str, &str, &[&str]); 5] = [
+const FIXTURES: [(&str, &str, &[&str]); 6] = [
     (
         "number",
         include_str!("messages/number.rs"),
@@ -26,6 +26,11 @@ const FIXTURES: [(&str, &str, &[&str]); 5] = [
         "limit",
         include_str!("messages/limit.rs"),
         &["`Tenant` does not say how many permits there are", "impl Limited for Tenant"],
+    ),
+    (
+        "permit",
+        include_str!("messages/permit.rs"),
+        &["does not say which lock a request needs", "a limit of permits is a `u32`"],
     ),
 ];
 

@@ -55,6 +55,12 @@ pub use prefix::Prefixed;
 /// names cannot meet another's, and keep the queue limit. A client that must *not* be able to
 /// choose a different key for the same resource needs a key with one spelling: see
 /// [`ByPath`](crate::ByPath).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say which lock a request needs",
+    label = "not an `ExtractKey`",
+    note = "take an extractor such as `ByPath::new()`, or a closure that returns the name: `|request: &Request<_>| format!(..)`",
+    note = "a limit of permits is a `u32`, or a closure that reads it: `|request: &Request<_>| -> u32 {{ .. }}`"
+)]
 pub trait ExtractKey<Req> {
     /// The locks that `request` needs.
     ///
