@@ -82,6 +82,10 @@
 //! | `Option<Locked<E>>` | as `Locked`; busy, no permit or a full queue is `None`, all else refuses | the same |
 //! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct and without a change of the handler | the same |
 //!
+//! **All of these need a [`LockScopeLayer`] around the router.** Under an [`HttpLockLayer`] alone
+//! they answer 500, and the log says that there is no `LockScopeLayer`: an `HttpLockLayer` keeps
+//! only the lock that it acquires itself, before the handler. Both layers may be around one route.
+//!
 //! **Use `LockedBody` where the key is in the path and there is a body**: extractors that read
 //! bodies are last, so with a `Locked` before them a slow upload is read under the lock.
 //!

@@ -50,8 +50,11 @@
 //! the body.
 //!
 //! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session,
-//! the body. The extractors of `lock-axum` use it. What follows describes the layers that read the
-//! key. In a scope the same happens from the moment at which the handler asks for a lock.
+//! the body. The extractors of `lock-axum` need it: under an `HttpLockLayer` alone a `Locked` or
+//! `lock_by` answers 500, since that layer keeps only what it has acquired itself.
+//!
+//! What follows describes the layers that read the key. In a scope the same happens from the moment
+//! at which the handler asks for a lock.
 //!
 //! # One at a time, reads and writes, at most so many
 //!

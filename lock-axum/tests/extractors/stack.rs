@@ -58,6 +58,11 @@ async fn a_layer_locks_what_it_sees_and_that_depends_on_where_it_stands() {
         .layer(scope.clone());
     assert_eq!(statuses(&extracted).await, [423, 405, 405, 404]);
 
+    let alone = Router::new()
+        .route("/orders/{id}", on_post(async |_: Locked<ByOrder>| "served"))
+        .layer(HttpLockLayer::new(Locks::in_memory(), |_: &Request| "order:7"));
+    assert_eq!(statuses(&alone).await, [500, 405, 405, 404], "no layer keeps its lock");
+
     let order = lock_by(|Path(id): Path<u64>| format!("order:{id}"));
     let path = on_post(async || "served").layer(order.clone());
     let paths = Router::new().route("/orders/{id}", path).layer(scope.clone());
