@@ -1,5 +1,5 @@
-//! Grants that count only once replicas have them: connections of their own, since WAIT keeps its
-//! connection busy until the replicas have answered.
+//! Grants and renewals that count only once replicas have them: connections of their own, since
+//! WAIT keeps its connection busy until the replicas have answered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 4;
 /// Most scripts before one WAIT, which then counts for all of them.
 const MAX_AT_ONCE: usize = 128;
 
-/// How many replicas have to have a grant, and how long they may take.
+/// How many replicas have to have a grant or a renewal, and how long they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
