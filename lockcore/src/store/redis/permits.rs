@@ -113,7 +113,7 @@ fn read(command: &Command, answer: &Value) -> Option<Answer> {
     })
 }
 
-/// Clock and token say that the member has its full lease, and that nobody waits.
+/// Clock and token say that the member has its full lease, and that no member waits.
 fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     if let Value::Array(parts) = answer
         && let [clock, token] = parts.as_slice()
@@ -131,7 +131,7 @@ fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     })
 }
 
-/// A bare 1 says that it was released and nobody waits; clock, token and claim, that what came free
+/// A bare 1 says that it was released and no member waits; clock, token and claim, that what came free
 /// was handed to another node, or to the member that follows.
 fn released(answer: &Value) -> Option<Reply<Released>> {
     if let Value::Int(1) = answer {

@@ -12,7 +12,7 @@ use crate::token::FencingToken;
 pub(super) enum Advanced {
     /// No connected member is left in the queue.
     End,
-    /// Somebody waits who is to have what comes free next.
+    /// A member waits that is to have what comes free next.
     Stopped,
 }
 

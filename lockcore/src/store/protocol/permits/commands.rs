@@ -183,7 +183,7 @@ impl PermitState {
         if self.drop_waiting(member) || self.drop_hold(member) { Left::Left } else { Left::Absent }
     }
 
-    /// Drops one hold, or all, whoever has them.
+    /// Drops one hold, or all, whichever member has them.
     pub(super) fn force_release(
         &mut self,
         call: &mut Call<'_>,

@@ -57,7 +57,7 @@ pub struct PermitState {
 /// Who was granted last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Era {
-    /// A write: nobody else has its token.
+    /// A write: no other hold has its token.
     Exclusive,
     /// Others, which share one token.
     Shared,
@@ -119,7 +119,7 @@ pub struct Call<'a> {
     grants: Vec<Grant>,
     passed_over: u64,
     more: bool,
-    /// Whether somebody waited when the command began.
+    /// Whether a member waited when the command began.
     is_waited_for: bool,
 }
 

@@ -45,7 +45,7 @@ pub enum Command {
         /// Which.
         leaving: Vec<Leaving>,
     },
-    /// Drops one hold, or all, whoever has them.
+    /// Drops one hold, or all, whichever member has them.
     ForceRelease {
         /// Whose; all if it is not said.
         member: Option<Member>,
@@ -91,8 +91,8 @@ pub struct Reply<T> {
     /// The last token, if one is remembered: that of every hold there is. A short answer tells it
     /// only with a grant.
     pub token: Option<FencingToken>,
-    /// Milliseconds to the first end of a lease, at least 1, or 0 if nobody holds. Nothing where a
-    /// short answer leaves it out: then nobody waits, or the lock was handed to the one it names.
+    /// Milliseconds to the first end of a lease, at least 1, or 0 if none holds. Nothing where a
+    /// short answer leaves it out: then none waits, or the lock was handed to the one it names.
     pub first_end_ms: Option<u64>,
     /// The server's time, µs since the epoch. Nothing where a short answer leaves it out.
     pub now_us: Option<u64>,
