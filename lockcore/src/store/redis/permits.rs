@@ -131,7 +131,7 @@ fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     })
 }
 
-/// A bare 1 says that it was released and no member waits; clock, token and claim, that what came free
+/// A bare 1 says that it was released and none waits; clock, token and claim, that what came free
 /// was handed to another node, or to the member that follows.
 fn released(answer: &Value) -> Option<Reply<Released>> {
     if let Value::Int(1) = answer {
