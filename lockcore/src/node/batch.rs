@@ -1,4 +1,14 @@
 //! Which requests go out together: renewals in one script, touches in one script.
+//!
+//! # Implementation notes
+//!
+//! - A renewal that is due takes along the renewals that follow within a hundredth of their lease,
+//!   and a touch the touches that follow within a fortieth of their period. So none is later than
+//!   it would be alone.
+//! - What went out together does not stay together: the next renewal of each hold is due earlier by
+//!   a random time, up to a thirtieth of the lease.
+//! - One script renews at most 128 holds, or touches at most 64 locks with 256 members.
+//! - If a key of one lock is another program's, that is the answer for that lock alone.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,16 @@
 //! What drives the table: the only mutex, the only calls of the store, and whatever wakes others.
 //!
-//! An event takes the mutex once; what is to be done about it is done without it. So a store that
-//! answers and calls back within a call, a waker that is not ours, or a log can do no harm.
+//! # Implementation notes
+//!
+//! - An event takes the mutex once; its effects run without it. So a store that answers and calls
+//!   back within a call, a waker that is not ours, or a log can do no harm.
+//! - Effects of two events may overtake each other. So the table never has two requests of one
+//!   member on their way if their order matters: a leave waits for the answer of its acquire. A
+//!   release may overtake a renewal; the answer of the renewal then means nothing.
+//! - The requests of a tick are sent before the next tick sends its own: attempts that had to wait
+//!   for their turn keep their order.
+//! - With replicas required, every renewal goes out on a connection that then waits for them, and a
+//!   guard relies on it only once enough have it. A release may overtake it there, too.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
