@@ -226,7 +226,7 @@ impl Driver {
         if asks.is_empty() {
             return;
         }
-        let mut sending = Box::pin(Arc::clone(self).send_all(asks));
+        let mut sending = Box::pin(Arc::clone(self).send_all(asks, false));
         // However many there are: a task that has done enough for now would send a part of them.
         let polled =
             unconstrained(sending.as_mut()).poll_unpin(&mut Context::from_waker(Waker::noop()));
@@ -243,10 +243,10 @@ impl Driver {
         let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
         let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
         if !asks.is_empty() {
-            self.runtime.spawn(Arc::clone(self).send_all(asks));
+            self.runtime.spawn(Arc::clone(self).send_all(asks, false));
         }
         if !renewals.is_empty() {
-            self.runtime.spawn(Arc::clone(self).confirm_all(renewals));
+            self.runtime.spawn(Arc::clone(self).send_all(renewals, true));
         }
         for effect in effects {
             match effect {
@@ -260,10 +260,17 @@ impl Driver {
     }
 
     /// Sends requests in their order, those together that can go together, and takes in their
-    /// answers as they come.
-    async fn send_all(self: Arc<Self>, asks: Vec<Ask>) {
+    /// answers as they come. Those that are `confirmed` are renewals that replicas are to have.
+    async fn send_all(self: Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
         let store = &*self.store;
-        let ask = async |batch: Batch| (ask_each(store, &batch).await, batch);
+        let ask = async |batch: Batch| {
+            let each = match confirmed {
+                true => confirm_each(store, &batch).await,
+                // Of no other request it counts how many replicas have it.
+                false => ask_each(store, &batch).await.map(|each| (each, 0)),
+            };
+            (each, batch)
+        };
         let mut answers = FuturesUnordered::new();
         for batch in batches(asks) {
             // First polled, and so sent, in the order in which they were pushed.
@@ -271,48 +278,22 @@ impl Driver {
         }
         while let Some((each, batch)) = answers.next().await {
             match each {
-                Ok(each) => self.answered(batch.iter().zip(&each)),
                 // None is to suffer for another.
                 Err(error) if batch.len() > 1 && is_of_one(&error) => {
                     answers.extend(batch.into_iter().map(|alone| ask(vec![alone])));
                 }
-                Err(error) => {
-                    let error = Err(error);
-                    self.answered(batch.iter().map(|ask| (ask, &error)));
-                }
+                each => self.all_answered(&batch, each),
             }
         }
     }
 
-    /// As [`send_all`](Self::send_all), for renewals that replicas are to have.
-    async fn confirm_all(self: Arc<Self>, asks: Vec<Ask>) {
-        let store = &*self.store;
-        let confirm = async |batch: Batch| (confirm_each(store, &batch).await, batch);
-        let mut answers = FuturesUnordered::new();
-        for batch in batches(asks) {
-            answers.push(confirm(batch));
-        }
-        while let Some((each, batch)) = answers.next().await {
-            match each {
-                Err(error) if batch.len() > 1 && is_of_one(&error) => {
-                    for alone in batch {
-                        answers.push(confirm(vec![alone]));
-                    }
-                }
-                each => self.confirmed(&batch, each),
-            }
-        }
-    }
-
-    fn confirmed(
+    fn all_answered(
         self: &Arc<Self>,
         batch: &[Ask],
         each: Result<(Vec<Result<Answer, StoreError>>, u32), StoreError>,
     ) {
-        let (answers, replicas) = match each {
-            Ok((answers, replicas)) => (answers, replicas),
-            Err(error) => (vec![Err(error); batch.len()], 0),
-        };
+        let (answers, replicas) = each.unwrap_or_else(|error| (vec![Err(error); batch.len()], 0));
+        // As in `answered`: what it tells of a lease may be old.
         self.event(Clock::look, |core, now, fx| {
             for (ask, answer) in batch.iter().zip(&answers) {
                 match answer {

@@ -171,6 +171,11 @@ impl Faults {
         u64::from(self.0[fault as usize])
     }
 
+    /// Whether one of these may go wrong.
+    pub fn have_any<const N: usize>(&self, faults: [Fault; N]) -> bool {
+        faults.into_iter().any(|fault| self.rate(fault) > 0)
+    }
+
     /// The same without this one.
     #[must_use]
     pub fn without(mut self, fault: Fault) -> Self {

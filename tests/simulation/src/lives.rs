@@ -26,7 +26,7 @@ impl World {
         };
         let seed = self.dice.next();
         self.server.subscribe(name);
-        let waits = self.plan.faults.rate(Fault::Promote) > 0;
+        let waits = self.plan.faults.have_any([Fault::Promote]);
         let (now, era, callers) = (self.now, self.server.era, self.plan.callers as usize);
         Process::new(name, seed, now, rate, era, callers, u32::from(waits))
     }

@@ -62,10 +62,9 @@ impl World {
     /// whether it has followed at all.
     fn take_over(&mut self, from: u64) -> bool {
         let upto = self.dice.of(from.max(Replica::earliest(self.now)), self.now);
-        let known = self.server.replica.known(&self.plan, upto);
-        let has_followed = known.is_some();
-        self.server.locks = known.unwrap_or_else(|| std::mem::take(&mut self.server.locks));
-        has_followed
+        let Some(known) = self.server.replica.known(&self.plan, upto) else { return false };
+        self.server.locks = known;
+        true
     }
 
     /// What was granted and not acknowledged, no guard has had: tokens go on from what is known.
@@ -102,8 +101,7 @@ impl World {
     }
 
     fn copy(&mut self) {
-        let rates = [Fault::FailOver, Fault::Promote].map(|fault| self.plan.faults.rate(fault));
-        if rates != [0, 0] {
+        if self.plan.faults.have_any([Fault::FailOver, Fault::Promote]) {
             self.server.replica.follow(self.now, &self.server.locks);
         }
     }
@@ -123,9 +121,7 @@ impl World {
         let server = &mut self.server;
         let time_us = server.time_us(self.now);
         server.peak_us = server.peak_us.max(time_us);
-        let may_run_late = [Fault::Break, Fault::Late, Fault::Freeze]
-            .into_iter()
-            .any(|fault| self.plan.faults.rate(fault) > 0);
+        let may_run_late = self.plan.faults.have_any([Fault::Break, Fault::Late, Fault::Freeze]);
         let to_us = if self.dice.one_in(2) {
             // Back, but by less than a token is remembered: else a forgotten one may come again.
             let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);

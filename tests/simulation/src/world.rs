@@ -113,9 +113,7 @@ impl World {
     /// and nothing stays behind.
     fn come_to_rest(&mut self) {
         let (calm_since, mut look_at, mut rest_since) = (self.now, 0, None);
-        let forgets = [Fault::Wipe, Fault::FailOver, Fault::Promote]
-            .map(|fault| self.plan.faults.rate(fault));
-        let forgets = forgets != [0; 3];
+        let forgets = self.plan.faults.have_any([Fault::Wipe, Fault::FailOver, Fault::Promote]);
         while let Some((at, place, what)) = self.agenda.take() {
             self.now = at;
             self.happen(place, what);

@@ -57,6 +57,11 @@ pub(crate) fn settle_answer(clock: Clock, expected: &Answer, actual: &mut Answer
         }
         _ => return,
     };
+    settle_left(clock, expected, actual);
+}
+
+/// For what is counted from what the server says is left.
+fn settle_left(clock: Clock, expected: u64, actual: &mut u64) {
     if clock.allows_left(expected, *actual) {
         *actual = expected;
     }
@@ -87,8 +92,10 @@ pub(crate) fn settle_state(
     if let (Some(token), Some(actual)) = (&expected.token, &mut actual.token) {
         let untouched = before.token.as_ref() == Some(token);
         settle(clock, untouched, token.expires_ms, &mut actual.expires_ms);
-        if before.token.is_none() {
-            settle_left(clock, token.expires_ms, &mut actual.expires_ms);
+        if before.token.is_none()
+            && let (Some(expected), Some(at_ms)) = (token.expires_ms, &mut actual.expires_ms)
+        {
+            settle_left(clock, expected, at_ms);
         }
     }
     for (member, at_ms) in &expected.gone {
@@ -105,15 +112,6 @@ pub(crate) fn settle_state(
 fn settle(clock: Clock, exact: bool, expected: Option<u64>, actual: &mut Option<u64>) {
     if let (false, Some(at_ms), Some(was)) = (exact, expected, *actual)
         && clock.allows(at_ms, was)
-    {
-        *actual = expected;
-    }
-}
-
-/// As [`settle`], for what ends with a hold, counted from what the server says is left of it.
-fn settle_left(clock: Clock, expected: Option<u64>, actual: &mut Option<u64>) {
-    if let (Some(at_ms), Some(was)) = (expected, *actual)
-        && clock.allows_left(at_ms, was)
     {
         *actual = expected;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{Raw, RedisServer, eventually};
+use lock_tests::{CommandStats, Raw, RedisServer, eventually};
 use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
 
@@ -126,11 +126,12 @@ async fn many_grants_at_once_wait_for_their_replicas_together() {
     let mut pair = pair().await;
     let locks = pair.requiring(1, PATIENT).await;
     drop(soon("a guard", locks.lock("warm")).await.expect("granted"));
-    let before = calls(&mut pair.at_primary, "wait").await;
+    let before = CommandStats::read(&mut pair.at_primary).await;
     let all = (0..400).map(|number| locks.lock(format!("key {number}")));
     let guards = soon("all guards", futures_util::future::join_all(all)).await;
     assert!(guards.iter().all(Result::is_ok));
-    let asked = calls(&mut pair.at_primary, "wait").await - before;
+    let ran = CommandStats::read(&mut pair.at_primary).await.since(&before);
+    let asked = ran.calls("wait");
     assert!((1..200).contains(&asked), "{asked} WAITs for 400 grants");
 }
 
@@ -155,20 +156,13 @@ async fn many_holds_are_renewed_together_and_stay_held() {
     let locks = pair.requiring(1, PATIENT).await;
     let all = (0..300).map(|number| locks.key(format!("key {number}")).lease(LEASE).lock());
     let guards = soon("all guards", futures_util::future::try_join_all(all)).await.expect("free");
-    let before = calls(&mut pair.at_primary, "evalsha").await;
+    let before = CommandStats::read(&mut pair.at_primary).await;
     // Each is renewed at least three times.
     tokio::time::sleep(2 * LEASE).await; // what is measured
     assert!(guards.iter().all(|guard| guard.state() == HoldState::Held));
-    let asked = calls(&mut pair.at_primary, "evalsha").await - before;
+    let ran = CommandStats::read(&mut pair.at_primary).await.since(&before);
+    let asked = ran.calls("evalsha");
     assert!((3..300).contains(&asked), "{asked} scripts for 900 renewals");
-}
-
-/// How often the server has run a command.
-async fn calls(redis: &mut Raw, command: &str) -> u64 {
-    let info = redis.info("commandstats").await;
-    let field = format!("cmdstat_{command}:calls=");
-    let calls = info.split(&field).nth(1).and_then(|rest| rest.split(',').next());
-    calls.and_then(|calls| calls.parse().ok()).unwrap_or(0)
 }
 
 #[tokio::test]

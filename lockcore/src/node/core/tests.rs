@@ -358,36 +358,32 @@ fn a_grant_that_too_few_replicas_have_is_refused_and_given_back() {
     assert_eq!(leaving[0].member, member);
 }
 
-/// How many are told of a loss at the end of the first lease, if so many replicas have its renewal.
-fn lost_where_renewals_reach(replicas: u32) -> usize {
+/// A hold that two replicas have, its renewal, and the answer to it.
+fn renewed_alone() -> (Core<()>, Ask, Answer) {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member)));
     core.confirmed(at(2), &confirm, (&held, 2), &mut Vec::new());
     assert!(matches!(core.take(at(2), attempt, &mut Vec::new()), Outcome::Granted { .. }));
     let mut fx = Vec::new();
     core.tick(at(11_000), &mut fx);
-    let renewal = only_confirmed(fx);
-    core.confirmed(at(11_001), &renewal, (&held, replicas), &mut Vec::new());
-    let mut fx = Vec::new();
-    core.tick(at(29_800), &mut fx);
-    lost(&mut fx)
+    (core, only_confirmed(fx), held)
 }
 
 #[test]
 fn a_renewal_counts_once_enough_replicas_have_it() {
-    assert_eq!(lost_where_renewals_reach(2), 0);
-    assert_eq!(lost_where_renewals_reach(1), 1);
+    for (replicas, losses) in [(2, 0), (1, 1)] {
+        let (mut core, renewal, held) = renewed_alone();
+        core.confirmed(at(11_001), &renewal, (&held, replicas), &mut Vec::new());
+        let mut fx = Vec::new();
+        core.tick(at(29_800), &mut fx);
+        assert_eq!(lost(&mut fx), losses, "{replicas} replicas");
+    }
 }
 
 #[test]
 fn a_renewal_that_too_few_replicas_have_is_soon_asked_for_again() {
-    let (mut core, attempt, member, confirm) = granted_alone();
-    let held = Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member)));
-    core.confirmed(at(2), &confirm, (&held, 2), &mut Vec::new());
-    assert!(matches!(core.take(at(2), attempt, &mut Vec::new()), Outcome::Granted { .. }));
+    let (mut core, renewal, held) = renewed_alone();
     let mut fx = Vec::new();
-    core.tick(at(11_000), &mut fx);
-    let renewal = only_confirmed(std::mem::take(&mut fx));
     core.confirmed(at(11_001), &renewal, (&held, 0), &mut fx);
     let told = fx.iter().any(|effect| match effect {
         Effect::Observe(Note::RenewalFailed { error, .. }) => {
@@ -398,7 +394,7 @@ fn a_renewal_that_too_few_replicas_have_is_soon_asked_for_again() {
     assert!(told, "{fx:?}");
     let mut fx = Vec::new();
     core.tick(at(12_002), &mut fx);
-    assert_eq!(member_of(&only_confirmed(fx)), member);
+    assert_eq!(member_of(&only_confirmed(fx)), member_of(&renewal));
 }
 
 #[test]
