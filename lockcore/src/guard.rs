@@ -231,7 +231,8 @@ impl LockGuard {
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold had ended before: what was done under it may have
     /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not
-    /// answer: the release is repeated in the background, and if that fails, the lease expires.
+    /// answer, or the kind of its refusal, such as [`LockErrorKind::ReadOnly`]: the release is
+    /// repeated in the background, and if that fails, the lease expires.
     ///
     /// # Cancel safety
     /// The lock is released even if the future is dropped.

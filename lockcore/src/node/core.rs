@@ -28,6 +28,7 @@ mod attempts;
 mod clocks;
 mod closing;
 mod due;
+mod gone;
 mod grants;
 mod holds;
 mod lines;
@@ -159,6 +160,7 @@ pub struct Core<P> {
     touching: usize,
     last_success: Moment,
     answered: Option<clocks::Answered>,
+    gone: gone::Gone,
     /// What was asked for before this may last shorter than is thought here.
     doubt: Moment,
     is_closed: bool,
@@ -194,6 +196,7 @@ impl<P: Seat> Core<P> {
             touching: 0,
             last_success: Moment::default(),
             answered: None,
+            gone: gone::Gone::default(),
             doubt: Moment::default(),
             is_closed: false,
         }
@@ -345,7 +348,7 @@ impl<P: Seat> Core<P> {
                 self.absorb(now, ask, reply, fx);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
-                self.gone(member);
+                self.gone(now, member);
                 self.absorb(now, ask, reply, fx);
             }
             (Command::Renew { member }, Answer::Renewed(reply)) => {
@@ -358,7 +361,7 @@ impl<P: Seat> Core<P> {
             (Command::Leave { leaving }, Answer::Left(reply)) => {
                 self.absorb(now, ask, reply, fx);
                 for Leaving { member, .. } in leaving {
-                    self.gone(member);
+                    self.gone(now, member);
                 }
             }
             (Command::Downgrade { member }, Answer::Renewed(reply)) => {
@@ -455,9 +458,7 @@ impl<P: Seat> Core<P> {
         if self.commands.is_up() {
             // It may lead to a server that has forgotten everything.
             self.renew_all = Some((0, now));
-            if let Some(answered) = &mut self.answered {
-                answered.reconnected();
-            }
+            self.gone.forget();
         }
         if !self.is_up() {
             // Their return is what to wait for.

@@ -21,24 +21,6 @@ pub(super) struct Answered {
     at_us: u64,
     /// Not before this, by the node's.
     sent: Moment,
-    /// The same of the answer before on this connection, µs; 0 if there was none.
-    previous_us: u64,
-    /// Whether the next answer comes on the same connection.
-    goes_on: bool,
-}
-
-impl Answered {
-    /// Whether the answer before was given later than this one: the tasks that take answers in run
-    /// in any order.
-    pub(super) fn is_overtaken(&self) -> bool {
-        self.at_us < self.previous_us
-    }
-
-    /// The next answer comes on another connection, perhaps of another server, whose clock may be
-    /// behind: that says nothing of which was given first.
-    pub(super) fn reconnected(&mut self) {
-        self.goes_on = false;
-    }
 }
 
 impl<P: Seat> Core<P> {
@@ -55,9 +37,7 @@ impl<P: Seat> Core<P> {
         if at_us == 0 {
             return;
         }
-        let previous = self.answered.filter(|last| last.goes_on);
-        let previous_us = previous.map_or(0, |last| last.at_us);
-        let answered = Answered { at_us, sent: ask.sent, previous_us, goes_on: true };
+        let answered = Answered { at_us, sent: ask.sent };
         let Some(last) = self.answered.replace(answered) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // As much as can have passed here: the last answer may be as old as its request, and this

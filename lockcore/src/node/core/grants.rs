@@ -58,9 +58,7 @@ impl<P: Seat> Core<P> {
         if self.entries.contains_key(&number) {
             return self.granted(now, number, token, left_ms, Some(ask.sent), fx);
         }
-        if self.answered.is_some_and(|answered| answered.is_overtaken()) {
-            // Most likely released since, which is known already. If not, the next answer tells of
-            // it again, and at the latest its lease ends.
+        if self.gone.since(number, ask.sent) {
             return;
         }
         // Nothing here waits for it any more, and no copy of its acquire is on its way.

@@ -47,8 +47,9 @@ impl<P: Seat> Core<P> {
     }
 
     /// The server knows that the member is gone.
-    pub(super) fn gone(&mut self, member: &Member) {
+    pub(super) fn gone(&mut self, now: Moment, member: &Member) {
         if let Some(number) = self.known(member) {
+            self.gone.remember(number, now);
             self.change(number, |entry| {
                 if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
                     entry.state = State::Over;
