@@ -18,6 +18,8 @@ pub(crate) struct Replica {
     /// By lock: what it was when, oldest first.
     copies: Vec<VecDeque<(u64, Resource)>>,
     copied_at: Option<u64>,
+    /// When it got everything for the first time.
+    follows_since: u64,
     /// From when on the primary knows that it has everything up to when.
     acknowledged: Vec<(u64, u64)>,
     pub(crate) behind_until: u64,
@@ -29,7 +31,9 @@ impl Replica {
         if self.copied_at.is_some_and(|at| now <= at + COPIED_US) {
             return;
         }
-        self.copied_at = Some(now);
+        if self.copied_at.replace(now).is_none() {
+            self.follows_since = now;
+        }
         self.copies.resize_with(locks.len(), VecDeque::new);
         for (copies, lock) in self.copies.iter_mut().zip(locks) {
             copies.push_back((now, lock.clone()));
@@ -60,10 +64,11 @@ impl Replica {
         }
     }
 
-    /// The earliest that it may be, and still have everything that it has acknowledged.
+    /// The earliest that it may be, and still have everything that it has acknowledged, or that
+    /// was there when it began to follow.
     pub(crate) fn acknowledged(&self, now: u64) -> u64 {
         let known = self.acknowledged.iter().filter(|(at, _)| *at <= now);
-        known.map(|(_, upto)| *upto).max().unwrap_or(0)
+        known.map(|(_, upto)| *upto).fold(self.follows_since, u64::max)
     }
 
     /// The earliest that it is at all.
