@@ -103,11 +103,18 @@ async fn a_hold_and_its_waiters_survive_a_planned_failover() {
 #[tokio::test]
 async fn a_primary_that_was_frozen_and_comes_back_is_not_followed() {
     // So it takes no writes when it comes back.
-    let options =
-        RedisOptions::default().arg("min-replicas-to-write", "1").arg("min-replicas-max-lag", "2");
+    let options = RedisOptions::default().arg("min-replicas-to-write", "1");
     let mut scene = scene(options).await;
     scene.watched.server(0).freeze();
     let now = scene.watched.promoted(0).await;
     scene.watched.server(0).thaw();
+    // Until then the new one takes no writes either.
+    let mut primary = scene.watched.raw(now).await;
+    eventually("the new primary has a replica", SOON, async || {
+        let info = primary.info("replication").await;
+        let good = info.lines().find_map(|line| line.strip_prefix("min_slaves_good_slaves:"));
+        good.expect("it needs some").parse::<usize>().expect("a number") > 0
+    })
+    .await;
     turns_in_order(scene, now).await;
 }
