@@ -151,8 +151,8 @@ impl<P: Seat> Core<P> {
     }
 
     /// What tells two tables apart that are to be told apart. Left out is what only decides when
-    /// something is done, as counters do and the moments at which requests are due, and which leaves
-    /// are sent that find nothing, as the members last gone do.
+    /// something is done, as counters do and the moments at which requests are due, and whether a
+    /// leave is sent that finds nothing, as the members last gone do.
     pub fn print(&self, print: &mut Vec<u64>) {
         for (number, entry) in &self.entries {
             let caller = match entry.caller {
