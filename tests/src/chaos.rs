@@ -14,6 +14,7 @@
 //! | `checker` | what must hold of all this |
 //! | `run` | one run from the first process to the verdict |
 //! | `takeover`, `dead` | how long the next waits behind a killed holder, and behind the dead |
+//! | `failover` | failovers by real sentinels under load, and what each cost |
 //! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or many holds that are lost at once |
 
 mod checker;
@@ -22,6 +23,7 @@ mod clock;
 mod crowd;
 mod dead;
 mod dice;
+mod failover;
 mod form;
 mod gauge;
 mod history;
@@ -42,6 +44,7 @@ mod worker;
 pub use client::live;
 pub use crowd::{Crowd, Look};
 pub use dead::{crowd, hand_over_past_the_dead};
+pub use failover::{Failover, FailoverPlan, Fault, failover_table};
 pub use form::Forms;
 pub use interrupted::{Interrupted, interrupted};
 pub use kind::Kind;

@@ -3,7 +3,8 @@
 //!
 //! A failure prints the seed and the command that repeats its schedule.
 
-use lock_tests::chaos::{Forms, Kind, Outcome, Plan, run};
+use futures_util::future::join_all;
+use lock_tests::chaos::{FailoverPlan, Fault, Forms, Kind, Outcome, Plan, run};
 
 /// Seventeen kinds of faults: more than 20 000 in all, of mutexes and of what is read, written and
 /// held in permits.
@@ -42,4 +43,21 @@ async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
     );
     assert!(cycles >= 20_000, "{cycles} cycles\n{report}");
     assert!((cycles / 3..=cycles * 2 / 3).contains(&shared), "{shared} of them shared\n{report}");
+}
+
+/// One failover of each kind, side by side. `lock-torture failovers` counts them by the hundred.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failovers_break_no_promise_where_grants_wait_for_all_replicas() {
+    let runs = Fault::ALL.map(async |fault| {
+        let plan = FailoverPlan { faults: vec![fault], count: 1, replicas: 2, careful: false };
+        let mut found = Vec::new();
+        plan.run(|failover| {
+            let violations = failover.violations().into_iter();
+            found.extend(violations.map(|violation| format!("{violation}: {failover}")));
+        })
+        .await;
+        found
+    });
+    let found: Vec<_> = join_all(runs).await.into_iter().flatten().collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
 }

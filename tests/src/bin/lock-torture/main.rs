@@ -1,6 +1,8 @@
 //! `lock-torture`: runs the chaos of `lock_tests::chaos`, and is itself the children of it. Started
 //! by the test `chaos` and by `scripts/torture`.
 
+mod failovers;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +16,9 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|mutex|shared] [
        lock-torture takeover KILLS
        lock-torture dead WAITERS
        lock-torture interrupted KEYS
-       lock-torture lost HOLDS";
+       lock-torture lost HOLDS
+       lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful]
+       lock-torture failovers FILE --table";
 /// What the next may wait behind dead waiters, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
 const DEAD_ROUNDS: usize = 9;
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         ["takeover", kills] => main_loop(takeover(kills.parse().expect("KILLS is a number"))),
         ["dead", waiters] => main_loop(dead(waiters.parse().expect("WAITERS is a number"))),
         ["interrupted", keys] => interrupted(keys.parse().expect("KEYS is a number")),
+        ["failovers", file, words @ ..] => failovers::failovers(file, words),
         ["lost", holds] => lost(holds.parse().expect("HOLDS is a number")),
         _ => {
             say(USAGE);

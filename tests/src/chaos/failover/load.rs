@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 const NODES: usize = 5;
 const TASKS: usize = 4;
-pub(crate) const KEYS: usize = 4;
+pub(super) const KEYS: usize = 4;
 /// Long enough that a hold outlives a failover.
 const LEASE: Duration = Duration::from_secs(12);
 /// A section: between reading a register and writing it back.
@@ -19,25 +19,25 @@ const REPLICAS: Duration = Duration::from_millis(500);
 
 /// One hold, as its owner saw it, in time since the load began.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Hold {
-    pub(crate) key: usize,
-    pub(crate) token: u64,
-    pub(crate) asked: Duration,
-    pub(crate) begin: Duration,
+pub(super) struct Hold {
+    pub(super) key: usize,
+    pub(super) token: u64,
+    pub(super) asked: Duration,
+    pub(super) begin: Duration,
     /// Until when its guard was valid.
-    pub(crate) end: Duration,
+    pub(super) end: Duration,
 }
 
 /// What was seen of a whole run.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    pub(crate) holds: Vec<Hold>,
-    pub(crate) refused: u64,
-    pub(crate) places_lost: u64,
+pub(super) struct Seen {
+    pub(super) holds: Vec<Hold>,
+    pub(super) refused: u64,
+    pub(super) places_lost: u64,
     /// Updates that are not in the registers, unfenced and fenced, and writes that a token stopped.
-    pub(crate) lost: u64,
-    pub(crate) lost_fenced: u64,
-    pub(crate) stopped: u64,
+    pub(super) lost: u64,
+    pub(super) lost_fenced: u64,
+    pub(super) stopped: u64,
 }
 
 /// What a lock protects: two counters, of which one refuses old tokens.
@@ -93,14 +93,14 @@ struct World {
 }
 
 /// A load that runs.
-pub(crate) struct Load {
+pub(super) struct Load {
     world: Arc<World>,
     nodes: Vec<Locks>,
     tasks: JoinSet<()>,
 }
 
 impl Load {
-    pub(crate) async fn start(url: &str, replicas: u32) -> Self {
+    pub(super) async fn start(url: &str, replicas: u32) -> Self {
         let world = Arc::new(World {
             start: Instant::now(),
             registers: Default::default(),
@@ -123,11 +123,11 @@ impl Load {
         Self { world, nodes, tasks }
     }
 
-    pub(crate) fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.world.start.elapsed()
     }
 
-    pub(crate) async fn stop(mut self) -> Seen {
+    pub(super) async fn stop(mut self) -> Seen {
         self.world.is_over.store(true, Ordering::SeqCst);
         while self.tasks.join_next().await.is_some() {}
         let places_lost = self.nodes.iter().map(|locks| locks.status().places_lost).sum();

@@ -1,37 +1,52 @@
 //! The ways in which a primary is replaced.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use lock_tests::{Raw, RedisOptions, Watched};
 use redis::cmd;
+
+use crate::{Raw, RedisOptions, Watched};
 
 /// What happens to the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// SIGKILL; it comes back empty, as a replica.
     Kill,
     /// SIGSTOP; it comes back as it was, and thinks that it is the primary.
     Freeze,
     /// Replicas and sentinels no longer reach it, the clients still do.
-    Cut,
+    Partition,
     /// The sentinels are asked for another one.
     Planned,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 4] = [Self::Kill, Self::Freeze, Self::Cut, Self::Planned];
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Kill, Self::Freeze, Self::Partition, Self::Planned];
 
-    pub(crate) fn of(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|fault| fault.name() == name)
-    }
-
-    pub(crate) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
-            Self::Kill => "kill",
-            Self::Freeze => "freeze",
-            Self::Cut => "cut",
-            Self::Planned => "planned",
+            Self::Kill => "failover-kill",
+            Self::Freeze => "failover-freeze",
+            Self::Partition => "failover-partition",
+            Self::Planned => "failover-planned",
         }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|fault| fault.name() == text);
+        found.ok_or_else(|| format!("no way to replace a primary: {text:?}"))
     }
 }
 
@@ -39,7 +54,7 @@ impl Fault {
 const RETURNED: Duration = Duration::from_secs(2);
 
 /// Servers and sentinels, which stay for many failovers.
-pub(crate) struct Scene {
+pub(super) struct Scene {
     watched: Watched,
     primary: usize,
     /// The one that was replaced, and how.
@@ -47,7 +62,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    pub(crate) async fn start(careful: bool) -> Self {
+    pub(super) async fn start(careful: bool) -> Self {
         let mut options = RedisOptions::default();
         if careful {
             options = options.arg("min-replicas-to-write", "1").arg("min-replicas-max-lag", "2");
@@ -58,12 +73,12 @@ impl Scene {
     }
 
     /// For clients.
-    pub(crate) fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         self.watched.url().replace("redis+sentinel://", "redis+sentinel://locks:locks@")
     }
 
     /// Returns once another server is the primary.
-    pub(crate) async fn break_by(&mut self, fault: Fault) {
+    pub(super) async fn break_by(&mut self, fault: Fault) {
         let old = self.primary;
         self.primary = match fault {
             Fault::Kill => {
@@ -74,7 +89,7 @@ impl Scene {
                 self.watched.server(old).freeze();
                 self.watched.promoted(old).await
             }
-            Fault::Cut => {
+            Fault::Partition => {
                 let mut redis = self.watched.raw(old).await;
                 redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("off")).await;
                 for kind in ["replica", "pubsub", "normal"] {
@@ -91,7 +106,7 @@ impl Scene {
     }
 
     /// Returns once the old primary follows the new one: whether it is still the same.
-    pub(crate) async fn mend(&mut self) -> bool {
+    pub(super) async fn mend(&mut self) -> bool {
         let Some((old, fault)) = self.broken.take() else { return true };
         match fault {
             Fault::Kill => self.watched.server(old).restart(),
@@ -99,7 +114,7 @@ impl Scene {
                 self.watched.server(old).thaw();
                 tokio::time::sleep(RETURNED).await;
             }
-            Fault::Cut => {
+            Fault::Partition => {
                 let url = self.watched.server(old).url();
                 let mut redis =
                     Raw::connect(&url.replace("redis://", "redis://locks:locks@")).await;

@@ -3,20 +3,20 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::load::{Hold, KEYS, Seen};
+use super::load::{Hold, KEYS, Seen};
 
 /// Two that ask at nearly the same time may reach the server the other way round.
 const SAME_TIME: Duration = Duration::from_millis(20);
 
 /// What one failover cost.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Cost {
+pub(super) struct Cost {
     /// By name, in the order of [`NAMES`].
-    pub(crate) values: HashMap<&'static str, u64>,
+    pub(super) values: HashMap<&'static str, u64>,
 }
 
 /// All that is counted.
-pub(crate) const NAMES: [&str; 11] = [
+pub(super) const NAMES: [&str; 11] = [
     "grants",
     "overlaps",
     "overlap_us",
@@ -30,7 +30,7 @@ pub(crate) const NAMES: [&str; 11] = [
     "refused",
 ];
 
-pub(crate) fn cost(seen: Seen, fault: Duration) -> Cost {
+pub(super) fn cost(seen: Seen, fault: Duration) -> Cost {
     let mut overlaps = (0, 0);
     let (mut fallen, mut disorder) = (0, 0);
     for key in 0..KEYS {
@@ -39,10 +39,7 @@ pub(crate) fn cost(seen: Seen, fault: Duration) -> Cost {
         holds.sort_by_key(|hold| hold.begin);
         let (number, longest) = overlapping(&holds);
         overlaps = (overlaps.0 + number, overlaps.1.max(longest));
-        for pair in holds.windows(2).filter(|pair| pair[1].token <= pair[0].token) {
-            fallen += 1;
-            eprintln!("fallen: {pair:?}");
-        }
+        fallen += holds.windows(2).filter(|pair| pair[1].token <= pair[0].token).count() as u64;
         disorder += out_of_order(&holds);
     }
     let values = [
