@@ -13,6 +13,8 @@ pub(crate) enum Ability {
     Queue(usize),
     /// Keeps what it holds.
     Renew,
+    /// Hands over only what replicas have, or as without them.
+    Replicated,
     /// Leaves nothing behind when a wait is cancelled.
     Cancel,
     /// Serves HTTP.
@@ -43,7 +45,7 @@ impl Peer {
     }
 }
 
-use Ability::{Cancel, HandOff, Http, Queue, Renew, Take, Wait};
+use Ability::{Cancel, HandOff, Http, Queue, Renew, Replicated, Take, Wait};
 
 /// In the order of the tables.
 pub(crate) const PEERS: &[Peer] = &[
@@ -59,7 +61,19 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "ours",
         title: "**lockcore**",
         waits: "queue, message",
-        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel],
+        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated],
+    },
+    Peer {
+        id: "ours-1",
+        title: "lockcore, `require_replicas(1)`",
+        waits: "queue, message, renewal, `WAIT`",
+        can: &[Replicated],
+    },
+    Peer {
+        id: "ours-2",
+        title: "lockcore, `require_replicas(2)`",
+        waits: "queue, message, renewal, `WAIT`",
+        can: &[Replicated],
     },
     Peer {
         id: "against",

@@ -8,6 +8,7 @@ use redis::{Connection, cmd};
 pub(crate) struct Redis {
     server: RedisServer,
     connection: Connection,
+    replicas: Vec<RedisServer>,
 }
 
 impl Redis {
@@ -16,11 +17,27 @@ impl Redis {
         let server = RedisServer::options().arg("maxclients", "20000").start();
         let client = redis::Client::open(server.url()).expect("a URL");
         let connection = client.get_connection().expect("the server is up");
-        Self { server, connection }
+        Self { server, connection, replicas: Vec::new() }
     }
 
     pub(crate) fn address(&self) -> std::net::SocketAddr {
         self.server.address()
+    }
+
+    /// Has so many replicas from now on.
+    pub(crate) fn follow_by(&mut self, replicas: usize) {
+        self.replicas.clear();
+        let primary = format!("127.0.0.1 {}", self.address().port());
+        let replica = || {
+            let options = RedisServer::options().arg("replicaof", &primary);
+            options.arg("repl-diskless-sync-delay", "0").start()
+        };
+        self.replicas.extend(std::iter::repeat_with(replica).take(replicas));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.info("replication").matches("state=online").count() < replicas {
+            assert!(Instant::now() < deadline, "the replicas do not follow");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     fn info(&mut self, section: &str) -> String {

@@ -7,7 +7,7 @@ use lock_tests::{Monitor, Source};
 
 use crate::fleet::{Fleet, Plan};
 use crate::machine;
-use crate::peer::{PEERS, Peer};
+use crate::peer::{Ability, PEERS, Peer};
 use crate::programs::Programs;
 use crate::results::{Condition, Measured, Results};
 use crate::sample::Sample;
@@ -32,6 +32,7 @@ impl Run<'_> {
     /// The repetitions of one workload, with these locks.
     pub(crate) fn workload(&mut self, workload: &'static Workload, only: Option<&[String]>) {
         eprintln!("{}: {}", workload.id, workload.title);
+        self.servers.redis.follow_by(if workload.needs == Ability::Replicated { 2 } else { 0 });
         let asked = |peer: &&Peer| {
             peer.can(workload.needs) && only.is_none_or(|ids| ids.iter().any(|id| id == peer.id))
         };
