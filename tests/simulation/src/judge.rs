@@ -218,17 +218,18 @@ impl World {
         }
     }
 
-    fn is_wanted(&mut self, lock: usize, (name, number): Who) {
+    fn is_wanted(&mut self, lock: usize, who: Who) {
+        let (name, number) = who;
         let is_given_up = match self.slots[name as usize] {
             Some(slot) => {
                 let core = &self.processes[slot].core;
                 // One that could not tell the server for long enough has said so.
                 core.phase(number).is_none() && core.counts().failed == 0
             }
-            None => self.ended_well[name as usize],
+            // A hold that outlives its process ends by itself: no leave says that it is over.
+            None => self.ended_well[name as usize] && !self.leaked.contains(&who),
         };
         if is_given_up {
-            let who = (name, number);
             self.breaks(Law::S5, || format!("{who:?} has gone, and gets lock {lock}"));
         }
     }
