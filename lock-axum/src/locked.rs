@@ -1,5 +1,6 @@
 //! The extractor: a lock that lasts until the response.
 
+use std::any::type_name;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -312,7 +313,7 @@ pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     locks: RequestLocks,
     inner: E,
 ) -> Result<Locked<E, M>, LockError> {
-    match locks.lock(M::keys(&inner)).await {
+    match locks.lock(M::keys(&inner, type_name::<Locked<E, M>>())).await {
         Ok(handles) => Ok(Locked::new(inner, handles, locks)),
         Err(error) => Err(LockError::new(error, &locks)),
     }

@@ -1,12 +1,9 @@
 //! How an argument locks what it names: alone, to read, to write, or as one of so many.
 
-use std::any::type_name;
-
 use lock_tower::Keys;
 
 use crate::limited::Limited;
 use crate::lockable::Lockable;
-use crate::locked::Locked;
 
 /// One request at a time; of [`Locked`].
 #[derive(Debug, Clone, Copy)]
@@ -28,9 +25,9 @@ pub enum Permits {}
 ///
 /// It cannot be implemented outside of this crate.
 pub trait Mode<E>: sealed::Sealed {
-    /// What `source` names, in this form.
+    /// What `source` names, in this form, asked by `place`.
     #[doc(hidden)]
-    fn keys(source: &E) -> Keys;
+    fn keys(source: &E, place: &'static str) -> Keys;
 }
 
 mod sealed {
@@ -43,26 +40,26 @@ mod sealed {
 }
 
 impl<E: Lockable> Mode<E> for Mutex {
-    fn keys(source: &E) -> Keys {
+    fn keys(source: &E, _: &'static str) -> Keys {
         source.lock_key()
     }
 }
 
 impl<E: Lockable> Mode<E> for Read {
-    fn keys(source: &E) -> Keys {
-        source.lock_key().asked_by(type_name::<Locked<E, Self>>()).read()
+    fn keys(source: &E, place: &'static str) -> Keys {
+        source.lock_key().asked_by(place).read()
     }
 }
 
 impl<E: Lockable> Mode<E> for Write {
-    fn keys(source: &E) -> Keys {
-        source.lock_key().asked_by(type_name::<Locked<E, Self>>()).write()
+    fn keys(source: &E, place: &'static str) -> Keys {
+        source.lock_key().asked_by(place).write()
     }
 }
 
 impl<E: Limited> Mode<E> for Permits {
-    fn keys(source: &E) -> Keys {
+    fn keys(source: &E, place: &'static str) -> Keys {
         let limit = source.permit_limit();
-        source.lock_key().asked_by(type_name::<Locked<E, Self>>()).permits(1, limit)
+        source.lock_key().asked_by(place).permits(1, limit)
     }
 }

@@ -68,6 +68,7 @@ mod acquire;
 mod builder;
 #[cfg(feature = "redis")]
 mod credentials;
+mod demand;
 mod error;
 mod guard;
 pub mod guide;

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use crate::store::protocol::permits::Demand;
+use crate::demand::Demand;
 
 /// Marks a member as ours, and says which version of the protocol it speaks.
 pub(crate) const MARKER: &str = "~1";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Acquire, TryAcquire};
+use crate::demand::Demand;
 use crate::error::LockError;
 use crate::guard::Guard;
 use crate::key::LockName;
@@ -13,7 +14,6 @@ use crate::node::{Node, Request};
 use crate::option_setters;
 use crate::options::{ConfigError, LockOptions, Wait};
 use crate::store::Mode;
-use crate::store::protocol::permits::Demand;
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.

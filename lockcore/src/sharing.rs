@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::acquire::{Acquire, TryAcquire};
+use crate::demand::Demand;
 use crate::error::LockError;
 use crate::guard::{Guard, HoldState, LockGuard, Release, sealed};
 use crate::inspection::SharedInspection;
@@ -14,7 +15,6 @@ use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::options::ConfigError;
 use crate::request::LockRequest;
-use crate::store::protocol::permits::Demand;
 
 /// What several may hold at once: reads and writes, and permits.
 impl Locks {

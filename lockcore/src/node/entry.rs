@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::lease::{self, Lease};
 use super::moment::Moment;
+use crate::demand::Demand;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Label, Member};
 use crate::options::Terms;
 use crate::store::Mode;
-use crate::store::protocol::permits::Demand;
 use crate::token::FencingToken;
 
 /// How long the server is told of a member that left. By then its own expiry has removed it.

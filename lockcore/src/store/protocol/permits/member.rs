@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::demand::{Demand, number};
+use crate::demand::{Demand, number};
 #[cfg(any(test, feature = "unstable-internals"))]
 use crate::member::{Label, NodeId};
 

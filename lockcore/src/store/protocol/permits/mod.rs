@@ -10,7 +10,6 @@ use crate::token::FencingToken;
 
 mod advance;
 mod commands;
-mod demand;
 mod member;
 #[cfg(any(test, feature = "unstable-internals"))]
 mod recognise;
@@ -19,7 +18,7 @@ mod reply;
 mod tests;
 
 pub use super::reply::{Acquired, Left, Mode, Released, Renewed};
-pub use demand::{ALL, Demand};
+pub use crate::demand::{ALL, Demand};
 pub use member::Member;
 #[cfg(feature = "unstable-internals")]
 pub use recognise::{is_state, is_tombstone};

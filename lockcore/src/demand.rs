@@ -40,7 +40,7 @@ impl Demand {
         used + self.weight() <= self.limit()
     }
 
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "r" => Some(Self::READ),
             "w" => Some(Self::WRITE),
@@ -63,6 +63,6 @@ impl fmt::Display for Demand {
 }
 
 /// Digits and nothing else: a sign is none.
-pub(super) fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
