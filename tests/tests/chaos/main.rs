@@ -5,10 +5,14 @@
 
 use futures_util::future::join_all;
 use lock_tests::chaos::{FailoverPlan, Fault, Forms, Kind, Outcome, Plan, run};
+use tokio::sync::Mutex;
 
 /// Seventeen kinds of faults: more than 20 000 in all, of mutexes and of what is read, written and
 /// held in permits.
 const CYCLES: u64 = 1_300;
+
+/// Each loads the machine as much as it is to be loaded.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// `$LOCK_CHAOS_SEED` repeats a schedule; without it, every run has another.
 fn seed() -> u64 {
@@ -20,6 +24,7 @@ fn seed() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let seed = seed();
     let (mut cycles, mut shared) = (0, 0);
     let mut report = format!("seed {seed}\n{}\n", Outcome::HEAD);
@@ -48,6 +53,7 @@ async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
 /// One failover of each kind, side by side. `lock-torture failovers` counts them by the hundred.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_break_no_promise_where_grants_wait_for_all_replicas() {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let runs = Fault::ALL.map(async |fault| {
         let plan = FailoverPlan { faults: vec![fault], count: 1, replicas: 2, careful: false };
         let mut found = Vec::new();
