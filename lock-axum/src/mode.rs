@@ -5,7 +5,7 @@ use lock_tower::Keys;
 use crate::limited::Limited;
 use crate::lockable::Lockable;
 
-/// One request at a time; of [`Locked`].
+/// One request at a time; of [`Locked`](crate::Locked).
 #[derive(Debug, Clone, Copy)]
 pub enum Mutex {}
 
