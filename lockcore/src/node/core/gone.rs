@@ -29,6 +29,11 @@ impl Gone {
         self.0.clear();
     }
 
+    #[cfg(feature = "unstable-internals")]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
+        self.0.iter().copied()
+    }
+
     /// Whether the answer to what was sent then may be older than the member's end.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
         self.0.iter().any(|(gone, heard)| *gone == number && sent <= *heard)

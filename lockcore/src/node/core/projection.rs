@@ -151,8 +151,7 @@ impl<P: Seat> Core<P> {
     }
 
     /// What tells two tables apart that are to be told apart. Left out is what only decides when
-    /// something is done, as counters do and the moments at which requests are due, and whether a
-    /// leave is sent that finds nothing, as the members last gone do.
+    /// something is done, as counters do and the moments at which requests are due.
     pub fn print(&self, print: &mut Vec<u64>) {
         for (number, entry) in &self.entries {
             let caller = match entry.caller {
@@ -172,6 +171,10 @@ impl<P: Seat> Core<P> {
             let flags = u64::from(entry.ambiguous) | u64::from(is_due) << 1 | caller << 2;
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
+        }
+        print.push(u64::MAX); // no number
+        for (number, heard) in self.gone.iter() {
+            print.extend([number, heard.as_micros()]);
         }
         print.extend([self.next_attempt, u64::from(self.is_up())]);
     }
