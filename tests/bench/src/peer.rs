@@ -13,6 +13,10 @@ pub(crate) enum Ability {
     Queue(usize),
     /// Keeps what it holds.
     Renew,
+    /// Reads and writes.
+    ReadWrite,
+    /// Is held by several at a time.
+    Permits,
     /// Hands over only what replicas have, or as without them.
     Replicated,
     /// Leaves nothing behind when a wait is cancelled.
@@ -45,7 +49,7 @@ impl Peer {
     }
 }
 
-use Ability::{Cancel, HandOff, Http, Queue, Renew, Replicated, Take, Wait};
+use Ability::{Cancel, HandOff, Http, Permits, Queue, ReadWrite, Renew, Replicated, Take, Wait};
 
 /// In the order of the tables.
 pub(crate) const PEERS: &[Peer] = &[
@@ -74,6 +78,18 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "lockcore, `require_replicas(2)`",
         waits: "queue, message, renewal, `WAIT`",
         can: &[Replicated],
+    },
+    Peer {
+        id: "ours-read-write",
+        title: "**lockcore**, `read` and `write`",
+        waits: "queue, message",
+        can: &[ReadWrite],
+    },
+    Peer {
+        id: "ours-permits",
+        title: "**lockcore**, `permit`",
+        waits: "queue, message",
+        can: &[Permits],
     },
     Peer {
         id: "against",
@@ -105,6 +121,18 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "Redisson RLock",
         waits: "message to all",
         can: &[Take, Wait, HandOff, Renew, Cancel],
+    },
+    Peer {
+        id: "redisson-read-write",
+        title: "Redisson RReadWriteLock",
+        waits: "message to all",
+        can: &[ReadWrite],
+    },
+    Peer {
+        id: "redisson-permits",
+        title: "Redisson RPermitExpirableSemaphore",
+        waits: "message to all",
+        can: &[Permits],
     },
     Peer {
         id: "redsync",

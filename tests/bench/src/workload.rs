@@ -244,6 +244,26 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         columns: HOT,
     },
     Workload {
+        id: "read-write",
+        title: "Read and written, one turn in ten writes: 4 × 16 tasks, sections of 1 ms",
+        kind: turns(4, 16, Keys::One, 1_000),
+        delayed: false,
+        quick: false,
+        needs: Ability::ReadWrite,
+        base: "ours-read-write",
+        columns: HOT,
+    },
+    Workload {
+        id: "permits",
+        title: "10 permits: 4 × 16 tasks, sections of 1 ms",
+        kind: turns(4, 16, Keys::One, 1_000),
+        delayed: false,
+        quick: false,
+        needs: Ability::Permits,
+        base: "ours-permits",
+        columns: HOT,
+    },
+    Workload {
         id: "storm",
         title: "Cancel storm: 4 × 16 tasks that cancel after 0 to 20 ms, sections of 1 ms",
         kind: Kind::Turns {

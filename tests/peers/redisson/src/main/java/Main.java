@@ -8,30 +8,35 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.Lock;
 import org.redisson.Redisson;
 import org.redisson.api.RLock;
+import org.redisson.api.RReadWriteLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Redisson's locks, by the lines of tests/peers/README.md: {@code Main fair|plain ADDRESS}. */
+/** Redisson's locks, by the lines of tests/peers/README.md: {@code Main fair|plain|read-write|permits ADDRESS}. */
 public final class Main {
     /** Enough for one channel for each that waits. */
     private static final int CHANNELS = 20_000;
+    private static final int WRITES = 10;
+    private static final int PERMITS = 10;
 
     private final RedissonClient redisson;
-    private final boolean fair;
+    private final String mode;
+    private final AtomicInteger turns = new AtomicInteger();
     private final Map<String, Stay> stays = new HashMap<>();
 
-    private Main(RedissonClient redisson, boolean fair) {
+    private Main(RedissonClient redisson, String mode) {
         this.redisson = redisson;
-        this.fair = fair;
+        this.mode = mode;
     }
 
     public static void main(String[] arguments) throws Exception {
         Config config = new Config();
         config.useSingleServer().setAddress(arguments[1]).setSubscriptionsPerConnection(CHANNELS);
-        boolean fair = arguments[0].equals("fair");
-        Main main = new Main(Redisson.create(config), fair);
+        Main main = new Main(Redisson.create(config), arguments[0]);
         say("ready Redisson 4.7.0");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
@@ -47,7 +52,20 @@ public final class Main {
     }
 
     private RLock lock(String key) {
-        return fair ? redisson.getFairLock(key) : redisson.getLock(key);
+        return mode.equals("fair") ? redisson.getFairLock(key) : redisson.getLock(key);
+    }
+
+    /** What the next turn takes: of those that read and write, one in ten writes. */
+    private Lock next(String key) {
+        switch (mode) {
+            case "read-write":
+                RReadWriteLock lock = redisson.getReadWriteLock(key);
+                return turns.getAndIncrement() % WRITES == 0 ? lock.writeLock() : lock.readLock();
+            case "permits":
+                return new Permit(redisson.getPermitExpirableSemaphore(key));
+            default:
+                return lock(key);
+        }
     }
 
     private void obey(Line line) throws Exception {
@@ -88,9 +106,13 @@ public final class Main {
 
     private void loop(Line line) throws Exception {
         List<String> keys = Files.readAllLines(Path.of(line.text("keys")));
+        if (mode.equals("permits")) {
+            // Nothing if they are there; the driver empties the server between two loops.
+            keys.forEach(key -> redisson.getPermitExpirableSemaphore(key).trySetPermits(PERMITS));
+        }
         List<Turns> tasks = new ArrayList<>();
         for (long task = 0; task < line.number("tasks"); task++) {
-            Turns turns = new Turns(this::lock, keys, line, line.number("first") + task * line.number("stride"));
+            Turns turns = new Turns(this::next, keys, line, line.number("first") + task * line.number("stride"));
             tasks.add(turns);
             turns.start();
         }

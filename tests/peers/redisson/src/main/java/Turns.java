@@ -1,8 +1,8 @@
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Lock;
 import java.util.function.Function;
-import org.redisson.api.RLock;
 import org.redisson.client.RedisException;
 
 /** A thread that takes a lock, holds it and gives it back, over and over. */
@@ -10,7 +10,7 @@ final class Turns extends Thread {
     /** When it was asked, granted, and given back; 0 for what did not happen. */
     final List<long[]> done = new ArrayList<>();
 
-    private final Function<String, RLock> locks;
+    private final Function<String, Lock> locks;
     private final List<String> keys;
     private final long first;
     private final long step;
@@ -19,7 +19,7 @@ final class Turns extends Thread {
     private final long until;
     private boolean waits;
 
-    Turns(Function<String, RLock> locks, List<String> keys, Line line, long first) {
+    Turns(Function<String, Lock> locks, List<String> keys, Line line, long first) {
         this.locks = locks;
         this.keys = keys;
         this.first = first;
@@ -56,7 +56,7 @@ final class Turns extends Thread {
     }
 
     private long[] turn() throws InterruptedException {
-        RLock lock = locks.apply(keys.get((int) ((first + done.size() * step) % keys.size())));
+        Lock lock = locks.apply(keys.get((int) ((first + done.size() * step) % keys.size())));
         long asked = System.nanoTime();
         waits(true);
         boolean taken = take(lock);
@@ -73,12 +73,12 @@ final class Turns extends Thread {
         return new long[] {asked, granted, giving, System.nanoTime()};
     }
 
-    private boolean take(RLock lock) {
+    private boolean take(Lock lock) {
         try {
             if (patience > 0) {
                 // Another one for each turn, up to the greatest, and the same in every run.
                 long limit = patience * ((first + done.size()) * 7919 % 1000) / 1000;
-                return lock.tryLock(limit, -1, TimeUnit.MICROSECONDS);
+                return lock.tryLock(limit, TimeUnit.MICROSECONDS);
             }
             lock.lockInterruptibly();
             return true;
