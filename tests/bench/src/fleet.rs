@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::{now, sleep_until};
 use crate::keys::KeyFile;
-use crate::peer::Peer;
+use crate::peer::{Ability, Peer};
 use crate::program::Program;
 use crate::redis_server::Redis;
 use crate::sample::{Sample, middle_mean, percentiles};
@@ -137,6 +137,9 @@ impl Fleet {
         let after = (self.cpu_us(), servers.cpu_us(on_postgres), servers.redis.scripts());
         let resident: f64 = self.programs.iter().map(Program::resident_bytes).sum();
         let mut turns = Turns::new(tasks * processes, patience_us > 0, from, until);
+        if self.peer.can(Ability::ReadWrite) || self.peer.can(Ability::Permits) {
+            turns = turns.shared();
+        }
         for (process, program) in self.programs.iter_mut().take(processes).enumerate() {
             program.answer("looped", Duration::from_secs(120))?;
             let key = |task, turn| keys.lock(first(process), task, turn);

@@ -6,6 +6,8 @@ use std::path::Path;
 
 /// Between asking and arriving at the server; who asked less than this earlier may be served later.
 const ARRIVAL_NS: u64 = 1_000_000;
+/// Between two that are granted a lock together: waking up sixty tasks of four processes.
+const TOGETHER_NS: u64 = 1_000_000;
 
 /// One turn; 0 stands for what did not happen.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Turns {
     tasks: usize,
     /// Whether a wait may end before its grant.
     gives_up: bool,
+    /// Grants within this time came together.
+    together: u64,
     from: u64,
     until: u64,
 }
@@ -33,12 +37,17 @@ pub(crate) struct Turns {
 impl Turns {
     /// `tasks` in all; only what happened between `from` and `until` counts.
     pub(crate) fn new(tasks: usize, gives_up: bool, from: u64, until: u64) -> Self {
-        Self { all: Vec::new(), tasks, gives_up, from, until }
+        Self { all: Vec::new(), tasks, gives_up, together: 0, from, until }
     }
 
     /// Those of so many tasks, of which none gives up.
     pub(crate) fn of(all: Vec<Turn>, tasks: usize, from: u64, until: u64) -> Self {
         Self { all, ..Self::new(tasks, false, from, until) }
+    }
+
+    /// Several hold the lock at a time: one script grants it to many, who notice in any order.
+    pub(crate) fn shared(self) -> Self {
+        Self { together: TOGETHER_NS, ..self }
     }
 
     /// Adds what one process wrote; `key` says which its task's turn took.
@@ -145,7 +154,7 @@ impl Turns {
         events.sort_unstable();
         let mut waiting = BTreeSet::new();
         let mut grants = Vec::new();
-        for (_, is_grant, number) in events {
+        for (at, is_grant, number) in events {
             let asked = turns[number].asked;
             // When one gave up is not known: it is not looked at. Without giving up, it waits until
             // the end.
@@ -153,7 +162,12 @@ impl Turns {
                 waiting.insert((asked, number));
             } else if is_grant == 1 {
                 waiting.remove(&(asked, number));
-                let earliest = waiting.first().map_or(u64::MAX, |(earliest, _)| *earliest);
+                let is_left = |number: usize| {
+                    let granted = turns[number].granted;
+                    granted == 0 || granted > at + self.together
+                };
+                let earliest = waiting.iter().find(|(_, number)| is_left(*number));
+                let earliest = earliest.map_or(u64::MAX, |(earliest, _)| *earliest);
                 grants.push(earliest.saturating_add(ARRIVAL_NS) >= asked);
             }
         }
@@ -191,6 +205,14 @@ mod tests {
         assert_eq!(turns(&[(1, 0), (5, 10)]).in_order(), 0.0);
         // A millisecond apart, they may have arrived the other way round.
         assert_eq!(turns(&[(4, 20), (5, 10), (9, 30)]).in_order(), 100.0);
+    }
+
+    #[test]
+    fn who_gets_a_shared_lock_a_moment_later_got_it_together() {
+        assert_eq!(turns(&[(1, 11), (5, 10)]).in_order(), 50.0);
+        assert_eq!(turns(&[(1, 11), (5, 10)]).shared().in_order(), 100.0);
+        assert_eq!(turns(&[(1, 12), (5, 10)]).shared().in_order(), 50.0);
+        assert_eq!(turns(&[(1, 0), (5, 10)]).shared().in_order(), 0.0);
     }
 
     #[test]
