@@ -1,9 +1,26 @@
-//! Bare connections, as fast as the client library goes.
+//! Our locks, and bare connections, as fast as the client library goes.
 #![forbid(unsafe_code)]
 
+use lock_peer_kit::Peer;
+use lockcore::{LockGuard, Locks};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{Client, IntoConnectionInfo as _, cmd};
+
+/// Our locks, however they were configured.
+pub struct Ours(pub Locks);
+
+impl Peer for Ours {
+    type Hold = LockGuard;
+
+    async fn take(&self, key: String) -> LockGuard {
+        self.0.lock(key).await.expect("taken")
+    }
+
+    async fn give(&self, hold: LockGuard) {
+        hold.release().await.expect("held");
+    }
+}
 
 /// Without Nagle's delay, as our own connections.
 pub fn client(url: &str) -> Client {

@@ -1,21 +1,8 @@
 //! Our locks. Limits are raised to what the longest queue needs.
 
-use lock_peer_kit::{Peer, run};
-use lockcore::{LockGuard, LockOptions, Locks};
-
-struct Ours(Locks);
-
-impl Peer for Ours {
-    type Hold = LockGuard;
-
-    async fn take(&self, key: String) -> LockGuard {
-        self.0.lock(key).await.expect("taken")
-    }
-
-    async fn give(&self, hold: LockGuard) {
-        hold.release().await.expect("held");
-    }
-}
+use lock_peer_kit::run;
+use lock_peer_ours::Ours;
+use lockcore::{LockOptions, Locks};
 
 fn main() {
     run("lockcore", async |url| {
