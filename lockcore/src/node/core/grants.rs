@@ -59,6 +59,7 @@ impl<P: Seat> Core<P> {
             return self.granted(now, number, token, left_ms, Some(ask.sent), fx);
         }
         if self.gone.since(number, ask.sent) {
+            // An answer that its release has overtaken: there is nothing left to give back.
             return;
         }
         // Nothing here waits for it any more, and no copy of its acquire is on its way.
