@@ -5,6 +5,8 @@
 pub(crate) enum Ability {
     /// Takes free locks.
     Take,
+    /// Gives a lock back without waiting for it, when its guard is dropped.
+    Drop,
     /// Waits for one that is held.
     Wait,
     /// Waits for one that another process holds.
@@ -49,7 +51,9 @@ impl Peer {
     }
 }
 
-use Ability::{Cancel, HandOff, Http, Permits, Queue, ReadWrite, Renew, Replicated, Take, Wait};
+use Ability::{
+    Cancel, Drop, HandOff, Http, Permits, Queue, ReadWrite, Renew, Replicated, Take, Wait,
+};
 
 /// In the order of the tables.
 pub(crate) const PEERS: &[Peer] = &[
@@ -66,6 +70,12 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "**lockcore**",
         waits: "queue, message",
         can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated],
+    },
+    Peer {
+        id: "ours-dropped",
+        title: "**lockcore**, guards dropped",
+        waits: "queue, message",
+        can: &[Drop],
     },
     Peer {
         id: "ours-1",
@@ -96,6 +106,12 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "lockcore, other revision",
         waits: "queue, message",
         can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel],
+    },
+    Peer {
+        id: "against-dropped",
+        title: "lockcore, other revision, guards dropped",
+        waits: "queue, message",
+        can: &[Drop],
     },
     Peer {
         id: "rslock",
@@ -160,6 +176,7 @@ pub(crate) const PEERS: &[Peer] = &[
         can: &[Take, Wait, HandOff],
     },
     Peer { id: "http-plain", title: "without", waits: "–", can: &[Http] },
+    Peer { id: "http-bare", title: "two bare scripts", waits: "–", can: &[Http] },
     Peer { id: "http-memory", title: "layer, memory", waits: "–", can: &[Http] },
     Peer { id: "http-layer", title: "layer, Redis", waits: "–", can: &[Http] },
     Peer { id: "http-extractor", title: "extractor, Redis", waits: "–", can: &[Http] },

@@ -186,6 +186,16 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         columns: PAIR,
     },
     Workload {
+        id: "pair-dropped",
+        title: "A free lock, and its guard is dropped: one task",
+        kind: turns(1, 1, Keys::Own, 0),
+        delayed: false,
+        quick: false,
+        needs: Ability::Drop,
+        base: "ours-dropped",
+        columns: PAIR,
+    },
+    Workload {
         id: "pairs-256",
         title: "Free locks: 256 tasks, a key each",
         kind: turns(1, 256, Keys::Own, 0),

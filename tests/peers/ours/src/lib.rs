@@ -1,6 +1,10 @@
 //! Our locks, and bare connections, as fast as the client library goes.
 #![forbid(unsafe_code)]
 
+mod bare;
+
+pub use bare::{Bare, BareHold};
+
 use lock_peer_kit::Peer;
 use lockcore::{LockGuard, Locks};
 use redis::aio::MultiplexedConnection;

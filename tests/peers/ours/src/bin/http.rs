@@ -1,12 +1,16 @@
-//! `http plain|memory|layer|extractor ADDRESS`: a handler that answers at once, without a lock, or
-//! behind one for its path, in memory or on the Redis at that address. Says `ready <where it
-//! listens>`, and ends with its input.
+//! `http plain|bare|memory|layer|extractor ADDRESS`: a handler that answers at once, without a
+//! lock, between two bare scripts for its path, or behind a lock for it, in memory or on the Redis
+//! at that address. Says `ready <where it listens>`, and ends with its input.
+
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::OriginalUri;
 use axum::routing::get;
 use axum::serve::ListenerExt as _;
 use lock_axum::{LockScopeLayer, Locked};
+use lock_peer_kit::Peer as _;
+use lock_peer_ours::Bare;
 use lock_tower::{ByPath, HttpLockLayer};
 use lockcore::Locks;
 use tokio::net::TcpListener;
@@ -16,13 +20,23 @@ const ROUTE: &str = "/orders/{id}";
 async fn serve(mode: &str, address: &str) {
     let free = Router::new().route(ROUTE, get(async || "done"));
     let locked = Router::new().route(ROUTE, get(async |_: Locked<OriginalUri>| "done"));
+    let bare = async || {
+        let bare = Arc::new(Bare::connect(address, false).await);
+        let handler = async move |path: OriginalUri| {
+            let hold = bare.take(path.path().to_owned()).await;
+            bare.give(hold).await;
+            "done"
+        };
+        Router::new().route(ROUTE, get(handler))
+    };
     let redis = async || Locks::connect(address).await.expect("connected");
     let app = match mode {
         "plain" => free,
+        "bare" => bare().await,
         "memory" => free.layer(HttpLockLayer::new(Locks::in_memory(), ByPath::new())),
         "layer" => free.layer(HttpLockLayer::new(redis().await, ByPath::new())),
         "extractor" => locked.layer(LockScopeLayer::new(redis().await)),
-        _ => panic!("usage: http plain|memory|layer|extractor ADDRESS"),
+        _ => panic!("usage: http plain|bare|memory|layer|extractor ADDRESS"),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     println!("ready {}", listener.local_addr().expect("bound"));
