@@ -21,6 +21,7 @@ pub(crate) fn leave_out(expected: &mut Answer, actual: &Answer) {
     match (expected, actual) {
         (Answer::Acquired(expected), Answer::Acquired(actual)) => leave_out_of(expected, actual),
         (Answer::Released(expected), Answer::Released(actual)) => leave_out_of(expected, actual),
+        (Answer::Renewed(expected), Answer::Renewed(actual)) => leave_out_of(expected, actual),
         _ => {}
     }
 }

@@ -8,6 +8,7 @@ mod fuzz;
 mod hand_over;
 #[path = "../differential/random.rs"]
 mod random;
+mod renewal;
 mod server;
 mod snapshot;
 mod world;

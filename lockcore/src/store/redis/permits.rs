@@ -100,11 +100,8 @@ fn read(command: &Command, answer: &Value) -> Option<Answer> {
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer)?)
         }
-        Command::Renew { .. } | Command::Reduce { .. } => {
-            Answer::Renewed(reply(answer, |letters, _| {
-                letters.chars().map(renewed).collect::<Option<_>>()
-            })?)
-        }
+        Command::Renew { members } => Answer::Renewed(all_renewed(answer, members.len())?),
+        Command::Reduce { .. } => Answer::Renewed(all_renewed(answer, 1)?),
         Command::Touch { .. } => Answer::Touched(touched(answer)?),
         Command::Leave { .. } => Answer::Left(reply(answer, |letters, _| {
             letters.chars().map(left).collect::<Option<_>>()
@@ -151,6 +148,16 @@ fn released(answer: &Value) -> Option<Reply<Released>> {
         "not_held" => Some(Released::NotHeld),
         _ => None,
     })
+}
+
+/// Clock and token say that all hold.
+fn all_renewed(answer: &Value, members: usize) -> Option<Reply<Vec<Renewed>>> {
+    if let Value::Array(parts) = answer
+        && let [clock, token] = parts.as_slice()
+    {
+        return short(vec![Renewed::Held; members], Some(clock), Some(token), Vec::new());
+    }
+    reply(answer, |letters, _| letters.chars().map(renewed).collect())
 }
 
 fn renewed(letter: char) -> Option<Renewed> {

@@ -89,10 +89,11 @@ pub struct Reply<T> {
     /// again for what it has. Not all that the node holds: that may be thousands.
     pub grants: Vec<Grant>,
     /// The last token, if one is remembered: that of every hold there is. A short answer tells it
-    /// only with a grant.
+    /// only with a grant or a renewal.
     pub token: Option<FencingToken>,
     /// Milliseconds to the first end of a lease, at least 1, or 0 if none holds. Nothing where a
-    /// short answer leaves it out: then none waits, or the lock was handed to the one it names.
+    /// short answer leaves it out: then none waits, or the lock was handed to the one it names, or
+    /// leases were renewed.
     pub first_end_ms: Option<u64>,
     /// The server's time, µs since the epoch. Nothing where a short answer leaves it out.
     pub now_us: Option<u64>,

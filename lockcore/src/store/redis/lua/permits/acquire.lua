@@ -31,10 +31,15 @@ if used and used + ARGV[5] <= tonumber(ARGV[6]) then
       if over + 60000 > tonumber(ends or 0) then
         text, is_later = string.format('%.0f', math.ceil((over + 60000) / 30000) * 30000), true
       end
-      local sum = string.format('%.0f', used + ARGV[5])
+      local sum = used == 0 and ARGV[5] or string.format('%.0f', used + ARGV[5])
+      local new_era = is_write and 'x' or 's'
       if is_write or era ~= 's' or not token then
         token = clock
-        call('HSET', KEYS[1], 'used', sum, 'token', token, 'era', is_write and 'x' or 's', 'ends', text)
+        if is_later or era ~= new_era then
+          call('HSET', KEYS[1], 'used', sum, 'token', token, 'era', new_era, 'ends', text)
+        else
+          call('HSET', KEYS[1], 'used', sum, 'token', token)
+        end
       elseif is_later then
         call('HSET', KEYS[1], 'used', sum, 'ends', text)
       else
