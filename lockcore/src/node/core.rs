@@ -234,6 +234,7 @@ impl<P: Seat> Core<P> {
                 state,
                 caller: Caller::Waits,
                 ambiguous: false,
+                unanswered: false,
                 anchor: now,
                 started: now,
                 seat,
@@ -346,10 +347,14 @@ impl<P: Seat> Core<P> {
                 self.pause = attempts::FIRST_RETRY;
                 self.acquired(now, ask, member, reply, fx);
                 self.absorb(now, ask, reply, fx);
+                self.answered(member);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
-                self.gone(now, member);
+                let number = self.end(member);
+                // Before the end is remembered: on a replica that took over, the member may wait
+                // still. Then its own release hands it the lock, and this answer tells of that.
                 self.absorb(now, ask, reply, fx);
+                self.remember_gone(now, number);
             }
             (Command::Renew { member }, Answer::Renewed(reply)) => {
                 self.renewed(now, ask, member, reply, fx);

@@ -126,6 +126,9 @@ pub(super) struct Entry<P> {
     pub(super) caller: Caller,
     /// A copy of the acquire was not answered and may still run.
     pub(super) ambiguous: bool,
+    /// The grant was told before the acquire was answered. A proxy that runs requests twice may
+    /// still run a copy of it before it passes the answer on.
+    pub(super) unanswered: bool,
     /// At this moment the member had surely not been granted yet: a grant that comes without having
     /// been asked for is younger.
     pub(super) anchor: Moment,
@@ -157,6 +160,11 @@ pub(super) enum Class {
 }
 
 impl<P: Seat> Entry<P> {
+    /// Whether a copy of the acquire may run after the member was given back.
+    pub(super) fn may_run_again(&self) -> bool {
+        self.ambiguous || self.unanswered
+    }
+
     pub(super) fn place(&self) -> Place {
         let class = match self.state {
             State::Unsent

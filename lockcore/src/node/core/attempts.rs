@@ -172,7 +172,10 @@ impl<P: Seat> Core<P> {
         fx: &mut Effects<P>,
     ) {
         let Some(number) = self.known(member) else { return };
-        self.change(number, |entry| entry.ambiguous |= error.may_have_run);
+        self.change(number, |entry| {
+            entry.ambiguous |= error.may_have_run;
+            entry.unanswered = false;
+        });
         let entry = &self.entries[&number];
         if !matches!(entry.state, State::Asking { .. }) {
             // A grant was there before.
@@ -273,6 +276,7 @@ impl<P: Seat> Core<P> {
                 state: State::Missed,
                 caller,
                 ambiguous: false,
+                unanswered: false,
                 anchor: now,
                 ..old.clone()
             };

@@ -126,7 +126,7 @@ impl<P: Seat> Core<P> {
                 self.background(ask, fx);
             }
             State::Leaving { .. } => {
-                let (member, ambiguous) = (entry.member.clone(), entry.ambiguous);
+                let (member, ambiguous) = (entry.member.clone(), entry.may_run_again());
                 let batch = leaving.entry(entry.lock.clone()).or_default();
                 batch.push(Leaving { member, ambiguous });
                 self.change(number, |entry| {

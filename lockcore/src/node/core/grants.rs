@@ -72,6 +72,7 @@ impl<P: Seat> Core<P> {
             state: State::Over,
             caller: Caller::Gone,
             ambiguous: false,
+            unanswered: false,
             anchor: now,
             started: now,
             seat: P::default(),
@@ -96,6 +97,9 @@ impl<P: Seat> Core<P> {
             // Known already, or on its way out.
             return;
         }
+        let is_asking = matches!(entry.state, State::Asking { .. });
+        self.change(number, |entry| entry.unanswered |= is_asking);
+        let entry = &self.entries[&number];
         let left = Duration::from_millis(left_ms);
         let is_message = asked.is_none();
         let anchor = asked.unwrap_or(entry.anchor);

@@ -158,7 +158,8 @@ impl<P: Seat> Core<P> {
             State::Leaked { .. } => {
                 // A copy of its acquire that still runs would be granted once more.
                 self.change(number, |entry| {
-                    entry.state = if entry.ambiguous { entry.leaving(now) } else { State::Over };
+                    entry.state =
+                        if entry.may_run_again() { entry.leaving(now) } else { State::Over };
                 });
             }
             _ => {}

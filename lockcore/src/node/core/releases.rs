@@ -36,9 +36,9 @@ impl<P: Seat> Core<P> {
     }
 
     pub(super) fn release_request(&self, now: Moment, number: u64, background: bool) -> Ask {
-        let Entry { lock, member, ambiguous, .. } = &self.entries[&number];
-        let command = if *ambiguous {
-            // A copy of its acquire may still run.
+        let entry = &self.entries[&number];
+        let Entry { lock, member, .. } = entry;
+        let command = if entry.may_run_again() {
             Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
         } else {
             Command::Release { member: member.clone() }
@@ -48,13 +48,31 @@ impl<P: Seat> Core<P> {
 
     /// The server knows that the member is gone.
     pub(super) fn gone(&mut self, now: Moment, member: &Member) {
+        let number = self.end(member);
+        self.remember_gone(now, number);
+    }
+
+    /// Ends what was being given back. Returns its number, if it is known.
+    pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
+        let number = self.known(member)?;
+        self.change(number, |entry| {
+            if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
+                entry.state = State::Over;
+            }
+        });
+        Some(number)
+    }
+
+    /// The acquire was answered: no copy of this request is on its way any more.
+    pub(super) fn answered(&mut self, member: &Member) {
         if let Some(number) = self.known(member) {
+            self.change(number, |entry| entry.unanswered = false);
+        }
+    }
+
+    pub(super) fn remember_gone(&mut self, now: Moment, number: Option<u64>) {
+        if let Some(number) = number {
             self.gone.remember(number, now);
-            self.change(number, |entry| {
-                if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
-                    entry.state = State::Over;
-                }
-            });
         }
     }
 

@@ -304,6 +304,49 @@ fn a_new_connection_tells_of_a_hold_that_was_released_and_it_is_given_back() {
     assert_eq!(left_after_a_release(1, reconnect).len(), 1);
 }
 
+/// What gives a hold back that a message granted, before or after its acquire was answered.
+fn released_after_a_message(is_answered: bool) -> Command {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("it is sent");
+    let message = Event::Granted { member: member_of(&ask), token: token(), left_ms: 10_000 };
+    core.heard(at(1), message, &mut fx);
+    let Outcome::Granted { number, .. } = core.take(at(1), attempt, &mut fx) else {
+        panic!("it was told");
+    };
+    if is_answered {
+        let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+        core.replied(at(2), &ask, &Answer::Acquired(queued), &mut fx);
+    }
+    core.release(at(3), number, &mut fx).expect("it is held").command
+}
+
+// Found by chaos: a proxy ran a copy of the acquire after the release, before it passed the answer
+// on.
+#[test]
+fn what_is_released_before_its_acquire_was_answered_leaves_a_tombstone_and_else_none() {
+    let early = released_after_a_message(false);
+    assert!(matches!(early, Command::Leave { leaving } if leaving[0].ambiguous));
+    assert!(matches!(released_after_a_message(true), Command::Release { .. }));
+}
+
+// Found by the simulation: on a replica that was promoted, the member waited still.
+#[test]
+fn a_release_that_grants_its_own_member_once_more_has_that_hold_given_back() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (number, member) = held(&mut core, at(0), "a");
+    let release = core.release(at(1), number, &mut fx).expect("it is held");
+    let granted = reply(Released::NotHeld, LEASE, Some(&member));
+    core.replied(at(2), &release, &Answer::Released(granted), &mut fx);
+    let asks = ticked(&mut core, at(2));
+    let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
+        panic!("{asks:?}");
+    };
+    assert_eq!(leaving[0].member, member);
+}
+
 #[test]
 fn touches_of_long_lines_are_on_their_way_four_scripts_at_once_too() {
     let mut core = core();
