@@ -29,6 +29,12 @@ pub(crate) enum What {
         /// Whether it waits for replicas.
         waits: bool,
     },
+    /// A copy of a request at the server, of which its sender hears nothing.
+    Repeated {
+        ask: Ask,
+        era: u64,
+        seen_us: u64,
+    },
     /// Its answer at the process, or that there is none.
     Answered {
         request: u64,
@@ -74,8 +80,13 @@ pub(crate) enum What {
 }
 
 impl What {
+    pub(crate) fn is_request(&self) -> bool {
+        matches!(self, Self::Arrive { .. } | Self::Repeated { .. })
+    }
+
     pub(crate) fn kind(&self) -> u64 {
         match self {
+            Self::Repeated { .. } => 0,
             Self::Arrive { .. } => 1,
             Self::Answered { .. } => 2,
             Self::TimedOut { .. } => 3,
@@ -133,13 +144,13 @@ pub(crate) struct Agenda {
 impl Agenda {
     pub(crate) fn put(&mut self, at: u64, place: Place, what: What) {
         self.order += 1;
-        self.arrivals += usize::from(matches!(what, What::Arrive { .. }));
+        self.arrivals += usize::from(what.is_request());
         self.next.push(Reverse(Entry { at, order: self.order, place, what: Box::new(what) }));
     }
 
     pub(crate) fn take(&mut self) -> Option<(u64, Place, What)> {
         let Reverse(Entry { at, place, what, .. }) = self.next.pop()?;
-        self.arrivals -= usize::from(matches!(*what, What::Arrive { .. }));
+        self.arrivals -= usize::from(what.is_request());
         Some((at, place, *what))
     }
 

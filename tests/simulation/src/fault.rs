@@ -13,6 +13,8 @@ pub enum Fault {
     Cut,
     /// A request or a reply is late by up to four seconds.
     Late,
+    /// A request runs twice within 600 ms, an acquire before it is answered.
+    Repeat,
     /// A process is killed; another takes its place.
     Kill,
     /// A process is stopped for up to 20 s.
@@ -112,11 +114,12 @@ const ACKNOWLEDGED: &[Law] = &[
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. What is not named is
     /// counted.
-    pub const TABLE: [(Self, &'static str, &'static [Law]); 24] = [
+    pub const TABLE: [(Self, &'static str, &'static [Law]); 25] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
         (Self::Cut, "cut", EVERYTHING),
         (Self::Late, "late", EVERYTHING),
+        (Self::Repeat, "repeat", EVERYTHING),
         (Self::Kill, "kill", EVERYTHING),
         (Self::Stop, "stop", EVERYTHING),
         (Self::Suspend, "suspend", EVERYTHING),
@@ -212,6 +215,7 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (LostMessage, 30),
                 (Cut, 300),
                 (Late, 200),
+                (Repeat, 200),
                 (Cancel, 20),
                 (Leak, 100),
             ]),
@@ -300,6 +304,7 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (LostMessage, 60),
                 (Cut, 600),
                 (Late, 400),
+                (Repeat, 400),
                 (Kill, 5_000),
                 (Stop, 5_000),
                 (Suspend, 5_000),

@@ -2,7 +2,7 @@
 
 use lockcore::internals::node::{Ask, shared_answer, shared_command};
 use lockcore::internals::protocol::permits::{self, Bounds};
-use lockcore::internals::protocol::{Answer, Call, Command, Message};
+use lockcore::internals::protocol::{Acquired, Answer, Call, Command, Message};
 use lockcore::internals::{Event, StoreError};
 use lockcore::{LockErrorKind, NodeId};
 
@@ -20,6 +20,8 @@ use crate::world::{MS, World};
 const START_US: u64 = 1_700_000_000_000_000;
 /// What arrives later than this has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
+/// How long after a request a copy of it may run, while the connection lasts.
+const REPEATED_US: u64 = 600 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
@@ -173,13 +175,54 @@ impl World {
         };
         self.tell(place, "has run", &(&ask, &answer));
         if is_open && self.processes[place.slot].open.contains_key(&request) {
-            let late = self.latency();
+            let again = match &answer {
+                Ok(answer) => self.repeat(place, &ask, answer, [era, seen_us]),
+                Err(_) => 0,
+            };
+            let late = self.latency().max(again);
             let (reply_at, replicas) = match waits {
                 true => self.wait_for_replica(lock, late),
                 false => (self.processes[place.slot].replies_at(self.now + late), None),
             };
             self.at(reply_at, place, What::Answered { request, answer, replicas });
             self.times_out(place, request, reply_at);
+        }
+    }
+
+    /// Lets a copy of a request run as well. Returns how late the answer is passed on: an acquire's
+    /// comes after the copy has run.
+    fn repeat(
+        &mut self,
+        place: Place,
+        ask: &Ask,
+        answer: &Answer,
+        [era, seen_us]: [u64; 2],
+    ) -> u64 {
+        let acquired = match answer {
+            Answer::Acquired(reply) => Some(&reply.outcome),
+            _ => None,
+        };
+        // The copy of an acquire that got nothing could be granted, and its caller would not know.
+        let may_run =
+            !matches!(acquired, Some(Acquired::Busy | Acquired::Full | Acquired::Refused));
+        if !may_run || !self.strikes(Fault::Repeat) {
+            return 0;
+        }
+        let late = self.dice.below(REPEATED_US);
+        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), era, seen_us });
+        acquired.map_or(0, |_| late)
+    }
+
+    pub(crate) fn arrive_again(&mut self, place: Place, what: What) {
+        let What::Repeated { ask, era, seen_us } = what else { return };
+        let lock = index(&ask);
+        // While the server is stopped it is lost: otherwise it would run after the answer.
+        let is_lost = era != self.server.era
+            || self.server.frozen_until > self.now
+            || self.server.refuses(self.now, lock, &ask.command).is_some();
+        if !is_lost {
+            let answer = self.serve(place.name, lock, &ask, seen_us);
+            self.tell(place, "has run once more", &(&ask, &answer));
         }
     }
 

@@ -121,7 +121,8 @@ impl World {
         let server = &mut self.server;
         let time_us = server.time_us(self.now);
         server.peak_us = server.peak_us.max(time_us);
-        let may_run_late = self.plan.faults.have_any([Fault::Break, Fault::Late, Fault::Freeze]);
+        let may_run_late =
+            self.plan.faults.have_any([Fault::Break, Fault::Late, Fault::Repeat, Fault::Freeze]);
         let to_us = if self.dice.one_in(2) {
             // Back, but by less than a token is remembered: else a forgotten one may come again.
             let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);

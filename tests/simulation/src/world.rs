@@ -154,6 +154,7 @@ impl World {
         self.note(self.now << 12 | what.kind() << 8 | (place.slot as u64 & 0xFF));
         match what {
             What::Arrive { .. } => return self.arrive(place, what),
+            What::Repeated { .. } => return self.arrive_again(place, what),
             What::Unheard { subscription } => return self.server.unheard(place.name, subscription),
             _ => {}
         }
@@ -189,7 +190,7 @@ impl World {
             }
             What::Continued => self.continued(place),
             What::Closing => self.close_on(place),
-            What::Arrive { .. } | What::Unheard { .. } => {}
+            What::Arrive { .. } | What::Repeated { .. } | What::Unheard { .. } => {}
         }
     }
 
