@@ -2,6 +2,7 @@
 //! of them when it does not.
 
 use lockcore::internals::node::Ask;
+use lockcore::internals::protocol::{Acquired, Answer};
 use lockcore::internals::{Event, Link, StoreError};
 use lockcore::{LockErrorKind, NodeId};
 
@@ -13,6 +14,8 @@ use crate::world::{MS, World};
 pub(crate) const REQUEST_TIMEOUT_US: u64 = 2_000 * MS;
 /// How long a copy of a request may sit in some buffer.
 pub(crate) const BUFFERED_US: u64 = 55_000 * MS;
+/// How long after a request a copy of it may run, while the connection lasts.
+const REPEATED_US: u64 = 600 * MS;
 
 impl World {
     pub(crate) fn latency(&mut self) -> u64 {
@@ -56,6 +59,30 @@ impl World {
             self.disconnect(place);
         }
         request
+    }
+
+    /// Lets a copy of a request run as well. Returns how late the answer is passed on: an acquire's
+    /// comes after the copy has run.
+    pub(crate) fn repeat(
+        &mut self,
+        place: Place,
+        ask: &Ask,
+        answer: &Answer,
+        [era, seen_us]: [u64; 2],
+    ) -> u64 {
+        let acquired = match answer {
+            Answer::Acquired(reply) => Some(&reply.outcome),
+            _ => None,
+        };
+        // The copy of an acquire that got nothing could be granted, and its caller would not know.
+        let may_run =
+            !matches!(acquired, Some(Acquired::Busy | Acquired::Full | Acquired::Refused));
+        if !may_run || !self.strikes(Fault::Repeat) {
+            return 0;
+        }
+        let late = self.dice.below(REPEATED_US);
+        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), era, seen_us });
+        acquired.map_or(0, |_| late)
     }
 
     /// What is late may be too late.

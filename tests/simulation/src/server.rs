@@ -2,7 +2,7 @@
 
 use lockcore::internals::node::{Ask, shared_answer, shared_command};
 use lockcore::internals::protocol::permits::{self, Bounds};
-use lockcore::internals::protocol::{Acquired, Answer, Call, Command, Message};
+use lockcore::internals::protocol::{Answer, Call, Command, Message};
 use lockcore::internals::{Event, StoreError};
 use lockcore::{LockErrorKind, NodeId};
 
@@ -20,8 +20,6 @@ use crate::world::{MS, World};
 const START_US: u64 = 1_700_000_000_000_000;
 /// What arrives later than this has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
-/// How long after a request a copy of it may run, while the connection lasts.
-const REPEATED_US: u64 = 600 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
@@ -187,30 +185,6 @@ impl World {
             self.at(reply_at, place, What::Answered { request, answer, replicas });
             self.times_out(place, request, reply_at);
         }
-    }
-
-    /// Lets a copy of a request run as well. Returns how late the answer is passed on: an acquire's
-    /// comes after the copy has run.
-    fn repeat(
-        &mut self,
-        place: Place,
-        ask: &Ask,
-        answer: &Answer,
-        [era, seen_us]: [u64; 2],
-    ) -> u64 {
-        let acquired = match answer {
-            Answer::Acquired(reply) => Some(&reply.outcome),
-            _ => None,
-        };
-        // The copy of an acquire that got nothing could be granted, and its caller would not know.
-        let may_run =
-            !matches!(acquired, Some(Acquired::Busy | Acquired::Full | Acquired::Refused));
-        if !may_run || !self.strikes(Fault::Repeat) {
-            return 0;
-        }
-        let late = self.dice.below(REPEATED_US);
-        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), era, seen_us });
-        acquired.map_or(0, |_| late)
     }
 
     pub(crate) fn arrive_again(&mut self, place: Place, what: What) {
