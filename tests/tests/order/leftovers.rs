@@ -70,7 +70,7 @@ async fn a_hundred_thousand_keys_leave_nothing_but_tokens_and_few_tombstones_tha
     }
     assert!(tokens > 0, "the scan saw the tokens");
     // A short wait may end by message before its acquire is answered, and the release come before
-    // that, too: one in ten of these waits.
+    // that, too: 7 to 8 % of these waits, where it was measured.
     let waits = KEYS / CONTENDED;
     assert!(tombstones < waits / 2, "{tombstones} tombstones of {waits} who waited");
 }
