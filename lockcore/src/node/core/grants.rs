@@ -97,8 +97,12 @@ impl<P: Seat> Core<P> {
             // Known already, or on its way out.
             return;
         }
-        let is_asking = matches!(entry.state, State::Asking { .. });
-        self.change(number, |entry| entry.unanswered |= is_asking);
+        // In place: nothing is found by it.
+        if let State::Asking { .. } = entry.state
+            && let Some(entry) = self.entries.get_mut(&number)
+        {
+            entry.unanswered = true;
+        }
         let entry = &self.entries[&number];
         let left = Duration::from_millis(left_ms);
         let is_message = asked.is_none();

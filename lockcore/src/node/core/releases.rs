@@ -65,8 +65,8 @@ impl<P: Seat> Core<P> {
 
     /// The acquire was answered: no copy of this request is on its way any more.
     pub(super) fn answered(&mut self, member: &Member) {
-        if let Some(number) = self.known(member) {
-            self.change(number, |entry| entry.unanswered = false);
+        if let Some(entry) = self.known(member).and_then(|number| self.entries.get_mut(&number)) {
+            entry.unanswered = false;
         }
     }
 
