@@ -47,6 +47,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::grants::Source;
 use super::effect::{Ask, Effect, Note};
 use super::entry::{Caller, Entry, Refusal, Request, Seat, State};
 use super::moment::Moment;
@@ -347,7 +348,6 @@ impl<P: Seat> Core<P> {
                 self.pause = attempts::FIRST_RETRY;
                 self.acquired(now, ask, member, reply, fx);
                 self.absorb(now, ask, reply, fx);
-                self.answered(member);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
                 let number = self.end(member);
@@ -431,7 +431,7 @@ impl<P: Seat> Core<P> {
             Event::Granted { member, token, left_ms } => {
                 // An unknown one has left, and its leave gives the lock on.
                 if let Some(number) = self.number(&member) {
-                    self.granted(now, number, token, left_ms, None, fx);
+                    self.granted(now, number, token, left_ms, Source::Message, fx);
                 }
             }
             Event::Revoked { member } => {
@@ -441,7 +441,7 @@ impl<P: Seat> Core<P> {
             }
             Event::GrantedSeveral { token, grants } => {
                 for (number, left_ms) in grants {
-                    self.granted(now, number, token, left_ms, None, fx);
+                    self.granted(now, number, token, left_ms, Source::Message, fx);
                 }
             }
             Event::RevokedSeveral { numbers } => {

@@ -14,6 +14,17 @@ use crate::store::protocol::Command;
 use crate::store::{Grant, Mode, Reply, Share};
 use crate::token::FencingToken;
 
+/// What tells of a grant.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    /// The answer to its own acquire, sent then.
+    Answer(Moment),
+    /// The answer to another request, sent then.
+    Aside(Moment),
+    /// A message.
+    Message,
+}
+
 impl<P: Seat> Core<P> {
     /// Takes in what every reply tells besides its outcome.
     pub(super) fn absorb<T>(
@@ -56,7 +67,11 @@ impl<P: Seat> Core<P> {
     ) {
         let Some(number) = self.number(member) else { return };
         if self.entries.contains_key(&number) {
-            return self.granted(now, number, token, left_ms, Some(ask.sent), fx);
+            let source = match &ask.command {
+                Command::Acquire { member: own, .. } if own == member => Source::Answer(ask.sent),
+                _ => Source::Aside(ask.sent),
+            };
+            return self.granted(now, number, token, left_ms, source, fx);
         }
         if self.gone.since(number, ask.sent) {
             // An answer that its release has overtaken: there is nothing left to give back.
@@ -81,32 +96,32 @@ impl<P: Seat> Core<P> {
         self.insert(number, stray);
     }
 
-    /// A member of ours holds its lock, with `left_ms` counted from `asked`, or from its own anchor
-    /// if the grant came unasked.
+    /// A member of ours holds its lock, with `left_ms` counted from the request that was answered,
+    /// or from its own anchor if a message tells of it.
     pub(super) fn granted(
         &mut self,
         now: Moment,
         number: u64,
         token: FencingToken,
         left_ms: u64,
-        asked: Option<Moment>,
+        source: Source,
         fx: &mut Effects<P>,
     ) {
-        let Some(entry) = self.entries.get(&number) else { return };
+        let Some(entry) = self.entries.get_mut(&number) else { return };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
             // Known already, or on its way out.
             return;
         }
-        // In place: nothing is found by it.
-        if let State::Asking { .. } = entry.state
-            && let Some(entry) = self.entries.get_mut(&number)
-        {
-            entry.unanswered = true;
+        if !matches!(source, Source::Answer(_)) {
+            // In place, since nothing is found by it.
+            entry.unanswered |= matches!(entry.state, State::Asking { .. });
         }
-        let entry = &self.entries[&number];
         let left = Duration::from_millis(left_ms);
-        let is_message = asked.is_none();
-        let anchor = asked.unwrap_or(entry.anchor);
+        let is_message = matches!(source, Source::Message);
+        let anchor = match source {
+            Source::Answer(sent) | Source::Aside(sent) => sent,
+            Source::Message => entry.anchor,
+        };
         let certain = lease::certain_until(anchor, left).since(now);
         let wants = entry.caller == Caller::Waits;
         if certain.is_zero() {

@@ -63,13 +63,6 @@ impl<P: Seat> Core<P> {
         Some(number)
     }
 
-    /// The acquire was answered: no copy of this request is on its way any more.
-    pub(super) fn answered(&mut self, member: &Member) {
-        if let Some(entry) = self.known(member).and_then(|number| self.entries.get_mut(&number)) {
-            entry.unanswered = false;
-        }
-    }
-
     pub(super) fn remember_gone(&mut self, now: Moment, number: Option<u64>) {
         if let Some(number) = number {
             self.gone.remember(number, now);
