@@ -1,0 +1,109 @@
+//! Attempts: sent in their turn, cancelled, asked for again.
+
+use super::*;
+
+/// So many attempts, and the requests that their callers send.
+fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
+    (0..count).map(|_| core.begin(at(0), wish("k"), ()).expect("it is open")).collect()
+}
+
+/// The attempts whose acquires a tick sends.
+fn sent_in_turn(core: &mut Core<()>) -> Vec<u64> {
+    assert!(core.next().is_some_and(|next| next <= at(0)), "nothing is due");
+    let asks = ticked(core, at(0));
+    let numbers = asks.iter().map(|ask| core.number(&member_of(ask)).expect("of this node"));
+    numbers.map(|number| number >> ROUND_BITS).collect()
+}
+
+#[test]
+fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order() {
+    let mut core = core();
+    let begun = begun(&mut core, ACQUIRES + 4);
+    assert!(begun[..ACQUIRES].iter().all(|(_, ask)| ask.is_some()));
+    assert!(begun[ACQUIRES..].iter().all(|(_, ask)| ask.is_none()));
+    let asks: Vec<_> = begun.iter().filter_map(|(_, ask)| ask.clone()).collect();
+    let behind = |place: usize| begun[ACQUIRES + place].0;
+
+    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    core.replied(at(0), &asks[1], &queued, &mut Vec::new());
+    // Not those that come now: others came before them.
+    let (late, ask) = core.begin(at(0), wish("k"), ()).expect("it is open");
+    assert!(ask.is_none());
+    assert_eq!(sent_in_turn(&mut core), [behind(0)]);
+
+    let error = StoreError::ambiguous("cut");
+    core.unanswered(at(0), &asks[0], &error, &mut Vec::new());
+    for ask in &asks[2..5] {
+        core.replied(at(0), ask, &queued, &mut Vec::new());
+    }
+    assert_eq!(sent_in_turn(&mut core), [behind(1), behind(2), behind(3), late]);
+}
+
+#[test]
+fn nothing_is_sent_for_an_attempt_that_is_cancelled_before_its_turn() {
+    let mut core = core();
+    let begun = begun(&mut core, ACQUIRES + 2);
+    let (cancelled, _) = begun[ACQUIRES];
+    let mut fx = Vec::new();
+    assert_eq!(core.cancel(at(0), cancelled, &mut fx), None);
+    assert_eq!(sent(&mut fx), []);
+
+    let asked = begun[0].1.as_ref().expect("there was room");
+    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    core.replied(at(0), asked, &queued, &mut Vec::new());
+    assert_eq!(sent_in_turn(&mut core), [begun[ACQUIRES + 1].0]);
+    assert_eq!(core.counts().attempts, ACQUIRES + 1);
+}
+
+#[test]
+fn an_attempt_that_is_cancelled_before_its_answer_leaves_after_it() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.cancel(at(1), attempt, &mut fx);
+    assert_eq!(ticked(&mut core, at(1)), [], "a leave must not overtake its acquire");
+    let queued = reply(Acquired::Queued { position: 3 }, LEASE, None);
+    core.replied(at(2), &ask, &Answer::Acquired(queued), &mut fx);
+    let leaves = ticked(&mut core, at(2));
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if !leaving[0].ambiguous));
+    core.replied(at(3), &leaves[0], &Answer::Left(reply(vec![Left::Left], LEASE, None)), &mut fx);
+    assert_eq!(core.counts(), Counts::default());
+    assert!(core.entries.is_empty() && core.lines.is_empty() && core.next().is_none());
+}
+
+#[test]
+fn an_acquire_without_an_answer_is_asked_for_again_and_leaves_with_a_tombstone() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.unanswered(at(1), &ask, &StoreError::ambiguous("cut"), &mut fx);
+    assert_eq!(ticked(&mut core, at(50)), []);
+    let again = ticked(&mut core, at(101));
+    assert_eq!(again[0].command, ask.command);
+    core.unanswered(at(102), &again[0], &StoreError::ambiguous("cut"), &mut fx);
+    let error = core.cancel(at(103), attempt, &mut fx).expect("the store did not answer");
+    assert_eq!(error.kind, LockErrorKind::Unavailable);
+    let leaves = ticked(&mut core, at(103));
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
+
+#[test]
+fn a_place_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, first) = queued(&mut core, at(0), "a");
+    let touches = ticked(&mut core, at(5_000));
+    let gone = Touched { members: vec![Presence::Gone], listeners: 1 };
+    core.replied(at(5_001), &touches[0], &Answer::Touched(reply(gone, LEASE, None)), &mut fx);
+    let asks = sent(&mut fx);
+    let second = member_of(&asks[0]);
+    assert_ne!(first, second);
+    assert_eq!(core.counts().places_lost, 1);
+    let message = |member| Event::Granted { member, token: token(), left_ms: 10_000 };
+    core.heard(at(5_002), message(first), &mut fx);
+    assert!(matches!(core.take(at(5_002), attempt, &mut fx), Outcome::Waits));
+    core.heard(at(5_003), message(second), &mut fx);
+    assert!(matches!(core.take(at(5_003), attempt, &mut fx), Outcome::Granted { .. }));
+}

@@ -1,0 +1,100 @@
+//! Renewals, and holds that end.
+
+use super::*;
+
+// A8.
+#[test]
+fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_deadline() {
+    let mut core = core();
+    for lock in 0..40_000 {
+        held(&mut core, at(0), &format!("{lock}"));
+    }
+    let error = StoreError::ambiguous("unreachable");
+    let mut told = 0;
+    let mut now = at(9_000);
+    while told < 40_000 {
+        let mut fx = Vec::new();
+        core.tick(now, &mut fx);
+        assert!(fx.len() <= 4 * MAX_AT_ONCE, "{} effects in one section", fx.len());
+        let asks: Vec<Ask> = fx
+            .iter()
+            .filter_map(|effect| match effect {
+                Effect::Send(ask) => Some(ask.clone()),
+                _ => None,
+            })
+            .collect();
+        told += lost(&mut fx);
+        for ask in asks {
+            core.unanswered(now, &ask, &error, &mut Vec::new());
+        }
+        // So fast comes the driver, under load.
+        now = now + Duration::from_micros(500);
+        if told == 0 && now < at(29_590) {
+            now = now + Duration::from_millis(10);
+        }
+    }
+    assert!(now <= at(29_700), "the last was told at {now:?}, its deadline was at 29.7 s");
+}
+
+// A7.
+#[test]
+fn a_new_connection_has_every_hold_renewed_at_once_in_windows() {
+    let mut core = core();
+    for lock in 0..1_000 {
+        held(&mut core, at(0), &format!("{lock}"));
+    }
+    core.linked(at(20), Link::Up, Link::Up);
+    let mut renewed = 0;
+    let mut rounds = 0;
+    loop {
+        let asks = ticked(&mut core, at(21));
+        if asks.is_empty() {
+            break;
+        }
+        assert!(asks.len() <= MAX_AT_ONCE, "{} at once", asks.len());
+        rounds += 1;
+        renewed += asks.len();
+        for ask in asks {
+            let held = reply(Renewed::Held, LEASE, Some(&member_of(&ask)));
+            core.replied(at(21), &ask, &Answer::Renewed(held), &mut Vec::new());
+        }
+    }
+    assert_eq!((renewed, rounds), (1_000, 4), "each once, 256 at a time");
+}
+
+fn renewals(asks: &[Ask]) -> usize {
+    asks.iter().filter(|ask| matches!(ask.command, Command::Renew { .. })).count()
+}
+
+#[test]
+fn a_renewal_that_is_due_takes_along_those_that_follow_soon_and_is_no_later_for_it() {
+    let mut core = core();
+    for (at_ms, lock) in [(0, "a"), (100, "b"), (300, "c"), (301, "d"), (5_000, "e")] {
+        held(&mut core, at(at_ms), lock);
+    }
+    assert_eq!(core.next(), Some(at(10_000)), "a third of the lease, as if it were alone");
+    assert_eq!(ticked(&mut core, at(9_999)), [], "nothing is renewed for the sake of company");
+    assert_eq!(renewals(&ticked(&mut core, at(10_000))), 3, "a hundredth of the lease ahead");
+    assert_eq!(core.next(), Some(at(10_301)));
+}
+
+#[test]
+fn renewals_in_a_burst_part_again() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    for number in 0..200 {
+        held(&mut core, at(0), &format!("lock {number}"));
+    }
+    let asks = ticked(&mut core, at(10_000));
+    assert_eq!(renewals(&asks), 200);
+    for ask in &asks {
+        let held = reply(crate::store::Renewed::Held, LEASE, Some(&member_of(ask)));
+        core.replied(at(10_001), ask, &Answer::Renewed(held), &mut fx);
+    }
+    let mut rounds = Vec::new();
+    while let Some(next) = core.next().filter(|next| *next <= at(20_000)) {
+        rounds.push(renewals(&ticked(&mut core, next)));
+    }
+    assert_eq!(rounds.iter().sum::<usize>(), 200);
+    assert!(rounds.len() >= 3 && rounds.iter().all(|together| *together < 120), "{rounds:?}");
+}

@@ -1,0 +1,128 @@
+//! Releases and leaves.
+
+use super::*;
+
+/// What gives a hold back that a message granted, before or after its acquire was answered.
+fn released_after_a_message(is_answered: bool) -> Command {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let ask = ask.expect("it is sent");
+    let message = Event::Granted { member: member_of(&ask), token: token(), left_ms: 10_000 };
+    core.heard(at(1), message, &mut fx);
+    let Outcome::Granted { number, .. } = core.take(at(1), attempt, &mut fx) else {
+        panic!("it was told");
+    };
+    if is_answered {
+        let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+        core.replied(at(2), &ask, &Answer::Acquired(queued), &mut fx);
+    }
+    core.release(at(3), number, &mut fx).expect("it is held").command
+}
+
+// Found by chaos: a proxy ran a copy of the acquire after the release, before it passed the answer
+// on.
+#[test]
+fn what_is_released_before_its_acquire_was_answered_leaves_a_tombstone_and_else_none() {
+    let early = released_after_a_message(false);
+    assert!(matches!(early, Command::Leave { leaving } if leaving[0].ambiguous));
+    assert!(matches!(released_after_a_message(true), Command::Release { .. }));
+}
+
+// Found by the simulation: on a replica that was promoted, the member waited still.
+#[test]
+fn a_release_that_grants_its_own_member_once_more_has_that_hold_given_back() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (number, member) = held(&mut core, at(0), "a");
+    let release = core.release(at(1), number, &mut fx).expect("it is held");
+    let granted = reply(Released::NotHeld, LEASE, Some(&member));
+    core.replied(at(2), &release, &Answer::Released(granted), &mut fx);
+    let asks = ticked(&mut core, at(2));
+    let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
+        panic!("{asks:?}");
+    };
+    assert_eq!(leaving[0].member, member);
+}
+
+// A16.
+#[test]
+fn a_renewal_that_its_release_has_overtaken_means_nothing() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (number, member) = held(&mut core, at(0), "a");
+    let renewals = ticked(&mut core, at(10_000));
+    assert_eq!(renewals[0].command, Command::Renew { member });
+    let release = core.release(at(10_001), number, &mut fx).expect("it is held");
+    let released = reply(Released::Released, Duration::ZERO, None);
+    core.replied(at(10_002), &release, &Answer::Released(released), &mut fx);
+    let not_held = reply(Renewed::NotHeld, Duration::ZERO, None);
+    core.replied(at(10_003), &renewals[0], &Answer::Renewed(not_held), &mut fx);
+    assert_eq!(lost(&mut fx), 0);
+    assert!(core.entries.is_empty());
+}
+
+// A15.
+#[test]
+fn a_leave_is_repeated_whatever_the_error_until_the_server_has_expired_it() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    core.cancel(at(1), attempt, &mut fx);
+    let denied = StoreError::refused(LockErrorKind::Denied, "no right");
+    let mut now = at(1);
+    let mut repeated = 0;
+    while core.counts().given_back > 0 {
+        for ask in ticked(&mut core, now) {
+            repeated += 1;
+            core.unanswered(now, &ask, &denied, &mut fx);
+        }
+        now = core.next().unwrap_or(now);
+    }
+    assert!(now >= at(30_000), "given up at {now:?}");
+    assert!((15..30).contains(&repeated), "{repeated} times");
+    assert_eq!(core.counts().failed, 1);
+}
+
+#[test]
+fn many_that_leave_one_lock_leave_together() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let attempts: Vec<_> = (0..100).map(|_| queued(&mut core, at(0), "a").0).collect();
+    for attempt in attempts {
+        core.cancel(at(1), attempt, &mut fx);
+    }
+    let leaves = ticked(&mut core, at(1));
+    assert!(
+        matches!(&leaves[..], [Ask { command: Command::Leave { leaving }, .. }] if leaving.len() == 100)
+    );
+}
+
+#[test]
+fn a_dropped_guard_is_released_and_an_ambiguous_one_leaves() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (number, member) = held(&mut core, at(0), "a");
+    core.dropped(at(1), number, &mut fx);
+    assert_eq!(ticked(&mut core, at(1))[0].command, Command::Release { member });
+
+    let number = ambiguously_held(&mut core, at(2), "b");
+    core.dropped(at(203), number, &mut fx);
+    let leaves = ticked(&mut core, at(203));
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
+
+#[test]
+fn a_leaked_hold_of_which_a_copy_may_still_run_ends_with_a_tombstone() {
+    let mut core = core();
+    let mut fx = Vec::new();
+    let (known, _) = held(&mut core, at(0), "a");
+    let ambiguous = ambiguously_held(&mut core, at(0), "b");
+    core.leak(at(300), known, &mut fx);
+    core.leak(at(300), ambiguous, &mut fx);
+    assert_eq!(ticked(&mut core, at(300 + 59_999)), [], "it ends by itself");
+    let leaves = ticked(&mut core, at(300 + 60_000));
+    assert_eq!(leaves.len(), 1, "the other one is over");
+    assert_eq!(leaves[0].lock.as_str(), "b");
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
