@@ -30,7 +30,7 @@ fn server() -> &'static RedisServer {
 }
 
 /// `lockctl`, in a process group of its own: a signal to it is one to it alone, and never a Ctrl-C.
-/// Whoever runs the tests in the background (`&`, `nohup`) has signals ignored, which `lockctl`
+/// A shell that runs the tests in the background (`&`, `nohup`) ignores signals, which `lockctl`
 /// would inherit.
 fn lockctl<A: AsRef<OsStr>>(url: &str, arguments: impl IntoIterator<Item = A>) -> Command {
     let mut command = Command::new("env");
@@ -241,7 +241,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
         (&["--redis", "redis+sentinel://a,b", "inspect", "k"], "--redis"),
         (&[], "exec, inspect or release"),
     ];
-    // Nobody is asked, so nobody has to be there.
+    // No server is asked, so none has to be there.
     let port = Port::free();
     for (arguments, named) in cases {
         run(&format!("redis://{}/", port.address()), *arguments).await.says(64, named);
@@ -308,9 +308,9 @@ async fn a_wrong_password_is_69_and_says_so() {
 
 #[tokio::test]
 async fn the_option_redis_stands_before_or_behind_the_command_and_wins_over_the_environment() {
-    let (url, nobody) = (server().url(), "redis://127.0.0.1:1/");
-    run(nobody, ["--redis", &url, "exec", "k", "--", "true"]).await.is(0);
-    run(nobody, ["exec", "--redis", &url, "k", "--", "true"]).await.is(0);
+    let (url, closed) = (server().url(), "redis://127.0.0.1:1/");
+    run(closed, ["--redis", &url, "exec", "k", "--", "true"]).await.is(0);
+    run(closed, ["exec", "--redis", &url, "k", "--", "true"]).await.is(0);
 }
 
 #[tokio::test]
@@ -579,7 +579,7 @@ async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
         .expect("it starts");
 
     let holder_id = holder.pid();
-    // Ends when nobody has the other end open any more.
+    // Ends when no process has the other end open any more.
     let shown = tokio::task::spawn_blocking(move || {
         let (mut terminal, mut shown) = (File::from(terminal), Vec::new());
         let mut chunk = [0; 1024];

@@ -225,7 +225,7 @@ async fn dead(server: &Server) {
         all.push(run.await);
     }
     let names =
-        ["nobody dead: the base", "first time", "second time", "deadlines lapsed", "after that"];
+        ["none dead: the base", "first time", "second time", "deadlines lapsed", "after that"];
     for (step, name) in names.iter().enumerate() {
         let time = median(all.iter().map(|times| times[step]).collect());
         let ratio = median(all.iter().map(|times| times[step] / times[0]).collect());

@@ -84,7 +84,7 @@ impl Locking {
                         (node, ask, sent)
                     }
                     Packet::Reply { node, ask, sent, .. } => (node, ask, sent),
-                    _ => unreachable!("nobody waits for a message"),
+                    _ => unreachable!("a message is not waited for"),
                 };
                 self.unanswered(state, node, ask, sent);
             }

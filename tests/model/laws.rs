@@ -53,7 +53,7 @@ pub(crate) const ON: &str = "F3 F5 what is free is handed on, as far as it goes"
 pub(crate) const REST: &str = "F5 what one command leaves over is asked for at once";
 pub(crate) const WORDS: &str = "T1 what is told is true";
 pub(crate) const ENDS: &str = "T2 every key ends, and a lease is as long as it should be";
-pub(crate) const UNSTUCK: &str = "L1 nobody is stuck";
+pub(crate) const UNSTUCK: &str = "L1 no waiter is stuck";
 pub(crate) const SERVED: &str = "L1 everybody is served or told in time";
 pub(crate) const CLEAN: &str = "L3 nothing is left behind";
 
@@ -171,7 +171,7 @@ fn is_accounted_for(model: &Locking, state: &State, member: u8) -> bool {
     node.is_dead || node.core.phase(model.number(state, member)).is_some()
 }
 
-/// When everything has arrived, the server knows of nobody who has gone.
+/// When everything has arrived, the server knows of no member that has gone.
 fn clean(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
@@ -182,8 +182,8 @@ fn clean(model: &Locking, state: &State) -> bool {
 }
 
 /// When everything has arrived, no node waits for an answer, and those who wait need nothing but
-/// time and their next question: once what is given back is given back and what nobody gives back
-/// has ended, one of them holds the lock.
+/// time and their next question: once what is given back is given back and what no caller gives
+/// back has ended, one of them holds the lock.
 fn unstuck(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
@@ -236,7 +236,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     for (node, number) in open {
         let told = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
-            // It goes on under a number that nobody has had.
+            // It goes on under a number that none has had.
             let member = node * NUMBERS + NUMBERS - 1;
             ask(Ask::Acquire { member, waits: true }, node);
         }

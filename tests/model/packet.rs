@@ -1,4 +1,4 @@
-//! What is on its way: requests, replies, and messages that nobody asked for.
+//! What is on its way: requests, replies, and messages that were not asked for.
 
 use crate::server::bits;
 use crate::state::{Bits, Id, NUMBERS};
@@ -9,7 +9,7 @@ pub(crate) enum Packet {
         node: u8,
         ask: Ask,
         sent: u32,
-        /// Nobody waits for its reply any more: the connection it went through is gone.
+        /// Its reply is not waited for any more: the connection it went through is gone.
         is_late: bool,
     },
     Reply {

@@ -14,7 +14,7 @@ use crate::wire::moment;
 /// After this time every lease, claim and patience there was has ended twice.
 const LONGEST_MS: u32 = 60_000;
 
-/// Whoever waits is served or told within a bounded time.
+/// Each waiter is served or told within a bounded time.
 pub(crate) fn served(model: &Locking, state: &State) -> bool {
     !is_sampled(model, state) || comes_to_rest(model, state.clone())
 }

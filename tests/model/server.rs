@@ -180,7 +180,9 @@ impl Locking {
             Answer::Left(reply) => {
                 self.reply(reply, |left| Outcome::Left(left.contains(&Left::Left)))
             }
-            Answer::Inspected(_) | Answer::SharedInspected(_) => unreachable!("nobody inspects"),
+            Answer::Inspected(_) | Answer::SharedInspected(_) => {
+                unreachable!("the model does not inspect")
+            }
         }
     }
 

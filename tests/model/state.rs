@@ -139,7 +139,7 @@ impl State {
 /// What may still happen to everybody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
-    /// Requests, replies and messages that do not arrive, or arrive when nobody expects them any
+    /// Requests, replies and messages that do not arrive, or arrive when no node expects them any
     /// more.
     pub(crate) losses: u8,
     pub(crate) cancels: u8,
@@ -153,7 +153,7 @@ pub(crate) struct Budget {
     pub(crate) passes: u8,
 }
 
-/// What nobody in the model knows, but its laws need: a bit for each member, and the line as it
+/// What no part of the model knows, but its laws need: a bit for each member, and the line as it
 /// should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Record {

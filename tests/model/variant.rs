@@ -17,7 +17,7 @@ pub(crate) enum Variant {
     KeepsItsMember,
     NoTombstone,
     ForgetsToLeave,
-    /// Nobody who waits ever asks again.
+    /// No waiter ever asks again.
     NeverAsksAgain,
     /// Who reads that there is more to be done does not ask for it.
     ForgetsMore,
@@ -29,7 +29,7 @@ pub(crate) enum Variant {
     ForgetsTokens,
     /// overlooks the queue when somebody new comes,
     LetsBarge,
-    /// believes nobody connected,
+    /// believes no node connected,
     PassesOverTheLiving,
     /// does not renew the patience of those who touch,
     IgnoresTouches,

@@ -179,7 +179,7 @@ impl Locking {
         }
     }
 
-    /// Nobody answers any more, and whether the request ran or will run is not known.
+    /// No answer comes any more, and whether the request ran or will run is not known.
     pub(crate) fn unanswered(&self, state: &mut State, node: u8, ask: Ask, sent: u32) {
         let request = self.request(state, node, ask, sent);
         let error = StoreError::ambiguous("lost");

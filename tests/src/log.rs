@@ -68,7 +68,7 @@ impl Log {
     #[must_use]
     pub fn listen() -> (Self, DefaultGuard) {
         // Alone, a subscriber of one thread misses events that another thread without one reaches
-        // first: tracing asks only that thread then, and remembers that nobody is interested.
+        // first: tracing asks only that thread then, and remembers that none is interested.
         static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
         ANOTHER.get_or_init(|| Dispatch::new(Self::default()));
         let log = Self::default();

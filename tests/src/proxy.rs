@@ -182,7 +182,7 @@ impl Proxy {
     }
 
     /// Holds all replies to commands, until [`release_replies`](Self::release_replies): the server
-    /// executes, and nobody hears of it. Messages of subscriptions still arrive.
+    /// executes, and no client hears of it. Messages of subscriptions still arrive.
     ///
     /// # Panics
     ///

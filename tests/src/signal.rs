@@ -1,6 +1,6 @@
 //! Signals to child processes, by process id.
 //!
-//! Every function panics if there is no such process: a fault that hits nobody proves nothing.
+//! Every function panics if there is no such process: a fault that hits no process proves nothing.
 
 use std::time::{Duration, Instant};
 

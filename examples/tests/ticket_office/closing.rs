@@ -1,4 +1,4 @@
-//! The end on a signal: who pays is served, who waits is sent away, nobody gets in any more.
+//! The end on a signal: who pays is served, who waits is sent away, no client gets in any more.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn on_sigterm_who_pays_is_served_and_who_waits_is_sent_away() {
     assert!(sent_away.retry_after.is_some(), "{sent_away:?}");
     assert!(!paying.is_finished(), "who waits is sent away at once");
     other.until_line(1, Some("Ann"), &["Cleo"]).await;
-    assert!(TcpStream::connect(&address).await.is_err(), "nobody gets in any more");
+    assert!(TcpStream::connect(&address).await.is_err(), "no client gets in any more");
 
     let paid = paying.await.expect("it does not panic");
     assert_eq!((paid.status, paid.body["buyer"].as_str()), (200, Some("Ann")), "{paid:?}");
@@ -72,5 +72,5 @@ async fn a_second_signal_ends_it_at_once() {
     signal::terminate(office.pid());
     assert_eq!(office.end().await.code(), Some(128 + 15));
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
-    assert!(paying.await.expect("it does not panic").is_err(), "nobody is left to answer");
+    assert!(paying.await.expect("it does not panic").is_err(), "the process has ended");
 }

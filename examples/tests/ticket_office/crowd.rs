@@ -132,7 +132,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
 
     // Every seat once, and never a second time over the first.
     assert_eq!(sales(&seats, "ledger"), sold);
-    // Who was told so has bought, with this token; nobody else was told so.
+    // Who was told so has bought, with this token; no other was told so.
     let mut told = HashMap::new();
     for (seat, name, answer) in &answers {
         match answer.status {
@@ -145,7 +145,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
             _ => answer.refuses(409, "seat-sold"),
         }
     }
-    // A sale that nobody was told of is one of a client that hung up, or of the process that was
+    // A sale that no client was told of is one of a client that hung up, or of the process that was
     // killed.
     for sale in &sold {
         let is_untold = sale.buyer.starts_with("doomed") || sale.buyer.ends_with("hangs up");

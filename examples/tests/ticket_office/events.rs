@@ -147,7 +147,7 @@ async fn fifty_watchers_cost_redis_what_one_costs_and_none_cost_nothing() {
     let server = RedisServer::start();
     let office = Office::open(&["--redis", &server.url(), "--database", ":memory:"]).await;
     let mut redis = Raw::connect(&server.url()).await;
-    assert_eq!(scripts(&mut redis).await, 0, "nobody watches");
+    assert_eq!(scripts(&mut redis).await, 0, "no client watches");
     let mut watchers = vec![Watcher::new(&office).await];
     watchers[0].next().await;
     let of_one = scripts(&mut redis).await;

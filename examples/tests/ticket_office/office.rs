@@ -14,7 +14,7 @@ use tokio::time::timeout;
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// The program, without what the environment of the tests may say, and with its signals as usual:
-/// whoever runs the tests in the background (`&`, `nohup`) has some ignored, which it would
+/// a shell that runs the tests in the background (`&`, `nohup`) ignores some, which it would
 /// inherit.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new("env");

@@ -14,9 +14,9 @@ async fn begun(seats: &Connection, after: i64) -> i64 {
         seats.query_row(query, [after], |row| row.get(0)).ok()
     })
     .await;
-    // Frozen within a write it would keep the file locked: whoever can write knows that it is out
-    // of it.
-    seats.execute_batch("BEGIN IMMEDIATE; COMMIT").expect("nobody else writes");
+    // Frozen within a write it would keep the file locked: if this process can write, the other is
+    // out of it.
+    seats.execute_batch("BEGIN IMMEDIATE; COMMIT").expect("no other process writes");
     token
 }
 

@@ -88,7 +88,7 @@ async fn refuse(app: &Router, status: u16, cause: Cause, waits: bool) {
                 (&problem["code"], &problem["status"]),
                 (&cause.code().into(), &status.into())
             );
-            assert!(!answer.body.contains("order:7"), "the key is nobody's business");
+            assert!(!answer.body.contains("order:7"), "the client is not told the key");
             let after = answer.header("retry-after").map(|after| after.parse::<u64>().unwrap());
             assert_eq!(after.is_some_and(|after| after >= 1), waits, "{answer:?}");
         }

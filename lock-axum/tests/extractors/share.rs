@@ -51,7 +51,7 @@ impl Lockable for Second {
     }
 }
 
-/// Nobody waits here for more than itself: a request that meets its own lock is refused.
+/// No request waits here for itself: a request that meets its own lock is refused.
 fn layer(locks: &Locks) -> LockScopeLayer {
     LockScopeLayer::new(locks.clone()).wait(Duration::ZERO)
 }

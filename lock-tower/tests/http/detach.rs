@@ -299,7 +299,7 @@ async fn a_stream_that_nobody_takes_any_more_is_dropped_and_frees_the_lock() {
         tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
         keeper.let_one_on();
         let pieces = streams.recv().await.unwrap(); // the section went on to its end
-        tokio::time::timeout(LIMIT, pieces.closed()).await.expect("nobody has the body");
+        tokio::time::timeout(LIMIT, pieces.closed()).await.expect("the body was dropped");
         free(&locks, "/a").await;
     }
 }

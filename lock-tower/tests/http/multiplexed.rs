@@ -22,7 +22,7 @@ use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tower::service_fn;
 
-/// Longer than any test: whoever waits for its end fails.
+/// Longer than any test: a test that waits for its end fails.
 const WAIT: Duration = Duration::from_secs(120);
 
 const MB: usize = 1_000_000;
@@ -257,7 +257,7 @@ async fn a_body_beyond_the_bound_is_refused_by_its_own_name_and_the_others_go_on
         drop(holder.pieces);
         assert_eq!(holder.call.await.unwrap(), served(5));
         assert_eq!(small.await.unwrap(), served(MB / 2), "{setup:?}");
-        // Whoever need not wait has no bound.
+        // A request that need not wait has no bound.
         assert_eq!(send(&client, "/a", 5 * MB).await, served(5 * MB), "{setup:?}");
     }
 }

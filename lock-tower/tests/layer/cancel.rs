@@ -40,7 +40,7 @@ async fn dropped_with_a_grant_it_has_not_seen_it_passes_the_lock_on() {
     let second = send(&service, job("a", 2));
     queued(&locks, "a", 2).await;
     guard.release().await.unwrap();
-    settle().await; // granted, and nobody has polled it
+    settle().await; // granted, and it was not polled
     nothing_reaches(&mut handle).await;
     drop(first);
     let (request, respond) = next(&mut handle).await;

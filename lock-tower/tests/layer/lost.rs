@@ -55,7 +55,7 @@ async fn an_answer_is_replaced_when_the_release_finds_the_hold_lost() {
         let (service, mut handle) = locked(layer);
         let answer = send(&service, job("a", 1));
         let (_request, respond) = next(&mut handle).await;
-        store.set_lossy(locks.node(), true); // nobody tells the holder
+        store.set_lossy(locks.node(), true); // the holder is not told
         operator.force_release("a").await.unwrap();
         respond.send_response(7);
         let answer = answer.await.unwrap();

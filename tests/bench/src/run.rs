@@ -58,7 +58,7 @@ impl Run<'_> {
         // The first round warms up: caches, connections, a JVM's compiler. It does not count.
         for round in 0..=self.plan.repetitions {
             for place in 0..measured.len() {
-                // Each repetition begins with another one: what follows whom changes.
+                // Each repetition begins with another one: what follows what changes.
                 let index = (place + round) % measured.len();
                 let (peer, measured) = &mut measured[index];
                 if measured.failed.is_some() || (round == 0 && is_fresh_each_time(workload)) {

@@ -125,7 +125,7 @@ impl Turns {
         self.tasks - self.ended().map(|turn| turn.task).collect::<BTreeSet<_>>().len()
     }
 
-    /// The share of turns that were granted while nobody waited for the lock who had asked earlier,
+    /// The share of turns that were granted while none waited for the lock that had asked earlier,
     /// %.
     pub(crate) fn in_order(&self) -> f64 {
         let mut keys = BTreeMap::<usize, Vec<&Turn>>::new();
@@ -141,9 +141,9 @@ impl Turns {
         if granted == 0 { f64::NAN } else { 100.0 * ordered as f64 / granted as f64 }
     }
 
-    /// For each grant of one lock whether nobody waited who had asked earlier.
+    /// For each grant of one lock whether none waited that had asked earlier.
     fn grants_in_order(&self, turns: &[&Turn]) -> Vec<bool> {
-        // Whoever asks at the time of a grant waits at that time: asks come first.
+        // A task that asks at the time of a grant waits at that time: asks come first.
         let mut events = Vec::new();
         for (number, turn) in turns.iter().enumerate() {
             events.push((turn.asked, 0, number));

@@ -154,7 +154,7 @@ impl Agenda {
         Some((at, place, *what))
     }
 
-    /// Requests on their way, those included that nobody waits for any more.
+    /// Requests on their way, those included that no node waits for any more.
     pub(crate) fn arrivals(&self) -> usize {
         self.arrivals
     }

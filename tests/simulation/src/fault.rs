@@ -94,7 +94,7 @@ const BY_RATE: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
-/// What was granted may be granted again; nobody is left waiting, and nothing left behind.
+/// What was granted may be granted again; none is left waiting, and nothing left behind.
 const FORGOTTEN: &[Law] = &[Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// No guard relies on what is forgotten; places are, and so are those who have gone.
 const ACKNOWLEDGED: &[Law] = &[

@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// Whoever stands before it cannot be reached, or is no longer there.
+    /// What stands before it cannot be reached, or is no longer there.
     fn is_next(&mut self, lock: usize, who: Who, caller: u64) {
         let record = &mut self.records[lock];
         let ticket = record.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);

@@ -101,7 +101,7 @@ impl World {
         process.is_connected = false;
         (process.last_arrival, process.last_reply) = (0, 0);
         for ask in std::mem::take(&mut process.open) {
-            // Under another number, so that its arrival and its answer belong to nobody.
+            // Under another number, so that no request has its arrival and its answer.
             let (request, ask) = ask;
             self.requests += 1;
             let renamed = self.requests;

@@ -40,9 +40,9 @@ impl World {
         })
     }
 
-    /// When everything has arrived, the server knows nobody who lives and has gone, but what ends
-    /// by itself because it was leaked, or because its node could not give it back in time. Once
-    /// every lease has ended, it knows no holder at all.
+    /// When everything has arrived, the server knows no member that lives and has gone, but what
+    /// ends by itself because it was leaked, or because its node could not give it back in time.
+    /// Once every lease has ended, it knows no holder at all.
     pub(crate) fn left_behind(&mut self, have_ended: bool) {
         let now_ms = self.server.time_us(self.now) / 1_000;
         for lock in 0..self.server.locks.len() {

@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Everything is delivered, and nothing goes wrong any more: whoever waits is served or told,
+    /// Everything is delivered, and nothing goes wrong any more: each waiter is served or told,
     /// and nothing stays behind.
     fn come_to_rest(&mut self) {
         let (calm_since, mut look_at, mut rest_since) = (self.now, 0, None);

@@ -23,7 +23,7 @@ type Guards = Arc<Mutex<HashMap<String, LockGuard>>>;
 
 fn say(line: &str) {
     let mut output = std::io::stdout().lock();
-    // Nobody reads any more: the test is over.
+    // The reader has gone: the test is over.
     if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
         std::process::exit(0);
     }

@@ -27,7 +27,7 @@ async fn main() {
     println!("ready");
     let mut line = String::new();
     let read = io::stdin().read_line(&mut line).expect("standard input is a pipe");
-    assert_ne!(read, 0, "nobody is there to say when to start");
+    assert_ne!(read, 0, "the parent has gone before it said when to start");
 
     let mut crowd = JoinSet::new();
     for number in 0..count {

@@ -230,7 +230,7 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// A grant that nobody hears of costs the others its lease, and its waiter its turn.
+/// A grant that no process hears of costs the others its lease, and its waiter its turn.
 fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
     let attempts: HashMap<_, _> = evidence
         .attempts
@@ -273,7 +273,7 @@ fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
         let mut check = |call: &str, from: i64, to: Option<i64>, bound: i64| {
             let end = match (to, fate.killed) {
                 (Some(to), _) => to,
-                (None, Some(_)) => return, // nobody knows
+                (None, Some(_)) => return, // not known
                 (None, None) => evidence.end,
             };
             let paused = |(stop, cont): &(i64, i64)| (end.min(*cont) - from.max(*stop)).max(0);

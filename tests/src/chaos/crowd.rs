@@ -39,7 +39,7 @@ const LOOK: &str = "
 /// What the server says of some queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Queues in which nobody waits.
+    /// Queues in which none waits.
     pub missing: usize,
     /// Queues in which somebody was silent for too long.
     pub passed: usize,

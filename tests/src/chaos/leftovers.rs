@@ -69,7 +69,7 @@ async fn state(redis: &mut Raw, lock: u32) -> (Vec<String>, u64) {
     (reduced.collect(), used)
 }
 
-/// Looks at once for what nobody may have left.
+/// Looks at once for what no process may have left.
 pub(super) async fn of_the_living(
     redis: &mut Raw,
     forms: Forms,

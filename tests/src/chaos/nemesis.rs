@@ -121,7 +121,7 @@ impl Iterator for Schedule {
     }
 }
 
-/// Whoever does the faults of proxies and of the server.
+/// What does the faults of proxies and of the server.
 pub(super) struct Nemesis {
     pub(super) redis: Raw,
     pub(super) counts: BTreeMap<&'static str, u64>,

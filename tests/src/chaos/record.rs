@@ -12,7 +12,7 @@ pub(super) enum End {
     Refused,
     /// The hold had ended before.
     Lost,
-    /// Nobody knows: an error of the connection or of the server.
+    /// Not known: an error of the connection or of the server.
     Unknown,
 }
 

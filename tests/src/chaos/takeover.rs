@@ -124,7 +124,7 @@ pub async fn hold(url: &str, key: &str, lease: Duration, renews: bool) {
     let _ = input.next_line().await;
 }
 
-/// To whoever has started this process; who has gone needs no answer.
+/// To the process that has started this one; one that has gone needs no answer.
 pub(super) fn say(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{line}");

@@ -41,7 +41,7 @@ pub enum What {
     LostEarly,
     /// A call did not end within its bound.
     Late,
-    /// Nobody got any lock for a long time.
+    /// No lock was granted for a long time.
     Stuck,
     /// Something stayed behind in Redis.
     LeftBehind,

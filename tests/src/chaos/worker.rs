@@ -78,7 +78,7 @@ impl Worker {
         result
     }
 
-    /// Whether it has ended though nobody told it to.
+    /// Whether it has ended though it was not told to.
     pub(super) fn is_gone(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }

@@ -98,7 +98,7 @@ pub(crate) async fn is_free(locks: &Locks, key: &str) -> bool {
 
 /// L3: neither on the store nor in the node is anything left.
 pub(crate) async fn until_nothing_is_left(locks: &Locks, key: &str) {
-    eventually("nobody holds or waits", SOON, async || is_free(locks, key).await).await;
+    eventually("none holds or waits", SOON, async || is_free(locks, key).await).await;
     let idle = async || {
         let status = locks.status();
         (status.waiting, status.holding, status.releasing) == (0, 0, 0)
@@ -122,6 +122,6 @@ pub(crate) async fn in_time(test: impl Future<Output = ()>) {
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let started = Instant::now();
     let end = timeout(SOON, what).await.expect("an end in time");
-    assert!(started.elapsed() < SOON - ms(100), "ended, but nobody was woken");
+    assert!(started.elapsed() < SOON - ms(100), "ended, but none was woken");
     end
 }

@@ -99,7 +99,7 @@ async fn an_acquisition_dropped_in_the_moment_of_its_grant_passes_the_lock_on(ba
     }
 }
 
-// L3: the grant has arrived, and nobody has looked.
+// L3: the grant has arrived, and no task has looked.
 async fn an_acquisition_dropped_unread_after_its_grant_passes_the_lock_on(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let guard = a.lock("key").await.expect("free");

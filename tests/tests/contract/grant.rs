@@ -1,4 +1,4 @@
-//! Grants: confirmed, lost on their way, or meant for nobody.
+//! Grants: confirmed, lost on their way, or meant for no waiter.
 
 use lockcore::{LockOptions, Locks, MemoryStore};
 

@@ -47,7 +47,7 @@ async fn a_fixed_lease_ends_although_the_guard_lives_and_the_next_gets_the_lock(
     let next = granted(waiting).await;
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
-    assert!(!next.is_lost(), "S4: the late release touches nobody else's hold");
+    assert!(!next.is_lost(), "S4: the late release touches no other hold");
     next.release().await.expect("held until now");
 }
 

@@ -23,7 +23,7 @@ async fn a_thousand_leases_pass_in_no_time() {
     assert_eq!((a.status().places_lost, b.status().places_lost), (0, 0));
     guard.release().await.expect("held all the time");
     granted(waiting).await.release().await.expect("held until now");
-    assert!(started.elapsed() < Duration::from_secs(60), "nobody waited in earnest");
+    assert!(started.elapsed() < Duration::from_secs(60), "none waited in earnest");
 }
 
 // The clock stands still while anything can run, so none of them waits for the others.

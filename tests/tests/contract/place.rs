@@ -46,7 +46,7 @@ async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() 
     assert_ne!(seen[1].member, lost, "a retired number is never used again");
     assert_eq!(b.status().places_lost, 1);
 
-    // A late grant for the retired number is believed by nobody.
+    // A late grant for the retired number is not believed.
     let channel = format!("lockcore:grants:{}", b.node());
     let token = guard.fencing_token().get() + 1;
     assert_eq!(redis.publish(&channel, &format!("g {lost} {token} 10000")).await, 1);
@@ -94,8 +94,8 @@ async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
     until_nothing_is_left(&b, "key").await;
 }
 
-// L3, finding 17: every reply tells the holder of its node; one that nobody here waits for is given
-// back.
+// L3, finding 17: every reply tells the holder of its node; one that no task here waits for is
+// given back.
 #[tokio::test]
 async fn a_hold_that_its_own_node_knows_nothing_of_is_given_back() {
     let Bench { mut redis, a, b, _server } = bench().await;

@@ -1,4 +1,4 @@
-//! Runtimes, threads, and who outlives whom.
+//! Runtimes, threads, and what outlives what.
 
 use std::sync::mpsc;
 
@@ -92,9 +92,9 @@ async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
     };
     let waiting = wait_as(1, &locks, "key").await;
     doomed.shutdown_background();
-    let error = soon(waiting).await.expect("no panic").expect_err("nobody could answer");
+    let error = soon(waiting).await.expect("no panic").expect_err("its runtime has ended");
     assert_eq!(error.kind(), LockErrorKind::Closed);
-    let error = soon(locks.lock("key")).await.expect_err("nobody could answer");
+    let error = soon(locks.lock("key")).await.expect_err("its runtime has ended");
     assert_eq!(error.kind(), LockErrorKind::Closed);
     guard.release().await.expect("held until now");
 }

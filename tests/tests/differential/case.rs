@@ -455,7 +455,7 @@ fn endless(after: &Snapshot, before: &Snapshot) -> Option<&'static str> {
     let (state, old) = (&after.state, &before.state);
     let hold = state.hold.as_ref().filter(|hold| hold.expires_ms.is_none());
     let token = state.token.as_ref().filter(|token| token.expires_ms.is_none());
-    // Nobody takes the expiry from a queue but a foreign member that stands in it.
+    // Nothing takes the expiry from a queue but a foreign member that stands in it.
     let is_ours = state.queue.iter().all(|member| member.ours().is_some());
     let queue = is_ours && after.queue_expiries.contains(&-1);
     let was_endless = before.queue_expiries.contains(&-1);

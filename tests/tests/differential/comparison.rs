@@ -33,7 +33,7 @@ impl Clock {
     }
 }
 
-/// When the command ran, by the server. A release with nobody waiting does not tell it, and nothing
+/// When the command ran, by the server. A release with none waiting does not tell it, and nothing
 /// of what it does depends on it.
 pub(crate) fn time_of(answer: &mut Answer, before: &Snapshot) -> u64 {
     match answer {

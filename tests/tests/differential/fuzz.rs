@@ -25,7 +25,7 @@ const SHORTENING: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) commands: usize,
-    /// Commands that ran just as a key expired: nobody can say on which side of it.
+    /// Commands that ran just as a key expired: it cannot be said on which side of it.
     pub(crate) undecided: usize,
     pub(crate) seen: BTreeSet<String>,
 }

@@ -109,7 +109,7 @@ impl Snapshot {
         let token = self.token.as_ref().is_some_and(|text| !is_token(text));
         match command {
             Command::Renew { .. } => hold || token,
-            // The short way of a release with nobody waiting looks at the caller's field alone.
+            // The short way of a release with none waiting looks at the caller's field alone.
             Command::Release { member } if self.state.queue.is_empty() => {
                 hold || token && self.state.hold.as_ref().is_none_or(|held| held.member != *member)
             }

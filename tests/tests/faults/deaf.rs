@@ -108,7 +108,7 @@ async fn a_pool_and_a_url_of_two_servers_are_refused_at_connect() {
     let config = deadpool_redis::Config::from_url(setup.server.url());
     let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
     let refused = soon("an answer", Locks::from_pool(pool.clone(), elsewhere.url())).await;
-    let error = refused.expect_err("a hand-over could be told to nobody");
+    let error = refused.expect_err("a hand-over could not be told");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
     assert!(error.to_string().contains("two servers"), "{error}");
     // Another address, behind a proxy, and another database of the same server are no other server.

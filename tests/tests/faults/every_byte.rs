@@ -1,5 +1,5 @@
 //! Connections cut after every single byte of a request and of a reply: the same outcome, or an
-//! error that says that nobody knows, and never a second hold.
+//! error that says that it is not known, and never a second hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

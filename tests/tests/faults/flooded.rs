@@ -1,4 +1,4 @@
-//! A subscription that is flooded with messages nobody asked for, and one so slow that the server
+//! A subscription that is flooded with unasked messages, and one so slow that the server
 //! cuts it.
 
 use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer, eventually};

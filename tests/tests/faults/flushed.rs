@@ -26,7 +26,7 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
             workers.push(tokio::spawn(async move {
                 for _ in 0..20 {
                     let acquire = locks.key("k").lease(LONG).lock();
-                    let guard = soon("the lock", acquire).await.expect("nobody notices");
+                    let guard = soon("the lock", acquire).await.expect("no node notices");
                     let visit = witness.enter(&guard);
                     tokio::task::yield_now().await;
                     drop(visit);

@@ -60,7 +60,7 @@ async fn a_release_whose_reply_is_lost_has_freed_the_lock_once_and_its_repetitio
     let guard = held(&far, "k", LONG).await;
     let waiting = queued(&near, "k", LONG, &mut setup.redis).await;
     let fault = setup.proxy.lose_reply(runs("release"));
-    let error = soon("an answer", guard.release()).await.expect_err("nobody knows");
+    let error = soon("an answer", guard.release()).await.expect_err("it is not known");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     soon("the fault", fault.struck()).await;
     let guard = granted(waiting).await;

@@ -70,10 +70,8 @@ async fn a_runtime_that_polled_and_ended_leaves_nothing_of_its_acquire() {
     soon("the other runtime", joined).await.expect("no panic").expect("no panic");
     late.release();
     nothing_left(&mut setup.redis, "k").await;
-    lock_tests::eventually("nobody waits", crate::common::SOON, async || {
-        locks.status().waiting == 0
-    })
-    .await;
+    lock_tests::eventually("none waits", crate::common::SOON, async || locks.status().waiting == 0)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -23,7 +23,7 @@ struct Overtaking {
     renewed: Arc<Notify>,
 }
 
-/// Nobody tells it anything.
+/// It is told nothing.
 struct Deaf;
 
 impl Listener for Deaf {
@@ -47,7 +47,7 @@ impl Store for Overtaking {
         StoreFuture::pending(async move {
             released.notify_one();
             renewed.notified().await;
-            // On one thread: whoever was answered gets to run before this goes on.
+            // On one thread: the task that was answered gets to run before this goes on.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }

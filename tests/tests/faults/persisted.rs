@@ -52,5 +52,5 @@ async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_las
     release(two).await;
     assert_eq!(locks.status().places_lost + other.status().places_lost, 0);
     drop(server);
-    std::fs::remove_dir_all(&directory).expect("nobody writes there any more");
+    std::fs::remove_dir_all(&directory).expect("the server writes there no more");
 }

@@ -67,7 +67,7 @@ async fn a_wrong_password_and_a_missing_one_are_denied() {
     refused(&url, LockErrorKind::Denied, &["credentials", "password"]).await;
     let url = format!("redis://{}/", server.address());
     refused(&url, LockErrorKind::Denied, &["credentials", "auth"]).await;
-    let url = format!("redis://nobody:{PASSWORD}@{}/", server.address());
+    let url = format!("redis://unknown:{PASSWORD}@{}/", server.address());
     refused(&url, LockErrorKind::Denied, &["credentials", "password"]).await;
     let locks = connect(&server.url()).await;
     assert!(!format!("{locks:?}").contains("correct"), "the password is in: {locks:?}");
@@ -93,9 +93,9 @@ async fn a_server_that_becomes_a_replica_refuses_as_read_only_and_waiters_ride_i
     let guard = held(&locks, "k", LONG).await;
     let waiting = queued(&other, "k", LONG, &mut setup.redis).await;
     let mut follow = cmd("REPLICAOF");
-    // Of a port where nobody answers: it keeps its data, and refuses writes.
-    let nobody = Port::free();
-    follow.arg("127.0.0.1").arg(nobody.number());
+    // Of a port where no server answers: it keeps its data, and refuses writes.
+    let closed = Port::free();
+    follow.arg("127.0.0.1").arg(closed.number());
     setup.redis.ask::<()>(&follow).await;
     let start = Instant::now();
     let error = soon("an answer", locks.try_lock("x")).await.expect_err("it is read-only");
@@ -113,8 +113,8 @@ async fn a_server_that_becomes_a_replica_refuses_as_read_only_and_waiters_ride_i
 async fn a_waiter_on_a_read_only_server_does_not_hammer_it_with_connections() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let nobody = Port::free();
-    setup.redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(nobody.number())).await;
+    let closed = Port::free();
+    setup.redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(closed.number())).await;
     let before = setup.proxy.accepted();
     let limit = Duration::from_secs(2);
     let error = soon("an answer", locks.lock_timeout("x", limit)).await.expect_err("read-only");

@@ -11,7 +11,7 @@
 //! | Redisson #3994, #5256 | the result of WAIT was ignored; it waited for one of two replicas | `a_grant_that_too_few_replicas_have_is_given_back_and_says_how_many_came` |
 //! | redlock-rb #36 | an expired lock was extended | `scripts`: `a_renewal_after_the_lease_s_end_finds_nothing` |
 //! | node-redlock #369 | a retry was blocked by the lock it had taken itself | `an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated` |
-//! | cozy-stack #4911 | renewal stopped and nobody told the work | `contract`: `a_section_is_stopped_when_the_hold_is_lost` |
+//! | cozy-stack #4911 | renewal stopped and the work was not told | `contract`: `a_section_is_stopped_when_the_hold_is_lost` |
 //! | valkey-glide #2138 | a request was sent after its caller had given up | `an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted` |
 //!
 //! Cannot exist here:

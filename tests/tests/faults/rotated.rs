@@ -34,7 +34,7 @@ async fn set_user(redis: &mut Raw, rules: &[&str]) {
     redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("app").arg(rules)).await;
 }
 
-/// What nobody else knows: without a provider there is no way in.
+/// What no other knows: without a provider there is no way in.
 const OTHERS: &str = "of-others";
 
 fn guarded() -> RedisServer {

@@ -36,7 +36,7 @@ async fn a_stopped_waiter_is_overtaken_after_its_claim_and_waits_on_when_continu
         queue(redis, "k").await.iter().any(|member| member.contains(child.node()))
     })
     .await;
-    assert_eq!(guard.state(), HoldState::Held, "a late grant harms nobody");
+    assert_eq!(guard.state(), HoldState::Held, "a late grant does no harm");
     assert!(holder(&mut setup.redis, "k").await.expect("held").contains(locks.node().as_str()));
     let before = guard.fencing_token().get();
     release(guard).await;

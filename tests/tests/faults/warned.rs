@@ -68,7 +68,7 @@ async fn a_password_and_a_redacted_name_stand_in_no_event() {
     let locks = soon("a connection", builder.connect(server.url())).await.expect("accepted");
     let guard = held(&locks, "patient-4711", LONG).await;
     server.kill();
-    let _ = soon("an answer", guard.release()).await.expect_err("nobody is there");
+    let _ = soon("an answer", guard.release()).await.expect_err("the server is gone");
     let lines = log.lines();
     assert!(!lines.is_empty());
     for (_, line) in lines {

@@ -1,5 +1,5 @@
-//! Bad inputs: names, answers, messages and requests that nobody should send. Nothing panics, and
-//! nothing becomes what it is not.
+//! Bad inputs: names, answers, messages and requests that no program should send. Nothing panics,
+//! and nothing becomes what it is not.
 
 mod checks;
 mod long_run;

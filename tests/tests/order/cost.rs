@@ -70,7 +70,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
 #[tokio::test]
 async fn a_hand_off_costs_one_script() {
     const HAND_OFFS: usize = 100;
-    /// Within this time nobody touches, renews or confirms.
+    /// Within this time nothing is touched, renewed or confirmed.
     const QUIET: Duration = Duration::from_millis(3_500);
 
     let server = RedisServer::start();

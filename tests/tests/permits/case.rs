@@ -116,7 +116,7 @@ impl Case<'_> {
         }
         let answer = answer.map_err(|error| format!("{told}{error:?}"))?;
 
-        // A release with nobody waiting does not look at the clock.
+        // A release with none waiting does not look at the clock.
         let now_us = comparison::time_of(&answer).unwrap_or(before.at_us);
         let mut state = before.state.clone();
         let world = &*self.world;

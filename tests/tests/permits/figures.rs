@@ -168,7 +168,7 @@ impl Bench {
         }
         let times = self.time(&commands).await;
         let both = times.chunks(2).map(|pair| pair.iter().sum()).collect();
-        self.note(&format!("{what}: acquire and release, nobody waits"), both);
+        self.note(&format!("{what}: acquire and release, none waits"), both);
     }
 
     /// Each release hands over to the next, and another is enqueued in its place.

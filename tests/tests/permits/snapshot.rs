@@ -107,7 +107,7 @@ impl Snapshot {
     }
 
     /// Whether a command meets another program's key, by the function's own rules. Nothing where a
-    /// short way may not have looked: at deadlines, with nobody waiting.
+    /// short way may not have looked: at deadlines, with none waiting.
     pub(crate) fn is_refused(&self, command: &Command) -> Option<bool> {
         let [state, holds, queue, deadlines] = self.strange[..] else { unreachable!() };
         let is_marked = |member: &Member| self.strange_marks.contains(member);

@@ -12,7 +12,7 @@ use crate::bench::{Bench, KEY, QUEUE, SCORES, SOON, granted, release};
 /// A thread of a JVM that is gone.
 const GONE: &str = "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:1";
 
-/// D4: the head is told that the lock is free, and leaves; nobody tells the next.
+/// D4: the head is told that the lock is free, and leaves; the next is not told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_head_that_leaves_a_free_lock_does_not_keep_it_from_the_next() {

@@ -22,7 +22,7 @@ pub(crate) struct Jvm {
     child: Child,
     input: ChildStdin,
     output: mpsc::UnboundedReceiver<String>,
-    /// Lines that nobody has asked for yet.
+    /// Lines that were not asked for yet.
     unclaimed: Vec<String>,
     /// `None` only while it is being killed.
     leash: Option<Leash>,

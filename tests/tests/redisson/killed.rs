@@ -113,7 +113,7 @@ async fn a_process_of_ours_killed_at_the_head_is_out_of_a_jvm_s_way_after_a_minu
     lock_tests::eventually("a touch makes the head's score short", LEASE * 4, minute).await;
     child.kill();
     release(guard).await;
-    // Nobody of ours looks any more. The minute passes: for the server that is a score in the past.
+    // None of ours looks any more. The minute passes: for the server that is a score in the past.
     let past = bench.now_ms().await - 1;
     let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(past).arg(&ours)).await;
     assert_eq!(jvm.end("lock", "a").await, "ok");

@@ -72,7 +72,7 @@ async fn asynchronous_timeouts_worth_400_s_do_not_cost_us_our_place() {
     assert_eq!(jvm.end("async", "b").await, "false");
     let after = bench.score(&ours).await.expect("still queued");
     assert!(before - after >= 390_000, "they subtracted {} ms", before - after);
-    // A newcomer drops whoever stands at the head with a score in the past.
+    // A newcomer drops the member that stands at the head with a score in the past.
     bench.wait_in(&mut jvm, "lock", "c", "").await;
     assert_eq!(bench.waiting().await[0], ours);
     release(guard).await;

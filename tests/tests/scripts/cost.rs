@@ -29,7 +29,7 @@ async fn an_uncontended_pair_costs_six_commands_and_two() {
     let acquire = cost(&mut bench.redis, async || drop(node.wait(&member).await)).await;
     assert_eq!(acquire, 6, "an acquire of a free lock");
     let release = cost(&mut bench.redis, async || drop(node.release(&member).await)).await;
-    assert_eq!(release, 2, "a release with nobody waiting");
+    assert_eq!(release, 2, "a release with none waiting");
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ async fn nobody_is_granted_past_a_foreign_waiter_and_it_is_poked() {
         (None, vec![jvm.clone(), behind.clone()])
     );
 
-    // Whoever asks pokes it again, and stands behind it.
+    // Each that asks pokes it again, and stands behind it.
     let newcomer = a.member(30_000);
     assert_eq!(a.acquire(&newcomer, Mode::Try, 10).await.outcome, Acquired::Busy);
     let reply = a.wait(&newcomer).await;

@@ -18,7 +18,7 @@ async fn grants_follow_the_order_of_enqueue_across_nodes() {
     for next in order {
         nodes[holder.0].release(&holder.1).await;
         assert_eq!(bench.holder().await, Some(next.1.clone()));
-        // Nobody barges past those who wait.
+        // None barges past those that wait.
         let newcomer = nodes[0].member(30_000);
         assert_eq!(nodes[0].try_now(&newcomer).await.outcome, Acquired::Busy);
         holder = next;
@@ -122,7 +122,7 @@ async fn a_touch_and_an_enqueue_each_drop_up_to_sixteen_ghosts() {
     assert_eq!(bench.queue().await.len(), 2);
 }
 
-// A damaged queue: whoever is swept without having a place shortens no line.
+// A damaged queue: a member that is swept without having a place shortens no line.
 #[tokio::test]
 async fn a_deadline_whose_place_is_gone_moves_nobody_forward() {
     let mut bench = Bench::start().await;

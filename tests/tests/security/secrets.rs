@@ -78,11 +78,11 @@ async fn everything_shown(redact: bool) -> String {
     redis.ask::<()>(cmd("DEL").arg(SECRET)).await;
     let guard = soon(near.lock(SECRET)).await.expect("free");
     server.kill();
-    failed(soon(near.try_lock(SECRET)).await.expect_err("nobody is there"));
-    failed(soon(near.inspect(SECRET)).await.expect_err("nobody is there"));
+    failed(soon(near.try_lock(SECRET)).await.expect_err("the server is gone"));
+    failed(soon(near.inspect(SECRET)).await.expect_err("the server is gone"));
     eventually("noticed", SOON, async || !near.status().is_connected()).await;
     show(&near.status());
-    failed(soon(guard.release()).await.expect_err("nobody is there"));
+    failed(soon(guard.release()).await.expect_err("the server is gone"));
     show(&soon(near.shutdown(Duration::ZERO)).await);
     failed(soon(near.lock(SECRET)).await.expect_err("shut down"));
     log.text()

@@ -1,4 +1,4 @@
-//! Servers, certificates and URLs that do not fit: nobody is let in, and the error says why.
+//! Servers, certificates and URLs that do not fit: no connection is made, and the error says why.
 
 use lockcore::{LockErrorKind, Locks};
 

@@ -16,7 +16,7 @@ pub(super) enum Advanced {
     /// A foreign member is next.
     Stopped,
     /// There is no member that could take it.
-    Nobody,
+    End,
 }
 
 impl LockState {
@@ -26,7 +26,7 @@ impl LockState {
         let advanced = self.walk(call, &mut passed_over);
         self.lower(call, &passed_over);
         call.passed_over += passed_over.len() as u64;
-        if advanced == Advanced::Nobody {
+        if advanced == Advanced::End {
             self.drop_apart();
         }
         advanced
@@ -72,7 +72,7 @@ impl LockState {
                 return Advanced::Granted(granted);
             }
         }
-        Advanced::Nobody
+        Advanced::End
     }
 
     /// As [`advance`](Self::advance), for commands that only care whether it stopped.

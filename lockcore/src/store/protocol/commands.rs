@@ -26,7 +26,7 @@ impl LockState {
         if self.hold.is_none() {
             match self.advance(call) {
                 // The caller is behind all others: none ahead could take it.
-                Advanced::Nobody => {
+                Advanced::End => {
                     self.grant(call, member, lease_ms(member));
                 }
                 Advanced::Stopped => stopped = true,

@@ -115,9 +115,9 @@ impl LockState {
         }
     }
 
-    /// Whom a JVM's clock or arithmetic has thrown out gets its place at the head back, and all
-    /// others of ours with it, in the order in which they came: were each put back by its own node,
-    /// the last node to look would be first.
+    /// A member that a JVM's clock or arithmetic has thrown out gets its place at the head back,
+    /// and all others of ours with it, in the order in which they came: were each put back by its
+    /// own node, the last node to look would be first.
     pub(super) fn take_back(&mut self, call: &Call<'_>, touched: &[Member]) {
         let out: Vec<_> = touched.iter().filter(|member| self.is_out(call, member)).collect();
         if out.is_empty() {
@@ -155,7 +155,7 @@ impl LockState {
     }
 
     /// Whether a foreign member that is told to come is gone: it does not hear, and has had its
-    /// time to subscribe. `gone` are those of whom that is known in this call.
+    /// time to subscribe. `gone` are those that are known to be gone in this call.
     pub(super) fn has_gone(
         &mut self,
         call: &Call<'_>,

@@ -142,7 +142,7 @@ impl Bench {
         self.state.queue_expires_ms = None;
     }
 
-    /// Whom the queue holds, in order.
+    /// The members in the queue, in order.
     fn waiting(&self) -> Vec<Member> {
         self.state.queue.iter().cloned().collect()
     }

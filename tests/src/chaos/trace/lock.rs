@@ -410,7 +410,7 @@ impl Lock {
         }
     }
 
-    /// Whoever was ahead of who is granted and still waits was passed over; for who was not queued,
+    /// A waiter ahead of the one that is granted was passed over; for one that was not queued,
     /// those ahead are all.
     fn judge_order(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         for hold in self.new_holds() {

@@ -72,7 +72,7 @@ async fn a_score_rises_with_the_time_and_is_short_where_no_jvm_stands_before_us(
         (seen.at_ms() + 50_000..=seen.at_ms() + 60_000).contains(&score)
     };
     assert!(short(&seen, &head));
-    // Once the JVM has gone, both have nobody before them who subtracts.
+    // Once the JVM has gone, both have none before them that subtracts.
     let () = bench.world.redis.ask(cmd("ZADD").arg(&scores).arg(after).arg(head.as_str())).await;
     let [_, queue, ..] = keys(bench.lock.as_str());
     let () = bench.world.redis.ask(cmd("LREM").arg(queue).arg(1).arg(THREADS[0])).await;

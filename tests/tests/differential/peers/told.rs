@@ -41,7 +41,7 @@ async fn a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_
     for (ms, count) in [(7_000, 4), (1_000, 2), (52_000, 2)] {
         bench.age_suspects(ms).await;
         bench.touch(1, &waiting).await;
-        // Both threads of the JVM that is gone, and then nobody past the one that listens.
+        // Both threads of the JVM that is gone, and then none past the one that listens.
         assert_eq!(bench.look().await.state.queue.len(), count, "{ms} ms later");
     }
     assert_eq!(bench.look().await.state.hold, None);
@@ -84,7 +84,7 @@ async fn a_thread_that_queued_after_a_ghost_of_its_jvm_was_found_out_has_its_own
     assert_eq!(bench.look().await.state.queue, [Member::from(THREADS[2]), waiting.clone()]);
     bench.age_suspects(5_000).await;
     bench.touch(1, &waiting).await;
-    assert_eq!(bench.look().await.state.hold.expect("nobody before it").member, waiting);
+    assert_eq!(bench.look().await.state.hold.expect("none is before it").member, waiting);
 }
 
 #[tokio::test]

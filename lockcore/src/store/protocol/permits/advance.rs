@@ -38,7 +38,7 @@ impl PermitState {
     /// If anybody waits as the command begins: takes out what has lapsed, and hands on what is
     /// free.
     pub(super) fn hand_on(&mut self, call: &mut Call<'_>) {
-        // With nobody to grant it to, what has lapsed may stay: the next who does not fit looks.
+        // With none to grant it to, what has lapsed may stay: the next who does not fit looks.
         if call.is_waited_for {
             self.reclaim(call);
             self.advance(call);
@@ -66,7 +66,7 @@ impl PermitState {
         for (looked_at, (_, member)) in self.queue.iter().enumerate() {
             let demand = member.demand();
             if looked_at == call.bounds.looked_at {
-                // Had nobody been taken out, the next command would look at the same ones again,
+                // Had none been taken out, the next command would look at the same ones again,
                 // and say so again.
                 call.more |= !(dropped.is_empty() && granted.is_empty());
                 advanced = Advanced::Stopped;

@@ -57,7 +57,7 @@ impl PermitState {
         if self.holds.get(member).is_some() {
             return Acquired::Granted;
         }
-        // The caller stands behind everybody: nobody ahead could take it.
+        // The caller stands behind all others: none ahead could take it.
         if advanced == Advanced::End && member.demand().fits(self.used()) {
             return self.grant_lease(call, member);
         }
@@ -170,7 +170,7 @@ impl PermitState {
         self.expire(call.now_ms());
         self.heal(call);
         let outcome = leaving.iter().map(|one| self.leave_one(one, call.now_ms())).collect();
-        // Whoever holds: those behind a head that gave up may fit.
+        // Even if others hold: those behind a head that gave up may fit.
         self.hand_on(call);
         self.reply(call, outcome)
     }

@@ -73,7 +73,7 @@ fn threads_of_a_jvm_that_is_gone_cost_one_grace_and_a_late_one_has_its_own() {
     assert_eq!(lock.waiting(), [jvm(3), ours.clone()]);
     lock.pass(5_000);
     lock.touch(&[&ours]);
-    assert_eq!(lock.state.hold.expect("nobody before it").member, ours);
+    assert_eq!(lock.state.hold.expect("none is before it").member, ours);
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl Walk {
         let listed: BTreeSet<&Member> = after.queue.iter().collect();
         let scored: BTreeSet<&Member> = after.deadlines.iter().map(|(_, member)| member).collect();
         assert_eq!(listed, scored, "list and sorted set hold the same members");
-        assert_eq!(listed.len(), after.queue.len(), "nobody stands in the queue twice");
+        assert_eq!(listed.len(), after.queue.len(), "none stands in the queue twice");
         if let Some(hold) = &after.hold {
             assert!(!listed.contains(&hold.member), "the holder does not wait");
         }
@@ -136,7 +136,7 @@ impl Walk {
             let stayed = after.queue.iter().filter(|member| before.queue.contains(member));
             stayed.into_iter().all(|member| old.any(|other| other == member))
         };
-        assert!(is_subsequence, "nobody who waits overtakes another");
+        assert!(is_subsequence, "none that waits overtakes another");
         self.check_grant(before, &after, by, command);
         let said = self.lock.said();
         let granted = said.iter().filter(|said| matches!(said, Message::Grant { .. })).count();

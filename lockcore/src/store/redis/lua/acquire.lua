@@ -30,7 +30,7 @@ local now = math.floor(now_us / 1000)
 --#if peers
 --#else
 if found < 3 then
-  -- One of ours holds. Either nobody waits, or list and sorted set begin as they should; so those
+  -- One of ours holds. Either none waits, or list and sorted set begin as they should; so those
   -- are all that were found, and there is no tombstone.
   local fields, left = pcall('HRANDFIELD', KEYS[1], '2', 'WITHVALUES'), call('PTTL', KEYS[1])
   local holder, number = fields[1], false

@@ -109,9 +109,9 @@ local function touch(members)
     deadlines = {}
   end
 --#if peers
-  -- Whom a JVM's clock or arithmetic has thrown out gets its place at the head back, and all others
-  -- of ours with it, in the order in which they came: were each put back by its own node, the last
-  -- node to look would be first.
+  -- A member that a JVM's clock or arithmetic has thrown out gets its place at the head back, and
+  -- all others of ours with it, in the order in which they came: were each put back by its own
+  -- node, the last node to look would be first.
   local function is_out(member, score, life)
     return not score and member ~= holder and tonumber(life or 0) > now
   end

@@ -67,7 +67,7 @@ public final class Peer {
             String[] words = line.split(" ");
             peer.hand(words);
         }
-        // Nobody is there any more: no goodbye to the server either, as after a kill.
+        // The parent has gone: no goodbye to the server either, as after a kill.
         Runtime.getRuntime().halt(0);
     }
 

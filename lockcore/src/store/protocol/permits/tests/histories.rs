@@ -231,7 +231,7 @@ impl History {
         }
         self.counts.batches += usize::from(granted.len() > 1);
         for (_, member) in after.queue.iter() {
-            // Whoever asks again after its patience has ended may have been dropped, and then
+            // A member that asks again after its patience has ended may have been dropped, and then
             // stands at the end.
             let asks =
                 matches!(command, Command::Acquire { member: asking, .. } if asking == member);
@@ -246,8 +246,8 @@ impl History {
         self.enqueued.retain(|member, _| after.queue.get(member).is_some());
     }
 
-    /// What was given back, or renewed, by what the answer says; and whoever's lease has ended has
-    /// lost it.
+    /// What was given back, or renewed, by what the answer says; and a member whose lease has ended
+    /// has lost it.
     fn take_back(&mut self, command: &Command, before: &PermitState, answer: &Answer) {
         let now_ms = self.lock.now();
         match (command, answer) {
@@ -297,7 +297,7 @@ impl History {
         }
     }
 
-    /// Whoever is granted hears it: its own node in the reply, others by message, each once.
+    /// Each that is granted hears it: its own node in the reply, others by message, each once.
     fn check_told(
         &self,
         by: char,
@@ -400,7 +400,7 @@ impl History {
         }
     }
 
-    /// F1 and F4: nobody is granted while a connected one waits that came before it.
+    /// F1 and F4: none is granted while a connected one waits that came before it.
     fn check_order(
         &mut self,
         by: char,
@@ -475,8 +475,8 @@ impl History {
         };
         let is_cut = more || before.queue.len() > self.lock.bounds.looked_at;
         let used = after.used.unwrap_or(0);
-        // A follower with a greater limit than that of whoever took the last waits for the next
-        // command.
+        // A follower with a greater limit than that of the one that took the last waits for the
+        // next command.
         let is_taken = granted.last().is_some_and(|last| used >= last.demand().limit());
         if !hands_on || is_cut || is_taken {
             return;

@@ -2,9 +2,9 @@
 //! and tokens.
 //!
 //! What differs, and is left out of the comparison: a lease that has ended frees the mutex by
-//! itself, here the hold counts until somebody looks, and whoever gives it back before that has
-//! released it; and waiters whose patience has ended are dropped from the head while it is held,
-//! too, so that they are not asked for again and positions may be lower.
+//! itself, here the hold counts until a command looks, and a member that gives it back before that
+//! has released it; and waiters whose patience has ended are dropped from the head while it is
+//! held, too, so that they are not asked for again and positions may be lower.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -31,7 +31,7 @@ for i, member in ipairs(members) do
     letters[i] = 'a'
   end
 end
--- Whoever holds: those behind a head that gave up may fit.
+-- Even if others hold: those behind a head that gave up may fit.
 hand_on()
 if strange then
   return strange

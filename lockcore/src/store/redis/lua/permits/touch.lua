@@ -12,7 +12,7 @@ if strange then
   return strange
 end
 heal()
--- With none of them, whoever reads `more` goes on.
+-- With none of them, the node that reads `more` goes on.
 local places = members[1] and call('ZMSCORE', Q, unpack(members))
 local deadlines = members[1] and call('ZMSCORE', D, unpack(members))
 local leases = members[1] and call('ZMSCORE', H, unpack(members))
