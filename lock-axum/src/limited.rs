@@ -30,8 +30,8 @@ use crate::lockable::Lockable;
 /// }
 /// ```
 ///
-/// Requests for one name should have one limit: each is granted where its own limit is not exceeded
-/// with it.
+/// Requests for one name should have one limit: each is granted if the permits in use and its own
+/// together do not exceed its own limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say how many permits there are",
     label = "not `Limited`",

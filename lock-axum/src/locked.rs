@@ -92,8 +92,8 @@ pub type ReadLocked<E> = Locked<E, Read>;
 pub type WriteLocked<E> = Locked<E, Write>;
 
 /// Runs the handler under one of as many permits as `E` says ([`Limited`](crate::Limited)): at most
-/// so many requests of one name run at a time. All as with [`Locked`], but that a refusal is 429,
-/// and that a permit has no [fencing token](Locked::fencing_token).
+/// so many requests of one name run at a time. All as with [`Locked`], except: a wait that times
+/// out is 429, and a permit has no [fencing token](Locked::fencing_token).
 ///
 /// ```
 /// use axum::Extension;
@@ -152,8 +152,9 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     }
 
     /// The number that proves this hold to the resource it protects; higher than that of every
-    /// earlier hold. Each of several [`handles`](Self::handles) has its own; this is that of the
-    /// last. Of permits it is 0: see [`LockHandle::fencing_token`].
+    /// earlier lock or write. Reads that are held together have the same. Each of several
+    /// [`handles`](Self::handles) has its own; this is that of the last. Of permits it is 0: see
+    /// [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }
@@ -192,7 +193,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// As [`LockHandle::release`]. Of several, all are released, and the first error is returned.
     ///
     /// # Cancel safety
-    /// The release goes on if this is dropped once it was polled.
+    /// If this is dropped, the release that has begun continues. Of several, the others are
+    /// released with the response.
     pub async fn release(&self) -> Result<(), LockError> {
         let mut released = Ok(());
         for handle in self.handles.iter().rev() {

@@ -86,7 +86,8 @@ macro_rules! options {
         }
 
         /// Sets several options at once. An option that they leave open stays as it is, or is left
-        /// to the [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks).
+        /// to the [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks),
+        /// except for the wait: its default is 10 s.
         pub fn options(mut self, options: lockcore::LockOptions) -> Self {
             self.config.options = crate::options::Options(options).or(self.config.options);
             self
@@ -125,6 +126,11 @@ macro_rules! fail_open {
         /// long as for a lock. Off by default: with it, requests of one key overlap during an
         /// outage. Each is logged at `warn`, and its handler finds no
         /// [`LockHandle`](crate::LockHandle).
+        ///
+        /// A server that is loading its data counts as unavailable, too. So does a grant that fewer
+        /// replicas acknowledged than
+        /// [`require_replicas`](lockcore::LocksBuilder::require_replicas) asks for: do not combine
+        /// the two.
         ///
         /// All other errors refuse, so that no client can choose to be served without the lock: a
         /// key of another type at the lock's name, a right that is missing, a replica, a full

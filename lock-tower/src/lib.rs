@@ -41,13 +41,13 @@
 //! |---|---|---|---|
 //! | for | HTTP: axum, tonic, hyper | the same | any request |
 //! | the key is read | by the layer, from the request | further inside, by what acquires the lock with [`RequestLocks`] | by the layer |
-//! | a refusal is | a response ([`Refusals`]: 423, 429, 503, 400) | an error of [`RequestLocks`]; [`Refusals`] turn it into a response | an error: `S::Error: From<LockError>` |
+//! | a refusal is | a response ([`Refusals`]: 423, 429, 413, 503, 400, 500) | an error of [`RequestLocks`]; [`Refusals`] turn it into a response | an error: `S::Error: From<LockError>` |
 //! | the lock is held until | the response, or [the end of its body](HttpLockLayer::hold_until_body_end) | the same | the response |
 //! | the response's type | `Response<LockBody<B>>` | the same | unchanged |
 //! | the [`LockHandle`] | in the request's extensions | what [`RequestLocks::lock`] gives | where [`carry`](LockLayer::carry) puts it |
 //!
-//! [`PermitLayer`] is the first with permits: so many requests of a key at a time, until the end of
-//! the body.
+//! [`PermitLayer`] is an [`HttpLockLayer`] with permits: at most so many requests of one key run at
+//! a time, until the end of the body.
 //!
 //! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session,
 //! the body. The extractors of `lock-axum` need it: under an `HttpLockLayer` alone a `Locked` or
@@ -104,8 +104,9 @@
 //! what answers those outside, let other methods pass with [`methods`](ExtractKeyExt::methods), or
 //! put the layer on the routes that need it (with axum: `post(pay).route_layer(..)`).
 //!
-//! A layer that a flag switches on and off: [`LockLayer`] goes into `option_layer`; the layers for
-//! HTTP change the types of the bodies, so they have [`enabled`](HttpLockLayer::enabled).
+//! A layer that a flag switches on and off: [`LockLayer`] goes into `option_layer`.
+//! [`HttpLockLayer`] and [`PermitLayer`] change the types of the bodies, so they have
+//! [`enabled`](HttpLockLayer::enabled).
 //!
 //! Put compression and other layers that buffer bodies outside. `LoadShed` outside sheds nothing,
 //! since the lock is always ready. Use the [queue limit](HttpLockLayer::queue_limit) in its place.
@@ -139,9 +140,10 @@
 //!   path has many spellings: use [`ByPath`] or [`canonical_path`].
 //! - **Nested locks on different keys can deadlock**, until one of the waits times out. Acquire
 //!   several keys at once with a tuple: they are sorted. The same key twice in one request shares
-//!   one hold, unless the first one is a guard from [`RequestLocks::guards`]. Permits are counted,
-//!   not shared. What would wait for the request itself, such as a write of a key that it reads, is
-//!   [refused at once](Clash).
+//!   one hold, unless the first one is a guard from [`RequestLocks::guards`], or the second layer
+//!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): that
+//!   one waits for the first until it times out. Permits are counted, not shared. What would wait
+//!   for the request itself, such as a write of a key that it reads, is [refused at once](Clash).
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body
 //!   is [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window:
 //!   unread ones would take the window from the holder. So the inner service gets a
@@ -153,7 +155,7 @@
 //!   [`Locks::permit`](lockcore::Locks::permit) where the socket is served.
 //! - **Held until the body ends** means: until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
-//! - **Polling needs a tokio runtime**, as lockcore's `Locks` does.
+//! - [`DetachLayer`] and [`LockHandle::detach`] need a tokio runtime where they are polled.
 //!
 //! # gRPC with tonic
 //!

@@ -34,9 +34,10 @@ const SILENCE: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
-/// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`.
-/// Without a wait limit it ends with `Unavailable` once no request of this `Locks` has succeeded
-/// for 15 s, or for the lease if that is longer.
+/// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`. While
+/// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
+/// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,
+/// or for the lease if that is longer.
 ///
 /// # Cancel safety
 /// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
@@ -232,7 +233,7 @@ impl Running {
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
-        Err(match (unavailable, self.limit) {
+        let error = match (unavailable, self.limit) {
             (Some(error), _) => node.error(error),
             (None, Limit::At(_)) => LockError::new(LockErrorKind::Timeout),
             (None, Limit::Once(_)) => {
@@ -242,7 +243,9 @@ impl Running {
                 LockErrorKind::Unavailable,
                 format!("no request has succeeded for {silence:?}"),
             ),
-        })
+        };
+        node.observer.timed_out(&self.lock, error.kind());
+        Err(error)
     }
 }
 

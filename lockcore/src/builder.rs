@@ -106,7 +106,8 @@ impl LocksBuilder {
 
     /// The first part of the names of the channels on which grants arrive; `lockcore` by default.
     /// All processes that share a lock must have the same. For servers where each tenant may use
-    /// only its own channels.
+    /// only its own channels. 1 to 64 bytes, without colon, braces, percent sign or control
+    /// characters.
     pub fn channel_prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.channel_prefix = Arc::from(prefix.as_ref());
         self

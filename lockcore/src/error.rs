@@ -35,9 +35,11 @@ pub enum LockErrorKind {
     QueueFull,
     /// The store is disconnected, or did not answer within the [request
     /// timeout](crate::LocksBuilder::request_timeout). If the caller's wait is shorter than that
-    /// and ends first, the error is a [`Timeout`](Self::Timeout).
+    /// and ends first, the error is a [`Timeout`](Self::Timeout). Also: the server is loading its
+    /// data, or fewer replicas acknowledged the grant than
+    /// [`require_replicas`](crate::LocksBuilder::require_replicas) asks for.
     Unavailable,
-    /// The server is a read-only replica, or refuses writes because it has too few replicas.
+    /// The server refuses writes: it is a replica, has too few replicas, or cannot save to disk.
     ReadOnly,
     /// The server refuses the credentials, or the user lacks a right.
     Denied,
@@ -47,7 +49,9 @@ pub enum LockErrorKind {
     WrongType,
     /// The server does not support the lock: it is too old, or in a mode such as Redis Cluster.
     Unsupported,
-    /// The hold is lost: its lease expired, or it was force-released.
+    /// The hold ended before it was released: its lease expired, it reached
+    /// [`max_hold`](crate::LockOptions::max_hold), it was force-released or leaked, the `Locks` was
+    /// shut down, or the server no longer knows it.
     Lost,
     /// The `Locks` was shut down, or its runtime has ended.
     Closed,
@@ -94,10 +98,12 @@ impl LockErrorKind {
             Self::InvalidKey => "invalid lock name",
             Self::InvalidOption => "invalid option",
             Self::Timeout => "timed out waiting for the lock",
-            Self::QueueFull => "the lock's queue is full",
+            Self::QueueFull => "the queue limit is reached",
             Self::Unavailable => "the lock store is unavailable",
-            Self::ReadOnly => "the lock store does not accept writes: connect to the primary",
-            Self::Denied => "the lock store refuses the credentials or lacks a right for this user",
+            Self::ReadOnly => {
+                "the lock store refuses writes: it is a replica, has too few replicas, or cannot save to disk"
+            }
+            Self::Denied => "the lock store refuses the credentials, or the user lacks a right",
             Self::OutOfMemory => {
                 "the lock store's memory is full: raise maxmemory or free some; holds can still be released"
             }
@@ -105,7 +111,7 @@ impl LockErrorKind {
                 "one of the lock's keys belongs to another program: use a namespace or another name"
             }
             Self::Unsupported => "this server does not support the lock",
-            Self::Lost => "the hold is lost: its lease expired or it was force-released",
+            Self::Lost => "the hold is lost: it ended before it was released",
             Self::Closed => "this Locks is closed",
             Self::Protocol => "the lock store gave an answer that cannot be understood",
         }

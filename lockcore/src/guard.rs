@@ -20,7 +20,8 @@ use crate::token::FencingToken;
 /// releases it and reports whether the hold lasted until then.
 ///
 /// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) returns `false`, the server has
-/// not granted the lock to another client. A guard cannot stop work that goes on after the loss:
+/// not granted the lock to another client. [`guide::leases`](crate::guide::leases) has the
+/// exceptions, such as a failover. A guard cannot stop work that goes on after the loss:
 /// for that, give the [fencing token](Self::fencing_token) to the resource that you write to.
 #[must_use = "a guard that is dropped releases the lock at once"]
 pub struct LockGuard {
@@ -137,7 +138,7 @@ impl LockGuard {
     }
 
     /// The number that proves this hold to the resource it protects; higher than that of every
-    /// earlier hold.
+    /// earlier hold of the lock. Reads that are held together have the same.
     pub fn fencing_token(&self) -> FencingToken {
         self.hold().token
     }
@@ -226,13 +227,15 @@ impl LockGuard {
     }
 
     /// Releases the lock; the server grants it to the next waiter in the same step. While other
-    /// guards share the hold, this only drops this guard.
+    /// guards share the hold, this only drops this guard and returns `Ok`, even if the hold is
+    /// lost.
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold had ended before: what was done under it may have
     /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not
     /// answer, or the kind of its refusal, such as [`LockErrorKind::ReadOnly`]: the release is
     /// repeated in the background, and if that fails, the lease expires.
+    /// [`LockErrorKind::Closed`] if the runtime of the `Locks` has ended: the lease expires.
     ///
     /// # Cancel safety
     /// The lock is released even if the future is dropped.

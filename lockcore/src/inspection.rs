@@ -34,7 +34,7 @@ pub struct SharedInspection {
     pub waiters: Vec<Sharer>,
 }
 
-/// One who holds a part of what others share, or waits for it.
+/// A holder of a read, a write or permits, or a waiter for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sharer {

@@ -19,12 +19,14 @@
 //! - **One, many, or some.** [`lock`](Locks::lock) is for one at a time, [`read`](Locks::read) and
 //!   [`write`](Locks::write) for many that read or one that writes, [`permit`](Locks::permit) for
 //!   at most *n*, in one order of arrival all of them.
-//! - **Fenced.** Every hold has a [token](FencingToken) that is higher than all earlier ones.
+//! - **Fenced.** Each lock and each write has a [token](FencingToken) that is higher than all
+//!   earlier ones. Reads that are held together share one, permits have none.
 //! - **Handed over in one round trip.** The release script grants the next waiter and sends a
 //!   message to its process.
-//! - **Alive.** A holder that dies delays the others by at most its lease, a waiter that dies does
-//!   not delay them at all.
-//! - **Cancel-safe.** Drop any future or guard at any await point: nothing stays behind.
+//! - **Alive.** A holder that dies delays the others by at most its lease. A waiter whose
+//!   connection is closed does not delay them at all.
+//! - **Cancel-safe.** Drop any future or guard at any await point: no hold and no place stays
+//!   behind.
 //! - **Bounded.** There are limits for the wait, for the queue and for the hold.
 //! - **Honest.** A guard knows its [deadline](LockGuard::deadline), and tells you before that if
 //!   the lock is [lost](LockGuard::lost).

@@ -40,6 +40,8 @@ impl Locks {
     /// Waits for the lock, in order of arrival among all processes; with the
     /// [defaults](crate::LocksBuilder::defaults) of this `Locks`, which have no wait limit unless
     /// you set one.
+    ///
+    /// Errors and cancel safety: see [`Acquire`].
     pub fn lock<K>(&self, key: K) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -48,7 +50,9 @@ impl Locks {
         self.key(key).lock()
     }
 
-    /// Acquires the lock if it is free and has no waiters.
+    /// Acquires the lock if it is free and has no waiters; else `None`.
+    ///
+    /// Errors and cancel safety: see [`TryAcquire`].
     pub fn try_lock<K>(&self, key: K) -> TryAcquire
     where
         K: TryInto<LockKey>,
@@ -57,7 +61,10 @@ impl Locks {
         self.key(key).try_lock()
     }
 
-    /// Waits for the lock, at most for `wait`.
+    /// Waits for the lock, at most for `wait`. A `wait` of zero tries once, which takes at most the
+    /// [request timeout](crate::LocksBuilder::request_timeout).
+    ///
+    /// Errors and cancel safety: see [`Acquire`].
     pub fn lock_timeout<K>(&self, key: K, wait: Duration) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -93,8 +100,9 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before
-    /// `section` did.
+    /// Those of [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before it
+    /// was released. If `section` had finished by then, its value is dropped. Other errors of the
+    /// release are not returned: the release continues in the background.
     ///
     /// # Cancel safety
     /// Dropping it drops `section` at its current await point and releases the lock.
@@ -213,10 +221,15 @@ impl Locks {
     /// guards to be released or dropped, then releases the remaining holds, whose guards are lost.
     /// With a `timeout` of zero it does not wait for guards.
     ///
-    /// Call it before the runtime ends: dropped guards are released by background tasks.
+    /// Call it before the runtime ends: dropped guards are released by background tasks. It takes
+    /// at most `timeout` and the [request timeout](crate::LocksBuilder::request_timeout) together.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// New acquisitions stay refused and queues are left; the rest may not happen.
+    /// Once it is polled, new acquisitions stay refused. The rest may happen in part: call it
+    /// again.
     pub async fn shutdown(&self, timeout: Duration) -> Shutdown {
         self.node.shut_down(timeout).await
     }

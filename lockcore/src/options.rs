@@ -28,6 +28,14 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// Ranges are checked when the options are used, or by [`check`](Self::check).
 ///
+/// With the feature `serde`, a configuration file has the options by these names, with times in
+/// milliseconds. `renew` is `false` for a fixed lease, and `wait_forever` stands in place of
+/// `wait_ms`. What is left out stays unset. Other names, and values out of their range, are errors:
+///
+/// ```json
+/// { "lease_ms": 10000, "renew": true, "wait_ms": 5000, "queue_limit": 100, "max_hold_ms": 60000 }
+/// ```
+///
 /// ```
 /// use lockcore::LockOptions;
 /// use std::time::Duration;
@@ -86,7 +94,8 @@ impl LockOptions {
         self
     }
 
-    /// A lease that is never renewed: the hold expires after `lease` even if the guard still lives.
+    /// A lease that the watchdog does not renew: the hold expires after `lease` even if the guard
+    /// still lives. A waiter has its [claim](crate::guide::leases) first, then the lease.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Fixed);
@@ -112,8 +121,8 @@ impl LockOptions {
     }
 
     /// The longest hold. After it the guard is lost, the lease is no longer renewed, and the next
-    /// waiter is granted the lock once the lease has expired. At least the lease; [`Duration::MAX`]
-    /// is no limit.
+    /// waiter is granted the lock once the guard is dropped or the lease has expired. At least the
+    /// lease; [`Duration::MAX`] is no limit.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self

@@ -79,14 +79,16 @@ impl LockRequest {
         self
     }
 
-    /// Waits for the lock, at most for the [wait](Self::wait).
+    /// Waits for the lock, at most for the [wait](Self::wait). Errors and cancel safety: see
+    /// [`Acquire`].
     pub fn lock(self) -> Acquire {
         let mode = self.mode();
         let node = Arc::clone(&self.node);
         Acquire::new(&node, self.build(mode, None))
     }
 
-    /// Tries to acquire the lock once, without waiting.
+    /// Tries to acquire the lock once, without waiting. Errors and cancel safety: see
+    /// [`TryAcquire`].
     pub fn try_lock(self) -> TryAcquire {
         let node = Arc::clone(&self.node);
         TryAcquire::new(&node, self.build(Mode::Try, None))

@@ -66,7 +66,7 @@ impl Sentinels {
             .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
         Some(Self::read_rest(rest, scheme).ok_or_else(|| {
             let form = "redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]";
-            let detail = format!("the URL of the sentinels is not one: write {form}");
+            let detail = format!("the URL of the sentinels is not valid: write {form}");
             LockError::with_detail(LockErrorKind::InvalidOption, detail)
         }))
     }

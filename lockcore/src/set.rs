@@ -55,7 +55,8 @@ impl Locks {
         self.all_with(keys, LockOptions::new())
     }
 
-    /// The same with options. The [wait](LockOptions::wait) is for all of them together.
+    /// The same with options. The [wait](LockOptions::wait) is for all of them together. Errors and
+    /// cancel safety are those of [`all`](Self::all).
     pub fn all_with<I>(&self, keys: I, options: LockOptions) -> AcquireAll
     where
         I: IntoIterator,
@@ -74,8 +75,8 @@ impl Locks {
         names.sort_unstable();
         names.dedup();
         if keys.is_empty() || keys.len() > MAX_KEYS || names.len() < keys.len() {
-            let value = format!("{} of {} locks", keys.len(), names.len());
-            return Err(ConfigError::new("keys", value, "1 to 32, each of another lock").into());
+            let value = format!("{} keys of {} locks", keys.len(), names.len());
+            return Err(ConfigError::new("keys", value, "1 to 32 keys of different locks").into());
         }
         // By the keys and not by the names, as lock-tower sorts them.
         let mut sorted: Vec<_> = keys.into_iter().zip(0..).collect();
@@ -123,7 +124,7 @@ async fn any_lost(guards: &[LockGuard]) {
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await;
 }
 
-/// Waits for several locks; made by [`Locks::all`].
+/// Waits for several locks; made by [`Locks::all`], which says how it ends.
 #[must_use = "a future does nothing until it is polled"]
 pub struct AcquireAll(Pin<Box<dyn Future<Output = Result<LockSet, LockError>> + Send>>);
 
@@ -154,7 +155,7 @@ impl LockSet {
         &self.guards
     }
 
-    /// Parts with them: each is released when it is dropped.
+    /// The guards themselves: each is released when it is dropped.
     pub fn into_guards(self) -> Vec<LockGuard> {
         self.guards
     }

@@ -18,11 +18,14 @@ use crate::request::LockRequest;
 
 /// What several may hold at once: reads and writes, and permits.
 impl Locks {
-    /// Waits until no write of this name is held and none waits ahead; others may read at the same
-    /// time. As [`lock`](Self::lock), it is first come, first served, among reads, writes and
-    /// permits of this name alike: readers cannot keep a writer out.
+    /// Waits until no write of this name is held and no request waits ahead; others may read at the
+    /// same time. As [`lock`](Self::lock), it is first come, first served, among reads, writes and
+    /// permits of this name alike: readers cannot keep a writer out. A read counts as one permit in
+    /// use of the same name; permits that are held do not keep a read out.
     ///
     /// A [`lock`](Self::lock) of the same name is another thing. The two do not exclude each other.
+    ///
+    /// Errors and cancel safety: see [`Acquire`].
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -43,7 +46,9 @@ impl Locks {
         self.key(key).read()
     }
 
-    /// Reads if nothing keeps it from doing so at once.
+    /// Acquires a read if it can be granted at once; else `None`.
+    ///
+    /// Errors and cancel safety: see [`TryAcquire`].
     pub fn try_read<K>(&self, key: K) -> TryAcquire<ReadGuard>
     where
         K: TryInto<LockKey>,
@@ -52,7 +57,10 @@ impl Locks {
         self.key(key).try_read()
     }
 
-    /// Waits until no other holder reads, writes or has permits of this name.
+    /// Waits until no other holder reads, writes or has permits of this name, and no request waits
+    /// ahead.
+    ///
+    /// Errors and cancel safety: see [`Acquire`].
     pub fn write<K>(&self, key: K) -> Acquire<WriteGuard>
     where
         K: TryInto<LockKey>,
@@ -61,7 +69,9 @@ impl Locks {
         self.key(key).write()
     }
 
-    /// Writes if nothing keeps it from doing so at once.
+    /// Acquires a write if it can be granted at once; else `None`.
+    ///
+    /// Errors and cancel safety: see [`TryAcquire`].
     pub fn try_write<K>(&self, key: K) -> TryAcquire<WriteGuard>
     where
         K: TryInto<LockKey>,
@@ -73,7 +83,10 @@ impl Locks {
     /// Waits for one of `limit` permits of this name.
     ///
     /// The limit belongs to the request: nothing is set up before. Use one limit for a name, from
-    /// one place: each request is granted where its own limit is not exceeded with it.
+    /// one place. A request is granted if the permits in use and its own together do not exceed its
+    /// own limit.
+    ///
+    /// Errors and cancel safety: see [`Acquire`].
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -92,7 +105,9 @@ impl Locks {
         self.key(key).permits(1, limit)
     }
 
-    /// One of `limit` permits if it is free and there is no waiter for any.
+    /// One of `limit` permits if it is free and there is no waiter for any; else `None`.
+    ///
+    /// Errors and cancel safety: see [`TryAcquire`].
     pub fn try_permit<K>(&self, key: K, limit: u32) -> TryAcquire<Permit>
     where
         K: TryInto<LockKey>,
@@ -116,9 +131,8 @@ impl Locks {
         self.look_at_shared(self.name(key)?).await
     }
 
-    /// Takes all reads, writes and permits of this name away although their holders have not given
-    /// them back, and grants what comes free. For operators; see
-    /// [`force_release`](Self::force_release).
+    /// Releases all reads, writes and permits of this name although their holders have not, and
+    /// grants them to the next waiters. For operators; see [`force_release`](Self::force_release).
     ///
     /// Returns whether there were any.
     ///
@@ -126,7 +140,7 @@ impl Locks {
     /// [`LockError`] if the key is bad or the store cannot answer.
     ///
     /// # Cancel safety
-    /// Once polled, they may be taken away even if the future is dropped.
+    /// Once polled, they may be released even if the future is dropped.
     pub async fn force_release_shared<K>(&self, key: K) -> Result<bool, LockError>
     where
         K: TryInto<LockKey>,
@@ -137,7 +151,7 @@ impl Locks {
 }
 
 /// Reads, writes and permits with options. See [`Locks::read`], [`Locks::write`] and
-/// [`Locks::permit`].
+/// [`Locks::permit`]. Errors and cancel safety: see [`Acquire`] and [`TryAcquire`].
 impl LockRequest {
     /// Waits to read, at most for the [wait](Self::wait).
     pub fn read(self) -> Acquire<ReadGuard> {
@@ -177,13 +191,13 @@ impl LockRequest {
 fn demand(count: u32, limit: u32) -> Result<Demand, ConfigError> {
     Demand::permits(count, limit).ok_or_else(|| {
         let value = format!("{count} of {limit}");
-        ConfigError::new("permits", value, "1 or more, of as many or more, of less than 2^30")
+        ConfigError::new("permits", value, "a count of 1 up to the limit, of a limit below 2^30")
     })
 }
 
 /// A held read. Others may hold reads of the same name; there is no writer.
 ///
-/// It is a [`LockGuard`] in all that it knows of its hold. All reads between two writes have the
+/// It is a [`LockGuard`] in all that it knows of its hold. Reads that are held together have the
 /// same [fencing token](LockGuard::fencing_token), higher than that of the write before and lower
 /// than that of the write after.
 #[must_use = "a guard that is dropped releases the read at once"]
@@ -238,8 +252,8 @@ macro_rules! guards {
 guards!(ReadGuard WriteGuard);
 
 impl WriteGuard {
-    /// Makes a read of it in one step: no other write comes in between, and reads that wait are
-    /// granted. The read has a token of its own, above that of the write.
+    /// Makes a read of it in one step: no other write comes in between, and the reads at the head
+    /// of the queue are granted. The read has a token of its own, above that of the write.
     ///
     /// There is no upgrade: two reads that both want to write would wait for each other for ever.
     ///
@@ -301,9 +315,9 @@ impl From<DowngradeError> for LockError {
 /// Permits that are held. Dropping it releases them in the background; [`release`](Self::release)
 /// releases them and reports whether they were held until then.
 ///
-/// What holds for a [`LockGuard`] holds for it, but that it has no fencing token: others hold
-/// permits at the same time. A process that sleeps past its lease works on, beside those who have
-/// its permits now.
+/// What holds for a [`LockGuard`] holds for it, with two exceptions. It has no fencing token, since
+/// others hold permits at the same time; and guards cannot share it. A process that sleeps past its
+/// lease works on, beside those who have its permits now.
 #[must_use = "permits that are dropped are released at once"]
 pub struct Permit(LockGuard);
 

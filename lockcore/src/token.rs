@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Proof of *which* hold this is: every grant of a lock has a higher token than all grants before
-/// it.
+/// Proof of *which* hold this is: every grant of a lock or a write has a higher token than all
+/// grants before it. Reads that are held together share one, permits have none.
 ///
 /// A lease can end while its holder is asleep, so no lock can keep a stale holder from writing. The
 /// resource can: it remembers the highest token it has seen and refuses lower ones.
@@ -13,9 +13,9 @@ use std::fmt;
 /// ```
 ///
 /// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. They are
-/// max(previous + 1, the server's time in µs): time alone keeps them rising when the previous one
-/// is forgotten, and after a failover to a server whose clock is behind, the time that the node has
-/// seen on the one before. A token is not a secret and gives no right to release anything.
+/// max(previous + 1, the server's time in µs). When the previous one is forgotten, time alone keeps
+/// them rising. After a failover to a server whose clock is behind, the time that the node has seen
+/// on the old server does. A token is not a secret and gives no right to release anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "u64", into = "u64"))]

@@ -30,7 +30,9 @@ impl Room {
             Ok(_) => Ok(Seat(Arc::clone(&self.0))),
             Err(_) => Err(LockError::with_detail(
                 LockErrorKind::QueueFull,
-                format!("{limit} attempts of this Locks wait already, which is its max_waiting"),
+                format!(
+                    "this Locks has as many waiting attempts as its max_waiting allows ({limit})"
+                ),
             )),
         }
     }

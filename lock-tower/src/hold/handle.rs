@@ -57,7 +57,7 @@ impl LockHandle {
     }
 
     /// The number that proves this hold to the resource it protects. It is higher than that of
-    /// every earlier hold. All reads between two writes have the same.
+    /// every earlier lock or write. Reads that are held together have the same.
     ///
     /// Permits have none, since other requests hold some at the same time. Theirs is 0, which a
     /// resource that checks tokens refuses.

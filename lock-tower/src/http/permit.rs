@@ -15,10 +15,10 @@ use crate::key::WithPermits;
 /// tower's `ConcurrencyLimit`, but fair, distributed and per key.
 ///
 /// The permit is held until the body of the response has ended, so an answer that streams counts
-/// until the client has all of it. A request beyond the limit waits in the queue of its key, and is
-/// refused with 429 and `Retry-After` when its [wait](Self::wait) ends, or at once if the
-/// [queue](Self::queue_limit) is full. The service is always ready: requests for one key take no
-/// room from those for others.
+/// until the server has taken its last frame. A request beyond the limit waits in the queue of its
+/// key, and is refused with 429 and `Retry-After` when its [wait](Self::wait) ends, or at once if
+/// the [queue](Self::queue_limit) is full. The service is always ready: requests for one key take
+/// no room from those for others.
 ///
 /// The limit is a number, or a closure that reads it from the request ([`PermitLimit`]):
 ///

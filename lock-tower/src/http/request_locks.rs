@@ -80,10 +80,11 @@ impl RequestLocks {
     /// them the other way round, until one of the waits times out. Ask for both at once.
     ///
     /// # Errors
-    /// What the layer refuses a request for. Also after the response.
+    /// What the layer refuses a request for: see [`Cause`](crate::Cause).
+    /// [`Internal`](crate::Cause::Internal) after the response.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue.
+    /// Dropping it leaves the queue, and releases what it has acquired.
     pub async fn lock(&self, keys: Keys) -> Result<Vec<LockHandle>, LockError> {
         let Scope { config, holds, layer, .. } = &*self.scope;
         let places = holds.grow(*layer, self.claim(keys).await?, config).ok_or_else(too_late)?;
@@ -100,7 +101,7 @@ impl RequestLocks {
     /// [`Locks::permit`](lockcore::Locks::permit).
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue.
+    /// Dropping it leaves the queue, and releases what it has acquired.
     pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
         if keys.has_permits() {
             return Err(LockError::misuse(

@@ -36,8 +36,8 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for InForm<E> {
 /// assert_eq!(5_u32.permit_limit(&Call { is_paid: true }), 5);
 /// ```
 ///
-/// Requests of one name should have one limit: each is granted where its own limit is not exceeded
-/// with it.
+/// Requests of one name should have one limit: each is granted if the permits in use and its own
+/// together do not exceed its own limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit of permits",
     label = "not a limit",

@@ -29,8 +29,8 @@ use crate::options::Options;
 /// # let _ = (priced, sent);
 /// ```
 ///
-/// Reads, writes and permits of one name exclude each other as
-/// [`Locks::read`](lockcore::Locks::read) says. A mutex of the same name is another thing.
+/// [`Locks::read`](lockcore::Locks::read) says which of the reads, writes and permits of one name
+/// exclude each other. A mutex of the same name is another thing.
 ///
 /// In one request, what is asked for again is shared if the request has as much of it: a mutex, a
 /// read, a write, and a read under a write. Permits are counted: each demand gets its own, and

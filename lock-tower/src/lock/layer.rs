@@ -38,7 +38,8 @@ use crate::lock::service::Lock;
 /// # }
 /// ```
 ///
-/// `tower`'s `option_layer` takes this layer. The layers for HTTP have a method for that:
+/// `tower`'s `option_layer` takes this layer. [`HttpLockLayer`](crate::HttpLockLayer) and
+/// [`PermitLayer`](crate::PermitLayer) have a method for that:
 /// [`enabled`](crate::HttpLockLayer::enabled).
 ///
 /// A service that cannot fail cannot refuse, so it does not compile under this layer:
@@ -73,7 +74,8 @@ impl<K, C> LockLayer<K, C> {
     fail_open!();
 
     /// Puts the [`LockHandle`](crate::LockHandle) into the request: a closure `Fn(&mut Request,
-    /// LockHandle)`, or [`InExtensions`](crate::InExtensions) for HTTP requests.
+    /// LockHandle)`, or [`InExtensions`](crate::InExtensions) for HTTP requests. With a closure, or
+    /// without this, a second layer for the same key waits for this one until it times out.
     pub fn carry<D>(self, carry: D) -> LockLayer<K, D> {
         LockLayer { config: self.config, key: self.key, carry }
     }

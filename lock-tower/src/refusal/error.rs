@@ -186,9 +186,7 @@ impl Cause {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Busy => "Another request for the same resource is being served. Try again.",
-            Self::LimitReached => {
-                "As many requests for the same resource as its limit allows are being served. Try again."
-            }
+            Self::LimitReached => "The limit of requests for this resource is reached. Try again.",
             Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
             Self::BodyLimit => {
                 "The request has to wait for its resource, and its body is too large for that. Try again."

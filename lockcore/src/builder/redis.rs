@@ -20,13 +20,19 @@ impl Locks {
     /// primary's.
     ///
     /// # Errors
-    /// Within about three seconds: [`Unavailable`](crate::LockErrorKind::Unavailable),
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable),
     /// [`Denied`](crate::LockErrorKind::Denied), [`ReadOnly`](crate::LockErrorKind::ReadOnly) or
     /// [`Unsupported`](crate::LockErrorKind::Unsupported), each saying what to change;
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL cannot be read.
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL cannot be read or an
+    /// option is out of its range. Each connection may take 1 s and the [request
+    /// timeout](crate::LocksBuilder::request_timeout), each check of the server one request
+    /// timeout.
     ///
     /// # Panics
     /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes what it has opened.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
         Self::builder().connect(url).await
     }
@@ -178,13 +184,16 @@ impl LocksBuilder {
 impl LocksBuilder {
     /// Trusts servers whose certificate this authority (PEM, one certificate or several) signed, in
     /// place of the operating system's roots. The name in the URL has to be in the certificate.
+    ///
+    /// What is no PEM, or is given without a `rediss://` URL, is an
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) of the method that connects.
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.certificates.trust(pem.as_ref());
         self
     }
 
     /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks
-    /// for.
+    /// for. Errors as with [`tls_ca`](Self::tls_ca).
     pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.certificates.identify(certificate.as_ref(), key.as_ref());
         self

@@ -49,7 +49,7 @@ pub(super) enum State {
     /// In the queue.
     Waiting,
     /// Granted, but with so little left that a renewal is on its way first.
-    Confirming { token: FencingToken },
+    Confirming { token: FencingToken, handed_over: bool },
     /// Granted, and its caller has not come for it yet. Not renewed: a caller that never comes
     /// costs the others a claim.
     Offered(Lease),

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::effect::Note;
-#[cfg(feature = "metrics")]
 use crate::error::LockErrorKind;
 use crate::key::LockName;
 use crate::member::NodeId;
@@ -83,6 +82,15 @@ impl Observer {
         record!("lockcore_hold_seconds", held.as_secs_f64());
     }
 
+    /// A wait is over, and its caller gets an error.
+    pub(crate) fn timed_out(&self, lock: &LockName, kind: LockErrorKind) {
+        debug!(lock = %self.name(lock), ?kind, "timed out");
+        count!("lockcore_refused_total", "cause" => match kind {
+            LockErrorKind::Timeout => "timeout",
+            kind => cause(kind),
+        });
+    }
+
     /// What the node's table has to say.
     pub(crate) fn note(&self, note: &Note) {
         match note {
@@ -127,12 +135,12 @@ impl Observer {
             Note::LeaveFailed { lock, error } => {
                 warn!(
                     lock = %self.name(lock), kind = ?error.kind, error = %error.detail,
-                    "not released: it expires"
+                    "the server did not confirm the release: the lease will expire"
                 );
                 count!("lockcore_not_released_total");
             }
             Note::TouchFailed { lock, error } => {
-                debug!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "waiters not touched");
+                debug!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "the waiters' places could not be kept yet");
             }
             Note::PassedOver { lock, waiters } => {
                 debug!(lock = %self.name(lock), waiters, "passed over: their nodes are not connected");
@@ -141,7 +149,7 @@ impl Observer {
                 if let Some(lasting) = self.passed_over.note(Instant::now()) {
                     warn!(
                         lock = %self.name(lock), ?lasting,
-                        "waiters are passed over for longer than those of a dead process would be: do all processes that share the lock have the same channel_prefix?"
+                        "waiters have been passed over for longer than a dead process explains: do all processes that share the lock have the same channel_prefix?"
                     );
                 }
             }
@@ -160,7 +168,7 @@ impl Observer {
         if !self.warned_of_foreign.swap(true, Ordering::Relaxed) {
             warn!(
                 lock = %self.name(lock),
-                "another client, such as Redisson, uses this lock: exclusion holds, but hand-over waits for it to act; LocksBuilder::redisson_peers(true) shares one queue with it"
+                "another client, such as Redisson, uses this lock: exclusion holds, but the next waiter is granted the lock only when that client acts; LocksBuilder::redisson_peers(true) shares one queue with it"
             );
         }
     }

@@ -39,6 +39,7 @@ mod lease;
 mod limit;
 mod loss;
 mod memory;
+mod metrics;
 mod moving;
 mod order;
 mod place;

@@ -144,7 +144,9 @@ impl<P: Seat> Core<P> {
         if short || is_doubted || may_be_old || is_forgeable || is_alone {
             let command = Command::Renew { member: entry.member.clone() };
             let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
-            self.change(number, |entry| entry.state = State::Confirming { token });
+            self.change(number, |entry| {
+                entry.state = State::Confirming { token, handed_over: is_message };
+            });
             self.background(ask, fx);
             if !wants {
                 self.withdraw(now, number, fx);

@@ -32,12 +32,13 @@ impl<P: Seat> Core<P> {
         let (chance, doubt) = (self.chance(number, now), self.doubt);
         let entry = &self.entries[&number];
         match &entry.state {
-            State::Confirming { token } => {
+            State::Confirming { token, handed_over } => {
+                let handed_over = *handed_over;
                 // What is held now may have been granted later than what is confirmed.
                 let is_own = |grant: &&Grant| grant.member == *member;
                 let token = reply.grant.as_ref().filter(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
-                    return self.offer(now, number, token, ask.sent, left, true, fx);
+                    return self.offer(now, number, token, ask.sent, left, handed_over, fx);
                 }
                 self.change(number, |entry| entry.state = State::Waiting);
                 self.touch_by(&ask.lock, now);

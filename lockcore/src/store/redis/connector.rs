@@ -260,7 +260,7 @@ fn invalid(error: &RedisError) -> LockError {
         return LockError::with_detail(LockErrorKind::InvalidOption, advice);
     }
     let detail = format!(
-        "the Redis URL is not one ({}): write redis://[user[:password]@]host[:port][/db]",
+        "the Redis URL is not valid ({}): write redis://[user[:password]@]host[:port][/db]",
         error.category()
     );
     LockError::with_detail(LockErrorKind::InvalidOption, detail)

@@ -51,7 +51,9 @@ impl Denial {
     pub(crate) fn advice(&self) -> String {
         match &self.missing {
             Missing::Command(Some(name)) => format!("allow +{name}"),
-            Missing::Command(None) => "a new connect names the missing right".to_owned(),
+            Missing::Command(None) => {
+                "connect again: the error then names the missing right".to_owned()
+            }
             Missing::Key => {
                 "allow ~NAME and ~redisson_lock_*:{NAME} for the lock's name".to_owned()
             }

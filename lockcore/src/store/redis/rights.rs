@@ -52,7 +52,7 @@ impl Rights<'_> {
         let unknown: Vec<&str> = unknown.map(|refusal| &*refusal.right).collect();
         if !unknown.is_empty() {
             let detail = format!(
-                "it does not know {}: use a server on which nothing that scripts need is switched off",
+                "it does not know {}: use a server that has these commands",
                 unknown.join(", ")
             );
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
@@ -119,7 +119,7 @@ impl Rights<'_> {
             Missing::Channel => vec![format!("&{}", grants_channel(self.prefix, "*"))],
             Missing::Key => {
                 let Some(namespace) = self.namespace else {
-                    debug!(key = refusal.object, "which names the user may lock is not checked");
+                    debug!(key = refusal.object, "not checked: which lock names the user may use");
                     return Vec::new();
                 };
                 vec![if refusal.object == self.probe.as_str() {

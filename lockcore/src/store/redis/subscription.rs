@@ -194,7 +194,7 @@ impl Task {
                 },
                 reason = &mut heartbeat => return reason,
                 () = self.connector.left(place) => return Arc::from("commands go to another server"),
-                () = self.reopen.notified() => return Arc::from("the server did not count it"),
+                () = self.reopen.notified() => return Arc::from("the server does not know it"),
             }
         }
     }
@@ -208,7 +208,7 @@ impl Task {
         }
         match read(message.get_payload_bytes()) {
             Some(event) => self.listener.hear(event),
-            None => debug!("a message on our channel makes no sense"),
+            None => debug!("a message on our channel cannot be read"),
         }
     }
 }

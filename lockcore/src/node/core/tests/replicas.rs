@@ -33,8 +33,13 @@ fn only_confirmed(mut fx: Effects<()>) -> Ask {
 fn a_grant_is_handed_out_once_enough_replicas_have_it() {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member)));
-    core.confirmed(at(2), &confirm, (&held, 2), &mut Vec::new());
+    let mut fx = Vec::new();
+    core.confirmed(at(2), &confirm, (&held, 2), &mut fx);
     assert!(matches!(core.take(at(2), attempt, &mut Vec::new()), Outcome::Granted { .. }));
+    // The lock was free.
+    let is_note =
+        |effect: &_| matches!(effect, Effect::Observe(Note::Granted { handed_over: false, .. }));
+    assert!(fx.iter().any(is_note));
 }
 
 #[test]

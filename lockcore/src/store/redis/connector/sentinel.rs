@@ -183,7 +183,7 @@ impl Sentinel {
             }
         })?;
         Place::read(&answer).ok_or_else(|| {
-            let detail = "its answer is no sentinel's: name the sentinels, not the servers";
+            let detail = "this is not a sentinel: name the sentinels, not the servers";
             StoreError::refused(LockErrorKind::InvalidOption, detail)
         })
     }
