@@ -167,7 +167,17 @@ fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
 }
 
 /// Twice as much time as the one before, in which a claim that was not confirmed passes, and a
-/// lease that was renewed.
+/// lease that was renewed. No client cancels, and each releases its guard.
+#[test]
+#[ignore = "most of an hour: scripts/torture runs it"]
+fn three_clients_who_crash_while_more_time_passes_keep_every_law() {
+    let budget = Budget { crashes: 1, passes: 2, ..NOTHING };
+    let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], drops: false, ..two(budget) };
+    let states = exhaust("three clients, crashed, in more time", scope);
+    assert!(states >= 150_000_000, "only {states}: something does not happen any more");
+}
+
+/// As much time, in which a client cancels or drops its guard, too.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
