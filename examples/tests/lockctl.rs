@@ -198,14 +198,14 @@ async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_
     let url = watched.url();
     let holder = Running::start(&url, &[], "k", "echo; exec cat").await;
     let token = inspect(&url, "k").await["token"].clone();
-    let mut waiter = lockctl(&url, ["exec", "k", "--", "true"]).spawn().expect("it starts");
+    let waiter = lockctl(&url, ["exec", "k", "--", "true"]).output();
+    let waiter = tokio::spawn(waiter);
     waiting(&url, "k", 1).await;
     // Replication is asynchronous: what is to survive has to be there first.
     watched.in_step().await;
     watched.server(0).kill();
-    let now = watched.promoted(0).await;
-    watched.until_named(now).await;
-    let mut primary = watched.raw(now).await;
+    watched.promoted(0).await;
+    let mut primary = watched.raw(watched.settled().await).await;
     eventually("both listen to the new primary", SOON, async || {
         let channels: Vec<String> =
             primary.ask(cmd("PUBSUB").arg("CHANNELS").arg("lockcore:grants:*")).await;
@@ -216,7 +216,9 @@ async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_
     assert_eq!(seen["token"], token);
     assert_eq!(seen["waiters"].as_array().map(Vec::len), Some(1), "{seen}");
     holder.finish().await.is(0);
-    assert_eq!(wait(&mut waiter).await.code(), Some(0));
+    let waiter = timeout(SOON, waiter).await.expect("lockctl ends").expect("no panic");
+    let waiter = waiter.expect("lockctl starts");
+    assert_eq!((waiter.status.code(), &*waiter.stderr), (Some(0), &b""[..]), "{waiter:?}");
     assert_free(&url, "k").await;
 }
 

@@ -1,5 +1,6 @@
 //! `Watched`: a primary with replicas, and the sentinels that watch them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::cmd;
@@ -124,6 +125,36 @@ impl Watched {
         .await;
     }
 
+    /// Waits until the sentinels agree on a primary that is well for all; returns its number.
+    ///
+    /// From now on no failover comes by itself: on a machine with too much to do, one may follow
+    /// another, and takes back what the primary in between has just acknowledged.
+    ///
+    /// # Panics
+    ///
+    /// If they do not agree in time.
+    pub async fn settled(&self) -> usize {
+        for sentinel in &self.sentinels {
+            let mut sentinel = Raw::connect(&sentinel.url()).await;
+            let mut set = cmd("SENTINEL");
+            set.arg("SET").arg(NAME).arg("down-after-milliseconds").arg(3_600_000);
+            sentinel.ask::<()>(&set).await;
+        }
+        eventually_some("the sentinels agree", LIMIT, async || {
+            let primary = self.named().await?;
+            for sentinel in &self.sentinels {
+                let mut sentinel = Raw::connect(&sentinel.url()).await;
+                let ask = cmd("SENTINEL").arg("MASTER").arg(NAME).to_owned();
+                let seen: HashMap<String, String> = sentinel.try_ask(&ask).await.ok()?;
+                if seen["flags"] != "master" {
+                    return None;
+                }
+            }
+            (role(&self.servers[primary]).await.as_deref() == Some("master")).then_some(primary)
+        })
+        .await
+    }
+
     /// Waits until this server is a replica.
     ///
     /// # Panics
@@ -193,9 +224,9 @@ impl Watched {
         eventually("the sentinels know each other and all servers", LIMIT, async || {
             let others: Vec<redis::Value> =
                 sentinel.ask(cmd("SENTINEL").arg("SENTINELS").arg(NAME)).await;
-            let replicas: Vec<std::collections::HashMap<String, String>> =
+            let replicas: Vec<HashMap<String, String>> =
                 sentinel.ask(cmd("SENTINEL").arg("REPLICAS").arg(NAME)).await;
-            let is_good = |replica: &std::collections::HashMap<String, String>| {
+            let is_good = |replica: &HashMap<String, String>| {
                 replica["flags"] == "slave" && replica["master-link-status"] == "ok"
             };
             others.len() == SENTINELS - 1

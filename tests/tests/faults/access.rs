@@ -204,7 +204,7 @@ async fn a_right_that_is_taken_away_later_is_denied_and_named_where_the_server_n
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
     let text = error.to_string();
     // 6.2 and 7.0 do not say which command of a script it was.
-    let advice = if server.version() >= (7, 2) { "allow +hset" } else { "connect names the" };
+    let advice = if server.version() >= (7, 2) { "allow +hset" } else { "connect again" };
     assert!(text.contains(advice), "{text}");
     redis.ask::<()>(&set_user("locker", |rule| rule == "+evalsha")).await;
     let error = soon("an answer", locks.try_lock("k")).await.expect_err("EVALSHA is missing");

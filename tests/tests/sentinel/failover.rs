@@ -54,10 +54,10 @@ async fn lease_left(redis: &mut Raw) -> i64 {
     redis.ask(cmd("PTTL").arg("k")).await
 }
 
-/// The holder has been renewed by `now`, then all have their turns in order.
-async fn turns_in_order(scene: Scene, now: usize) {
+/// The holder has been renewed by the new primary, then all have their turns in order.
+async fn turns_in_order(scene: Scene) {
     let Scene { watched, guard, waiting, holder } = scene;
-    let mut primary = watched.raw(now).await;
+    let mut primary = watched.raw(watched.settled().await).await;
     // A waiter that cannot be told is passed over.
     eventually("all three listen to the new primary", SOON, async || {
         let channels: Vec<String> =
@@ -90,14 +90,14 @@ async fn a_hold_and_its_waiters_survive_the_death_of_the_primary() {
         lease_left(&mut primary).await > unrenewed
     })
     .await;
-    turns_in_order(scene, now).await;
+    turns_in_order(scene).await;
 }
 
 #[tokio::test]
 async fn a_hold_and_its_waiters_survive_a_planned_failover() {
     let scene = scene(RedisOptions::default()).await;
-    let now = scene.watched.fail_over(0).await;
-    turns_in_order(scene, now).await;
+    scene.watched.fail_over(0).await;
+    turns_in_order(scene).await;
 }
 
 #[tokio::test]
@@ -116,5 +116,5 @@ async fn a_primary_that_was_frozen_and_comes_back_is_not_followed() {
         good.expect("it needs some").parse::<usize>().expect("a number") > 0
     })
     .await;
-    turns_in_order(scene, now).await;
+    turns_in_order(scene).await;
 }

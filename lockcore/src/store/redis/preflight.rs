@@ -56,7 +56,7 @@ fn check(version: &str, cluster: bool, sentinel: bool, replica: bool) -> Result<
         return unsupported(detail.to_owned());
     }
     if replica {
-        return Err(LockError::with_detail(LockErrorKind::ReadOnly, "it is a replica"));
+        return Err(LockError::with_detail(LockErrorKind::ReadOnly, "connect to the primary"));
     }
     Ok(())
 }
