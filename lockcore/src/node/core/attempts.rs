@@ -116,12 +116,8 @@ impl<P: Seat> Core<P> {
         reply: &Reply<Acquired>,
         fx: &mut Effects<P>,
     ) {
-        let Some(number) = self.number(member) else { return };
-        let Some(entry) = self.entries.get_mut(&number).filter(|entry| entry.member == *member)
-        else {
-            return;
-        };
-        // No copy of this request is on its way any more. In place, since nothing is found by it.
+        let Some((number, entry)) = self.known_mut(member) else { return };
+        // No copy of this request is on its way any more.
         entry.unanswered = false;
         match reply.outcome {
             // The grant is in the reply's second part.

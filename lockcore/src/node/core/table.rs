@@ -149,6 +149,13 @@ impl<P: Seat> Core<P> {
         self.entries.get(&number).is_some_and(|entry| entry.member == *member).then_some(number)
     }
 
+    /// The same, to change in place what nothing is found by.
+    pub(super) fn known_mut(&mut self, member: &Member) -> Option<(u64, &mut Entry<P>)> {
+        let number = self.number(member)?;
+        let entry = self.entries.get_mut(&number).filter(|entry| entry.member == *member)?;
+        Some((number, entry))
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.commands.is_up() && self.subscription.is_up()
     }
