@@ -236,6 +236,7 @@ impl<P: Seat> Core<P> {
                 caller: Caller::Waits,
                 ambiguous: false,
                 unanswered: false,
+                revoked: None,
                 anchor: now,
                 started: now,
                 seat,
@@ -471,6 +472,8 @@ impl<P: Seat> Core<P> {
             return;
         }
         self.check_lines(now);
+        // A revocation may be among the missed messages. All that was sent so far is doubted.
+        self.doubt = now + Duration::from_micros(1);
         if !was_up && !self.parked.is_empty() {
             self.retry_at = Some(now);
         }

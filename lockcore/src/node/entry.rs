@@ -129,6 +129,9 @@ pub(super) struct Entry<P> {
     /// The grant was told before the acquire was answered. A proxy that runs requests twice may
     /// still run a copy of it before it passes the answer on.
     pub(super) unanswered: bool,
+    /// When the server last said that a hold of the member was force-released. The answer to a
+    /// request that was sent before may be older, and still tell of that hold.
+    pub(super) revoked: Option<Moment>,
     /// At this moment the member had surely not been granted yet: a grant that comes without having
     /// been asked for is younger.
     pub(super) anchor: Moment,
@@ -163,6 +166,11 @@ impl<P: Seat> Entry<P> {
     /// Whether a copy of the acquire may run after the member was given back.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
+    }
+
+    /// Whether the hold that a request of this moment tells of may have been force-released since.
+    pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
+        self.revoked.is_some_and(|revoked| sent <= revoked)
     }
 
     pub(super) fn place(&self) -> Place {

@@ -279,6 +279,7 @@ impl<P: Seat> Core<P> {
                 caller,
                 ambiguous: false,
                 unanswered: false,
+                revoked: None,
                 anchor: now,
                 ..old.clone()
             };

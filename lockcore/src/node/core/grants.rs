@@ -88,6 +88,7 @@ impl<P: Seat> Core<P> {
             caller: Caller::Gone,
             ambiguous: false,
             unanswered: false,
+            revoked: None,
             anchor: now,
             started: now,
             seat: P::default(),
@@ -141,19 +142,26 @@ impl<P: Seat> Core<P> {
         let may_be_old = is_message && entry.ambiguous;
         let is_forgeable = is_message && self.rules.confirm_grants;
         let is_alone = self.rules.replicas > 0;
-        if short || is_doubted || may_be_old || is_forgeable || is_alone {
-            let command = Command::Renew { member: entry.member.clone() };
-            let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
+        let may_be_revoked = entry.is_revoked_since(anchor);
+        if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_revoked {
             self.change(number, |entry| {
                 entry.state = State::Confirming { token, handed_over: is_message };
             });
-            self.background(ask, fx);
+            self.confirm(now, number, fx);
             if !wants {
                 self.withdraw(now, number, fx);
             }
             return;
         }
         self.offer(now, number, token, anchor, left, is_message, fx);
+    }
+
+    /// Asks whether a hold that is not handed out yet is still held.
+    pub(super) fn confirm(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
+        let Some(entry) = self.entries.get(&number) else { return };
+        let command = Command::Renew { member: entry.member.clone() };
+        let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
+        self.background(ask, fx);
     }
 
     /// Too few replicas have the grant or the renewal: after a failover the lock could be granted

@@ -38,6 +38,9 @@ impl<P: Seat> Core<P> {
                 let is_own = |grant: &&Grant| grant.member == *member;
                 let token = reply.grant.as_ref().filter(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
+                    if entry.is_revoked_since(ask.sent) {
+                        return self.confirm(now, number, fx);
+                    }
                     return self.offer(now, number, token, ask.sent, left, handed_over, fx);
                 }
                 self.change(number, |entry| entry.state = State::Waiting);
@@ -129,8 +132,19 @@ impl<P: Seat> Core<P> {
         fx.push(Effect::Observe(Note::Lost { lock, held, why }));
     }
 
+    /// A hold of the member was force-released. The message may overtake the answer that tells of
+    /// that hold, since the two come on different connections: it is remembered for that answer.
     pub(super) fn revoked(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
         match self.entries[&number].state {
+            State::Asking { .. }
+            | State::Parked { .. }
+            | State::Waiting
+            | State::Confirming { .. } => {
+                let lock = self.entries[&number].lock.clone();
+                self.change(number, |entry| entry.revoked = Some(now));
+                // Its place is lost, too: the touch finds it gone.
+                self.touch_by(&lock, now);
+            }
             State::Held(_) => self.lose(now, number, "it was force-released", fx),
             State::Offered(_) => {
                 self.miss(now, number, fx);

@@ -172,6 +172,8 @@ impl<P: Seat> Core<P> {
             let flags = doubts | u64::from(is_due) << 1 | caller << 2;
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
+            // No time, if there is none.
+            print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
         }
         print.push(u64::MAX); // no number
         for (number, heard) in self.gone.iter() {

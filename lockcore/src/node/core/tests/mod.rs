@@ -8,6 +8,7 @@ mod holds;
 mod lines;
 mod releases;
 mod replicas;
+mod revoked;
 mod shared;
 
 use super::*;
