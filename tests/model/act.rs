@@ -7,7 +7,7 @@ use lockcore::internals::node::{Core, Phase};
 use crate::laws::at_ms;
 use crate::model::{Action, Locking};
 use crate::packet::{Ask, Outcome, Packet, Told};
-use crate::server::bits;
+use crate::server::{bits, together};
 use crate::state::{Client, Stage, State, node_of};
 use crate::wire::moment;
 
@@ -71,7 +71,10 @@ impl Locking {
                     self.replied(state, node, ask, sent, &told);
                 }
                 Packet::Grant { members, left } => self.pushed(state, members, left),
-                Packet::Revoked { members } => self.revoked(state, members),
+                Packet::Revoked { members } => {
+                    state.record.untold &= !members;
+                    self.revoked(state, members);
+                }
                 Packet::Request { .. } => unreachable!("requests run"),
             },
             Action::Fail { packet, stays } => {
@@ -108,6 +111,16 @@ impl Locking {
             Action::Resubscribe { node } => {
                 state.nodes[usize::from(node)].is_connected = true;
                 self.subscribed(state, node, true);
+                // A grant that was on its way is confirmed; a guard hears by its next renewal.
+                let core = &state.nodes[usize::from(node)].core;
+                let has_guard = |member: &u8| {
+                    let phase = core.phase(self.number(state, *member));
+                    matches!(phase, Some(Phase::Held | Phase::Offered))
+                };
+                let told = bits(state.record.untold)
+                    .filter(|member| node_of(*member) == usize::from(node) && !has_guard(member));
+                let told: Vec<u8> = told.collect();
+                state.record.untold &= !together(told);
             }
             Action::Force => {
                 state.budget.forced -= 1;

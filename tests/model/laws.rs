@@ -114,14 +114,14 @@ pub(crate) fn at_ms(now: u32) -> u64 {
     START_MS + u64::from(now)
 }
 
-/// The members whose guards say that the lock is held. Of a hold that is forced off, its guard
-/// hears later.
+/// The members whose guards say that the lock is held, but for those that are forced off and whose
+/// node has not been told yet.
 fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
     let clients = state.clients.iter().zip(model.scope.homes);
     let believing = clients.filter(|(client, home)| state.believes(**home, client));
     let members = believing
         .filter_map(|(client, home)| Some(model.id_of(*home, state.number(*home, client)?)));
-    members.filter(|member| state.record.forced & (1 << *member) == 0)
+    members.filter(|member| state.record.untold & (1 << *member) == 0)
 }
 
 fn guarded(model: &Locking, state: &State) -> bool {

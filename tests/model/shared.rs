@@ -21,6 +21,13 @@ fn a_reader_and_a_writer_who_downgrades_keep_every_law() {
 }
 
 #[test]
+fn readers_and_writers_who_are_forced_off_keep_every_law() {
+    let budget = Budget { forced: 1, passes: 1, ..NOTHING };
+    let scope = Scope { wants: &[Read, Write], drops: false, ..two(budget) };
+    exhaust("a reader and a writer, forced off", scope);
+}
+
+#[test]
 fn permits_whose_leases_end_keep_every_law() {
     let budget = Budget { cancels: 1, passes: 2, ..NOTHING };
     let scope = Scope { wants: &[Permits(2, 3), Permits(2, 3)], drops: false, ..two(budget) };

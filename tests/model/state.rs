@@ -163,8 +163,9 @@ pub(crate) struct Record {
     pub(crate) ended: Bits,
     /// Whose hold was given back.
     pub(crate) released: Bits,
-    /// Forced off: the one end of a lease that its guard cannot foresee.
-    pub(crate) forced: Bits,
+    /// Forced off, which their node has not been told yet: the one end of a lease that its guard
+    /// cannot foresee.
+    pub(crate) untold: Bits,
     /// Writes whose holders have asked for less.
     pub(crate) downgraded: Bits,
     /// The greatest token so far,

@@ -413,7 +413,7 @@ impl Step<'_> {
             Ask::Leave { member, .. } => record.ended |= 1 << member,
             Ask::Force => {
                 for held in &self.before.holds {
-                    record.forced |= 1 << held.member;
+                    record.untold |= 1 << held.member;
                 }
             }
             _ => {}
