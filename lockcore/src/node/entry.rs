@@ -220,6 +220,12 @@ impl<P: Seat> Entry<P> {
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
     }
 
+    /// The state once nothing of it is left on the server: over, unless a copy of its acquire may
+    /// still run there, which a tombstone refuses.
+    pub(super) fn gone(&self, now: Moment) -> State {
+        if self.may_run_again() { self.leaving(now) } else { State::Over }
+    }
+
     pub(super) fn is_attempt(&self) -> bool {
         self.place().class == Some(Class::Attempt)
     }

@@ -67,6 +67,12 @@ impl World {
         };
         self.processes[place.slot].callers[caller] =
             Caller::Waits { attempt, lock, lease_us, shared, woken: None, ends: kind < 2 };
+        if self.strikes(Fault::Force) {
+            let (lock, sent) =
+                (self.names[lock].clone(), self.processes[place.slot].timers(self.now));
+            let command = Command::ForceRelease;
+            self.send(place, Ask { lock, command, sent, background: false });
+        }
         if self.strikes(Fault::Cancel) {
             let scale = [1, MS, 100 * MS, 5_000 * MS][self.dice.below(4) as usize];
             let cancel_at = self.now + self.dice.below(scale);

@@ -36,6 +36,8 @@ pub enum Fault {
     Leak,
     /// A guard is forgotten: its hold is renewed up to its longest hold.
     Forget,
+    /// A lock is force-released by any process.
+    Force,
     /// The server refuses a request.
     Refuse,
     /// The server's memory is full for up to five seconds.
@@ -114,7 +116,7 @@ const ACKNOWLEDGED: &[Law] = &[
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. What is not named is
     /// counted.
-    pub const TABLE: [(Self, &'static str, &'static [Law]); 25] = [
+    pub const TABLE: [(Self, &'static str, &'static [Law]); 26] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
         (Self::Cut, "cut", EVERYTHING),
@@ -130,6 +132,7 @@ impl Fault {
         (Self::Reenter, "re-enter", EVERYTHING),
         (Self::Leak, "leak", EVERYTHING),
         (Self::Forget, "forget", EVERYTHING),
+        (Self::Force, "force", EVERYTHING),
         (Self::Refuse, "refuse", EVERYTHING),
         (Self::Full, "full", EVERYTHING),
         (Self::ReadOnly, "read-only", EVERYTHING),
@@ -206,7 +209,7 @@ pub const KINDS: [(&str, Faults); 11] = {
         ("calm", Faults::of([(Reenter, 20)])),
         ("callers", {
             let [cancel, unread, reenter, leak] = CANCELS;
-            Faults::of([cancel, unread, reenter, leak, (Forget, 2_000)])
+            Faults::of([cancel, unread, reenter, leak, (Forget, 2_000), (Force, 50)])
         }),
         (
             "network",
@@ -216,6 +219,7 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (Cut, 300),
                 (Late, 200),
                 (Repeat, 200),
+                (Force, 200),
                 (Cancel, 20),
                 (Leak, 100),
             ]),
@@ -227,6 +231,7 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (Stop, 2_000),
                 (Suspend, 2_000),
                 (ShutDown, 4_000),
+                (Force, 200),
                 (Cancel, 20),
                 (Leak, 100),
                 (Unread, 200),
@@ -287,6 +292,7 @@ pub const KINDS: [(&str, Faults); 11] = {
             Faults::of([
                 (Promote, 5_000),
                 (Lag, 2_000),
+                (Force, 200),
                 (Break, 800),
                 (LostMessage, 60),
                 (Late, 400),
@@ -314,6 +320,7 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (Reenter, 50),
                 (Leak, 50),
                 (Forget, 5_000),
+                (Force, 400),
                 (Refuse, 500),
                 (Full, 10_000),
                 (ReadOnly, 10_000),

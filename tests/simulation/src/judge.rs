@@ -6,7 +6,7 @@ use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
 use lockcore::internals::protocol::permits::Demand;
 use lockcore::internals::protocol::{Answer, Command, PASSED_OVER_MS};
-use lockcore::internals::{Acquired, Member, Presence, Released, Reply};
+use lockcore::internals::{Acquired, Event, Member, Presence, Released, Reply};
 
 use crate::agenda::Place;
 use crate::law::Law;
@@ -103,6 +103,9 @@ impl World {
     ) {
         let after = self.server.locks[lock].live(now_ms);
         let is_lost = |held: &&Held| !after.iter().any(|after| after.who == held.who);
+        if matches!(command, Command::ForceRelease) {
+            self.untold.extend(before.live().map(|held| held.who));
+        }
         let lost = before.live().filter(is_lost).find(|held| !ends(command, held.who));
         if let Some(Held { who, .. }) = lost {
             self.breaks(Law::S1, || format!("{who:?} loses lock {lock} by {command:?}"));
@@ -239,7 +242,8 @@ impl World {
         let believes = |guard: &&Guard| {
             let now = self.processes[guard.slot].moment(self.now);
             let is_granted = granted.iter().any(|held| held.who == (guard.name, guard.number));
-            !is_granted && guard.shared.believes(now)
+            let is_untold = self.untold.contains(&(guard.name, guard.number));
+            !is_granted && !is_untold && guard.shared.believes(now)
         };
         let guards = self.records[lock].guards.iter().filter(believes);
         let believed: u64 = guards.map(|guard| guard.weight).sum();
@@ -345,7 +349,7 @@ impl World {
         let Some(guard) = guards.iter().find(|guard| (guard.name, guard.number) == who) else {
             return;
         };
-        if !guard.shared.believes(process.moment(self.now)) {
+        if self.untold.contains(&who) || !guard.shared.believes(process.moment(self.now)) {
             return;
         }
         let until = process.world_us(guard.shared.until());
@@ -377,6 +381,30 @@ impl World {
                 format!("the guard of {who:?} has token {token}, its hold {granted:?}")
             });
         }
+    }
+
+    /// A process hears of a hold that was force-released: from now on its guard is not valid, and
+    /// no grant that was on its way becomes one.
+    pub(crate) fn hears_of_revoked(&mut self, name: u64, event: &Event) {
+        match event {
+            Event::Revoked { member } => {
+                self.untold.remove(&who(member));
+            }
+            Event::RevokedSeveral { numbers } => {
+                for number in numbers {
+                    self.untold.remove(&(name, *number));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A process is subscribed anew: it has every grant confirmed that was on its way. A guard hears
+    /// of its end with its next renewal.
+    pub(crate) fn hears_again(&mut self, place: Place) {
+        let core = &self.processes[place.slot].core;
+        let has_guard = |number| matches!(core.phase(number), Some(Phase::Held | Phase::Offered));
+        self.untold.retain(|(name, number)| *name != place.name || has_guard(*number));
     }
 
     /// A guard that has ended was told so, unless nothing could tell it.
@@ -454,6 +482,7 @@ fn ends(command: &Command, hold: Who) -> bool {
     match command {
         Command::Release { member } => who(member) == hold,
         Command::Leave { leaving } => leaving.iter().any(|leaving| who(&leaving.member) == hold),
+        Command::ForceRelease => true,
         _ => false,
     }
 }

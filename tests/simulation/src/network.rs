@@ -156,6 +156,7 @@ impl World {
         self.processes[place.slot].is_subscribed = true;
         self.linked(place);
         self.looks(place, |core, now, fx| core.heard(now, Event::Resubscribed, fx));
+        self.hears_again(place);
     }
 
     fn linked(&mut self, place: Place) {

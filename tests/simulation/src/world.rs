@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) records: Vec<Record>,
     /// Kept by their callers until they end by themselves.
     pub(crate) leaked: BTreeSet<Who>,
+    /// Force-released, and their processes have not been told yet.
+    pub(crate) untold: BTreeSet<Who>,
     pub(crate) is_calm: bool,
     broken: Option<(Law, String)>,
     pub(crate) outcome: Outcome,
@@ -77,6 +79,7 @@ impl World {
             releases: BTreeMap::new(),
             records: (0..plan.locks).map(|_| Record::default()).collect(),
             leaked: BTreeSet::new(),
+            untold: BTreeSet::new(),
             is_calm: false,
             broken: None,
             outcome: Outcome::default(),
@@ -175,6 +178,7 @@ impl World {
                 }
             }
             What::Told { event } => {
+                self.hears_of_revoked(place.name, &event);
                 self.looks(place, |core, now, fx| core.heard(now, event, fx));
             }
             What::Tick => self.tick(place),

@@ -205,7 +205,7 @@ impl<P: Seat> Core<P> {
         let note = Note::Refused { lock: entry.lock.clone(), kind: refusal.kind() };
         self.tell(number, refusal, fx);
         self.change(number, |entry| {
-            entry.state = if entry.ambiguous { entry.leaving(now) } else { State::Over };
+            entry.state = entry.gone(now);
         });
         fx.push(Effect::Observe(note));
     }
@@ -258,7 +258,7 @@ impl<P: Seat> Core<P> {
         let next = wants.then(|| self.next_round(now, number));
         self.change(number, |entry| {
             // The caller that withdraws it never learned whether it was queued.
-            entry.state = if entry.ambiguous || !wants { entry.leaving(now) } else { State::Over };
+            entry.state = if wants { entry.gone(now) } else { entry.leaving(now) };
         });
         fx.push(Effect::Observe(Note::PlaceLost { lock }));
         if let Some(next) = next {

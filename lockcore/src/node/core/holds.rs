@@ -149,7 +149,7 @@ impl<P: Seat> Core<P> {
             State::Offered(_) => {
                 self.miss(now, number, fx);
                 // What was force-released is not released again.
-                self.change(number, |entry| entry.state = State::Over);
+                self.change(number, |entry| entry.state = entry.gone(now));
                 let current = number + 1;
                 if let Some(entry) = self.entries.get(&current) {
                     fx.push(Effect::Wake(entry.seat.clone()));
@@ -171,11 +171,7 @@ impl<P: Seat> Core<P> {
                 self.miss(now, number, fx);
             }
             State::Leaked { .. } => {
-                // A copy of its acquire that still runs would be granted once more.
-                self.change(number, |entry| {
-                    entry.state =
-                        if entry.may_run_again() { entry.leaving(now) } else { State::Over };
-                });
+                self.change(number, |entry| entry.state = entry.gone(now));
             }
             _ => {}
         }
