@@ -355,7 +355,7 @@ impl<P: Seat> Core<P> {
                 // Before the end is remembered: on a replica that took over, the member may wait
                 // still. Then its own release hands it the lock, and this answer tells of that.
                 self.absorb(now, ask, reply, fx);
-                self.remember_gone(now, number);
+                self.remember_gone(now, number, &ask.lock, member);
             }
             (Command::Renew { member }, Answer::Renewed(reply)) => {
                 self.renewed(now, ask, member, reply, fx);
@@ -367,7 +367,8 @@ impl<P: Seat> Core<P> {
             (Command::Leave { leaving }, Answer::Left(reply)) => {
                 self.absorb(now, ask, reply, fx);
                 for Leaving { member, .. } in leaving {
-                    self.gone(now, member);
+                    let number = self.end(member);
+                    self.remember_gone(now, number, &ask.lock, member);
                 }
             }
             (Command::Downgrade { member }, Answer::Renewed(reply)) => {
@@ -464,7 +465,6 @@ impl<P: Seat> Core<P> {
         if self.commands.is_up() {
             // It may lead to a server that has forgotten everything.
             self.renew_all = Some((0, now));
-            self.gone.forget();
         }
         if !self.is_up() {
             // Their return is what to wait for.

@@ -86,17 +86,23 @@ struct Table {
     core: Core<Arc<Shared>>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
+    /// As many servers as the commands had gone to.
+    servers: u64,
     /// When the background task comes by itself.
     armed: Option<Moment>,
 }
 
 impl Table {
     /// Nothing is decided on an old state of the connections.
-    fn follow(&mut self, now: Moment) {
+    fn follow(&mut self, now: Moment, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
             let commands = self.commands.borrow_and_update().clone();
             let subscription = self.subscription.borrow_and_update().clone();
+            // Read after the state: a server is counted before its connection is up.
+            if std::mem::replace(&mut self.servers, store.servers()) != self.servers {
+                self.core.moved(now);
+            }
             self.core.linked(now, commands, subscription);
         }
     }
@@ -132,6 +138,7 @@ impl Driver {
             core: Core::new(id.clone(), rules),
             commands: store.commands(),
             subscription: store.subscription(),
+            servers: store.servers(),
             armed: None,
         };
         Self {
@@ -171,7 +178,7 @@ impl Driver {
         let mut effects = Vec::new();
         let mut table = self.table();
         let now = clock(&self.clock);
-        table.follow(now);
+        table.follow(now, &*self.store);
         let value = event(&mut table.core, now, &mut effects);
         let is_late = table.is_late();
         let is_closed = table.core.is_closed();
@@ -198,7 +205,7 @@ impl Driver {
         let mut effects = Vec::new();
         let mut table = self.table();
         let now = self.clock.look();
-        table.follow(now);
+        table.follow(now, &*self.store);
         let is_more = table.core.tick(now, &mut effects);
         let latest = now + longest;
         let next = table.core.next().map(|next| next.min(latest));

@@ -13,7 +13,7 @@ use crate::store::Mode;
 use crate::token::FencingToken;
 
 /// How long the server is told of a member that left. By then its own expiry has removed it.
-const GIVE_UP: Duration = Duration::from_secs(15);
+pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
 /// A leave that failed is repeated after this time, then twice that, and so on.
 const LEAVE_RETRY_MS: u32 = 100;
 

@@ -97,6 +97,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// The connection that carries commands.
     fn commands(&self) -> watch::Receiver<Link>;
 
+    /// Counts the servers that commands have gone to. While the count stays, it is one server, with
+    /// all that it has acknowledged, unless it was emptied.
+    fn servers(&self) -> u64 {
+        0
+    }
+
     /// The connection on which grants arrive.
     fn subscription(&self) -> watch::Receiver<Link>;
 

@@ -123,7 +123,11 @@ impl World {
             return self.at(self.server.reachable(self.now) + MS, place, What::Connected);
         }
         let process = &mut self.processes[place.slot];
-        (process.is_connected, process.era) = (true, self.server.era);
+        let old = std::mem::replace(&mut process.era, self.server.era);
+        process.is_connected = true;
+        if old != self.server.era {
+            self.event(place, |core, now, _| core.moved(now));
+        }
         self.linked(place);
     }
 

@@ -25,6 +25,7 @@ impl<P: Seat> Core<P> {
             budget -= 1;
         }
         budget = self.renew_what_is_due(now, budget, fx);
+        self.leave_again(now);
         budget = self.send_what_is_due(now, budget, fx);
         budget = self.renew_on(now, budget, fx);
         budget = self.ask_in_turn(now, budget, fx);
@@ -48,6 +49,7 @@ impl<P: Seat> Core<P> {
             renewal.map(|(at, _)| *at),
             send.map(|(at, _)| *at),
             touch.map(|(at, _)| *at),
+            at_once.filter(|_| self.may_leave_again()),
             at_once.filter(|_| !self.unsent.is_empty() && self.may_ask()),
             self.retry_at.filter(|_| room),
             at_once.filter(|_| self.recheck.is_some() && self.may_touch()),

@@ -3,39 +3,124 @@
 //! Different tasks take in answers, so two answers may change places. An answer that is older than
 //! the release of a hold may still tell of that hold: it is nothing to give back. Nothing but the
 //! release itself shows this: the server's clock may be set between two answers.
+//!
+//! A server that takes over may not know that they are gone: a primary acknowledges a release or a
+//! leave before its replicas have it. There such a member waits or holds, and no process would come
+//! for its grant. So each of them leaves once more there, as long as it may be known.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
+use super::Core;
+use crate::key::LockName;
+use crate::member::Member;
+use crate::node::entry::{GIVE_UP, Seat};
 use crate::node::moment::Moment;
 
-/// More releases than this are not answered while one answer waits for its turn. If they are, one
-/// leave is sent that finds nothing.
-const REMEMBERED: usize = 64;
+/// Some two megabytes. Beyond that, the first are forgotten: a server that takes over may then keep
+/// their locks for a claim or the rest of a lease.
+const REMEMBERED: usize = 16_384;
+/// This many of the last ones are looked through for an answer that is older than its release. If
+/// more releases are answered while one answer waits for its turn, one leave is sent that finds
+/// nothing.
+const LOOKED_THROUGH: usize = 64;
 
-/// Numbers, and when the answer was taken in that said that their member is gone.
+/// A member, and when the answer was taken in that said that it is gone.
+#[derive(Debug, Clone)]
+struct Left {
+    number: u64,
+    heard: Moment,
+    lock: LockName,
+    member: Member,
+}
+
+impl Left {
+    /// Until when a server that has not heard of its end may know it: as a waiter until its
+    /// deadline, as a holder for its lease.
+    fn is_known_until(&self) -> Moment {
+        let lease_ms = self.member.ours().map_or(0, |ours| ours.lease_ms);
+        self.heard + GIVE_UP + Duration::from_millis(lease_ms)
+    }
+}
+
 #[derive(Debug, Clone, Default)]
-pub(super) struct Gone(VecDeque<(u64, Moment)>);
+pub(super) struct Gone {
+    /// In the order in which they were heard of.
+    last: VecDeque<Left>,
+    /// Those that are to leave once more.
+    again: VecDeque<Left>,
+}
 
 impl Gone {
-    pub(super) fn remember(&mut self, number: u64, heard: Moment) {
-        if self.0.len() == REMEMBERED {
-            self.0.pop_front();
+    fn remember(&mut self, left: Left) {
+        let now = left.heard;
+        let is_too_many = self.last.len() == REMEMBERED;
+        if is_too_many || self.last.front().is_some_and(|first| first.is_known_until() < now) {
+            self.last.pop_front();
         }
-        self.0.push_back((number, heard));
+        self.last.push_back(left);
     }
 
-    /// Another server may answer from now on, which does not know of it.
-    pub(super) fn forget(&mut self) {
-        self.0.clear();
-    }
-
+    /// Numbers, and when their ends were heard of.
     #[cfg(feature = "unstable-internals")]
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
-        self.0.iter().copied()
+        self.last.iter().map(|left| (left.number, left.heard))
     }
 
     /// Whether the answer to what was sent then may be older than the member's end.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
-        self.0.iter().any(|(gone, heard)| *gone == number && sent <= *heard)
+        let mut last = self.last.iter().rev().take(LOOKED_THROUGH);
+        last.any(|left| left.number == number && sent <= left.heard)
+    }
+}
+
+impl<P: Seat> Core<P> {
+    /// The server knows that the member is gone.
+    pub(super) fn remember_gone(
+        &mut self,
+        now: Moment,
+        number: Option<u64>,
+        lock: &LockName,
+        member: &Member,
+    ) {
+        if let Some(number) = number {
+            let (lock, member) = (lock.clone(), member.clone());
+            self.gone.remember(Left { number, heard: now, lock, member });
+        }
+    }
+
+    /// Commands go to another server from now on.
+    pub fn moved(&mut self, now: Moment) {
+        let last = std::mem::take(&mut self.gone.last);
+        self.gone.again.extend(last.into_iter().filter(|left| now <= left.is_known_until()));
+    }
+
+    /// Lets some leave once more whose end the server may not know. A part of the window at a time,
+    /// and only once nothing else is to be given back.
+    pub(super) fn leave_again(&mut self, now: Moment) {
+        if !self.may_leave_again() {
+            return;
+        }
+        for _ in 0..self.part_of_window() {
+            let Some(Left { number, lock, member, .. }) = self.gone.again.pop_front() else {
+                return;
+            };
+            // One that had left twice leaves once.
+            if !self.entries.contains_key(&number) {
+                self.give_back(now, lock, member);
+            }
+        }
+    }
+
+    /// Whether some may leave once more now.
+    pub(super) fn may_leave_again(&self) -> bool {
+        !self.gone.again.is_empty()
+            && self.sends.is_empty()
+            && self.commands.is_up()
+            && self.on_their_way < self.part_of_window()
+    }
+
+    fn part_of_window(&self) -> usize {
+        (self.rules.window / 4).max(1)
     }
 }

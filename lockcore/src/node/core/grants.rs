@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Core, Effects};
 use crate::error::{LockErrorKind, StoreError};
+use crate::key::LockName;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
@@ -78,11 +79,17 @@ impl<P: Seat> Core<P> {
             return;
         }
         // Nothing here waits for it any more, and no copy of its acquire is on its way.
-        let lease_ms = member.parts().map_or(0, |(_, ours)| ours.lease_ms);
+        self.give_back(now, ask.lock.clone(), member.clone());
+    }
+
+    /// Lets a member leave that is not in the table, and that the server may still know.
+    pub(super) fn give_back(&mut self, now: Moment, lock: LockName, member: Member) {
+        let Some((_, ours)) = member.parts() else { return };
+        let (number, lease) = (ours.number, Duration::from_millis(ours.lease_ms));
         let mut stray = Entry {
-            lock: ask.lock.clone(),
-            member: member.clone(),
-            options: LockOptions::new().lease(Duration::from_millis(lease_ms)).terms(),
+            lock,
+            member,
+            options: LockOptions::new().lease(lease).terms(),
             mode: Mode::Try,
             state: State::Over,
             caller: Caller::Gone,

@@ -46,13 +46,8 @@ impl<P: Seat> Core<P> {
         Ask { lock: lock.clone(), command, sent: now, background }
     }
 
-    /// The server knows that the member is gone.
-    pub(super) fn gone(&mut self, now: Moment, member: &Member) {
-        let number = self.end(member);
-        self.remember_gone(now, number);
-    }
-
-    /// Ends what was being given back. Returns its number, if it is known.
+    /// Ends what was being given back, since the server knows that the member is gone. Returns its
+    /// number, if it is known.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         self.change(number, |entry| {
@@ -61,12 +56,6 @@ impl<P: Seat> Core<P> {
             }
         });
         Some(number)
-    }
-
-    pub(super) fn remember_gone(&mut self, now: Moment, number: Option<u64>) {
-        if let Some(number) = number {
-            self.gone.remember(number, now);
-        }
     }
 
     /// Repeating is harmless: the first copy takes the member away, later ones find nothing.

@@ -97,6 +97,20 @@ impl Greeting {
     }
 }
 
+impl Greeting {
+    /// The run of the server, which is another one after each restart, where the user may know it.
+    pub(crate) async fn run(&self, connection: &MultiplexedConnection) -> Option<String> {
+        if !self.extras.get()?.info {
+            return None;
+        }
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
+        let answer = connection.clone().send_packed_command(&info).await.ok()?;
+        let text: String = redis::from_redis_value(answer).ok()?;
+        Some(text.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim_end().to_owned())
+    }
+}
+
 fn client(arguments: &[&str]) -> Cmd {
     let mut client = redis::cmd("CLIENT");
     client.arg(arguments);

@@ -14,6 +14,7 @@
 //!   The state says that a connection broke before it is replaced, and that the new one is up
 //!   before a request can use it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ struct Shared {
     request_timeout: Duration,
     current: Mutex<Current>,
     state: watch::Sender<Link>,
+    /// Counts the servers that connections have led to.
+    servers: AtomicU64,
     /// Wakes the supervisor: a connection broke, or there is reason to look.
     suspicion: Arc<Notify>,
     closed: CancellationToken,
@@ -69,6 +72,8 @@ struct Current {
     last_success: Instant,
     hello: Option<Hello>,
     identity: Option<Identity>,
+    /// The server's run, where the user may know it.
+    run: Option<String>,
 }
 
 impl CommandLink {
@@ -82,13 +87,14 @@ impl CommandLink {
     ) -> Result<(Self, Option<Hello>), LockError> {
         let opened = connector.commands().await?;
         let hello = opened.hello.clone();
-        let current = Current::new(opened, 0, None);
+        let current = Current::new(opened, 0, None, None);
         let shared = Arc::new(Shared {
             connector,
             greeting: Greeting::new(name, scripts),
             request_timeout,
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
+            servers: AtomicU64::new(0),
             suspicion: Arc::new(Notify::new()),
             closed,
         });
@@ -101,10 +107,12 @@ impl CommandLink {
         self.0.greeting.allow(extras);
         let (connection, generation) = self.connection().await?;
         let hello = self.0.current().hello.clone();
-        let identity = self.0.greeting.greet(&connection, hello.as_ref(), None).await?;
+        let greeting = &self.0.greeting;
+        let identity = greeting.greet(&connection, hello.as_ref(), None).await?;
+        let run = greeting.run(&connection).await;
         let mut current = self.0.current();
         if current.generation == generation {
-            current.identity = identity;
+            (current.identity, current.run) = (identity, run);
         }
         Ok(())
     }
@@ -116,6 +124,12 @@ impl CommandLink {
     /// The number of the connection: that of its replacement is higher.
     pub(crate) fn generation(&self) -> u64 {
         self.0.current().generation
+    }
+
+    /// Counts the servers that connections have led to. One whose user may not know the server's
+    /// run counts each connection.
+    pub(crate) fn servers(&self) -> u64 {
+        self.0.servers.load(Ordering::Acquire)
     }
 
     /// Notify it when something else suggests that the server is gone.
@@ -195,11 +209,16 @@ impl CommandLink {
 }
 
 impl Current {
-    fn new(opened: Opened, generation: u64, identity: Option<Identity>) -> Self {
+    fn new(
+        opened: Opened,
+        generation: u64,
+        identity: Option<Identity>,
+        run: Option<String>,
+    ) -> Self {
         let now = Instant::now();
         let Opened { connection, hello } = opened;
         let connection = Some(connection);
-        Self { connection, generation, opened: now, last_success: now, hello, identity }
+        Self { connection, generation, opened: now, last_success: now, hello, identity, run }
     }
 }
 
@@ -302,13 +321,17 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
             let opened = shared.connector.commands().await?;
             let hello = opened.hello.as_ref();
             let identity = shared.greeting.greet(&opened.connection, hello, old.as_ref()).await?;
-            Ok::<_, StoreError>((opened, identity))
+            let run = shared.greeting.run(&opened.connection).await;
+            Ok::<_, StoreError>((opened, identity, run))
         };
         match open.await {
-            Ok((opened, identity)) => {
+            Ok((opened, identity, run)) => {
                 // Told before a caller can find it broken again.
                 let mut current = shared.current();
-                *current = Current::new(opened, current.generation + 1, identity);
+                if run.is_none() || run != current.run {
+                    shared.servers.fetch_add(1, Ordering::Release);
+                }
+                *current = Current::new(opened, current.generation + 1, identity, run);
                 shared.state.send_replace(Link::Up);
                 drop(current);
                 debug!("connected to Redis again");

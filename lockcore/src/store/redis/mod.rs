@@ -336,6 +336,10 @@ impl Store for RedisStore {
         self.link.state()
     }
 
+    fn servers(&self) -> u64 {
+        self.link.servers()
+    }
+
     fn subscription(&self) -> watch::Receiver<Link> {
         self.subscription.state()
     }

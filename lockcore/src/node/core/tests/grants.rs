@@ -65,6 +65,7 @@ fn what_was_asked_for_after_a_release_tells_of_the_hold_and_it_is_given_back() {
 fn a_new_connection_tells_of_a_hold_that_was_released_and_it_is_given_back() {
     let reconnect = |core: &mut Core<()>| {
         core.linked(at(3), Link::Down { reason: "another primary".into() }, Link::Up);
+        core.moved(at(4));
         core.linked(at(4), Link::Up, Link::Up);
     };
     assert_eq!(left_after_a_release(1, reconnect).len(), 1);

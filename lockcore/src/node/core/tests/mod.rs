@@ -6,6 +6,7 @@ mod closing;
 mod grants;
 mod holds;
 mod lines;
+mod moved;
 mod releases;
 mod replicas;
 mod revoked;

@@ -148,3 +148,18 @@ fn a_new_connection_has_every_grant_confirmed_that_was_asked_for_before() {
     core.replied(at(3), &confirm, &renewed(Renewed::Held, &confirm), &mut fx);
     assert!(is_granted(&mut core, at(3), attempt));
 }
+
+#[test]
+fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
+    // A proxy that runs requests twice may still run a copy of the acquire.
+    let (mut core, _, ask, _) = asking();
+    let (member, token) = (member_of(&ask), token());
+    let message = Event::Granted { member: member.clone(), token, left_ms: 30_000 };
+    core.heard(at(1), message, &mut Vec::new());
+    revoke(&mut core, at(2), &member);
+    let asks = ticked(&mut core, at(2));
+    let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
+        panic!("{asks:?}");
+    };
+    assert!(leaving[0].ambiguous && leaving[0].member == member);
+}
