@@ -178,20 +178,36 @@ pub struct KeyError {
     reason: Cow<'static, str>,
     source: Option<lockcore::KeyError>,
     clash: Option<Arc<Clash>>,
+    fault: Fault,
+}
+
+/// What is wrong with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The request has none, or one that cannot name a lock.
+    Request,
+    /// It is one of several spellings of a name.
+    Spelling,
     /// The client can do nothing about it, so its refusal does not say it.
-    is_misuse: bool,
+    Misuse,
 }
 
 impl KeyError {
     /// Refuses the request for `reason`.
     pub fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), source: None, clash: None, is_misuse: false }
+        Self { reason: reason.into(), source: None, clash: None, fault: Fault::Request }
+    }
+
+    /// The key is one of several spellings of a name, all but one of which are refused. The refusal
+    /// has a code of its own, [`KeySpelling`](crate::Cause::KeySpelling).
+    pub fn spelling(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { fault: Fault::Spelling, ..Self::new(reason) }
     }
 
     /// The extractor is set up wrongly, as `sentence` says. The request is refused as
     /// [`Internal`](crate::Cause::Internal) (500 in HTTP), and only the log has the sentence.
     pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
-        Self { is_misuse: true, ..Self::new(sentence) }
+        Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }
 
     /// One request asks for one name in two forms that it cannot have.
@@ -206,7 +222,11 @@ impl KeyError {
     }
 
     pub(crate) fn is_misuse(&self) -> bool {
-        self.is_misuse
+        self.fault == Fault::Misuse
+    }
+
+    pub(crate) fn is_spelling(&self) -> bool {
+        self.fault == Fault::Spelling
     }
 }
 
@@ -231,7 +251,7 @@ impl From<lockcore::KeyError> for KeyError {
             reason: error.to_string().into(),
             source: Some(error),
             clash: None,
-            is_misuse: false,
+            fault: Fault::Request,
         }
     }
 }

@@ -16,8 +16,7 @@ use axum::response::sse::Event;
 use axum::routing::post;
 use axum::{Extension, Router};
 use futures_util::stream::{self, Stream, StreamExt as _};
-use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer, LockHandle};
-use lockcore::{FencingToken, Locks};
+use lock_axum::{FencingToken, LockHandle, LockScopeLayer, Locks, lock_by};
 use tokio::net::TcpListener;
 
 /// Stands for your database.
@@ -75,13 +74,16 @@ impl Transcripts {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("chat").in_memory(); // or .connect("redis://127.0.0.1/").await?
-    let layer = HttpLockLayer::new(locks, ByPath::new().prefix("session"))
+    // Of the parsed value: as text, `7` and `07` would be two keys of one session.
+    let by_session = lock_by(|Path(session): Path<u64>| format!("session:{session}"));
+    let layer = LockScopeLayer::new(locks)
         .hold_until_body_end()
         .max_hold(Duration::from_secs(120)) // a client that stops reading does not keep the session
         .wait(Duration::from_secs(60))
         .queue_limit(2); // two turns may wait; one more is refused with 429
     let app = Router::new()
-        .route("/sessions/{id}/turns", post(turn).route_layer(layer))
+        .route("/sessions/{id}/turns", post(turn).route_layer(by_session))
+        .layer(layer)
         .with_state(Transcripts::default());
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());

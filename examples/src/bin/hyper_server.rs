@@ -2,7 +2,7 @@
 //! path go one at a time.
 //!
 //! Then, twice at once: `curl -i -X POST http://127.0.0.1:3000/orders/42`. With the URL of a Redis
-//! as its argument, also between several such servers.
+//! as its argument, also between several such servers; the second argument is the address.
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;
@@ -49,7 +49,8 @@ async fn main() -> Result<(), BoxError> {
         .layer(DetachLayer::new())
         .service(service_fn(handle));
 
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    let address = std::env::args().nth(2).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;

@@ -11,12 +11,11 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use lock_tower::{DetachLayer, HttpLockLayer, KeyError, LockHandle, canonical_path};
-use lockcore::{FencingToken, Locks};
+use lock_axum::{DetachLayer, FencingToken, KeyError, LockHandle, LockScopeLayer, Locks, lock_by};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
@@ -42,10 +41,10 @@ struct Tables {
 type Attempt = (u64, String); // the account and the key
 type Stored = (Payment, String); // what was asked and what was answered
 
-/// One lock for each attempt to pay, with the account: no client can meet the key of another.
-fn attempt(request: &Request) -> Result<String, KeyError> {
-    let path = canonical_path(request.uri().path())?;
-    Ok(format!("payment:{path}:{}", key(request.headers())?))
+/// One lock for each attempt to pay, with the account: no client can meet the key of another. The
+/// account is the parsed one: as text, `7` and `07` would be two keys of one account.
+fn attempt(Path(account): Path<u64>, headers: HeaderMap) -> Result<String, KeyError> {
+    Ok(format!("payment:{account}:{}", key(&headers)?))
 }
 
 fn key(headers: &HeaderMap) -> Result<&str, KeyError> {
@@ -103,7 +102,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("bank").in_memory(); // or .connect("redis://127.0.0.1/").await?
     // First the lock; then a payment that finishes even if its client hangs up.
     let stack = ServiceBuilder::new()
-        .layer(HttpLockLayer::new(locks, attempt).wait(Duration::from_secs(10)))
+        .layer(LockScopeLayer::new(locks).wait(Duration::from_secs(10)))
+        .layer(lock_by(attempt))
         .layer(DetachLayer::new());
     let app = Router::new()
         .route("/accounts/{account}/payments", post(pay).route_layer(stack))

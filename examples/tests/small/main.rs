@@ -4,6 +4,7 @@
 
 mod forms;
 mod recipes;
+mod spelling;
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -59,6 +59,8 @@ pub enum Cause {
     Lost,
     /// The request has no key where one is needed, or one that cannot name a lock.
     BadKey,
+    /// The request's key is one of several spellings of a name: another one is to be used.
+    KeySpelling,
     /// The server is set up wrongly: an option or a number of permits is out of its range, a layer
     /// is missing, one request asks for one name in two forms ([`Clash`]), or the lock's name is a
     /// key of the application.
@@ -116,6 +118,7 @@ impl LockError {
         match self.reason {
             Reason::BodyLimit => return Cause::BodyLimit,
             Reason::Limit(_) => return Cause::LimitReached,
+            Reason::Key(ref error) if error.is_spelling() => return Cause::KeySpelling,
             _ => {}
         }
         match self.kind() {
@@ -167,6 +170,7 @@ impl Cause {
             Self::Unavailable => "lock-unavailable",
             Self::Lost => "lock-lost",
             Self::BadKey => "lock-key-invalid",
+            Self::KeySpelling => "lock-key-spelling",
             Self::Internal => "lock-misconfigured",
         }
     }
@@ -177,7 +181,7 @@ impl Cause {
             Self::Busy | Self::Unavailable => 14, // UNAVAILABLE
             Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
             Self::Lost => 10,                     // ABORTED
-            Self::BadKey => 3,                    // INVALID_ARGUMENT
+            Self::BadKey | Self::KeySpelling => 3, // INVALID_ARGUMENT
             Self::Internal => 13,                 // INTERNAL
         }
     }
@@ -196,6 +200,7 @@ impl Cause {
                 "The lock was lost while the request was being served: its effects are unknown."
             }
             Self::BadKey => "The request does not name a resource that can be locked.",
+            Self::KeySpelling => "The request names its resource in a spelling that is not used.",
             Self::Internal => "The server's locks are not set up correctly.",
         }
     }

@@ -24,6 +24,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
 /// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects are unknown | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
+/// | [`KeySpelling`](Cause::KeySpelling) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`Internal`](Cause::Internal) | 500 Internal Server Error | no | INTERNAL |
 ///
 /// The body is `application/problem+json` ([RFC 9457]) with a member `code` that never changes, and
@@ -167,7 +168,7 @@ fn default_status(cause: Cause) -> StatusCode {
         Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
         Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
         Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
-        Cause::BadKey => StatusCode::BAD_REQUEST,
+        Cause::BadKey | Cause::KeySpelling => StatusCode::BAD_REQUEST,
         Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -465,6 +465,7 @@ impl<P: Seat> Core<P> {
         if self.commands.is_up() {
             // It may lead to a server that has forgotten everything.
             self.renew_all = Some((0, now));
+            self.gone.reconnected();
         }
         if !self.is_up() {
             // Their return is what to wait for.

@@ -9,9 +9,18 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// The path of the request, in its [canonical](canonical_path) spelling: `/orders/42` and
 /// `/orders/4%32` are one key.
 ///
-/// Without that, a client could run beside a lock by spelling the path differently. The query is
-/// not part of it. If your routes fold more than that (upper and lower case, say), fold the key
-/// too, with a closure.
+/// A handler that parses a part of the path takes several texts for one value. A key of the text
+/// would be one lock for each of them, and a client could choose. So:
+///
+/// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with 400
+///   and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths whose
+///   segments no handler takes for numbers, such as article numbers with leading zeros.
+/// - **UUIDs** of all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are one key.
+/// - All else that a handler may fold stays apart: upper and lower case of names, decimals (`1.0`
+///   and `1.00`), dates, what follows a `;`. Where a handler parses such a part, make the key of the
+///   parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
+///
+/// The query is not part of the key.
 ///
 /// A router that strips a prefix shows the layers inside only the rest: two nested routers would
 /// share the key `/42`. Tell where the whole path is, or use a
@@ -30,6 +39,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 #[derive(Clone, Default)]
 pub struct ByPath {
     original: Option<fn(&Extensions) -> Option<&Uri>>,
+    is_verbatim: bool,
 }
 
 impl ByPath {
@@ -44,31 +54,59 @@ impl ByPath {
         self.original = Some(original);
         self
     }
+
+    /// Takes numbers and UUIDs as they are written: `/parts/007` and `/parts/7` are two keys.
+    ///
+    /// Only where no handler parses them: else a client runs beside the lock with another spelling.
+    ///
+    /// ```
+    /// use lock_tower::{ByPath, ExtractKey};
+    ///
+    /// let request = http::Request::builder().uri("/parts/007").body(()).unwrap();
+    /// assert!(ByPath::new().extract_key(&request).is_err());
+    /// let keys = ByPath::new().verbatim().extract_key(&request).unwrap().unwrap();
+    /// assert_eq!(keys.names().collect::<Vec<_>>(), ["/parts/007"]);
+    /// ```
+    pub fn verbatim(mut self) -> Self {
+        self.is_verbatim = true;
+        self
+    }
 }
 
 impl<B> ExtractKey<Request<B>> for ByPath {
     fn extract_key(&self, request: &Request<B>) -> Result<Option<Keys>, KeyError> {
         let original = self.original.and_then(|find| find(request.extensions()));
         let uri = original.unwrap_or_else(|| request.uri());
-        canonical_path(uri.path()).map(|path| Some(Keys::one(path)))
+        let path = match self.is_verbatim {
+            true => decoded_path(uri.path()),
+            false => canonical_path(uri.path()),
+        };
+        path.map(|path| Some(Keys::one(path)))
     }
 }
 
 impl fmt::Debug for ByPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByPath").field("original", &self.original.map(|_| "..")).finish()
+        f.debug_struct("ByPath")
+            .field("original", &self.original.map(|_| ".."))
+            .field("is_verbatim", &self.is_verbatim)
+            .finish()
     }
 }
 
 /// The one spelling of a path.
 ///
 /// Percent-encoding is undone, except for the slash and the percent sign, which would change the
-/// meaning (`%2F`, `%25`); a slash at the end is dropped.
+/// meaning (`%2F`, `%25`); a slash at the end is dropped. A segment that is a UUID, in any spelling,
+/// becomes the one in lower case with hyphens.
 ///
 /// # Errors
-/// [`KeyError`] for what servers read in different ways: an incomplete percent-encoding, bytes that
-/// are not UTF-8, empty segments (`//`), the segments `.` and `..`, however they and their slashes
-/// are encoded (`x%2F..%2Fb`), and a path that is empty.
+/// [`KeyError`] for what servers and handlers read in different ways:
+/// - an incomplete percent-encoding, bytes that are not UTF-8, and a path that is empty;
+/// - empty segments (`//`), the segments `.` and `..`, and the same parts between encoded slashes
+///   or backslashes (`x%2F..%2Fb`, `x%2F%2Fb`, `x%5C..%5Cb`);
+/// - a segment that is a number with a plus sign, with a leading zero, or `-0`, with the code
+///   `lock-key-spelling`. A UUID of 32 decimal digits that begins with a zero is such a number, too.
 ///
 /// ```
 /// use lock_tower::canonical_path;
@@ -76,38 +114,91 @@ impl fmt::Debug for ByPath {
 /// assert_eq!(canonical_path("/orders/4%32").unwrap(), "/orders/42");
 /// assert_eq!(canonical_path("/orders/42/").unwrap(), "/orders/42");
 /// assert_eq!(canonical_path("/files/a%2fb").unwrap(), "/files/a%2Fb");
+/// assert_eq!(
+///     canonical_path("/jobs/67E5504410B1426F9247BB680E5FE0C8").unwrap(),
+///     "/jobs/67e55044-10b1-426f-9247-bb680e5fe0c8",
+/// );
 /// assert!(canonical_path("/orders/%2e%2E/7").is_err());
 /// assert!(canonical_path("/orders/x%2F..%2F7").is_err());
+/// assert!(canonical_path("/orders/07").is_err());
 /// ```
 pub fn canonical_path(path: &str) -> Result<String, KeyError> {
-    let mut canonical = Vec::with_capacity(path.len());
+    let mut path = decoded_path(path)?;
+    if path.split('/').any(is_odd_number) {
+        return Err(KeyError::spelling(
+            "a number in the path has a plus sign, a leading zero or a zero with a minus sign: \
+             write it without (a service whose paths have such segments: ByPath::verbatim)",
+        ));
+    }
+    if path.split('/').any(|segment| uuid(segment).is_some()) {
+        let each = path.split('/').map(|segment| uuid(segment).unwrap_or_else(|| segment.into()));
+        path = each.collect::<Vec<_>>().join("/");
+    }
+    Ok(path)
+}
+
+/// The path without its percent-encoding, where that changes no meaning.
+fn decoded_path(path: &str) -> Result<String, KeyError> {
+    let mut decoded = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();
     while let Some(byte) = bytes.next() {
         if byte != b'%' {
-            canonical.push(byte);
+            decoded.push(byte);
             continue;
         }
         let digits = bytes.next().and_then(digit).zip(bytes.next().and_then(digit));
         match digits.map(|(high, low)| high * 16 + low) {
-            Some(b'/') => canonical.extend_from_slice(b"%2F"),
-            Some(b'%') => canonical.extend_from_slice(b"%25"),
-            Some(decoded) => canonical.push(decoded),
+            Some(b'/') => decoded.extend_from_slice(b"%2F"),
+            Some(b'%') => decoded.extend_from_slice(b"%25"),
+            Some(byte) => decoded.push(byte),
             None => return Err(KeyError::new("the path has an incomplete percent-encoding")),
         }
     }
-    let mut canonical =
-        String::from_utf8(canonical).map_err(|_| KeyError::new("the path is not UTF-8"))?;
-    let is_root = canonical == "/";
-    if !is_root && canonical.ends_with('/') {
-        canonical.pop();
+    let mut path =
+        String::from_utf8(decoded).map_err(|_| KeyError::new("the path is not UTF-8"))?;
+    if path == "/" {
+        return Ok(path);
     }
-    let inner = canonical.strip_prefix('/').unwrap_or(&canonical);
-    // A server behind us may take an encoded slash for one.
-    let has_dots = |segment: &str| segment.split("%2F").any(|part| matches!(part, "." | ".."));
-    if !is_root && inner.split('/').any(|segment| segment.is_empty() || has_dots(segment)) {
+    if path.ends_with('/') {
+        path.pop();
+    }
+    // A server behind us may take an encoded slash, or a backslash, for a slash.
+    let is_folded = |part: &str| matches!(part, "" | "." | "..");
+    let has_folded =
+        |segment: &str| segment.split("%2F").flat_map(|part| part.split('\\')).any(is_folded);
+    if path.strip_prefix('/').unwrap_or(&path).split('/').any(has_folded) {
         return Err(KeyError::new("the path has an empty segment or one of dots"));
     }
-    Ok(canonical)
+    Ok(path)
+}
+
+/// Whether the segment is a number in another spelling than its own.
+fn is_odd_number(segment: &str) -> bool {
+    let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let has_zero = digits.starts_with('0') && (digits.len() > 1 || segment.starts_with('-'));
+    is_number && (segment.starts_with('+') || has_zero)
+}
+
+/// The one spelling of a segment that is a UUID.
+fn uuid(segment: &str) -> Option<String> {
+    let braced = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    let named = segment.get(..9).filter(|name| name.eq_ignore_ascii_case("urn:uuid:"));
+    let text = braced.or_else(|| named.map(|name| &segment[name.len()..])).unwrap_or(segment);
+    let digits: String = match text.len() {
+        32 => text.into(),
+        36 if [8, 13, 18, 23].iter().all(|at| text.as_bytes()[*at] == b'-') => {
+            text.split('-').collect()
+        }
+        _ => return None,
+    };
+    if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let digits = digits.to_ascii_lowercase();
+    let part = |range: std::ops::Range<usize>| &digits[range];
+    let parts = [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)];
+    Some(parts.join("-"))
 }
 
 fn digit(byte: u8) -> Option<u8> {
@@ -144,10 +235,84 @@ mod tests {
             "/files/..%2fb",
             "/files/x%2f%2e",
             "/files/%2E%2e%2F",
+            "/files/x%2F%2Fb",
+            "/files/x%2Fb%2F",
+            "/files/%2Fb",
+            "/files/x%5C..%5Cb",
+            "/files/x\\..\\b",
+            "/files/x%5C%5Cb",
             "",
         ];
         for spelling in refused {
-            assert!(canonical_path(spelling).is_err(), "{spelling}");
+            let error = canonical_path(spelling).expect_err(spelling);
+            assert!(!error.is_spelling(), "{spelling}");
+        }
+    }
+
+    // H1: a handler that parses the segment takes all of these for the same number.
+    #[test]
+    fn a_number_has_one_spelling_and_all_others_are_refused() {
+        let refused = [
+            "/orders/07",
+            "/orders/+7",
+            "/orders/%2B7",
+            "/orders/%30%37",
+            "/orders/-0",
+            "/orders/-07",
+            "/orders/00",
+            "/orders/+0",
+            "/orders/07/pay",
+            "/07/orders",
+            "/orders/00000000000000000000000000000001",
+        ];
+        for spelling in refused {
+            assert!(canonical_path(spelling).expect_err(spelling).is_spelling(), "{spelling}");
+        }
+        let kept = [
+            "/orders/0",
+            "/orders/7",
+            "/orders/-5",
+            "/orders/70",
+            "/orders/0.5",
+            "/orders/v07x",
+            "/orders/2024-01-07",
+            "/orders/+",
+            "/orders/-",
+            "/orders/+7a",
+            "/orders/0x1F",
+            "/v1.07/orders",
+        ];
+        for path in kept {
+            assert_eq!(canonical_path(path).unwrap(), path);
+        }
+    }
+
+    #[test]
+    fn all_spellings_of_a_uuid_are_one_key() {
+        let one = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        let simple = one.replace('-', "");
+        let spellings = [
+            one.to_owned(),
+            one.to_uppercase(),
+            simple.to_uppercase(),
+            format!("%7B{one}%7D"),
+            format!("{{{}}}", one.to_uppercase()),
+            format!("urn:uuid:{one}"),
+            format!("URN:UUID:{simple}"),
+            simple,
+        ];
+        for spelling in spellings {
+            let path = canonical_path(&format!("/jobs/{spelling}/run")).unwrap();
+            assert_eq!(path, format!("/jobs/{one}/run"), "{spelling}");
+        }
+        for other in [
+            "67e55044-10b1-426f-9247-bb680e5fe0c",
+            "67e55044-10b1-426f-9247-bb680e5fe0cg",
+            "67e5504410b1-426f-9247-bb680e5fe0c8-",
+            "urn:uuid:7",
+            "{7}",
+        ] {
+            assert_eq!(canonical_path(&format!("/{other}")).unwrap(), format!("/{other}"));
         }
     }
 
@@ -157,8 +322,8 @@ mod tests {
             "/",
             "/a/b",
             "/a%2Fb",
-            "/http:%2F%2Fa",
-            "/a%2F",
+            "/http:%2Fa",
+            "/a\\b",
             "/a..%2Fb",
             "/a%252Fb",
             "/a%25b",

@@ -47,6 +47,8 @@ impl Left {
 pub(super) struct Gone {
     /// In the order in which they were heard of.
     last: VecDeque<Left>,
+    /// So many of the last an answer may be older than that is on its way.
+    recent: usize,
     /// Those that are to leave once more.
     again: VecDeque<Left>,
 }
@@ -59,18 +61,27 @@ impl Gone {
             self.last.pop_front();
         }
         self.last.push_back(left);
+        self.recent = LOOKED_THROUGH.min(self.recent + 1);
     }
 
-    /// Numbers, and when their ends were heard of.
+    /// The connection is new: no answer is on its way that is older.
+    pub(super) fn reconnected(&mut self) {
+        self.recent = 0;
+    }
+
+    fn recent(&self) -> impl Iterator<Item = &Left> {
+        self.last.iter().rev().take(self.recent)
+    }
+
+    /// Numbers of those that an answer may be older than, and when their ends were heard of.
     #[cfg(feature = "unstable-internals")]
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
-        self.last.iter().map(|left| (left.number, left.heard))
+        self.recent().map(|left| (left.number, left.heard))
     }
 
     /// Whether the answer to what was sent then may be older than the member's end.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
-        let mut last = self.last.iter().rev().take(LOOKED_THROUGH);
-        last.any(|left| left.number == number && sent <= left.heard)
+        self.recent().any(|left| left.number == number && sent <= left.heard)
     }
 }
 
