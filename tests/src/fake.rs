@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,12 +25,24 @@ impl FakeServer {
     ///
     /// If no port is free.
     pub async fn start(answer: impl Fn(&[String]) -> String + Send + Sync + 'static) -> Self {
+        Self::start_slow(Duration::ZERO, answer).await
+    }
+
+    /// The same, with so much time before each answer.
+    ///
+    /// # Panics
+    ///
+    /// If no port is free.
+    pub async fn start_slow(
+        pause: Duration,
+        answer: impl Fn(&[String]) -> String + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let answer: Arc<Answer> = Arc::new(answer);
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(serve(client, Arc::clone(&answer)));
+                tokio::spawn(serve(client, Arc::clone(&answer), pause));
             }
         });
         Self { address, accepting }
@@ -54,9 +67,10 @@ impl Drop for FakeServer {
     }
 }
 
-async fn serve(client: TcpStream, answer: Arc<Answer>) {
+async fn serve(client: TcpStream, answer: Arc<Answer>, pause: Duration) {
     let mut client = BufReader::new(client);
     while let Some(request) = read(&mut client).await {
+        tokio::time::sleep(pause).await;
         if client.get_mut().write_all(answer(&request).as_bytes()).await.is_err() {
             return;
         }

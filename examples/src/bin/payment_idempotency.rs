@@ -41,8 +41,7 @@ struct Tables {
 type Attempt = (u64, String); // the account and the key
 type Stored = (Payment, String); // what was asked and what was answered
 
-/// One lock for each attempt to pay, with the account: no client can meet the key of another. The
-/// account is the parsed one: as text, `7` and `07` would be two keys of one account.
+/// One lock for each attempt to pay, of the parsed account: `7` and `07` are one.
 fn attempt(Path(account): Path<u64>, headers: HeaderMap) -> Result<String, KeyError> {
     Ok(format!("payment:{account}:{}", key(&headers)?))
 }
@@ -80,6 +79,7 @@ impl Ledger {
     /// Books, or returns what an attempt that had the lock, too, has booked; with whether it has.
     /// The bank gets the key, so that it knows the next attempt if this process dies before.
     async fn charge(&self, to: Attempt, payment: &Payment, token: FencingToken) -> (bool, Stored) {
+        println!("calls the bank for account {}", to.0);
         tokio::time::sleep(Duration::from_secs(2)).await; // the bank
         let Tables { charged, answers } = &mut *self.tables(); // one transaction
         match answers.entry(to) {

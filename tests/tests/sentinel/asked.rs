@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use lock_tests::{FakeServer, Log, Raw, RedisServer, eventually, is_held};
 use lockcore::{LockErrorKind, Locks, Sentinels};
@@ -50,9 +51,98 @@ async fn a_sentinel_that_is_down_or_silent_is_no_reason_to_fail() {
     let down = naming(&server, 1).await;
     let address = down.address();
     drop(down);
-    let good = naming(&server, 1).await;
-    let url = format!("redis+sentinel://{},{address},{}/locks", silent.address(), good.address());
-    release(held(&connect(&url).await.expect("accepted"), "k").await).await;
+    let good = [naming(&server, 1).await, naming(&server, 1).await];
+    for away in [silent.address(), address] {
+        let [one, other] = [good[0].address(), good[1].address()];
+        let url = format!("redis+sentinel://{away},{one},{other}/locks");
+        release(held(&connect(&url).await.expect("accepted"), "k").await).await;
+    }
+}
+
+// H3: it may be the one that was cut off.
+#[tokio::test]
+async fn one_of_three_sentinels_is_not_believed_at_first() {
+    let (server, silent) = (RedisServer::start(), FakeServer::start(|_| String::new()).await);
+    let only = naming(&server, 1).await;
+    let error = connect(&url(&[&silent, &only, &silent])).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    let told = "1 of 3 sentinels answered, a first look needs 2";
+    assert!(error.to_string().contains(told), "{error}");
+}
+
+/// How many connections of locks a server has.
+async fn connections(raw: &mut Raw) -> usize {
+    let clients: String = raw.ask(cmd("CLIENT").arg("LIST")).await;
+    clients.lines().filter(|line| line.contains("name=lockcore")).count()
+}
+
+// H3.
+#[tokio::test]
+async fn a_node_never_goes_back_to_an_older_primary_though_only_a_stale_sentinel_answers() {
+    for replicas in [0, 1] {
+        let [old, new] = [RedisServer::start(), RedisServer::start()];
+        let source = |server: &RedisServer| format!("127.0.0.1 {}", server.port());
+        let _replicas = [&old, &new]
+            .map(|server| RedisServer::options().arg("replicaof", &source(server)).start());
+        let stale = naming(&old, 1).await;
+        let (is_away, port) = (Arc::new(AtomicUsize::new(0)), new.port());
+        let away = Arc::clone(&is_away);
+        let newest = move |words: &[String]| match away.load(Ordering::Relaxed) {
+            0 => master(words, port, 2),
+            _ => String::new(),
+        };
+        let newest = FakeServer::start(newest).await;
+        let url = url(&[&stale, &newest]);
+        let locks = lock_tests::eventually_some("its replica is there", SOON, async || {
+            let builder = Locks::builder();
+            let builder = match replicas {
+                0 => builder,
+                _ => builder.require_replicas(1, Duration::from_secs(1)),
+            };
+            builder.connect(&url).await.ok()
+        })
+        .await;
+        let there = connect(&new.url()).await.expect("accepted");
+        let guard = held(&there, "x").await;
+        assert!(soon("an answer", locks.try_lock("x")).await.expect("accepted").is_none());
+
+        is_away.store(1, Ordering::Relaxed);
+        let mut raws = [Raw::connect(&old.url()).await, Raw::connect(&new.url()).await];
+        raws[1].kill_the_command_connection().await;
+        // While it looks for a primary, again and again, it is granted nothing.
+        let until = tokio::time::Instant::now() + Duration::from_secs(4);
+        while tokio::time::Instant::now() < until {
+            let tried = soon("an answer", locks.try_lock("x")).await;
+            assert!(
+                !matches!(tried, Ok(Some(_))),
+                "{replicas} replicas: it is held at the newer primary"
+            );
+            assert_eq!(connections(&mut raws[0]).await, 0, "{replicas} replicas");
+        }
+        is_away.store(0, Ordering::Relaxed);
+        eventually("it is back at the newer primary", SOON, async || {
+            matches!(locks.try_lock("free").await, Ok(Some(_)))
+        })
+        .await;
+        assert!(is_held(&there, "x").await);
+        release(guard).await;
+    }
+}
+
+// H3.
+#[tokio::test]
+async fn a_stale_sentinel_that_answers_first_does_not_keep_a_node_at_the_old_primary() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let stale = naming(&old, 1).await;
+    let port = new.port();
+    let late = async || {
+        FakeServer::start_slow(Duration::from_millis(300), move |words| master(words, port, 2))
+            .await
+    };
+    let (one, other) = (late().await, late().await);
+    let locks = connect(&url(&[&stale, &one, &other])).await.expect("accepted");
+    let _guard = held(&locks, "k").await;
+    assert!(is_held(&connect(&new.url()).await.expect("accepted"), "k").await);
 }
 
 #[tokio::test]

@@ -151,7 +151,7 @@ impl Connector {
                         format!("the sentinels name {place} as the primary, and it is a replica");
                     return Err(StoreError::refused(LockErrorKind::ReadOnly, detail));
                 }
-                sentinels.settle(place);
+                sentinels.settle(place)?;
                 Ok(opened)
             }
         }
@@ -192,7 +192,7 @@ impl Connector {
             Source::Pool(_, info) => ConnectionInfo::clone(info),
             Source::Sentinels(sentinels) => {
                 // Where commands go: grants are told there.
-                let found = match sentinels.current() {
+                let found = match sentinels.current()? {
                     Some(place) => place,
                     None => sentinels.locate().await?,
                 };

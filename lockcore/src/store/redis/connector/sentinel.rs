@@ -5,10 +5,13 @@
 //! redis-rs has a client for this. It believes the first sentinel that answers, and one that was
 //! cut off still names the old primary; it opens a connection to the primary for each look, and
 //! asks for the role with a command that locks need no right for otherwise. Here all sentinels are
-//! asked at once, and the newest configuration counts; the greeting of the connection that is
-//! opened anyway says the role.
+//! asked at once, and the newest configuration counts, also against all that are told later: see
+//! [`known`]. The greeting of the connection that is opened anyway says the role.
+
+mod known;
 
 use std::collections::HashMap;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -18,12 +21,14 @@ use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, Redis
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
 
+use self::known::Known;
 use super::{CONNECT_TIMEOUT, invalid, read_url, tuned};
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::sentinels::Sentinels as Settings;
 use crate::store::redis::{Certificates, failure, tls};
 
-/// After the first answer, the other sentinels have this long to say something newer.
+/// After a majority has answered, or one that knows more than this node, the others have this long
+/// to say something newer.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// The sentinels of one primary.
@@ -35,6 +40,8 @@ pub(super) struct Sentinels {
     primary: ConnectionInfo,
     /// The primary that commands go to.
     current: watch::Sender<Option<Place>>,
+    /// What their answers are judged by.
+    known: std::sync::Mutex<Known>,
 }
 
 /// One sentinel, and the connection to it while it stands.
@@ -72,7 +79,13 @@ impl Sentinels {
             certificates.apply(primary)?
         };
         let primary = tuned(primary);
-        Ok(Self { sentinels, name: name.clone(), primary, current: watch::Sender::new(None) })
+        Ok(Self {
+            sentinels,
+            name: name.clone(),
+            primary,
+            current: watch::Sender::new(None),
+            known: std::sync::Mutex::default(),
+        })
     }
 
     /// How the primary is spoken to, at an address that means nothing.
@@ -95,14 +108,34 @@ impl Sentinels {
         self.primary.clone().set_addr(address)
     }
 
-    /// Commands go there from now on, and the subscription follows.
-    pub(super) fn settle(&self, place: Place) {
-        self.current.send_replace(Some(place));
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The primary that commands go to.
-    pub(super) fn current(&self) -> Option<Place> {
-        self.current.borrow().clone()
+    /// Commands go there from now on, and the subscription follows.
+    ///
+    /// # Errors
+    /// Another look has seen a newer configuration since the place was found.
+    pub(super) fn settle(&self, place: Place) -> Result<(), StoreError> {
+        self.check(&place)?;
+        self.current.send_replace(Some(place));
+        Ok(())
+    }
+
+    fn check(&self, place: &Place) -> Result<(), StoreError> {
+        if self.known().is_newer_than(place) {
+            let detail =
+                format!("{place} is of an older configuration: another primary is named since");
+            return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+        }
+        Ok(())
+    }
+
+    /// The primary that commands go to; an error if it is none any more.
+    pub(super) fn current(&self) -> Result<Option<Place>, StoreError> {
+        let current = self.current.borrow().clone();
+        current.iter().try_for_each(|current| self.check(current))?;
+        Ok(current)
     }
 
     /// Comes when commands go elsewhere than to `place`.
@@ -113,33 +146,37 @@ impl Sentinels {
         let _ = self.current.subscribe().wait_for(is_elsewhere).await;
     }
 
-    /// Another primary than the one that commands go to, in a newer configuration.
+    /// Another primary than the one that commands go to.
     pub(super) async fn moved(&self) -> Option<Place> {
-        let current = self.current()?;
+        let current = self.current.borrow().clone()?;
         let found = self.locate().await.ok()?;
-        // A sentinel that was cut off may be the only one that answers, and tell what was.
-        (!found.is_at(&current) && found.epoch > current.epoch).then_some(found)
+        (!found.is_at(&current)).then_some(found)
     }
 
-    /// Asks all sentinels; the newest configuration counts.
+    /// Asks all sentinels; the newest configuration counts, if it is believed.
     pub(super) async fn locate(&self) -> Result<Place, StoreError> {
         let ask = |sentinel| async move { (sentinel, Sentinel::ask(sentinel, &self.name).await) };
         let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
         let mut deadline = Instant::now() + CONNECT_TIMEOUT;
-        let mut newest: Option<Place> = None;
+        let mut answers = Vec::new();
         let mut refusals = Vec::new();
         while let Ok(Some((sentinel, answer))) = timeout_at(deadline, asked.next()).await {
             match answer {
                 Ok(place) => {
-                    deadline = deadline.min(Instant::now() + SETTLE);
-                    if newest.as_ref().is_none_or(|newest| newest.epoch < place.epoch) {
-                        newest = Some(place);
+                    let is_news = self.known().is_older_than(&place);
+                    answers.push(place);
+                    if is_news || answers.len() >= known::majority(self.sentinels.len()) {
+                        deadline = deadline.min(Instant::now() + SETTLE);
                     }
                 }
                 Err(refusal) => refusals.push((sentinel, refusal)),
             }
         }
-        newest.ok_or_else(|| self.nowhere(&refusals))
+        let judged = self.known().judge(Instant::now(), &answers, self.sentinels.len());
+        judged.map_err(|why| match answers.is_empty() {
+            true => self.nowhere(&refusals),
+            false => StoreError::refused(LockErrorKind::Unavailable, why),
+        })
     }
 
     /// Why no sentinel told where the primary is.

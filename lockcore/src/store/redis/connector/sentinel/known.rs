@@ -1,0 +1,163 @@
+//! The newest configuration that a node has seen, and whether it believes what its sentinels say.
+//!
+//! A sentinel that was cut off names the primary of an older configuration, and names it as long as
+//! it is cut off. A node that went back there would be granted locks that others hold. So no node
+//! goes back: what it has seen binds it, whichever sentinels answer later.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Place;
+
+/// Sentinels that were set up anew count their configurations from zero again. They are believed
+/// once a majority has named one other primary for so long: longer than sentinels that can reach
+/// each other take to agree.
+const SET_UP_ANEW: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Of the newest configuration.
+    newest: Option<Place>,
+    /// An older one that a majority names, and since when.
+    behind: Option<(Place, Instant)>,
+}
+
+impl Known {
+    /// Whether the place is of a newer configuration than all that were seen.
+    pub(super) fn is_older_than(&self, place: &Place) -> bool {
+        self.newest.as_ref().is_some_and(|newest| newest.epoch < place.epoch)
+    }
+
+    /// Whether the place is still the newest.
+    pub(super) fn is_newer_than(&self, place: &Place) -> bool {
+        self.newest.as_ref().is_some_and(|newest| place.epoch < newest.epoch)
+    }
+
+    /// The primary, by the answers of some of so many sentinels; or why none of them is believed.
+    pub(super) fn judge(
+        &mut self,
+        now: Instant,
+        answers: &[Place],
+        sentinels: usize,
+    ) -> Result<Place, String> {
+        let of_each = format!("{} of {sentinels} sentinels answered", answers.len());
+        let Some(found) = answers.iter().max_by_key(|place| place.epoch) else {
+            return Err(of_each);
+        };
+        let is_majority = answers.len() >= majority(sentinels);
+        let Some(newest) = &self.newest else {
+            if !is_majority {
+                // One of them alone may be the one that was cut off.
+                return Err(format!("{of_each}, a first look needs {}", majority(sentinels)));
+            }
+            return Ok(self.newest.insert(found.clone()).clone());
+        };
+        // As often as the sentinels are asked they are set up anew, but the primary stays.
+        if found.epoch > newest.epoch || found.is_at(newest) {
+            self.behind = None;
+            let epoch = found.epoch.max(newest.epoch);
+            return Ok(self.newest.insert(Place { epoch, ..found.clone() }).clone());
+        }
+        if found.epoch == newest.epoch {
+            // Between the sentinels' two answers, a failover ended: the next look sees all of it.
+            self.behind = None;
+        } else if is_majority {
+            let since = match &self.behind {
+                Some((place, since)) if place == found => *since,
+                _ => now,
+            };
+            if now - since >= SET_UP_ANEW {
+                self.behind = None;
+                return Ok(self.newest.insert(found.clone()).clone());
+            }
+            self.behind = Some((found.clone(), since));
+        }
+        Err(format!(
+            "the sentinels that answer are behind: they name {found} in configuration {}, and {newest} \
+             is of configuration {}",
+            found.epoch, newest.epoch
+        ))
+    }
+}
+
+/// So many sentinels are a majority of them.
+pub(super) fn majority(sentinels: usize) -> usize {
+    sentinels / 2 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(host: &str, epoch: u64) -> Place {
+        Place { host: host.to_owned(), port: 6379, epoch }
+    }
+
+    /// What two of three sentinels, or so many, say.
+    fn seen(answers: &[(&str, u64)]) -> (Known, Instant) {
+        let (mut known, now) = (Known::default(), Instant::now());
+        judge(&mut known, now, answers).expect("believed");
+        (known, now)
+    }
+
+    fn judge(known: &mut Known, now: Instant, answers: &[(&str, u64)]) -> Result<String, String> {
+        let answers: Vec<_> = answers.iter().map(|(host, epoch)| place(host, *epoch)).collect();
+        known.judge(now, &answers, 3).map(|place| place.host)
+    }
+
+    #[test]
+    fn a_first_look_believes_a_majority_and_its_newest_configuration() {
+        let (mut known, now) = (Known::default(), Instant::now());
+        let refused = judge(&mut known, now, &[("old", 1)]).expect_err("alone");
+        assert_eq!(refused, "1 of 3 sentinels answered, a first look needs 2");
+        assert_eq!(judge(&mut known, now, &[("old", 1), ("new", 2)]).as_deref(), Ok("new"));
+        let mut alone = Known::default();
+        assert_eq!(
+            alone.judge(now, &[place("one", 1)], 1).map(|place| place.host).as_deref(),
+            Ok("one")
+        );
+    }
+
+    // H3.
+    #[test]
+    fn no_node_goes_back_to_an_older_configuration_whoever_answers() {
+        let (mut known, now) = seen(&[("new", 2), ("new", 2)]);
+        for answers in [&[("old", 1)][..], &[("old", 1), ("old", 1)]] {
+            let refused = judge(&mut known, now, answers).expect_err("older");
+            assert!(refused.starts_with("the sentinels that answer are behind"), "{refused}");
+        }
+        assert_eq!(judge(&mut known, now, &[("new", 2)]).as_deref(), Ok("new"), "one is enough");
+        assert_eq!(judge(&mut known, now, &[("old", 1), ("newer", 3)]).as_deref(), Ok("newer"));
+        assert!(judge(&mut known, now, &[("new", 2), ("new", 2)]).is_err());
+    }
+
+    #[test]
+    fn sentinels_that_were_set_up_anew_are_believed_once_a_majority_has_said_so_for_long() {
+        let (mut known, now) = seen(&[("one", 7), ("one", 7)]);
+        let other = [("other", 0), ("other", 0)];
+        assert!(judge(&mut known, now, &other).is_err());
+        let later = now + SET_UP_ANEW;
+        // One of them that was not set up anew, or one alone: it begins again.
+        assert!(judge(&mut known, later, &other[..1]).is_err());
+        assert_eq!(judge(&mut known, later, &[("other", 0), ("one", 7)]).as_deref(), Ok("one"));
+        assert!(judge(&mut known, later, &other).is_err());
+        assert!(judge(&mut known, later + SET_UP_ANEW / 2, &other).is_err());
+        assert_eq!(judge(&mut known, later + SET_UP_ANEW, &other).as_deref(), Ok("other"));
+        assert_eq!(judge(&mut known, later + SET_UP_ANEW, &other[..1]).as_deref(), Ok("other"));
+    }
+
+    #[test]
+    fn a_primary_that_stays_is_believed_whatever_its_configuration_is_called() {
+        let (mut known, now) = seen(&[("one", 7), ("one", 7)]);
+        assert_eq!(judge(&mut known, now, &[("one", 0)]).as_deref(), Ok("one"));
+        assert!(judge(&mut known, now, &[("other", 6), ("other", 6)]).is_err(), "7 is remembered");
+    }
+
+    #[test]
+    fn another_primary_in_the_same_configuration_is_not_believed_yet() {
+        let (mut known, now) = seen(&[("one", 7), ("one", 7)]);
+        assert!(judge(&mut known, now, &[("other", 7), ("other", 7)]).is_err());
+        assert_eq!(judge(&mut known, now, &[("other", 8)]).as_deref(), Ok("other"));
+    }
+}
