@@ -25,7 +25,7 @@ fn name(id: &str, title: &str) -> String {
     match id {
         "publish" => "a message of Redis, no lock".to_owned(),
         "bare" => "SET NX, asks again at once".to_owned(),
-        "bare-mutex" => "the same, and a mutex".to_owned(),
+        "bare-mutex" => "SET NX behind a mutex".to_owned(),
         _ => title.replace("**", ""),
     }
 }
