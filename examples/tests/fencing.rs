@@ -66,8 +66,9 @@ impl Orders {
 struct Hold {
     token: i64,
     step: usize,
-    /// `None`: it was told that a later holder is there.
+    /// The number of writes when it read.
     read: Option<i64>,
+    /// Whether it was told that a later holder is there.
     is_stopped: bool,
 }
 
