@@ -1,39 +1,148 @@
-//! The statements that the documentation shows do fence: run on a real database.
+//! The statements that the documentation shows do fence: run on a real database, in every order in
+//! which two holders whose leases overlap can run them.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use deadpool_sqlite::rusqlite::Connection;
 
-const SHOWN: [(&str, &str); 6] = [
+const SHOWN: [(&str, &str); 9] = [
     ("README.md", include_str!("../../README.md")),
     ("README.md of lock-axum", include_str!("../../lock-axum/README.md")),
     ("lock-axum", include_str!("../../lock-axum/src/lib.rs")),
     ("Locked", include_str!("../../lock-axum/src/locked.rs")),
     ("lock-tower", include_str!("../../lock-tower/src/lib.rs")),
     ("LockHandle", include_str!("../../lock-tower/src/hold/handle.rs")),
+    ("FencingToken", include_str!("../../lockcore/src/token.rs")),
+    ("guide::fencing", include_str!("../../lockcore/src/guide/fencing.md")),
+    ("migrating.md", include_str!("../../docs/recipes/migrating.md")),
 ];
 
-/// Every statement on the table of orders.
-fn statements(text: &str) -> impl Iterator<Item = &str> {
-    text.match_indices("UPDATE orders")
-        .map(|(at, _)| &text[at..at + text[at..].find('"').expect("a string ends")])
+/// A form that was shown earlier: it checks the token at the write and not at the read.
+const WRITE_ALONE: &str = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
+
+const ORDER: i64 = 42;
+const EARLIER: i64 = 5;
+const LATER: i64 = 9;
+
+/// Every statement on the table of orders, in pairs: what raises the token, and what writes.
+fn pairs(place: &str, text: &'static str) -> Vec<[&'static str; 2]> {
+    let found: Vec<_> = text
+        .match_indices("UPDATE orders")
+        .map(|(at, _)| &text[at..])
+        .map(|text| &text[..text.find(['"', ';']).expect("a statement ends")])
+        .collect();
+    assert!(!found.is_empty() && found.len() % 2 == 0, "{place} shows how to fence: {found:?}");
+    found.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect()
+}
+
+/// One order, and how often its row was written.
+struct Orders(Connection);
+
+impl Orders {
+    fn new() -> Self {
+        let database = Connection::open_in_memory().unwrap();
+        let schema = "
+            CREATE TABLE orders (id INTEGER PRIMARY KEY, paid BOOLEAN, token INTEGER NOT NULL DEFAULT 0);
+            INSERT INTO orders (id) VALUES (42);
+            CREATE TABLE writes (version INTEGER);
+            INSERT INTO writes VALUES (0);
+            CREATE TRIGGER counts AFTER UPDATE OF paid ON orders
+            BEGIN UPDATE writes SET version = version + 1; END;";
+        database.execute_batch(schema).unwrap();
+        Self(database)
+    }
+
+    /// Whether the statement changed the row.
+    fn run(&self, sql: &str, token: i64) -> bool {
+        // By name: SQLite numbers `$1` and `$2` in the order in which they occur.
+        self.0.execute(sql, &[("$1", &token), ("$2", &ORDER)]).expect(sql) == 1
+    }
+
+    fn version(&self) -> i64 {
+        self.0.query_row("SELECT version FROM writes", [], |row| row.get(0)).unwrap()
+    }
+}
+
+/// A hold that reads the row, and writes what it made of it.
+struct Hold {
+    token: i64,
+    step: usize,
+    /// The number of writes when it read.
+    read: Option<i64>,
+    /// Whether it was told that a later holder is there.
+    is_stopped: bool,
+}
+
+impl Hold {
+    fn new(token: i64) -> Self {
+        Self { token, step: 0, read: None, is_stopped: false }
+    }
+
+    /// The next step of: raise, read, write. Returns whether a write was accepted that was made of
+    /// a row which another hold has written since.
+    fn next(&mut self, orders: &Orders, raise: Option<&str>, write: &str) -> bool {
+        self.step += 1;
+        match self.step {
+            _ if self.is_stopped => {}
+            1 => self.is_stopped = raise.is_some_and(|raise| !orders.run(raise, self.token)),
+            2 => self.read = Some(orders.version()),
+            _ => {
+                let before = Some(orders.version());
+                return orders.run(write, self.token) && self.read != before;
+            }
+        }
+        false
+    }
+}
+
+/// All orders of three steps of each of two holds: `true` is a step of the later one.
+fn orders_of_steps() -> impl Iterator<Item = [bool; 6]> {
+    (0..1_u32 << 6)
+        .filter(|bits| bits.count_ones() == 3)
+        .map(|bits| std::array::from_fn(|step| bits & (1 << step) != 0))
+}
+
+/// The orders of steps in which an update is lost.
+fn lost(raise: Option<&str>, write: &str) -> Vec<[bool; 6]> {
+    let loses = |steps: &[bool; 6]| {
+        let orders = Orders::new();
+        let (mut earlier, mut later) = (Hold::new(EARLIER), Hold::new(LATER));
+        let lost = steps.map(|is_later| {
+            let hold = if is_later { &mut later } else { &mut earlier };
+            hold.next(&orders, raise, write)
+        });
+        assert!(orders.version() > 0, "none of the two could write: {steps:?}");
+        lost.contains(&true)
+    };
+    orders_of_steps().filter(loses).collect()
 }
 
 #[test]
-fn a_holder_whose_lease_has_ended_cannot_write_after_a_later_one() {
+fn no_update_is_lost_by_the_statements_that_are_shown_in_whatever_order_two_holders_run_them() {
+    assert_eq!(orders_of_steps().count(), 20);
     for (place, text) in SHOWN {
-        assert!(statements(text).count() > 0, "{place} shows how to fence");
-        for sql in statements(text) {
-            let database = Connection::open_in_memory().unwrap();
-            database
-                .execute_batch(
-                    "CREATE TABLE orders (id INTEGER PRIMARY KEY, paid BOOLEAN, token INTEGER NOT NULL DEFAULT 0);
-                     INSERT INTO orders (id) VALUES (42);",
-                )
-                .unwrap();
-            let write = |token: i64| database.execute(sql, [token, 42]).expect(sql);
-            assert_eq!(write(7), 1, "{place}: {sql}");
-            assert_eq!(write(6), 0, "{place}: the earlier holder comes late: {sql}");
-            assert_eq!(write(8), 1, "{place}: {sql}");
+        for [raise, write] in pairs(place, text) {
+            assert_eq!(lost(Some(raise), write), <[[bool; 6]; 0]>::default(), "{place}: {write}");
+        }
+    }
+}
+
+#[test]
+fn an_update_is_lost_where_the_token_is_checked_at_the_write_alone() {
+    // read, read, write, write: the first step is none.
+    let steps = [false, true, false, true, false, true];
+    assert!(lost(None, WRITE_ALONE).contains(&steps));
+}
+
+#[test]
+fn a_holder_whose_lease_has_ended_can_do_nothing_after_a_later_one_began() {
+    for (place, text) in SHOWN {
+        for [raise, write] in pairs(place, text) {
+            let orders = Orders::new();
+            assert!(orders.run(raise, EARLIER), "{place}: {raise}");
+            assert!(orders.run(raise, LATER), "{place}: {raise}");
+            assert!(!orders.run(write, EARLIER), "{place}: the earlier holder comes late: {write}");
+            assert!(!orders.run(raise, EARLIER), "{place}: and again: {raise}");
+            assert!(orders.run(write, LATER), "{place}: {write}");
         }
     }
 }

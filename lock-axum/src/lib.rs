@@ -21,17 +21,16 @@
 //! }
 //!
 //! // While this runs, no other request for the same order does, on any machine.
-//! // The row keeps the token of its last writer and refuses older ones.
 //! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
-//!     let token = order.fencing_token().into();
-//!     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
-//!     match execute(sql, &[token, order.id]).await {
-//!         0 => Err(StatusCode::CONFLICT), // the lease expired meanwhile, and a later holder wrote
-//!         _ => Ok("paid"),
-//!     }
+//!     let hold = [order.fencing_token().into(), order.id];
+//!     // First raise the row's token: from here on, no earlier holder can write.
+//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
+//!     // Now read the row, and do the work. Then write, while the token is still that of this hold.
+//!     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await?;
+//!     Ok("paid")
 //! }
 //!
-//! # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
+//! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> Result<(), StatusCode> { Ok(()) }
 //! let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
 //! let app = Router::new()
 //!     .route("/orders/{id}/pay", post(pay))

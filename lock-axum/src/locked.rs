@@ -27,15 +27,18 @@ use crate::rejection::LockedRejection;
 ///
 /// ```
 /// # use axum::extract::Path;
+/// # use axum::http::StatusCode;
 /// # use lock_axum::{Keys, Lockable, Locked};
 /// # #[derive(serde::Deserialize)]
 /// # struct Order { id: u64 }
 /// # impl Lockable for Order { fn lock_key(&self) -> Keys { format!("order:{}", self.id).into() } }
-/// # async fn execute(_sql: &str, _parameters: &[u64]) -> u64 { 1 }
-/// async fn pay(order: Locked<Path<Order>>) -> String {
-///     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
-///     let rows = execute(sql, &[order.fencing_token().get(), order.id]).await;
-///     format!("{rows} paid")
+/// # async fn execute(_sql: &str, _parameters: [u64; 2]) -> Result<(), StatusCode> { Ok(()) }
+/// async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
+///     let hold = [order.fencing_token().get(), order.id];
+///     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
+///     // Now read the row, and do the work.
+///     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await?;
+///     Ok("paid")
 /// }
 /// ```
 ///

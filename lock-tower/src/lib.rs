@@ -18,11 +18,15 @@
 //!
 //! async fn pay<B>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
 //!     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
-//!     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
-//!     let rows = execute(sql, &[lock.fencing_token().into(), 42]).await; // none: a later holder wrote
+//!     let hold = [lock.fencing_token().into(), 42];
+//!     // First raise the row's token: from here on, no earlier holder can write.
+//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await;
+//!     // Now read the row, and do the work. Then write, while the token is still that of this hold.
+//!     let rows = execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await;
+//!     // No row: a later holder is there.
 //!     Ok(Response::new(Full::from(format!("{rows} paid"))))
 //! }
-//! # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
+//! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> u64 { 1 }
 //!
 //! let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
 //! let service = ServiceBuilder::new()

@@ -6,10 +6,13 @@ use std::fmt;
 /// grants before it. Reads that are held together share one, permits have none.
 ///
 /// A lease can end while its holder is asleep, so no lock can keep a stale holder from writing. The
-/// resource can: it remembers the highest token it has seen and refuses lower ones.
+/// resource can: it remembers the highest token it has seen and refuses lower ones. A hold raises
+/// the token before it reads, and writes while the token is still its own; see
+/// [`guide::fencing`](crate::guide::fencing):
 ///
 /// ```sql
-/// UPDATE seats SET buyer = $1, token = $2 WHERE id = $3 AND token < $2
+/// UPDATE orders SET token = $1 WHERE id = $2 AND token < $1;
+/// UPDATE orders SET paid = true WHERE id = $2 AND token = $1;
 /// ```
 ///
 /// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. They are

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::response::Sse;
 use axum::response::sse::Event;
 use axum::routing::post;
@@ -26,18 +27,22 @@ struct Transcripts(Arc<Mutex<HashMap<u64, Transcript>>>);
 #[derive(Default)]
 struct Transcript {
     turns: Vec<String>,
+    /// Of the last hold that began.
     token: Option<FencingToken>,
 }
+
+const OVERTAKEN: &str = "the lease expired, and a later turn has begun";
 
 async fn turn(
     Path(session): Path<u64>,
     Extension(lock): Extension<LockHandle>,
     State(transcripts): State<Transcripts>,
     prompt: String,
-) -> Sse<impl Stream<Item = Result<Event, axum::Error>>> {
-    // No other turn of this session runs until the last event is out, so what is read here stays
-    // true.
-    let earlier = transcripts.all().entry(session).or_default().turns.len();
+) -> Result<Sse<impl Stream<Item = Result<Event, axum::Error>>>, (StatusCode, &'static str)> {
+    let token = lock.fencing_token();
+    // No other turn of this session runs until the last event is out; and if this hold is lost, its
+    // turn is not saved. So what is read here is true when the turn is saved.
+    let earlier = transcripts.begin(session, token).map_err(|why| (StatusCode::CONFLICT, why))?;
     let answer = format!("{prompt} came after {earlier} earlier turns");
     let words: Vec<_> = answer.split(' ').map(str::to_owned).collect();
     let words = stream::iter(words).then(async |word| {
@@ -45,23 +50,32 @@ async fn turn(
         Ok(Event::default().data(word))
     });
     let save = async move {
-        let token = lock.fencing_token();
         transcripts.append(session, prompt, token).map_err(axum::Error::new)?;
         Ok(Event::default().event("saved").data(format!("token {token}")))
     };
-    Sse::new(words.chain(stream::once(save)))
+    Ok(Sse::new(words.chain(stream::once(save))))
 }
 
 impl Transcripts {
-    /// One turn more, unless a later holder of the session has written: in SQL `… WHERE token <
-    /// $1`.
-    fn append(&self, session: u64, turn: String, token: FencingToken) -> Result<(), &'static str> {
+    /// Raises the token, and then reads how many turns there are: in SQL `UPDATE … SET token = $1
+    /// … AND token < $1`, before the `SELECT`.
+    fn begin(&self, session: u64, token: FencingToken) -> Result<usize, &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();
         if transcript.token >= Some(token) {
-            return Err("the lease expired, and a later turn has written");
+            return Err(OVERTAKEN);
         }
         transcript.token = Some(token);
+        Ok(transcript.turns.len())
+    }
+
+    /// One turn more, unless a later hold has begun: in SQL `… WHERE token = $1`.
+    fn append(&self, session: u64, turn: String, token: FencingToken) -> Result<(), &'static str> {
+        let mut all = self.all();
+        let transcript = all.entry(session).or_default();
+        if transcript.token != Some(token) {
+            return Err(OVERTAKEN);
+        }
         transcript.turns.push(turn);
         Ok(())
     }
@@ -91,4 +105,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, app).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_holders_that_both_read_only_the_later_one_saves_its_turn() {
+        let transcripts = Transcripts::default();
+        let [earlier, later] = [5, 9].map(|token| FencingToken::try_from(token).expect("small"));
+        assert_eq!(transcripts.begin(7, earlier), Ok(0));
+        assert_eq!(transcripts.begin(7, later), Ok(0));
+        assert_eq!(transcripts.append(7, "earlier".to_owned(), earlier), Err(OVERTAKEN));
+        assert_eq!(transcripts.append(7, "later".to_owned(), later), Ok(()));
+        assert_eq!(transcripts.begin(7, earlier), Err(OVERTAKEN));
+        assert_eq!(transcripts.all()[&7].turns, ["later"]);
+    }
 }

@@ -34,8 +34,19 @@ struct Orders(Arc<Mutex<Tables>>);
 #[derive(Default)]
 struct Tables {
     handled: HashSet<String>,
-    orders: HashMap<u64, (FencingToken, u64)>,
+    orders: HashMap<u64, Order>,
 }
+
+#[derive(Default)]
+struct Order {
+    /// Of the last hold that began.
+    token: Option<FencingToken>,
+    version: Option<u64>,
+}
+
+type Answer = &'static str;
+
+const OVERTAKEN: Answer = "the lease expired, and a later event is handled\n";
 
 async fn webhook(
     State(orders): State<Orders>,
@@ -45,12 +56,14 @@ async fn webhook(
     // The layer keeps the lock until the answer is sent; the key was in the body.
     let order = Keys::one(format!("order:{}", event.order)).label(event.id.as_str());
     let locked = RequestLocks::of(&extensions)?.lock(order).await?;
+    let token = locked[0].fencing_token();
     // Under the lock: a copy of this event that came at the same time is handled by now.
-    if let Some(nothing_to_do) = orders.seen(&event) {
-        return Ok(nothing_to_do.into_response());
+    match orders.begin(&event, token) {
+        Ok(None) => {}
+        Ok(Some(nothing_to_do)) => return Ok(nothing_to_do.into_response()),
+        Err(later) => return Ok((StatusCode::CONFLICT, later).into_response()),
     }
     tokio::time::sleep(Duration::from_secs(3)).await; // the warehouse, the mail
-    let token = locked[0].fencing_token();
     Ok(match orders.apply(&event, token) {
         Ok(()) => format!("version {} under token {token}\n", event.version).into_response(),
         Err(later) => (StatusCode::CONFLICT, later).into_response(),
@@ -58,25 +71,30 @@ async fn webhook(
 }
 
 impl Orders {
-    /// The lock keeps the order of arrival. Whether that is the sender's order only the version
-    /// tells.
-    fn seen(&self, event: &Event) -> Option<&'static str> {
-        let tables = self.tables();
-        if tables.handled.contains(&event.id) {
-            return Some("handled before\n");
+    /// Raises the order's token, and then reads whether there is nothing to do. The lock keeps the
+    /// order of arrival. Whether that is the sender's order only the version tells.
+    fn begin(&self, event: &Event, token: FencingToken) -> Result<Option<Answer>, Answer> {
+        let tables = &mut *self.tables(); // one transaction, as in `apply`
+        let order = tables.orders.entry(event.order).or_default();
+        if order.token >= Some(token) {
+            return Err(OVERTAKEN);
         }
-        let newer =
-            tables.orders.get(&event.order).is_some_and(|(_, version)| *version >= event.version);
-        newer.then_some("older than what is known\n")
+        order.token = Some(token);
+        if tables.handled.contains(&event.id) {
+            return Ok(Some("handled before\n"));
+        }
+        let is_old = order.version >= Some(event.version);
+        Ok(is_old.then_some("older than what is known\n"))
     }
 
-    /// Both tables in one transaction, unless a later holder of the order has written.
-    fn apply(&self, event: &Event, token: FencingToken) -> Result<(), &'static str> {
-        let mut tables = self.tables();
-        if tables.orders.get(&event.order).is_some_and(|(last, _)| *last > token) {
-            return Err("the lease expired, and a later event was handled\n");
+    /// Writes both tables, unless a later hold of the order has begun.
+    fn apply(&self, event: &Event, token: FencingToken) -> Result<(), Answer> {
+        let tables = &mut *self.tables();
+        let order = tables.orders.entry(event.order).or_default();
+        if order.token != Some(token) {
+            return Err(OVERTAKEN);
         }
-        tables.orders.insert(event.order, (token, event.version));
+        order.version = Some(event.version);
         tables.handled.insert(event.id.clone());
         Ok(())
     }
@@ -101,4 +119,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, app).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_holders_that_both_read_only_the_later_one_writes() {
+        let orders = Orders::default();
+        let [earlier, later] = [5, 9].map(|token| FencingToken::try_from(token).expect("small"));
+        let event = |id: &str, version| Event { id: id.to_owned(), order: 42, version };
+        let (old, new) = (event("e1", 1), event("e2", 2));
+        assert_eq!(orders.begin(&new, earlier), Ok(None));
+        assert_eq!(orders.begin(&old, later), Ok(None));
+        // Were this accepted, version 1 would be written over version 2.
+        assert_eq!(orders.apply(&new, earlier), Err(OVERTAKEN));
+        assert_eq!(orders.apply(&old, later), Ok(()));
+        assert_eq!(orders.begin(&new, earlier), Err(OVERTAKEN));
+        assert_eq!(orders.tables().orders[&42].version, Some(1));
+    }
 }

@@ -19,11 +19,14 @@ use crate::refusal::LockError;
 ///
 /// ```
 /// # use lock_tower::LockHandle;
-/// # async fn execute(_sql: &str, _parameters: &[i64]) -> u64 { 1 }
-/// async fn pay<B>(request: http::Request<B>) -> u64 {
+/// # /// Fails where no row was changed.
+/// # async fn execute(_sql: &str, _parameters: [i64; 2]) -> Result<(), ()> { Ok(()) }
+/// async fn pay<B>(request: http::Request<B>) -> Result<(), ()> {
 ///     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
-///     let sql = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
-///     execute(sql, &[lock.fencing_token().into(), 42]).await
+///     let hold = [lock.fencing_token().into(), 42];
+///     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
+///     // Now read the row, and do the work.
+///     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await
 /// }
 /// ```
 #[derive(Clone)]

@@ -2,6 +2,7 @@
 //! it found.
 #![allow(clippy::print_stderr, reason = "it says what it does")]
 
+mod chart;
 mod clock;
 mod delay;
 mod fleet;
@@ -19,6 +20,7 @@ mod results;
 mod run;
 mod sample;
 mod servers;
+mod summary;
 mod turns;
 mod workload;
 
@@ -46,7 +48,7 @@ struct Options {
     /// Where the results, and files for the time of the run, are written.
     #[arg(long)]
     directory: PathBuf,
-    /// The page whose measured part is written anew; its plots come into a folder of its name.
+    /// The page of tables; figures and plots are written beside it.
     #[arg(long)]
     page: PathBuf,
     /// What was built.
@@ -76,6 +78,9 @@ struct Options {
     /// Measures nothing: writes the page from the results of an earlier run.
     #[arg(long)]
     render: Option<PathBuf>,
+    /// Measures nothing: draws the plots from the figures beside the page.
+    #[arg(long)]
+    draw: bool,
 }
 
 fn main() -> ExitCode {
@@ -89,6 +94,12 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), String> {
+    if options.draw {
+        let path = options.page.with_extension("json");
+        let summary =
+            serde_json::from_str(&read(&path)?).map_err(|error| format!("{path:?}: {error}"))?;
+        return page::draw(&summary, &options.page);
+    }
     let results = match &options.render {
         Some(path) => {
             serde_json::from_str(&read(path)?).map_err(|error| format!("{path:?}: {error}"))?

@@ -1,29 +1,14 @@
-//! `Page`: the measured part of `docs/performance.md`, and its plots.
+//! `Page`: the tables of a run, with its figures and its plots beside them.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::peer::{Ability, PEERS, Peer};
-use crate::plot::{Bar, bars};
+use crate::chart::charts;
+use crate::peer::{Ability, PEERS};
 use crate::results::{Measured, Results};
+use crate::summary::Summary;
 use crate::workload::{Column, WORKLOADS, Workload};
-
-const BEGIN: &str = "<!-- measured: written by scripts/bench -->\n";
-const END: &str = "<!-- end of measured -->\n";
-
-/// What is drawn: a workload, a value of it, and what it is called.
-const PLOTS: &[(&str, &str, &str)] = &[
-    ("pair", "pair_p50", "A free lock, acquire and release: p50, µs"),
-    ("pairs-256", "turns_s", "256 tasks, a key each: pairs/s"),
-    ("hand-off", "hand_p50", "Hand-off to another process: p50, µs"),
-    ("hot-1x64", "turns_s", "Hot lock, 64 tasks: turns/s"),
-    ("hot-4x16", "turns_s", "Hot lock, 4 × 16 tasks: turns/s"),
-    ("hot-4x16", "longest_ms", "Hot lock, 4 × 16 tasks: longest wait, ms"),
-    ("shared", "wait_p99", "64 workers, sections of 11 ms: wait p99, µs"),
-    ("depth-10000", "hand_over_us", "Hand-over in a queue of 10 000: scripts, µs"),
-    ("http-hot", "requests_s", "HTTP, 64 connections, one key: requests/s"),
-];
 
 pub(crate) struct Page<'a> {
     results: &'a Results,
@@ -34,33 +19,26 @@ impl<'a> Page<'a> {
         Self { results }
     }
 
-    /// Replaces what stands between the marks of the file; a file without them becomes the measured
-    /// part alone.
+    /// Writes the tables, the figures beside them as JSON, and what is drawn of them.
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
-        let folder = path.with_extension("");
-        fs::create_dir_all(&folder).map_err(|error| format!("{folder:?}: {error}"))?;
-        for (name, svg) in self.plots() {
-            crate::write(&folder.join(name), &svg)?;
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;
         }
-        let old = fs::read_to_string(path).unwrap_or_default();
-        let folder = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let measured = self.measured(&folder);
-        let text = match (old.split_once(BEGIN), old.split_once(END)) {
-            (Some((before, _)), Some((_, after))) => {
-                format!("{before}{BEGIN}{measured}{END}{after}")
-            }
-            _ => measured,
-        };
-        crate::write(path, &text)
+        crate::write(path, &self.tables())?;
+        let summary = Summary::of(self.results);
+        let text = serde_json::to_string_pretty(&summary).map_err(|error| error.to_string())?;
+        crate::write(&path.with_extension("json"), &(text + "\n"))?;
+        draw(&summary, path)
     }
 
-    fn measured(&self, folder: &str) -> String {
-        let mut text = self.conditions();
+    fn tables(&self) -> String {
+        let mut text =
+            "# Measured\n\nWritten by `scripts/bench`. [How to read it](../performance.md).\n"
+                .to_owned();
+        text.push_str(&self.conditions());
         text.push_str(&self.locks());
         for workload in WORKLOADS {
-            if let Some(table) = self.table(workload, folder) {
-                text.push_str(&table);
-            }
+            text.extend(self.table(workload));
         }
         text
     }
@@ -121,9 +99,9 @@ impl<'a> Page<'a> {
         text
     }
 
-    fn table(&self, workload: &Workload, folder: &str) -> Option<String> {
+    fn table(&self, workload: &Workload) -> Option<String> {
         let measured = self.results.workloads.get(workload.id)?;
-        let mut text = format!("\n### {}\n\n| |", workload.title);
+        let mut text = format!("\n## {}\n\n| |", workload.title);
         let ((first, heading, digits), others) = workload.columns.split_first()?;
         let mut bases = vec![workload.base, "ours"];
         bases.dedup();
@@ -168,38 +146,16 @@ impl<'a> Page<'a> {
             }
             text.push('\n');
         }
-        for (number, (id, _, title)) in PLOTS.iter().enumerate() {
-            if *id == workload.id {
-                let _ = writeln!(text, "\n![{title}]({folder}/{})", plot_name(number));
-            }
-        }
         Some(text)
-    }
-
-    fn plots(&self) -> Vec<(String, String)> {
-        let mut plots = Vec::new();
-        for (number, (id, value, title)) in PLOTS.iter().enumerate() {
-            let Some(measured) = self.results.workloads.get(*id) else { continue };
-            let bar = |peer: &Peer| {
-                let spread = measured.get(peer.id)?.spread(value)?;
-                Some(Bar {
-                    name: peer.title.to_owned(),
-                    value: spread.median,
-                    least: spread.least,
-                    most: spread.most,
-                    ours: peer.id == "ours",
-                })
-            };
-            let drawn: Vec<Bar> = PEERS.iter().filter_map(bar).collect();
-            plots.push((plot_name(number), bars(title, &drawn)));
-        }
-        plots
     }
 }
 
-fn plot_name(number: usize) -> String {
-    let (workload, value, _) = PLOTS[number];
-    format!("{workload}-{}.svg", value.replace('_', "-"))
+/// Draws the figures into the folder of the page.
+pub(crate) fn draw(summary: &Summary, page: &Path) -> Result<(), String> {
+    for (name, plot) in charts(summary) {
+        crate::write(&page.with_file_name(name), &plot)?;
+    }
+    Ok(())
 }
 
 fn title(id: &str) -> &str {

@@ -189,11 +189,31 @@ async fn the_line_in_the_manual_allows_the_commands_it_names_and_no_other() {
     assert_eq!(may, allowed);
 }
 
+/// The rules of the line in `docs/deploy.md`, without `ACL SETUSER` and the user's name.
+fn deploy_rules() -> Vec<&'static str> {
+    let page = include_str!("../../../docs/deploy.md");
+    let lines: Vec<_> = page.lines().filter(|line| line.starts_with("ACL SETUSER locks")).collect();
+    let [line] = lines[..] else { panic!("the page has {} such lines", lines.len()) };
+    line.split(' ').skip(3).collect()
+}
+
 #[test]
-fn the_line_in_the_readme_is_the_one_in_the_manual() {
-    let readme = include_str!("../../../README.md");
-    let lines: Vec<_> = readme.lines().filter(|line| line.contains("ACL SETUSER")).collect();
-    assert_eq!(lines.iter().map(|line| line.trim()).collect::<Vec<_>>(), [manual_acl()]);
+fn the_line_in_deploy_has_the_rules_of_the_manual_s_line_and_those_for_reads_writes_and_permits() {
+    let rules: BTreeSet<_> = deploy_rules().into_iter().collect();
+    let expected: BTreeSet<_> = manual_acl().split(' ').skip(3).chain(sharing_rules()).collect();
+    assert_eq!(rules, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_line_in_deploy_is_enough_for_locks_reads_writes_and_permits() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg("reset").arg(deploy_rules())).await;
+    let url = format!("redis://locks:PASSWORD@{}/", server.address());
+    let (near, far) = (connect(&url).await, connect(&url).await);
+    assert_eq!(soon(near.with("k", async |_| 7)).await.expect("it may lock"), 7);
+    soon(share(&near, &far)).await.expect("all is allowed");
+    nothing_was_denied(&server, &mut redis).await;
 }
 
 #[tokio::test]
