@@ -77,8 +77,9 @@ impl<G> fmt::Debug for Acquire<G> {
 /// that the lock is held, or that others wait for it.
 ///
 /// # Errors
-/// Every [`LockErrorKind`] but `Timeout`, `QueueFull` and `Lost`; it ends within the request
-/// timeout.
+/// Every [`LockErrorKind`] but `Timeout` and `Lost`; it ends within the request timeout.
+/// [`QueueFull`](LockErrorKind::QueueFull) if it was not even sent by then, since this `Locks` had
+/// too many others to send.
 ///
 /// # Cancel safety
 /// As [`Acquire`].
@@ -166,9 +167,12 @@ fn take_seat(node: &Node, request: &Request) -> Result<Option<Seat>, LockError> 
     }
     let taken = node.settings.waiting.enter().map(Some);
     taken.inspect_err(|error| {
-        let (lock, kind) = (request.lock.clone(), error.kind());
-        node.observer.note(&Note::Refused { lock, kind });
+        node.observer.note(&refused(&request.lock, error));
     })
+}
+
+fn refused(lock: &LockName, error: &LockError) -> Note {
+    Note::Refused { lock: lock.clone(), refusal: Refusal::Kind(error.kind()) }
 }
 
 impl Limit {
@@ -225,7 +229,7 @@ impl Running {
 
     /// Its time is up. A grant may have come in the same instant; then it counts.
     fn time_out(&self, node: &Arc<Node>) -> Outcome {
-        let (outcome, unavailable) = node.with(|core, now, fx| {
+        let (outcome, unanswered) = node.with(|core, now, fx| {
             let outcome = core.take(now, self.attempt, fx);
             let waits = matches!(outcome, node::Outcome::Waits);
             (outcome, waits.then(|| core.cancel(now, self.attempt, fx)).flatten())
@@ -233,7 +237,7 @@ impl Running {
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
-        let error = match (unavailable, self.limit) {
+        let error = match (unanswered, self.limit) {
             (Some(error), _) => node.error(error),
             (None, Limit::At(_)) => LockError::new(LockErrorKind::Timeout),
             (None, Limit::Once(_)) => {
@@ -244,7 +248,7 @@ impl Running {
                 format!("no request has succeeded for {silence:?}"),
             ),
         };
-        node.observer.timed_out(&self.lock, error.kind());
+        node.observer.note(&refused(&self.lock, &error));
         Err(error)
     }
 }

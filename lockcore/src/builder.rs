@@ -187,7 +187,8 @@ impl LocksBuilder {
 
     /// How many attempts of this `Locks` may wait at the same time, whatever they wait for; 100 000
     /// by default, at least 1. One more is refused with
-    /// [`QueueFull`](crate::LockErrorKind::QueueFull), before anything is sent.
+    /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if its lock is free: nothing is sent
+    /// to find out. Attempts that do not wait (`try_lock`, a wait of zero) do not count.
     ///
     /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of one lock; this bounds what all
     /// take, where names come from requests: each costs some 1 kB here, 1.7 kB with a task of its

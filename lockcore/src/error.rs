@@ -31,7 +31,9 @@ pub enum LockErrorKind {
     Timeout,
     /// As many waiters are queued for this lock as its [queue
     /// limit](crate::LockOptions::queue_limit) allows, or for all locks of this `Locks` as
-    /// [`max_waiting`](crate::LocksBuilder::max_waiting) allows.
+    /// [`max_waiting`](crate::LocksBuilder::max_waiting) allows. Also: an attempt that does not
+    /// wait was not sent within the [request timeout](crate::LocksBuilder::request_timeout),
+    /// since this `Locks` had too many others to send.
     QueueFull,
     /// The store is disconnected, or did not answer within the [request
     /// timeout](crate::LocksBuilder::request_timeout). If the caller's wait is shorter than that

@@ -9,15 +9,17 @@
 //! - A tick changes a bounded number of entries, and sends all its requests before the next tick
 //!   sends its own. If there is more to do, the task yields first, so that callers get the mutex.
 //! - The task ends, and closes the store, once no handle of the node is left and every hold is
-//!   released. If the runtime drops it before, it ends every attempt: nothing could answer them.
+//!   released. It owns the task that adopts requests, which ends with it: nothing has to be woken
+//!   to end. If the runtime drops it before, it ends every attempt: nothing could answer them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::driver::Driver;
+use super::flight;
 use crate::store::Link;
 
 /// The longest time without a look whether the machine was suspended.
@@ -41,6 +43,8 @@ pub(super) async fn run(
     (mut commands, mut subscription): (watch::Receiver<Link>, watch::Receiver<Link>),
 ) {
     let mut end = EndWithTheRuntime(Some(Arc::clone(&driver)));
+    let mut adopting = JoinSet::new();
+    adopting.spawn(flight::adopt(Arc::clone(&driver)));
     let mut was_woken = true;
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);
@@ -49,11 +53,8 @@ pub(super) async fn run(
             tokio::task::yield_now().await;
             continue;
         }
-        if driver.is_abandoned.load(Ordering::Acquire) {
-            let counts = driver.look(|core| core.counts());
-            if counts.attempts + counts.holds + counts.given_back == 0 {
-                break;
-            }
+        if driver.is_over() {
+            break;
         }
         tokio::select! {
             () = driver.wake.notified() => was_woken = true,

@@ -55,13 +55,15 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
 use crate::store::protocol::{Answer, Command};
-use crate::store::{Event, Leaving, Link, Renewed};
+use crate::store::{Event, Leaving, Link, Mode, Renewed};
 use crate::token::FencingToken;
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
 const ROUND_BITS: u32 = 20;
 /// Most events of one kind that are handled at once: others want the table too.
 const MAX_AT_ONCE: usize = 256;
+const TOO_MANY_AT_ONCE: &str =
+    "too many acquires of this Locks at once: this one was not sent within the request timeout";
 
 /// What a core is told once.
 #[derive(Debug, Clone)]
@@ -287,11 +289,16 @@ impl<P: Seat> Core<P> {
     }
 
     /// The caller of an attempt has gone, or its time is up. Nothing of it stays behind. Returns
-    /// why the store was unavailable, if it was.
+    /// what kept it from being answered, if it was neither the lock nor its caller: the store was
+    /// unavailable, or it was never sent.
     pub fn cancel(&mut self, now: Moment, attempt: u64, fx: &mut Effects<P>) -> Option<StoreError> {
         let number = self.current(attempt)?;
         let entry = self.entries.get(&number)?;
-        let unavailable = match &entry.state {
+        let unanswered = match &entry.state {
+            // The server has answered others meanwhile: this one was not sent for want of room.
+            State::Unsent if entry.mode == Mode::Try && self.last_success > entry.started => {
+                Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
+            }
             // One without an answer for a whole request timeout was parked with that error.
             State::Asking { error, .. } => error.clone().or_else(|| self.disconnected()),
             State::Parked { error } => Some(error.clone()),
@@ -300,7 +307,7 @@ impl<P: Seat> Core<P> {
         };
         self.change(number, |entry| entry.caller = Caller::Gone);
         self.withdraw(now, number, fx);
-        unavailable
+        unanswered
     }
 
     /// Why no command gets through; none while the connection stands, however slow the server is.

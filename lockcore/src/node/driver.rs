@@ -3,7 +3,8 @@
 //! # Implementation notes
 //!
 //! - An event takes the mutex once; its effects run without it. So a store that answers and calls
-//!   back within a call, a waker that is not ours, or a log can do no harm.
+//!   back within a call, a waker that is not ours, or a log can do no harm. One that panics keeps
+//!   none of the other effects from being run.
 //! - Effects of two events may overtake each other. So the table never has two requests of one
 //!   member on their way if their order matters: a leave waits for the answer of its acquire. A
 //!   release may overtake a renewal; the answer of the renewal then means nothing.
@@ -30,6 +31,7 @@ use super::clock::Clock;
 use super::core::{Core, Rules};
 use super::effect::{Ask, Effect};
 use super::flights::Flights;
+use super::foreign;
 use super::moment::Moment;
 use super::observe::Observer;
 use super::seat::Shared;
@@ -78,7 +80,6 @@ pub(crate) struct Driver {
     /// A closed node has changed.
     pub(crate) progress: Notify,
     has_ended: AtomicBool,
-    pub(super) is_abandoned: AtomicBool,
 }
 
 /// What stands behind the mutex.
@@ -90,6 +91,8 @@ struct Table {
     servers: u64,
     /// When the background task comes by itself.
     armed: Option<Moment>,
+    /// No handle of the node is left.
+    is_abandoned: bool,
 }
 
 impl Table {
@@ -107,9 +110,17 @@ impl Table {
         }
     }
 
+    /// Whether nothing is left to be done, nor anything that could cause more.
+    fn is_over(&self) -> bool {
+        let counts = self.core.counts();
+        self.is_abandoned && counts.attempts + counts.holds + counts.given_back == 0
+    }
+
     /// Whether the background task has to come sooner.
     fn is_late(&mut self) -> bool {
-        let Some(next) = self.core.next() else { return false };
+        // It ends the node, too.
+        let next = if self.is_over() { Some(Moment::default()) } else { self.core.next() };
+        let Some(next) = next else { return false };
         let is_late = self.armed.is_none_or(|armed| next < armed);
         if is_late {
             // Once is enough for all that comes before it gets to run.
@@ -140,6 +151,7 @@ impl Driver {
             subscription: store.subscription(),
             servers: store.servers(),
             armed: None,
+            is_abandoned: false,
         };
         Self {
             store,
@@ -153,7 +165,6 @@ impl Driver {
             wake: Notify::new(),
             progress: Notify::new(),
             has_ended: AtomicBool::new(false),
-            is_abandoned: AtomicBool::new(false),
         }
     }
 
@@ -187,7 +198,7 @@ impl Driver {
             self.wake.notify_one();
         }
         if is_closed {
-            self.progress.notify_waiters();
+            self.progressed();
         }
         self.run(effects);
         value
@@ -214,12 +225,28 @@ impl Driver {
         let is_closed = table.core.is_closed();
         drop(table);
         if is_closed {
-            self.progress.notify_waiters();
+            self.progressed();
         }
         let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
         self.send_in_order(asks);
         self.run(effects);
         (is_more, armed)
+    }
+
+    /// The last handle of the node is gone.
+    pub(super) fn abandon(&self) {
+        let mut table = self.table();
+        table.is_abandoned = true;
+        let is_late = table.is_late();
+        drop(table);
+        if is_late {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Whether the background task has to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.table().is_over()
     }
 
     /// Looks without changing anything.
@@ -242,6 +269,10 @@ impl Driver {
         }
     }
 
+    fn progressed(&self) {
+        foreign::call("a waker", || self.progress.notify_waiters());
+    }
+
     /// Requests first: a log may stop this thread.
     fn run(self: &Arc<Self>, mut effects: Effects) {
         if effects.is_empty() {
@@ -258,8 +289,8 @@ impl Driver {
         for effect in effects {
             match effect {
                 Effect::Send(_) | Effect::Confirm(_) => {}
-                Effect::Wake(seat) => seat.caller.wake(),
-                Effect::TellLost(seat) => seat.tell_lost(),
+                Effect::Wake(seat) => foreign::call("a waker", move || seat.caller.wake()),
+                Effect::TellLost(seat) => foreign::call("a waker", move || seat.tell_lost()),
                 Effect::Reopen => self.store.reopen_subscription(),
                 Effect::Observe(note) => self.observer.note(&note),
             }

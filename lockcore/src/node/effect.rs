@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::entry::Refusal;
 use super::moment::Moment;
-use crate::error::{LockErrorKind, StoreError};
+use crate::error::StoreError;
 use crate::key::LockName;
 use crate::store::protocol::Command;
 
@@ -44,7 +45,7 @@ pub enum Note {
     Queued { lock: LockName, position: u64 },
     Granted { lock: LockName, waited: Duration, handed_over: bool },
     Cancelled { lock: LockName, waited: Duration },
-    Refused { lock: LockName, kind: LockErrorKind },
+    Refused { lock: LockName, refusal: Refusal },
     PlaceLost { lock: LockName },
     Missed { lock: LockName },
     Renewed { lock: LockName },

@@ -91,16 +91,6 @@ pub enum Refusal {
     Store(StoreError),
 }
 
-impl Refusal {
-    pub(super) fn kind(&self) -> LockErrorKind {
-        match self {
-            Self::Busy => LockErrorKind::Timeout,
-            Self::Kind(kind) => *kind,
-            Self::Store(error) => error.kind,
-        }
-    }
-}
-
 /// What an attempt wants.
 #[derive(Debug, Clone)]
 pub struct Request {

@@ -17,7 +17,7 @@ use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use super::calling::call;
 use super::driver::Driver;
 use super::effect::Ask;
 use super::flights::{Answered, Shared, State, lock};
+use super::foreign;
 
 /// A request that is not done after this time is finished by a task: its future may not be polled
 /// any more, and the answer may concern others.
@@ -147,7 +148,7 @@ fn take_over(shared: &Arc<Shared>, driver: &Arc<Driver>) {
     });
     if let Some(waker) = waker {
         // It has polled the store so far, and waits for the task from now on.
-        waker.wake();
+        foreign::call("a waker", || waker.wake());
     }
 }
 
@@ -162,31 +163,25 @@ impl Drop for End {
         let done = State::Done(self.answer.take());
         let before = mem::replace(&mut *lock(&self.shared), done);
         if let State::TakenOver(Some(waker)) = before {
-            waker.wake();
+            foreign::call("a waker", || waker.wake());
         }
     }
 }
 
-/// Takes over what is not polled, until the node is gone.
-pub(super) async fn adopt(driver: Weak<Driver>) {
-    let Some(wake) = driver.upgrade().map(|driver| Arc::clone(&driver.flights.wake)) else {
-        return;
-    };
+/// Takes over what is not polled. Ends with the background task, which owns it.
+pub(super) async fn adopt(driver: Arc<Driver>) {
+    let flights = &driver.flights;
     loop {
-        wake.notified().await;
+        flights.wake.notified().await;
         loop {
             tokio::time::sleep(PATIENCE).await;
-            let Some(driver) = driver.upgrade() else { return };
-            let (overdue, is_more) = driver.flights.overdue(Instant::now() - PATIENCE);
+            let (overdue, is_more) = flights.overdue(Instant::now() - PATIENCE);
             for shared in overdue {
                 take_over(&shared, &driver);
             }
             if !is_more {
                 break;
             }
-        }
-        if driver.strong_count() == 0 {
-            return;
         }
     }
 }

@@ -35,12 +35,12 @@ pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, State> {
 pub(super) struct Flights {
     recent: Mutex<VecDeque<(Instant, Weak<Shared>)>>,
     /// There is one, after there was none.
-    pub(super) wake: Arc<Notify>,
+    pub(super) wake: Notify,
 }
 
 impl Flights {
     pub(super) fn new() -> Self {
-        Self { recent: Mutex::new(VecDeque::new()), wake: Arc::new(Notify::new()) }
+        Self { recent: Mutex::new(VecDeque::new()), wake: Notify::new() }
     }
 
     /// Takes charge of a request.
@@ -73,9 +73,5 @@ impl Flights {
             overdue.extend(recent.pop_front().and_then(|(_, shared)| shared.upgrade()));
         }
         (overdue, !recent.is_empty())
-    }
-
-    pub(super) fn stop(&self) {
-        self.wake.notify_one();
     }
 }

@@ -3,12 +3,11 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
 
+use super::background;
 use super::driver::{Driver, Inbox, Settings};
-use super::{background, flight};
 use crate::member::NodeId;
 use crate::store::Store;
 
@@ -29,7 +28,6 @@ impl Node {
         let driver = Arc::new(Driver::new(store, id, settings, runtime.clone()));
         inbox.open(&driver);
         runtime.spawn(background::run(Arc::clone(&driver), links));
-        runtime.spawn(flight::adopt(Arc::downgrade(&driver)));
         Arc::new(Self(driver))
     }
 }
@@ -44,8 +42,32 @@ impl Deref for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.0.is_abandoned.store(true, Ordering::Release);
-        self.0.wake.notify_one();
-        self.0.flights.stop();
+        self.0.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::locks::Locks;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_holds_a_node_whose_last_handle_and_last_guard_are_gone() {
+        let tasks = || Handle::current().metrics().num_alive_tasks();
+        let before = tasks();
+        for round in 0..20 {
+            let locks = Locks::in_memory();
+            let driver = Arc::downgrade(&locks.node.0);
+            let guard = locks.lock("key").await.expect("free");
+            match round % 2 {
+                0 => drop((guard, locks)),
+                _ => drop((locks, guard)),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert_eq!((driver.strong_count(), tasks()), (0, before), "round {round}");
+        }
     }
 }

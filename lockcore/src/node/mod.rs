@@ -14,6 +14,7 @@ mod effect;
 mod entry;
 mod flight;
 mod flights;
+mod foreign;
 mod handle;
 mod lease;
 mod moment;

@@ -11,11 +11,16 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::effect::Note;
+use super::entry::Refusal;
+use super::foreign;
 use crate::error::LockErrorKind;
 use crate::key::LockName;
 use crate::member::NodeId;
 use crate::passed_over::PassedOver;
 use crate::two_kinds::TwoKinds;
+
+/// What is told of all events and metrics.
+const WATCHERS: &str = "a tracing subscriber or a metrics recorder";
 
 /// A lock's name as it may be logged.
 struct Name<'a> {
@@ -78,21 +83,18 @@ impl Observer {
     }
 
     pub(crate) fn ended(&self, lock: &LockName, held: Duration) {
-        debug!(lock = %self.name(lock), ?held, "released");
-        record!("lockcore_hold_seconds", held.as_secs_f64());
-    }
-
-    /// A wait is over, and its caller gets an error.
-    pub(crate) fn timed_out(&self, lock: &LockName, kind: LockErrorKind) {
-        debug!(lock = %self.name(lock), ?kind, "timed out");
-        count!("lockcore_refused_total", "cause" => match kind {
-            LockErrorKind::Timeout => "timeout",
-            kind => cause(kind),
+        foreign::call(WATCHERS, || {
+            debug!(lock = %self.name(lock), ?held, "released");
+            record!("lockcore_hold_seconds", held.as_secs_f64());
         });
     }
 
-    /// What the node's table has to say.
+    /// What the node has to say.
     pub(crate) fn note(&self, note: &Note) {
+        foreign::call(WATCHERS, || self.tell(note));
+    }
+
+    fn tell(&self, note: &Note) {
         match note {
             Note::Queued { lock, position } => {
                 debug!(lock = %self.name(lock), position, "queued");
@@ -108,9 +110,10 @@ impl Observer {
             Note::Cancelled { lock, waited } => {
                 debug!(lock = %self.name(lock), ?waited, "cancelled");
             }
-            Note::Refused { lock, kind } => {
-                debug!(lock = %self.name(lock), ?kind, "refused");
-                count!("lockcore_refused_total", "cause" => cause(*kind));
+            Note::Refused { lock, refusal } => {
+                let cause = cause(refusal);
+                debug!(lock = %self.name(lock), cause, "refused");
+                count!("lockcore_refused_total", "cause" => cause);
             }
             Note::PlaceLost { lock } => {
                 warn!(lock = %self.name(lock), "the place in the queue is lost: it waits at the tail now");
@@ -174,10 +177,14 @@ impl Observer {
     }
 }
 
-#[cfg(feature = "metrics")]
-fn cause(kind: LockErrorKind) -> &'static str {
+fn cause(refusal: &Refusal) -> &'static str {
+    let kind = match refusal {
+        Refusal::Busy => return "busy",
+        Refusal::Kind(kind) => *kind,
+        Refusal::Store(error) => error.kind,
+    };
     match kind {
-        LockErrorKind::Timeout => "busy",
+        LockErrorKind::Timeout => "timeout",
         LockErrorKind::QueueFull => "queue_full",
         LockErrorKind::Unavailable => "unavailable",
         LockErrorKind::ReadOnly => "read_only",

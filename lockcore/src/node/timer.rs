@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
+use super::foreign;
+
 /// Ready at its time. Wakes the task that polled it last.
 #[derive(Debug)]
 pub(crate) struct Timer {
@@ -112,7 +114,7 @@ impl Timers {
             let due = state.wakers.pop_first();
             drop(state);
             if let Some((_, waker)) = due {
-                waker.wake();
+                foreign::call("a waker", || waker.wake());
             }
             state = self.state();
         }
@@ -136,6 +138,27 @@ mod tests {
     impl Wake for Says {
         fn wake(self: Arc<Self>) {
             let _ = self.1.send(self.0);
+        }
+    }
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            std::panic::resume_unwind(Box::new("a waker")); // without its message on stderr
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_no_other_timer_from_waking() {
+        let (says, said) = channel();
+        let now = Instant::now();
+        let after = |ms| Timer::new(now + Duration::from_millis(ms));
+        let (mut first, mut second) = (after(100), after(200));
+        let panics = poll(&mut first, &Waker::from(Arc::new(Panics)));
+        let pending = poll(&mut second, &Waker::from(Arc::new(Says("second", says))));
+        if panics.is_pending() && pending.is_pending() {
+            assert_eq!(said.recv_timeout(SOON), Ok("second"));
         }
     }
 

@@ -30,6 +30,7 @@ macro_rules! on_every_store {
 mod backend;
 mod cancellation;
 mod connection;
+mod dropped;
 mod foreign;
 mod grant;
 mod guard;

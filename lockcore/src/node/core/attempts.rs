@@ -202,7 +202,7 @@ impl<P: Seat> Core<P> {
         if !entry.is_attempt() {
             return;
         }
-        let note = Note::Refused { lock: entry.lock.clone(), kind: refusal.kind() };
+        let note = Note::Refused { lock: entry.lock.clone(), refusal: refusal.clone() };
         self.tell(number, refusal, fx);
         self.change(number, |entry| {
             entry.state = entry.gone(now);

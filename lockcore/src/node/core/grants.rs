@@ -190,10 +190,10 @@ impl<P: Seat> Core<P> {
         if !matches!(entry.state, State::Confirming { .. }) {
             return self.renewal_failed(now, member, &refused("renewal"), fx);
         }
-        let lock = entry.lock.clone();
-        self.tell(number, Refusal::Store(refused("grant")), fx);
+        let (lock, refusal) = (entry.lock.clone(), Refusal::Store(refused("grant")));
+        self.tell(number, refusal.clone(), fx);
         self.change(number, |entry| entry.state = entry.leaving(now));
-        fx.push(Effect::Observe(Note::Refused { lock, kind }));
+        fx.push(Effect::Observe(Note::Refused { lock, refusal }));
     }
 
     #[allow(clippy::too_many_arguments, reason = "each is one fact of the grant")]
