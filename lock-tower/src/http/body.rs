@@ -42,6 +42,7 @@ struct Held<B: Body> {
 }
 
 /// The frames of a body, of which the last one is the end: it waits until the lock is released.
+/// Trailers are the last frame, also of a body that does not know its end.
 #[pin_project]
 struct Frames<B>(#[pin] B);
 
@@ -54,7 +55,7 @@ impl<B: Body> Work for Frames<B> {
         let mut body = self.project().0;
         let frame = ready!(body.as_mut().poll_frame(cx)).transpose();
         Poll::Ready(match frame {
-            Ok(Some(frame)) if !body.is_end_stream() => Step::More(frame),
+            Ok(Some(frame)) if !frame.is_trailers() && !body.is_end_stream() => Step::More(frame),
             last => Step::End(last),
         })
     }

@@ -11,12 +11,12 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use lock_tests::http::{AnyBody, Client, Pieces, get, piece, serve, streamed, text};
-use lock_tests::{LIMIT, free, is_held};
+use lock_tests::{LIMIT, Raw, RedisServer, free, is_held};
 use lock_tower::{ByPath, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
-use tower::{BoxError, Layer as _, service_fn};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 /// Serves by path, streaming from `/stream`; gives out the senders.
 async fn start(
@@ -227,4 +227,39 @@ async fn an_upgrade_frees_the_lock_with_its_head() {
     let mut client = Client::send(address, "GET /chat", "upgrade: chat\r\n").await;
     assert!(client.until("\r\n\r\n").await.contains("101"));
     assert!(!is_held(&locks, "/chat").await);
+}
+
+/// Data and trailers, in a body that does not know its end.
+async fn with_trailers(locks: &Locks) -> lock_tower::LockBody<AnyBody> {
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
+    let service = layer.layer(service_fn(|_: Request<_>| async {
+        let frames = [Frame::data(Bytes::from_static(b"data")), Frame::trailers(HeaderMap::new())];
+        let body = StreamBody::new(stream::iter(frames.map(Ok::<_, BoxError>)));
+        Ok::<_, BoxError>(Response::new(body.boxed_unsync()))
+    }));
+    let request = Request::get("/a").body(Empty::<Bytes>::new()).unwrap();
+    let mut body = service.oneshot(request).await.unwrap().into_body();
+    assert!(body.frame().await.unwrap().unwrap().is_data());
+    assert!(is_held(locks, "/a").await);
+    body
+}
+
+#[tokio::test]
+async fn trailers_wait_for_the_release_also_of_a_body_that_does_not_know_its_end() {
+    let locks = Locks::in_memory();
+    for _ in 0..20 {
+        let mut body = with_trailers(&locks).await;
+        assert!(body.frame().await.unwrap().unwrap().is_trailers());
+        assert!(!is_held(&locks, "/a").await, "a client without a wait would meet its own lock");
+        assert!(body.frame().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_loss_that_the_release_finds_takes_the_place_of_trailers() {
+    let server = RedisServer::start();
+    let locks = Locks::connect(&server.url()).await.unwrap();
+    let mut body = with_trailers(&locks).await;
+    Raw::connect(&server.url()).await.ask::<i64>(redis::cmd("DEL").arg("/a")).await;
+    assert!(body.frame().await.unwrap().is_err(), "the release says that the hold was lost");
 }
