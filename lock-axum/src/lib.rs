@@ -148,6 +148,7 @@
 //! | all permits are taken, and the wait times out | 429, with `Retry-After` |
 //! | the queue is full | 429, with `Retry-After` |
 //! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
+//! | on HTTP/2 the bodies of requests that wait take [all the room of the layer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
 //! | Redis is unavailable | 503 |
 //! | the hold is lost while the handler runs | 503 |
 //! | the key cannot be a lock's name | 400 |
@@ -195,6 +196,7 @@ pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
     ByHeader, Cause, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys, KeyError, Keys,
-    LockHandle, LockScopeLayer, OnLost, PermitLayer, Refusals, RequestLocks, ServiceBuilderExt,
+    LockHandle, LockScopeLayer, OnLost, PermitLayer, Refusals, RequestBody, RequestLocks,
+    ServiceBuilderExt,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks};

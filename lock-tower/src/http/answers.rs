@@ -82,8 +82,10 @@ macro_rules! answers {
             self
         }
 
-        /// How much of a request's body is read while it waits. The default is 4 MiB, the largest
-        /// message of gRPC. Only on HTTP/2 and later, where the requests of a connection share one
+        /// How many bytes of memory the body of a request may take that is read while the request
+        /// waits: its data, which is copied, its trailers, and 128 bytes for each piece. The
+        /// default is 4 MiB, the largest message of gRPC. The frame that goes beyond the bound is
+        /// kept, too. Only on HTTP/2 and later, where the requests of a connection share one
         /// window for their bodies: an unread body would take the window from the others, also from
         /// the request that holds the lock.
         ///
@@ -96,8 +98,17 @@ macro_rules! answers {
             self
         }
 
-        /// How much all requests of this layer and its clones may have read ahead. The default is
-        /// 64 MiB. A request for which nothing is left is refused as one whose body is too large.
+        /// How many bytes of memory all requests of this layer and its clones may take for bodies
+        /// that are read ahead. The default is 64 MiB. The first 64 KiB of each request do not
+        /// count, so that a client with large bodies cannot take the room of requests with small
+        /// ones. [`queue_limit`](Self::queue_limit) and
+        /// [`max_waiting`](lockcore::LocksBuilder::max_waiting) bound how many requests wait, and
+        /// with that the memory of these shares.
+        ///
+        /// A request that finds no room is refused
+        /// ([`Cause::ReadAheadFull`](crate::Cause::ReadAheadFull), 503) if it still waits 100 ms
+        /// later. The layer does not tell clients apart: one that needs more than the 64 KiB
+        /// competes with all others for this room.
         pub fn read_ahead_total(mut self, bytes: usize) -> Self {
             self.answers.read_ahead.set_total(bytes);
             self

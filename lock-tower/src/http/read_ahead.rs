@@ -7,6 +7,13 @@
 //! nothing for the holder of the lock, which then waits for them as they wait for it. Behind a
 //! proxy the requests can be of several clients. So a request that waits reads its body, within
 //! bounds. Beyond them it is refused. On HTTP/1 an unread body stops its own connection only.
+//!
+//! The bounds are of memory. A frame of data can be a slice of a server's read buffer, and a single
+//! byte then keeps the whole buffer. So data is copied into buffers of its own, and their capacity
+//! is what is counted.
+//!
+//! Nothing here tells clients apart. So that no client takes the room of all others, each request
+//! has a share of its own, which the total does not count.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,26 +24,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Buf as _;
-use http::Version;
+use bytes::{Buf, BufMut as _, Bytes};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
 use http_body::{Body, Frame, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
+use crate::http::request_body::into_bytes;
 use crate::refusal::LockError;
 
 /// In this time the store says whether a request has to wait at all. A large upload is not refused
 /// before.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What a frame costs beside its data.
-const FRAME: usize = 128;
+/// What a piece costs beside its data, and a header of trailers beside its name and value.
+const OVERHEAD: usize = 128;
+
+/// Pieces of data are merged up to this size.
+const MERGED: usize = 16 << 10;
+
+/// The share that each request has of its own: the window that each request has by default.
+const SHARE: usize = 64 << 10;
 
 /// How much may be read ahead.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     pub(crate) each: usize,
-    /// Of all requests of a layer and its clones.
+    /// Of all requests of a layer and its clones, beyond their shares.
     total: Arc<Total>,
 }
 
@@ -65,80 +79,114 @@ pub(crate) fn is_needed<B: Body>(version: Version, body: &B) -> bool {
     version >= Version::HTTP_2 && !body.is_end_stream()
 }
 
-/// What comes of a body at a time.
-pub(crate) type Piece<B> = Result<Frame<<B as Body>::Data>, <B as Body>::Error>;
+/// A piece of a body in memory of its own.
+enum Piece<E> {
+    Data(Vec<u8>),
+    Trailers(HeaderMap),
+    Failure(E),
+}
+
+impl<E> Piece<E> {
+    /// In bytes of memory.
+    fn cost(&self) -> usize {
+        OVERHEAD
+            + match self {
+                Self::Data(data) => data.capacity(),
+                Self::Trailers(trailers) => trailers.iter().map(header_cost).sum(),
+                Self::Failure(_) => 0,
+            }
+    }
+}
+
+fn header_cost((name, value): (&HeaderName, &HeaderValue)) -> usize {
+    OVERHEAD + name.as_str().len() + value.len()
+}
 
 /// A body, and what was read of it before its reader asked.
 pub(crate) struct ReadAhead<B: Body> {
-    frames: VecDeque<Piece<B>>,
+    pieces: VecDeque<Piece<B::Error>>,
     /// None once it has ended.
     rest: Option<Pin<Box<B>>>,
     bounds: Bounds,
     used: usize,
+    /// It went beyond the total.
+    is_full: bool,
     grace: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B: Body> ReadAhead<B> {
     pub(crate) fn new(body: B, bounds: &Bounds) -> Self {
-        let (frames, rest) = (VecDeque::new(), Some(Box::pin(body)));
-        Self { frames, rest, bounds: bounds.clone(), used: 0, grace: None }
+        let (pieces, rest) = (VecDeque::new(), Some(Box::pin(body)));
+        Self { pieces, rest, bounds: bounds.clone(), used: 0, is_full: false, grace: None }
     }
 
     /// Reads what there is. Ready if that is more than is allowed; pending, also when all has been
     /// read.
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
-        while self.is_within_bounds() {
+        let refusal = loop {
+            if self.is_full {
+                break LockError::read_ahead_full();
+            }
             let Some(rest) = &mut self.rest else { return Poll::Pending };
-            match ready!(rest.as_mut().poll_frame(cx)) {
-                Some(Ok(frame)) => {
-                    self.count(cost(&frame));
-                    self.frames.push_back(Ok(frame));
+            if self.used > self.bounds.each {
+                match rest.is_end_stream() {
+                    true => return Poll::Pending, // just so
+                    false => break LockError::body_limit(),
                 }
+            }
+            match ready!(rest.as_mut().poll_frame(cx)) {
+                Some(Ok(frame)) => self.keep(frame),
                 Some(Err(error)) => {
-                    self.frames.push_back(Err(error));
+                    self.push(Piece::Failure(error));
                     self.rest = None;
                 }
                 None => self.rest = None,
             }
-        }
-        if self.rest.as_ref().is_none_or(|rest| rest.is_end_stream()) {
-            return Poll::Pending; // just so
-        }
+        };
         if self.grace.is_none() && Handle::try_current().is_ok() {
             self.grace = Some(Box::pin(tokio::time::sleep(GRACE)));
         }
         if let Some(grace) = &mut self.grace {
             ready!(grace.as_mut().poll(cx));
         }
-        Poll::Ready(LockError::body_limit())
+        Poll::Ready(refusal)
     }
 
     /// The next frame for the reader of the body.
-    pub(crate) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Piece<B>>> {
-        if let Some(frame) = self.frames.pop_front() {
-            if let Ok(frame) = &frame {
-                self.uncount(cost(frame));
-            }
-            return Poll::Ready(Some(frame));
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if let Some(piece) = self.pieces.pop_front() {
+            self.set_used(self.used - piece.cost());
+            self.is_full = false;
+            return Poll::Ready(Some(match piece {
+                Piece::Data(data) => Ok(Frame::data(data.into())),
+                Piece::Trailers(trailers) => Ok(Frame::trailers(trailers)),
+                Piece::Failure(error) => Err(error),
+            }));
         }
         match &mut self.rest {
-            Some(rest) => rest.as_mut().poll_frame(cx),
+            Some(rest) => rest.as_mut().poll_frame(cx).map_ok(into_bytes),
             None => Poll::Ready(None),
         }
     }
 
     /// What changes when it gets something, or learns that there is no more.
     pub(crate) fn progress(&self) -> (usize, bool) {
-        (self.frames.len(), self.rest.is_some())
+        (self.pieces.len(), self.rest.is_some())
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {
-        self.frames.is_empty() && self.rest.as_ref().is_none_or(|rest| rest.is_end_stream())
+        self.pieces.is_empty() && self.rest.as_ref().is_none_or(|rest| rest.is_end_stream())
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
-        let data = self.frames.iter().flatten().filter_map(Frame::data_ref);
-        let ahead: u64 = data.map(|data| data.remaining() as u64).sum();
+        let data = self.pieces.iter().map(|piece| match piece {
+            Piece::Data(data) => data.len() as u64,
+            Piece::Trailers(_) | Piece::Failure(_) => 0,
+        });
+        let ahead: u64 = data.sum();
         let rest =
             self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), |rest| rest.size_hint());
         let mut hint = SizeHint::new();
@@ -151,39 +199,65 @@ impl<B: Body> ReadAhead<B> {
 
     /// It is read no more: the rest need not come.
     pub(crate) fn end(&mut self) {
-        self.frames.clear();
+        self.pieces.clear();
         self.rest = None;
-        self.uncount(self.used);
+        self.set_used(0);
     }
 
-    fn is_within_bounds(&self) -> bool {
+    /// Copies data, and merges it with the data before it if both are small.
+    fn keep(&mut self, frame: Frame<B::Data>) {
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                return frame.into_trailers().into_iter().for_each(|trailers| {
+                    self.push(Piece::Trailers(trailers));
+                });
+            }
+        };
+        let size = data.remaining();
+        match self.pieces.back_mut() {
+            Some(Piece::Data(last)) if last.len() + size <= MERGED => {
+                let before = last.capacity();
+                last.put(data);
+                let grown = last.capacity() - before;
+                self.set_used(self.used + grown);
+            }
+            _ => {
+                let mut copy = Vec::with_capacity(size);
+                copy.put(data);
+                self.push(Piece::Data(copy));
+            }
+        }
+    }
+
+    fn push(&mut self, piece: Piece<B::Error>) {
+        self.set_used(self.used + piece.cost());
+        self.pieces.push_back(piece);
+    }
+
+    /// The total counts what is beyond the share.
+    fn set_used(&mut self, used: usize) {
+        let before = self.used.saturating_sub(SHARE);
+        let after = used.saturating_sub(SHARE);
+        self.used = used;
         let total = &self.bounds.total;
-        self.used <= self.bounds.each && total.used.load(Ordering::Relaxed) <= total.limit
+        if after > before {
+            let more = after - before;
+            self.is_full |= total.used.fetch_add(more, Ordering::Relaxed) + more > total.limit;
+        } else {
+            total.used.fetch_sub(before - after, Ordering::Relaxed);
+        }
     }
-
-    fn count(&mut self, cost: usize) {
-        self.used += cost;
-        self.bounds.total.used.fetch_add(cost, Ordering::Relaxed);
-    }
-
-    fn uncount(&mut self, cost: usize) {
-        self.used -= cost;
-        self.bounds.total.used.fetch_sub(cost, Ordering::Relaxed);
-    }
-}
-
-fn cost<D: bytes::Buf>(frame: &Frame<D>) -> usize {
-    FRAME + frame.data_ref().map_or(0, |data| data.remaining())
 }
 
 impl<B: Body> Drop for ReadAhead<B> {
     fn drop(&mut self) {
-        self.uncount(self.used);
+        self.set_used(0);
     }
 }
 
 impl<B: Body> fmt::Debug for ReadAhead<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadAhead").field("frames", &self.frames.len()).finish_non_exhaustive()
+        f.debug_struct("ReadAhead").field("pieces", &self.pieces.len()).finish_non_exhaustive()
     }
 }

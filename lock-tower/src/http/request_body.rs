@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
@@ -12,8 +13,8 @@ use crate::http::read_ahead::{Bounds, ReadAhead};
 use crate::refusal::LockError;
 
 /// The body of a request, as the inner service of [`HttpLock`](crate::HttpLock) and
-/// [`LockScope`](crate::LockScope) gets it. It has frame by frame what the client sends. Some of
-/// that may be read while the request waits.
+/// [`LockScope`](crate::LockScope) gets it. It has what the client sends, in the same order. Some
+/// of that may be read while the request waits, and small pieces of data are then merged.
 ///
 /// Where a service inside needs another type of body, as axum's `from_fn` does, convert it between
 /// the two, with `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`.
@@ -142,15 +143,15 @@ impl<B: Body> Drop for Reading<B> {
 }
 
 impl<B: Body> Body for RequestBody<B> {
-    type Data = B::Data;
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            KindProjection::Open(body) => body.poll_frame(cx),
+            KindProjection::Open(body) => body.poll_frame(cx).map_ok(into_bytes),
             KindProjection::Ahead(body) => body.poll_frame(cx),
             KindProjection::Shared(reading) => reading.0.poll(cx, |body, cx| {
                 let polled = body.poll_frame(cx);
@@ -178,6 +179,11 @@ impl<B: Body> Body for RequestBody<B> {
             Kind::Moving => SizeHint::with_exact(0),
         }
     }
+}
+
+/// Copies nothing if the data is `Bytes` already.
+pub(crate) fn into_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
+    frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
 }
 
 impl<B: Body + Default> Default for RequestBody<B> {

@@ -35,8 +35,10 @@ enum Reason {
     Key(KeyError),
     /// The hold ended before the handler did.
     Lost,
-    /// No room for the body while the request waits.
+    /// The body is too large to be read while the request waits.
     BodyLimit,
+    /// No room in the layer for the body while the request waits.
+    ReadAheadFull,
     Misuse(&'static str),
 }
 
@@ -53,6 +55,9 @@ pub enum Cause {
     /// The request has to wait, and its body is larger than what may be
     /// [read ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
+    /// The request has to wait, and the bodies of other requests take the room to
+    /// [read its body ahead](crate::HttpLockLayer::read_ahead_total).
+    ReadAheadFull,
     /// The lock store is unavailable or cannot be used, or this process is shutting down.
     Unavailable,
     /// The hold was lost while the handler ran. What the handler did is unknown.
@@ -89,9 +94,14 @@ impl LockError {
         }
     }
 
-    /// No room for the body while the request waits.
+    /// The body is too large to be read while the request waits.
     pub(crate) fn body_limit() -> Self {
         Self { reason: Reason::BodyLimit }
+    }
+
+    /// No room in the layer for the body while the request waits.
+    pub(crate) fn read_ahead_full() -> Self {
+        Self { reason: Reason::ReadAheadFull }
     }
 
     /// The server is set up wrongly, as `sentence` says. For extractors and layers built on this
@@ -101,14 +111,14 @@ impl LockError {
     }
 
     /// The kind, as lockcore has it. It is [`QueueFull`](LockErrorKind::QueueFull) for
-    /// [`Cause::BodyLimit`], since there is no room to wait.
+    /// [`Cause::BodyLimit`] and [`Cause::ReadAheadFull`], since there is no room to wait.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) | Reason::Limit(error) => error.kind(),
             Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
             Reason::Key(_) => LockErrorKind::InvalidKey,
             Reason::Lost => LockErrorKind::Lost,
-            Reason::BodyLimit => LockErrorKind::QueueFull,
+            Reason::BodyLimit | Reason::ReadAheadFull => LockErrorKind::QueueFull,
             Reason::Misuse(_) => LockErrorKind::InvalidOption,
         }
     }
@@ -117,6 +127,7 @@ impl LockError {
     pub fn cause(&self) -> Cause {
         match self.reason {
             Reason::BodyLimit => return Cause::BodyLimit,
+            Reason::ReadAheadFull => return Cause::ReadAheadFull,
             Reason::Limit(_) => return Cause::LimitReached,
             Reason::Key(ref error) if error.is_spelling() => return Cause::KeySpelling,
             _ => {}
@@ -139,7 +150,8 @@ impl LockError {
                 Some(Duration::from_secs(1)) // another process serves it
             }
             Reason::Core(error) | Reason::Limit(error) => error.retry_after(),
-            Reason::BodyLimit => Some(Duration::from_secs(1)), // without a wait there is no limit
+            // Without a wait there is no limit.
+            Reason::BodyLimit | Reason::ReadAheadFull => Some(Duration::from_secs(1)),
             _ => None,
         }
     }
@@ -167,6 +179,7 @@ impl Cause {
             Self::LimitReached => "lock-limit-reached",
             Self::QueueFull => "lock-queue-full",
             Self::BodyLimit => "lock-body-limit",
+            Self::ReadAheadFull => "lock-read-ahead-full",
             Self::Unavailable => "lock-unavailable",
             Self::Lost => "lock-lost",
             Self::BadKey => "lock-key-invalid",
@@ -178,11 +191,11 @@ impl Cause {
     /// The code of gRPC, as `tonic::Code::from_i32` takes it.
     pub fn grpc_code(self) -> i32 {
         match self {
-            Self::Busy | Self::Unavailable => 14, // UNAVAILABLE
+            Self::Busy | Self::ReadAheadFull | Self::Unavailable => 14, // UNAVAILABLE
             Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
-            Self::Lost => 10,                     // ABORTED
-            Self::BadKey | Self::KeySpelling => 3, // INVALID_ARGUMENT
-            Self::Internal => 13,                 // INTERNAL
+            Self::Lost => 10,                                           // ABORTED
+            Self::BadKey | Self::KeySpelling => 3,                      // INVALID_ARGUMENT
+            Self::Internal => 13,                                       // INTERNAL
         }
     }
 
@@ -194,6 +207,9 @@ impl Cause {
             Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
             Self::BodyLimit => {
                 "The request has to wait for its resource, and its body is too large for that. Try again."
+            }
+            Self::ReadAheadFull => {
+                "Too many requests with large bodies are waiting for their resources. Try again."
             }
             Self::Unavailable => "The lock service cannot be reached.",
             Self::Lost => {
@@ -215,6 +231,9 @@ impl fmt::Display for LockError {
             Reason::BodyLimit => {
                 f.write_str("the request's body is too large to be read while it waits")
             }
+            Reason::ReadAheadFull => {
+                f.write_str("the bodies of the requests that wait have reached `read_ahead_total`")
+            }
             Reason::Misuse(sentence) => f.write_str(sentence),
         }
     }
@@ -225,7 +244,7 @@ impl Error for LockError {
         match &self.reason {
             Reason::Core(error) | Reason::Limit(error) => Some(error),
             Reason::Key(error) => Some(error),
-            Reason::Lost | Reason::BodyLimit | Reason::Misuse(_) => None,
+            Reason::Lost | Reason::BodyLimit | Reason::ReadAheadFull | Reason::Misuse(_) => None,
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`LimitReached`](Cause::LimitReached) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
+/// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
 /// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects are unknown | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
@@ -167,7 +168,7 @@ fn default_status(cause: Cause) -> StatusCode {
         Cause::Busy => StatusCode::LOCKED,
         Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
         Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
-        Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
+        Cause::ReadAheadFull | Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
         Cause::BadKey | Cause::KeySpelling => StatusCode::BAD_REQUEST,
         Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -10,6 +10,7 @@ mod grpc;
 mod multiplexed;
 mod permits;
 mod processes;
+mod read_ahead;
 mod refusals;
 mod release;
 mod status;
