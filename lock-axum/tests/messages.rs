@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs that do not compile, and the sentences of ours that are part of what the compiler says.
-const FIXTURES: [(&str, &str, &[&str]); 6] = [
+const FIXTURES: [(&str, &str, &[&str]); 7] = [
     (
         "number",
         include_str!("messages/number.rs"),
@@ -32,6 +32,15 @@ const FIXTURES: [(&str, &str, &[&str]); 6] = [
         include_str!("messages/permit.rs"),
         &["does not say which lock a request needs", "a limit of permits is a `u32`"],
     ),
+    (
+        "service",
+        include_str!("messages/service.rs"),
+        &[
+            "the service inside the lock does not serve the lock's requests",
+            "implement `Service<Request<RequestBody<B>>>`",
+            ".map_request(|request: Request<RequestBody<Body>>|",
+        ],
+    ),
 ];
 
 /// A package of the fixtures, in the folder of the build: it has to find our dependencies there.
@@ -41,6 +50,7 @@ fn package(folder: &Path) {
     let manifest = format!(
         "[package]\nname = \"messages\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
          axum = {{ version = \"0.8.9\", default-features = false }}\n\
+         tower = {{ version = \"0.5\", default-features = false }}\n\
          lock-axum = {{ path = {:?}, default-features = false }}\n",
         path("lock-axum"),
     );

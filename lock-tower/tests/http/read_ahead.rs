@@ -6,16 +6,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use futures_util::stream;
+use http::{HeaderMap, HeaderName, Request, Response, Version};
 use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, StreamBody};
 use lock_tests::http::{Multiplexed, serve_http2, streamed, text};
 use lock_tests::{LIMIT, Leash, queued};
 use lock_tower::{ByPath, HttpLockLayer};
 use lockcore::Locks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tower::{BoxError, Layer as _, service_fn};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 const CHILD: &str = "LOCK_TOWER_TEST_READ_AHEAD";
 const ITSELF: &str = "read_ahead::what_is_read_ahead_takes_as_much_memory_as_is_counted";
@@ -59,10 +60,10 @@ impl Server {
         Self { child, _leash: leash, address }
     }
 
-    /// In bytes.
+    /// In bytes, without the pages of the program itself, which come as they are first used.
     fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     }
 }
@@ -226,4 +227,21 @@ async fn a_body_that_goes_beyond_the_total_is_refused_although_it_has_ended() {
     assert_eq!(status, 503, "{problem}");
     held.release().await.unwrap();
     assert_eq!(share.await.unwrap(), (200, (60 * KB).to_string()));
+}
+
+#[tokio::test]
+async fn trailers_count_with_their_names_and_values() {
+    let locks = Locks::in_memory();
+    let _held = locks.lock("/a").await.unwrap();
+    let layer = HttpLockLayer::new(locks, ByPath::new()).read_ahead_total(KB);
+    let mut trailers = HeaderMap::new();
+    for number in 0..100 {
+        let name = HeaderName::try_from(format!("x-{number}")).unwrap();
+        trailers.insert(name, "x".repeat(KB).parse().unwrap());
+    }
+    let frames = [Ok::<_, BoxError>(Frame::<Bytes>::trailers(trailers))];
+    let request = Request::post("/a").version(Version::HTTP_2);
+    let request = request.body(StreamBody::new(stream::iter(frames))).unwrap();
+    let answer = layer.layer(service_fn(drain)).oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), 503);
 }
