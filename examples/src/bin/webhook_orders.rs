@@ -45,7 +45,6 @@ struct Order {
 }
 
 type Answer = &'static str;
-
 const OVERTAKEN: Answer = "the lease expired, and a later event is handled\n";
 
 async fn webhook(
@@ -55,8 +54,7 @@ async fn webhook(
 ) -> Result<Response, LockError> {
     // The layer keeps the lock until the answer is sent; the key was in the body.
     let order = Keys::one(format!("order:{}", event.order)).label(event.id.as_str());
-    let locked = RequestLocks::of(&extensions)?.lock(order).await?;
-    let token = locked[0].fencing_token();
+    let token = RequestLocks::of(&extensions)?.lock(order).await?[0].fencing_token();
     // Under the lock: a copy of this event that came at the same time is handled by now.
     match orders.begin(&event, token) {
         Ok(None) => {}
@@ -71,8 +69,7 @@ async fn webhook(
 }
 
 impl Orders {
-    /// Raises the order's token, and then reads whether there is nothing to do. The lock keeps the
-    /// order of arrival. Whether that is the sender's order only the version tells.
+    /// Raises the order's token, then reads whether the event is known or older than the last one.
     fn begin(&self, event: &Event, token: FencingToken) -> Result<Option<Answer>, Answer> {
         let tables = &mut *self.tables(); // one transaction, as in `apply`
         let order = tables.orders.entry(event.order).or_default();
@@ -83,8 +80,7 @@ impl Orders {
         if tables.handled.contains(&event.id) {
             return Ok(Some("handled before\n"));
         }
-        let is_old = order.version >= Some(event.version);
-        Ok(is_old.then_some("older than what is known\n"))
+        Ok((order.version >= Some(event.version)).then_some("older than what is known\n"))
     }
 
     /// Writes both tables, unless a later hold of the order has begun.

@@ -4,7 +4,8 @@ mod grpc;
 mod problem;
 
 use std::fmt;
-use std::sync::Arc;
+use std::io::Write as _;
+use std::sync::{Arc, Once};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
@@ -158,8 +159,21 @@ impl LockError {
 }
 
 fn log(error: &LockError) {
-    if error.cause() == Cause::Internal {
-        tracing::error!(%error, "the locks are not set up correctly");
+    if error.cause() != Cause::Internal {
+        return;
+    }
+    tracing::error!(%error, "the locks are not set up correctly");
+    // The client is not told the reason: without a subscriber it would be nowhere.
+    static SAID: Once = Once::new();
+    if !tracing::dispatcher::has_been_set() {
+        SAID.call_once(|| {
+            // The service goes on if there is no stderr.
+            let _ = writeln!(
+                std::io::stderr(),
+                "lock-tower: the locks are not set up correctly: {error} (said once; a `tracing` \
+                 subscriber shows each refusal)"
+            );
+        });
     }
 }
 

@@ -15,3 +15,4 @@ mod refusals;
 mod release;
 mod status;
 mod timing;
+mod unheard;
