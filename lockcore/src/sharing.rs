@@ -197,11 +197,11 @@ fn demand(count: u32, limit: u32) -> Result<Demand, ConfigError> {
 
 /// A held read. Others may hold reads of the same name; there is no writer.
 ///
-/// It is a [`LockGuard`] in all that it knows of its hold. Reads with no write between them have the
-/// same [fencing token](LockGuard::fencing_token), also if they are not held together or permits
-/// come between. It is higher than that of the write before and lower than that of the write after.
-/// A failover that loses a write is the exception: reads then have a token below that write's, until
-/// the next write.
+/// It is a [`LockGuard`] in all that it knows of its hold. Reads with no write between them have
+/// the same [fencing token](LockGuard::fencing_token), also if they are not held together or
+/// permits come between. It is higher than that of the write before and lower than that of the
+/// write after. A failover that loses a write is the exception: reads then have a token below that
+/// write's, until the next write.
 #[must_use = "a guard that is dropped releases the read at once"]
 #[derive(Debug)]
 pub struct ReadGuard(LockGuard);

@@ -131,7 +131,7 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
     // What the process takes for connections, requests and timers, and keeps for their buffers.
     let allowance = 4 << 20;
 
-    // A byte, then a frame of an unknown type, which fills the server's read buffer: 16 KiB counted.
+    // A byte, then a frame of an unknown type, which fills the server's read buffer: 16 KiB count.
     let server = Server::start();
     let before = server.memory();
     let mut client = Frames::post(server.address, "/a").await;

@@ -399,8 +399,8 @@ impl World {
         }
     }
 
-    /// A process is subscribed anew: it has every grant confirmed that was on its way. A guard hears
-    /// of its end with its next renewal.
+    /// A process is subscribed anew: it has every grant confirmed that was on its way. A guard
+    /// hears of its end with its next renewal.
     pub(crate) fn hears_again(&mut self, place: Place) {
         let core = &self.processes[place.slot].core;
         let has_guard = |number| matches!(core.phase(number), Some(Phase::Held | Phase::Offered));

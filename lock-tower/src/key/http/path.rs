@@ -12,13 +12,13 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// A handler that parses a part of the path takes several texts for one value. A key of the text
 /// would be one lock for each of them, and a client could choose. So:
 ///
-/// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with 400
-///   and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths whose
-///   segments no handler takes for numbers, such as article numbers with leading zeros.
+/// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with
+///   400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
+///   whose segments no handler takes for numbers, such as article numbers with leading zeros.
 /// - **UUIDs** of all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are one key.
 /// - All else that a handler may fold stays apart: upper and lower case of names, decimals (`1.0`
-///   and `1.00`), dates, what follows a `;`. Where a handler parses such a part, make the key of the
-///   parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
+///   and `1.00`), dates, parameters behind a `;`. Where a handler parses such a part, make the key
+///   of the parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
 ///
 /// The query is not part of the key.
 ///
@@ -97,8 +97,8 @@ impl fmt::Debug for ByPath {
 /// The one spelling of a path.
 ///
 /// Percent-encoding is undone, except for the slash and the percent sign, which would change the
-/// meaning (`%2F`, `%25`); a slash at the end is dropped. A segment that is a UUID, in any spelling,
-/// becomes the one in lower case with hyphens.
+/// meaning (`%2F`, `%25`); a slash at the end is dropped. A segment that is a UUID, in any
+/// spelling, becomes the one in lower case with hyphens.
 ///
 /// # Errors
 /// [`KeyError`] for what servers and handlers read in different ways:
@@ -106,7 +106,7 @@ impl fmt::Debug for ByPath {
 /// - empty segments (`//`), the segments `.` and `..`, and the same parts between encoded slashes
 ///   or backslashes (`x%2F..%2Fb`, `x%2F%2Fb`, `x%5C..%5Cb`);
 /// - a segment that is a number with a plus sign, with a leading zero, or `-0`, with the code
-///   `lock-key-spelling`. A UUID of 32 decimal digits that begins with a zero is such a number, too.
+///   `lock-key-spelling`. A UUID of 32 decimal digits that begins with a zero is such a number.
 ///
 /// ```
 /// use lock_tower::canonical_path;
