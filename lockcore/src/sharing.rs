@@ -21,7 +21,8 @@ impl Locks {
     /// Waits until no write of this name is held and no request waits ahead; others may read at the
     /// same time. As [`lock`](Self::lock), it is first come, first served, among reads, writes and
     /// permits of this name alike: readers cannot keep a writer out. A read counts as one permit in
-    /// use of the same name; permits that are held do not keep a read out.
+    /// use of the same name. Permits that are held do not keep a read out, as long as reads and
+    /// permits together are at most 2^30.
     ///
     /// A [`lock`](Self::lock) of the same name is another thing. The two do not exclude each other.
     ///
@@ -197,11 +198,10 @@ fn demand(count: u32, limit: u32) -> Result<Demand, ConfigError> {
 
 /// A held read. Others may hold reads of the same name; there is no writer.
 ///
-/// It is a [`LockGuard`] in all that it knows of its hold. Reads with no write between them have
-/// the same [fencing token](LockGuard::fencing_token), also if they are not held together or
-/// permits come between. It is higher than that of the write before and lower than that of the
-/// write after. A failover that loses a write is the exception: reads then have a token below that
-/// write's, until the next write.
+/// It is a [`LockGuard`] in all that it knows of its hold. Reads have the same [fencing
+/// token](LockGuard::fencing_token) as long as no write is granted or downgraded between them. It
+/// is higher than that of the write before, unless a failover lost that write, and lower than that
+/// of the write after.
 #[must_use = "a guard that is dropped releases the read at once"]
 #[derive(Debug)]
 pub struct ReadGuard(LockGuard);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Proof of *which* hold this is: every grant of a lock or a write has a higher token than all
-/// grants before it. Reads that are held together share one, permits have none.
+/// grants before it. Reads share one as long as no write comes between them, permits have none.
 ///
 /// A lease can end while its holder is asleep, so no lock can keep a stale holder from writing. The
 /// resource can: it remembers the highest token it has seen and refuses lower ones. A hold raises

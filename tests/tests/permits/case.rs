@@ -261,6 +261,7 @@ impl Case<'_> {
             Kind::ReadWrite => return Demand::WRITE,
             Kind::Semaphore => (1 + self.random.below(3) as u32, 3),
             _ if self.random.chance(15) => return Demand::WRITE,
+            _ if self.random.chance(15) => return Demand::READ,
             _ => {
                 let limit = *self.random.one_of(&[2, 3, 5]);
                 (1 + self.random.below(limit as usize) as u32, limit)

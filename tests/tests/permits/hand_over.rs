@@ -1,4 +1,4 @@
-//! What a release sees that hands over to the head alone.
+//! What a release hands over, at once, to the head and to those behind it.
 
 use lockcore::internals::Label;
 use lockcore::internals::protocol::permits::{Command, Demand, Member, Mode};
@@ -7,24 +7,52 @@ use redis::cmd;
 use crate::snapshot::{self, Snapshot};
 use crate::world::World;
 
-#[tokio::test]
-async fn a_release_grants_what_a_lapsed_neighbour_leaves_free_too() {
+async fn start() -> World {
     let mut world = World::start().await;
     world.begin().await;
-    let node = world.nodes[0].id.clone();
-    let member = |number, weight| {
-        let demand = Demand::permits(weight, 3).expect("a demand");
-        Member::new(&node, number, 30_000, demand, &Label::new("a label"))
-    };
+    world
+}
+
+fn member(world: &World, number: u64, demand: Demand) -> Member {
+    Member::new(&world.nodes[0].id, number, 30_000, demand, &Label::new("a label"))
+}
+
+fn permits(weight: u32, limit: u32) -> Demand {
+    Demand::permits(weight, limit).expect("a demand")
+}
+
+async fn run(world: &mut World, command: Command) {
+    let World { redis, permits, lock, nodes, .. } = world;
+    permits[0].1.run(redis, lock, &nodes[0].id, &command).await.expect("answered");
+}
+
+async fn acquire(world: &mut World, member: &Member) {
+    let (member, mode) = (member.clone(), Mode::Wait);
+    run(world, Command::Acquire { member, mode, queue_limit: 1_000 }).await;
+}
+
+/// Releases the first, for whom all others wait, and says which of them hold then.
+async fn released(world: &mut World, demands: &[Demand]) -> Vec<Demand> {
+    let members: Vec<_> =
+        (1..).zip(demands).map(|(number, demand)| member(world, number, *demand)).collect();
+    for member in &members {
+        acquire(world, member).await;
+    }
+    run(world, Command::Release { member: members[0].clone() }).await;
+    let after = Snapshot::take(&mut world.redis, world.lock.as_str()).await;
+    let mut holds: Vec<_> = after.state.holds.iter().map(|(_, member)| member.clone()).collect();
+    holds.sort_by_key(Member::number);
+    holds.iter().map(Member::demand).collect()
+}
+
+#[tokio::test]
+async fn a_release_grants_what_a_lapsed_neighbour_leaves_free_too() {
+    let mut world = start().await;
     // Two of three and one of three hold; the first in line wants just what the former gives back.
-    let [two, lapsed, head, next] = [(1, 2), (2, 1), (3, 2), (4, 1)].map(|(n, w)| member(n, w));
-    let run = async |world: &mut World, command: Command| {
-        let World { redis, permits, lock, nodes, .. } = world;
-        permits[0].1.run(redis, lock, &nodes[0].id, &command).await.expect("answered")
-    };
+    let [two, lapsed, head, next] =
+        [(1, 2), (2, 1), (3, 2), (4, 1)].map(|(n, w)| member(&world, n, permits(w, 3)));
     for member in [&two, &lapsed, &head, &next] {
-        let (member, mode) = (member.clone(), Mode::Wait);
-        run(&mut world, Command::Acquire { member, mode, queue_limit: 1_000 }).await;
+        acquire(&mut world, member).await;
     }
     let [_, holds, ..] = snapshot::keys(world.lock.as_str());
     let mut lapse = cmd("ZADD");
@@ -35,4 +63,23 @@ async fn a_release_grants_what_a_lapsed_neighbour_leaves_free_too() {
     assert_eq!(after.state.used, Some(3));
     let held: Vec<&Member> = after.state.holds.iter().map(|(_, member)| member).collect();
     assert_eq!(held, [&head, &next]);
+}
+
+#[tokio::test]
+async fn a_read_behind_a_permit_that_took_its_last_is_granted_in_the_same_step() {
+    let demands = [Demand::WRITE, permits(1, 1), Demand::READ];
+    assert_eq!(released(&mut start().await, &demands).await, demands[1..]);
+}
+
+#[tokio::test]
+async fn ten_permits_with_limits_one_to_ten_are_granted_in_one_step() {
+    let mut demands = vec![Demand::WRITE];
+    demands.extend((1..=10).map(|limit| permits(1, limit)));
+    assert_eq!(released(&mut start().await, &demands).await, demands[1..]);
+}
+
+#[tokio::test]
+async fn a_release_that_hands_over_to_the_head_alone_leaves_the_next_of_its_limit_waiting() {
+    let demands = [permits(1, 1), permits(1, 1), permits(1, 1)];
+    assert_eq!(released(&mut start().await, &demands).await, demands[1..2]);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Call, Era, Grant, Member, Message, PermitState, Reply};
+use super::{ALL, Call, Era, Grant, Member, Message, PermitState, Reply};
 use crate::member::NodeId;
 use crate::store::protocol::{PASSED_OVER_MS, PATIENCE_MS, SWEEP, claim_ms};
 use crate::token::FencingToken;
@@ -97,8 +97,8 @@ impl PermitState {
             }
             used += demand.weight();
             granted.push(member.clone());
-            // It took the last: the next need not be read.
-            if used >= demand.limit() {
+            // All is taken: no limit is greater. By a smaller one, the next may have room.
+            if used >= u64::from(ALL) {
                 advanced = Advanced::Stopped;
                 break;
             }

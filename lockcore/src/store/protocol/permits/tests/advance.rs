@@ -203,3 +203,36 @@ fn a_leave_of_the_head_hands_on_although_others_hold() {
     assert_eq!(lock.leave(&write('b', 1), false).outcome, [Left::Left]);
     assert_eq!(lock.holders(), [read('a', 1), read('c', 1)]);
 }
+
+#[test]
+fn a_read_behind_a_permit_that_took_its_last_is_granted_in_the_same_step() {
+    let mut lock = Bench::new();
+    lock.acquire_all(&[&write('a', 1), &permits('b', 1, 1, 1), &read('c', 1)]);
+    lock.release(&write('a', 1));
+    assert_eq!(lock.holders(), [permits('b', 1, 1, 1), read('c', 1)]);
+}
+
+#[test]
+fn ten_permits_with_limits_one_to_ten_are_granted_in_one_step() {
+    let mut lock = Bench::new();
+    lock.acquire(&write('a', 1));
+    let waiting: Vec<_> = (1..=10).map(|n| permits('b', n.into(), 1, n)).collect();
+    lock.acquire_all(&waiting.iter().collect::<Vec<_>>());
+    lock.release(&write('a', 1));
+    assert_eq!((lock.holders().len(), lock.waiting()), (10, vec![]));
+}
+
+#[test]
+fn the_dead_behind_a_permit_that_took_its_last_keep_no_read_out() {
+    let mut lock = Bench::new();
+    lock.acquire(&with_lease('a', 1, 600_000, Demand::WRITE));
+    lock.acquire(&permits('b', 1, 1, 1));
+    lock.acquire_all(&[&permits('g', 1, 1, 1), &read('c', 1)]);
+    lock.pass(PATIENCE_MS - 1);
+    lock.state.raise(&permits('b', 1, 1, 1), lock.now());
+    lock.state.raise(&read('c', 1), lock.now());
+    lock.pass(1);
+    lock.release(&with_lease('a', 1, 600_000, Demand::WRITE));
+    assert_eq!(lock.holders(), [permits('b', 1, 1, 1), read('c', 1)]);
+    assert_eq!(lock.waiting(), []);
+}

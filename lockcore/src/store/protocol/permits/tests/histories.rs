@@ -221,7 +221,7 @@ impl History {
         self.check_tokens(command, answer, &granted, &after, before, &told);
         self.check_same(command, answer, before, &after, &granted, &told);
         self.check_order(by, command, before, &after, &granted, &told);
-        self.check_no_room(by, command, answer, before, &after, &granted, &told);
+        self.check_no_room(by, command, answer, before, &after, &told);
 
         for member in &granted {
             self.told.insert(member.clone(), after.holds.get(member).unwrap_or(0));
@@ -444,7 +444,6 @@ impl History {
 
     /// F5: after a command that makes room, the first connected waiter does not fit, unless the
     /// answer says more.
-    #[allow(clippy::too_many_arguments)]
     fn check_no_room(
         &mut self,
         by: char,
@@ -452,7 +451,6 @@ impl History {
         answer: &Answer,
         before: &PermitState,
         after: &PermitState,
-        granted: &[Member],
         told: &str,
     ) {
         let (passed_over, more) = match answer {
@@ -475,10 +473,7 @@ impl History {
         };
         let is_cut = more || before.queue.len() > self.lock.bounds.looked_at;
         let used = after.used.unwrap_or(0);
-        // A follower with a greater limit than that of the one that took the last waits for the
-        // next command.
-        let is_taken = granted.last().is_some_and(|last| used >= last.demand().limit());
-        if !hands_on || is_cut || is_taken {
+        if !hands_on || is_cut {
             return;
         }
         let now_ms = self.lock.now();

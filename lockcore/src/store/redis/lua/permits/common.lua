@@ -304,8 +304,8 @@ local function advance()
             take_out(member)
             grant(member, weight, claim)
             tell_node(of, number, member, claim)
-            if used >= limit then
-              -- It took the last: the next need not be read.
+            if used >= ALL then
+              -- All is taken: no limit is greater. By a smaller one, the next may have room.
               return false
             end
           end

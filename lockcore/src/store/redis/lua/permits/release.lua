@@ -2,7 +2,7 @@
 -- ways come first, because they are what nearly every release is. What they do not expect, such as
 -- a key of another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
-local waiting = pcall('ZRANGE', KEYS[3], '0', '0')
+local waiting = pcall('ZRANGE', KEYS[3], '0', '1')
 local state = pcall('HMGET', KEYS[1], 'used', 'token', 'era', 'ends', ARGV[3])
 local first_waiting, is_whole = waiting[1], state[1] and state[2] and state[3] and state[4]
 if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4], '^%d+$') then
@@ -18,8 +18,8 @@ if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4
       return 1
     end
   else
-    -- The head takes all that is free afterwards: it is granted alone, and none behind it need be
-    -- looked at.
+    -- The head takes all that is free afterwards, and is granted alone: it is a write, or none is
+    -- behind it, or the next is alive and has no greater limit.
     local of, number, lease, demand = string.match(first_waiting, '^~2([^:]*):(%d+):(%d+):([rw%d/]+):')
     local weight, limit
     if demand == 'w' then
@@ -27,8 +27,14 @@ if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4
     elseif demand then
       weight, limit = string.match(demand, '^(%d+)/(%d+)$')
     end
-    if weight and #of == 22 and not state[5] and state[1] - ARGV[4] + weight == tonumber(limit) then
-      local holds, deadline = pcall('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES'), pcall('ZSCORE', KEYS[4], first_waiting)
+    local last, is_alone = first_waiting, true
+    if demand ~= 'w' and waiting[2] then
+      last = waiting[2]
+      local next_of, next_limit = string.match(last, '^~2([^:]*):%d+:%d+:%d+/(%d+):')
+      is_alone = next_of and #next_of == 22 and tonumber(next_limit) <= tonumber(limit or 0)
+    end
+    if weight and is_alone and #of == 22 and not state[5] and state[1] - ARGV[4] + weight == tonumber(limit) then
+      local holds, deadlines = pcall('ZRANGE', KEYS[2], '0', '0', 'WITHSCORES'), pcall('ZMSCORE', KEYS[4], first_waiting, last)
       local time = call('TIME')
       local clock = time[1] .. string.sub('00000' .. time[2], -6)
       local now, claim = math.floor(clock / 1000), tonumber(lease)
@@ -37,7 +43,7 @@ if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4
       local is_held = holds[1] == ARGV[3] and (state[1] == ARGV[4] or tonumber(holds[2]) > now)
         or holds[1] and tonumber(holds[2]) > now and pcall('ZSCORE', KEYS[2], ARGV[3])
       local is_write, token = demand == 'w', state[2]
-      if is_held and type(deadline) == 'string' and tonumber(deadline) > now
+      if is_held and tonumber(deadlines[1] or 0) > now and tonumber(deadlines[2] or 0) > now
         and now + claim + 60000 <= tonumber(state[4]) and math.max(token, ARGV[5]) < tonumber(clock) then
         local channel, is_mine = ARGV[2] .. ':grants:' .. of, of == ARGV[1]
         -- Not the count that PUBLISH gives: that has those with a pattern in it.
