@@ -74,10 +74,39 @@ fn segments(path: &str) -> Option<(bool, Vec<String>)> {
     }
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let decoded = inner.split('/').map(decode).collect::<Option<Vec<_>>>()?;
-    // A server behind may take an encoded slash for one.
-    let has_dots = |segment: &String| segment.split('/').any(|part| part == "." || part == "..");
-    let bad = decoded.iter().any(|segment| segment.is_empty() || has_dots(segment));
-    (!bad).then_some((rooted, decoded))
+    // A server behind may take an encoded slash, or a backslash, for one.
+    let has_dots =
+        |segment: &String| segment.split(['/', '\\']).any(|part| matches!(part, "" | "." | ".."));
+    // A handler may parse it.
+    let is_odd = |segment: &String| number(segment).is_some_and(|number| number != *segment);
+    let bad = decoded.iter().any(|segment| has_dots(segment) || is_odd(segment));
+    (!bad).then_some((rooted, decoded.into_iter().map(value).collect()))
+}
+
+/// The segment as a number is written, if it is one.
+fn number(segment: &str) -> Option<String> {
+    let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let sign = if segment.starts_with('-') { "-" } else { "" };
+    Some(match digits.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        digits => format!("{sign}{digits}"),
+    })
+}
+
+/// The segment, or the digits of the UUID that it is.
+fn value(segment: String) -> String {
+    let text = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    let text = text.or(segment.strip_prefix("urn:uuid:")).unwrap_or(&segment);
+    let digits = text.replace('-', "").to_lowercase();
+    let hyphens: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
+    let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match is_hex && (hyphens.is_empty() || hyphens == [8, 13, 18, 23]) {
+        true => format!("uuid {digits}"),
+        false => segment,
+    }
 }
 
 fn decode(segment: &str) -> Option<String> {
