@@ -199,9 +199,9 @@ fn demand(count: u32, limit: u32) -> Result<Demand, ConfigError> {
 /// A held read. Others may hold reads of the same name; there is no writer.
 ///
 /// It is a [`LockGuard`] in all that it knows of its hold. Reads have the same [fencing
-/// token](LockGuard::fencing_token) as long as no write is granted or downgraded between them. It
-/// is higher than that of the write before, unless a failover lost that write, and lower than that
-/// of the write after.
+/// token](LockGuard::fencing_token) as long as no write is granted or downgraded and no server is
+/// replaced between them. It is higher than that of the write before, and lower than that of the
+/// write after.
 #[must_use = "a guard that is dropped releases the read at once"]
 #[derive(Debug)]
 pub struct ReadGuard(LockGuard);

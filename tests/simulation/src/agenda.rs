@@ -7,6 +7,8 @@ use lockcore::internals::node::Ask;
 use lockcore::internals::protocol::Answer;
 use lockcore::internals::{Event, StoreError};
 
+use crate::process::Seen;
+
 /// A process, as long as it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -24,8 +26,8 @@ pub(crate) enum What {
         /// The server that it was sent to: another one never sees it.
         era: u64,
         sent: u64,
-        /// The latest server's time that its process had seen.
-        seen_us: u64,
+        /// The servers' times that its process had seen.
+        seen: Seen,
         /// Whether it waits for replicas.
         waits: bool,
     },
@@ -33,7 +35,7 @@ pub(crate) enum What {
     Repeated {
         ask: Ask,
         era: u64,
-        seen_us: u64,
+        seen: Seen,
     },
     /// Its answer at the process, or that there is none.
     Answered {

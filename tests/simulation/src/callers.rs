@@ -304,8 +304,8 @@ impl World {
             (Err(error), _) => core.unanswered(now, &ask, error, fx),
         });
         if let Ok(answer) = &answer {
-            let seen_us = &mut self.processes[place.slot].seen_us;
-            *seen_us = answer.now_us().max(*seen_us);
+            let latest_us = &mut self.processes[place.slot].seen.latest_us;
+            *latest_us = answer.now_us().max(*latest_us);
             self.understood(place, &ask, answer, believed);
         }
         if let Some(caller) = self.releases.remove(&request) {

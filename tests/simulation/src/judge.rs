@@ -1,6 +1,6 @@
 //! The laws: what the server did, and what guards believe, against a record of our own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
@@ -10,7 +10,7 @@ use lockcore::internals::{Acquired, Event, Member, Presence, Released, Reply};
 
 use crate::agenda::Place;
 use crate::law::Law;
-use crate::process::Shared;
+use crate::process::{Seen, Shared};
 use crate::resource::{Held, Resource};
 use crate::world::{MS, World};
 
@@ -40,6 +40,8 @@ struct Wait {
 pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
     pub(crate) token: u64,
+    /// Tokens that holds may still have beside newer ones.
+    replaced: BTreeSet<u64>,
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
@@ -73,12 +75,18 @@ pub(crate) struct Before {
     token: Option<u64>,
     /// Whether those who come to share get the token that there was.
     shares: bool,
+    /// Whether the token may be one of an earlier server.
+    is_from_elsewhere: bool,
+    /// The times that the caller had seen.
+    seen: Seen,
 }
 
 impl Before {
-    pub(crate) fn of(resource: &Resource, now_ms: u64) -> Self {
-        let (token, shares) = (resource.token(), resource.shares_its_token());
-        Self { holds: resource.holds(), now_ms, token, shares }
+    pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
+        let token = resource.token();
+        let is_from_elsewhere = token.is_some_and(|token| token <= seen.elsewhere_us);
+        let shares = resource.shares_its_token() && token.is_some() && !is_from_elsewhere;
+        Self { holds: resource.holds(), now_ms, token, shares, is_from_elsewhere, seen }
     }
 
     fn live(&self) -> impl Iterator<Item = &Held> {
@@ -175,19 +183,28 @@ impl World {
         let last = std::mem::replace(&mut self.records[lock].token, token);
         self.note(token);
         let is_write = granted.iter().any(|held| held.weight == all);
-        let is_new = is_write || is_downgraded || !before.shares || before.token.is_none();
+        let is_new = is_write || is_downgraded || !before.shares;
+        if before.is_from_elsewhere {
+            // Holds that have it keep it.
+            self.records[lock].replaced.extend(before.token);
+        }
         let is_right = if is_new { token > last } else { token == last };
         if !is_right {
             self.breaks(Law::S3, || format!("token {token} of lock {lock} follows {last}"));
         }
     }
 
-    /// A token that is new is above what the process had seen that had it issued.
-    pub(crate) fn is_above(&mut self, lock: usize, before: &Before, seen_us: u64) {
-        let token = self.server.locks[lock].token();
-        let is_new = |token: &u64| Some(*token) != before.token;
-        if let Some(token) = token.filter(is_new).filter(|token| *token <= seen_us) {
-            self.breaks(Law::S9, || format!("token {token} of lock {lock}: {seen_us} was seen"));
+    /// A token that is new is above all times that the caller had seen, and that of a new hold above
+    /// all that it had seen on servers before this one.
+    pub(crate) fn is_above(&mut self, lock: usize, before: &Before) {
+        let resource = &self.server.locks[lock];
+        let Some(token) = resource.token() else { return };
+        let Seen { latest_us, elsewhere_us } = before.seen;
+        let is_new = Some(token) != before.token;
+        let is_old = |held: &Held| before.holds.iter().any(|before| before.who == held.who);
+        let is_granted = resource.holds().iter().any(|held| !is_old(held));
+        if is_new && token <= latest_us || is_granted && token <= elsewhere_us {
+            self.breaks(Law::S9, || format!("token {token} of lock {lock}: {:?}", before.seen));
         }
     }
 
@@ -376,7 +393,8 @@ impl World {
         let state = &self.server.locks[lock];
         let is_holder = state.holds().iter().any(|held| held.who == who);
         let granted = state.token();
-        if is_holder && granted != Some(token.get()) {
+        let is_replaced = self.records[lock].replaced.contains(&token.get());
+        if is_holder && granted != Some(token.get()) && !is_replaced {
             self.breaks(Law::S3, || {
                 format!("the guard of {who:?} has token {token}, its hold {granted:?}")
             });

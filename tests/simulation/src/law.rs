@@ -20,7 +20,8 @@ pub enum Law {
     S6,
     /// What is in use is the sum of the holds.
     S7,
-    /// A new token is above every server's time that its process has seen, on whichever server.
+    /// A new token is above every server's time that its process has seen; a shared one, too, above
+    /// every time that the process has seen on an earlier server.
     S9,
     /// Grants follow the order of arrival among those that can be reached.
     F1,

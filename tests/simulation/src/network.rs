@@ -8,6 +8,7 @@ use lockcore::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
+use crate::process::Seen;
 use crate::world::{MS, World};
 
 /// After this time a request counts as not answered, and its connection is given up.
@@ -52,8 +53,8 @@ impl World {
             arrival = arrival.max(process.last_arrival + 1);
             process.last_arrival = arrival;
         }
-        let (era, sent, seen_us) = (process.era, self.now, process.seen_us);
-        self.at(arrival, place, What::Arrive { request, ask, era, sent, seen_us, waits });
+        let (era, sent, seen) = (process.era, self.now, process.seen);
+        self.at(arrival, place, What::Arrive { request, ask, era, sent, seen, waits });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
             self.disconnect(place);
@@ -68,7 +69,7 @@ impl World {
         place: Place,
         ask: &Ask,
         answer: &Answer,
-        [era, seen_us]: [u64; 2],
+        (era, seen): (u64, Seen),
     ) -> u64 {
         let acquired = match answer {
             Answer::Acquired(reply) => Some(&reply.outcome),
@@ -81,7 +82,7 @@ impl World {
             return 0;
         }
         let late = self.dice.below(REPEATED_US);
-        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), era, seen_us });
+        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), era, seen });
         acquired.map_or(0, |_| late)
     }
 
@@ -126,6 +127,7 @@ impl World {
         let old = std::mem::replace(&mut process.era, self.server.era);
         process.is_connected = true;
         if old != self.server.era {
+            process.seen.elsewhere_us = process.seen.latest_us;
             self.event(place, |core, now, _| core.moved(now));
         }
         self.linked(place);

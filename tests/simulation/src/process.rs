@@ -106,8 +106,7 @@ pub(crate) struct Process {
     pub(crate) stopped_until: u64,
     /// The server that it is connected to.
     pub(crate) era: u64,
-    /// The latest server's time that it was told, of whichever server.
-    pub(crate) seen_us: u64,
+    pub(crate) seen: Seen,
     pub(crate) closing: Option<(Closing, u64)>,
     /// Requests arrive in their order: not before this.
     pub(crate) last_arrival: u64,
@@ -116,6 +115,15 @@ pub(crate) struct Process {
     pub(crate) open: BTreeMap<u64, Ask>,
     /// The next tick that is planned.
     pub(crate) tick_at: Option<u64>,
+}
+
+/// The servers' times that a process was told, µs since the epoch.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Seen {
+    /// The latest one.
+    pub(crate) latest_us: u64,
+    /// The latest one of the servers before the present one.
+    pub(crate) elsewhere_us: u64,
 }
 
 impl Process {
@@ -151,7 +159,7 @@ impl Process {
             is_connected: true,
             stopped_until: 0,
             era,
-            seen_us: 0,
+            seen: Seen::default(),
             closing: None,
             last_arrival: 0,
             last_reply: 0,

@@ -12,6 +12,7 @@ use crate::fault::Fault;
 use crate::judge::Before;
 use crate::network::BUFFERED_US;
 use crate::plan::Plan;
+use crate::process::Seen;
 use crate::replica::Replica;
 use crate::resource::{Resource, bounds};
 use crate::world::{MS, World};
@@ -129,8 +130,8 @@ impl Server {
 
 impl World {
     pub(crate) fn arrive(&mut self, place: Place, what: What) {
-        let What::Arrive { request, ask, era, sent, seen_us, waits } = what else { return };
-        let again = |ask| What::Arrive { request, ask, era, sent, seen_us, waits };
+        let What::Arrive { request, ask, era, sent, seen, waits } = what else { return };
+        let again = |ask| What::Arrive { request, ask, era, sent, seen, waits };
         let process = &self.processes[place.slot];
         let is_open = process.name == place.name && process.open.contains_key(&request);
         if era != self.server.era {
@@ -169,12 +170,12 @@ impl World {
                 let text = "BUSY Redis is busy running a script.";
                 Err(StoreError::refused(LockErrorKind::Unavailable, text))
             }
-            None => Ok(self.serve(place.name, lock, &ask, seen_us)),
+            None => Ok(self.serve(place.name, lock, &ask, seen)),
         };
         self.tell(place, "has run", &(&ask, &answer));
         if is_open && self.processes[place.slot].open.contains_key(&request) {
             let again = match &answer {
-                Ok(answer) => self.repeat(place, &ask, answer, [era, seen_us]),
+                Ok(answer) => self.repeat(place, &ask, answer, (era, seen)),
                 Err(_) => 0,
             };
             let late = self.latency().max(again);
@@ -188,14 +189,14 @@ impl World {
     }
 
     pub(crate) fn arrive_again(&mut self, place: Place, what: What) {
-        let What::Repeated { ask, era, seen_us } = what else { return };
+        let What::Repeated { ask, era, seen } = what else { return };
         let lock = index(&ask);
         // While the server is stopped it is lost: otherwise it would run after the answer.
         let is_lost = era != self.server.era
             || self.server.frozen_until > self.now
             || self.server.refuses(self.now, lock, &ask.command).is_some();
         if !is_lost {
-            let answer = self.serve(place.name, lock, &ask, seen_us);
+            let answer = self.serve(place.name, lock, &ask, seen);
             self.tell(place, "has run once more", &(&ask, &answer));
         }
     }
@@ -207,7 +208,7 @@ impl World {
         (until + late, Some(count))
     }
 
-    fn serve(&mut self, name: u64, lock: usize, ask: &Ask, seen_us: u64) -> Answer {
+    fn serve(&mut self, name: u64, lock: usize, ask: &Ask, seen: Seen) -> Answer {
         self.outcome.size.events += 1;
         let now_us = self.server.time_us(self.now);
         let node = match self.slots[name as usize] {
@@ -216,10 +217,10 @@ impl World {
         };
         let state = &mut self.server.locks[lock];
         state.expire(now_us / 1_000);
-        let before = Before::of(state, now_us / 1_000);
-        let (answer, events) = self.server.step(lock, &node, &ask.command, [now_us, seen_us]);
+        let before = Before::of(state, now_us / 1_000, seen);
+        let (answer, events) = self.server.step(lock, &node, &ask.command, now_us, seen);
         self.judge(lock, &before, name, &ask.command, &answer, now_us / 1_000);
-        self.is_above(lock, &before, seen_us);
+        self.is_above(lock, &before);
         for (node, event) in events {
             self.publish(&node, event);
         }
@@ -234,7 +235,8 @@ impl Server {
         lock: usize,
         node: &NodeId,
         command: &Command,
-        [now_us, seen_us]: [u64; 2],
+        now_us: u64,
+        seen: Seen,
     ) -> (Answer, Vec<(NodeId, Event)>) {
         let Self { locks, heard, bounds, .. } = self;
         let connected = |text: &str| {
@@ -243,7 +245,7 @@ impl Server {
         match &mut locks[lock] {
             Resource::Mutex(state) => {
                 let mut call = Call::new(node, &connected, now_us);
-                call.seen_us = seen_us;
+                call.seen_us = seen.latest_us;
                 let answer = state.step(&mut call, command);
                 (answer, call.messages.into_iter().filter_map(event).collect())
             }
@@ -251,7 +253,7 @@ impl Server {
                 let asked = shared_command(command).expect("all members ask for a part");
                 let mut call = permits::Call::new(node, &connected, now_us);
                 call.bounds = *bounds;
-                call.seen_us = seen_us;
+                (call.seen_us, call.elsewhere_us) = (seen.latest_us, seen.elsewhere_us);
                 let answer = state.step(&mut call, &asked);
                 let events = call.messages.into_iter().map(shared_event).collect();
                 (shared_answer(&asked, answer).expect("it is the answer to this command"), events)

@@ -101,10 +101,17 @@ impl Case<'_> {
         let before = Snapshot::take(&mut self.world.redis, self.world.lock.as_str()).await;
         let command = self.command(node, &before.state);
         let seen_us = if self.random.chance(5) { before.at_us + AHEAD_US } else { 0 };
+        // Before the token of a moment ago, after it, or ahead of the clock.
+        let elsewhere_us = if self.random.chance(10) {
+            let token = before.state.token.map_or(0, |token| token.get());
+            [token.saturating_sub(1), token, before.at_us, seen_us][self.random.below(4)]
+        } else {
+            0
+        };
         let World { redis, permits, lock, nodes, .. } = &mut *self.world;
         let (bounds, permits) = &mut permits[self.bounds];
         let bounds = *bounds;
-        permits.seen_us = seen_us;
+        permits.seen_us = [seen_us, elsewhere_us];
         let answer = permits.run(redis, lock, &nodes[node].id, &command).await;
         let after = Snapshot::take(&mut self.world.redis, self.world.lock.as_str()).await;
         let told = format!("{command:?}\nby node {node}, at\n{:#?}\n", before.state);
@@ -123,7 +130,7 @@ impl Case<'_> {
         let connected = |node: &str| world.is_connected(node);
         let mut call = Call::new(&world.nodes[node].id, &connected, now_us);
         call.bounds = bounds;
-        call.seen_us = seen_us;
+        (call.seen_us, call.elsewhere_us) = (seen_us, elsewhere_us);
         let mut expected = state.step(&mut call, &command);
         let messages = call.messages;
         self.note(&expected, &messages);

@@ -17,8 +17,8 @@ const SCRIPTS: [&str; 8] =
 /// All scripts, as the server knows them.
 pub(crate) struct Permits {
     digests: HashMap<&'static str, String>,
-    /// What nodes have seen on another server.
-    pub(crate) seen_us: u64,
+    /// The times that nodes have seen: on any server, and on servers before this one.
+    pub(crate) seen_us: [u64; 2],
 }
 
 impl Permits {
@@ -32,7 +32,7 @@ impl Permits {
             let source = source.replace(&line(usual), &line(bounds));
             digests.insert(name, redis.ask(cmd("SCRIPT").arg("LOAD").arg(source)).await);
         }
-        Self { digests, seen_us: 0 }
+        Self { digests, seen_us: [0, 0] }
     }
 
     pub(crate) async fn run(

@@ -11,7 +11,7 @@ use redis::cmd;
 use crate::common::{SOON, connect, held, release, soon};
 
 /// What a sentinel answers that knows a primary at this port.
-fn master(words: &[String], port: u16, epoch: u64) -> String {
+pub(crate) fn master(words: &[String], port: u16, epoch: u64) -> String {
     let (port, epoch) = (port.to_string(), epoch.to_string());
     let fields = match &*words[1] {
         "MASTER" => ["config-epoch", &*epoch],
@@ -27,7 +27,7 @@ async fn naming(server: &RedisServer, epoch: u64) -> FakeServer {
     FakeServer::start(move |words| master(words, port, epoch)).await
 }
 
-fn url(sentinels: &[&FakeServer]) -> String {
+pub(crate) fn url(sentinels: &[&FakeServer]) -> String {
     let addresses: Vec<_> =
         sentinels.iter().map(|sentinel| sentinel.address().to_string()).collect();
     format!("redis+sentinel://{}/locks", addresses.join(","))

@@ -94,16 +94,16 @@ pub mod permits {
     }
 
     /// The call of a script that runs the command, for a server that knows it, by a node that has
-    /// seen this time on another.
+    /// seen these times: the latest on any server, and the latest on servers before this one.
     pub fn command(
         lock: &LockName,
         node: &NodeId,
         prefix: &str,
         command: &Command,
-        seen_us: u64,
+        [seen_us, elsewhere_us]: [u64; 2],
     ) -> Cmd {
         let mut call = permits::command(lock, node, prefix, command);
-        call.arg(seen_us);
+        call.arg(seen_us).arg(elsewhere_us);
         call
     }
 

@@ -194,19 +194,18 @@ impl RedisStore {
     fn run_confirmed<T: Dated + Send + 'static>(
         &self,
         script: &'static Script,
-        mut command: Cmd,
+        command: Cmd,
         read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<(T, u32)> {
         let Some(confirmations) = &self.confirmations else {
             return StoreFuture::ready(Err(without_replicas()));
         };
-        command.arg(self.seen.get());
         let running = confirmations.run(script, command);
-        let seen = Arc::clone(&self.seen);
+        let (server, seen) = (self.link.servers(), Arc::clone(&self.seen));
         StoreFuture::pending(async move {
             let (answer, replicas) = running.await?;
             let answer = read(answer)?;
-            seen.note(answer.now_us());
+            seen.note(answer.now_us(), server);
             Ok((answer, replicas))
         })
     }
@@ -215,16 +214,29 @@ impl RedisStore {
     fn run<T: Dated + Send + 'static>(
         &self,
         script: &'static Script,
-        mut command: Cmd,
+        command: Cmd,
         read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<T> {
-        command.arg(self.seen.get());
-        let (link, seen) = (self.link.clone(), Arc::clone(&self.seen));
+        let (link, seen, server) = (self.link.clone(), Arc::clone(&self.seen), self.link.servers());
         StoreFuture::pending(async move {
             let answer = read(link.run_script(script, command).await?)?;
-            seen.note(answer.now_us());
+            seen.note(answer.now_us(), server);
             Ok(answer)
         })
+    }
+
+    /// Adds the latest time, which ends the arguments of a mutex' script.
+    fn dated(&self, mut command: Cmd) -> Cmd {
+        let (latest, _) = self.seen.by(self.link.servers());
+        command.arg(latest);
+        command
+    }
+
+    /// Adds the latest times, which end the arguments of a script of permits.
+    fn dated_twice(&self, mut command: Cmd) -> Cmd {
+        let (latest, elsewhere) = self.seen.by(self.link.servers());
+        command.arg(latest).arg(elsewhere);
+        command
     }
 }
 
@@ -245,23 +257,23 @@ impl Store for RedisStore {
         };
         command.arg(member.as_str()).arg(lease_ms).arg(mode).arg(queue_limit);
         let member = member.clone();
-        self.run(script, command, move |answer| reply::acquired(answer, &member))
+        self.run(script, self.dated(command), move |answer| reply::acquired(answer, &member))
     }
 
     fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {
         let script = &self.scripts.release;
         let mut command = self.command(script, lock);
         command.arg(member.as_str());
-        self.run(script, command, reply::released)
+        self.run(script, self.dated(command), reply::released)
     }
 
     fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
-        let command = self.renewal(&holds);
+        let command = self.dated(self.renewal(&holds));
         self.run(&self.scripts.renew, command, move |answer| reply::renewed(answer, &holds))
     }
 
     fn confirm(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<(Each<Renewed>, u32)> {
-        let command = self.renewal(&holds);
+        let command = self.dated(self.renewal(&holds));
         self.run_confirmed(&self.scripts.renew, command, move |answer| {
             reply::renewed(answer, &holds)
         })
@@ -280,7 +292,7 @@ impl Store for RedisStore {
                 command.arg(member.as_str());
             }
         }
-        self.run(script, command, move |answer| reply::touched(answer, &lines))
+        self.run(script, self.dated(command), move |answer| reply::touched(answer, &lines))
     }
 
     fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
@@ -294,17 +306,17 @@ impl Store for RedisStore {
         for Leaving { member, ambiguous } in &leaving {
             command.arg(member.as_str()).arg(u8::from(*ambiguous));
         }
-        self.run(script, command, reply::left)
+        self.run(script, self.dated(command), reply::left)
     }
 
     fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>> {
         let script = &self.scripts.force_release;
-        self.run(script, self.command(script, lock), reply::released)
+        self.run(script, self.dated(self.command(script, lock)), reply::released)
     }
 
     fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
         let script = &self.scripts.inspect;
-        self.run(script, self.command(script, lock), reply::inspection)
+        self.run(script, self.dated(self.command(script, lock)), reply::inspection)
     }
 
     fn permits(
@@ -313,7 +325,7 @@ impl Store for RedisStore {
         command: protocol::permits::Command,
     ) -> StoreFuture<protocol::permits::Answer> {
         let script = permits::script(&command);
-        let call = permits::command(lock, &self.node, &self.prefix, &command);
+        let call = self.dated_twice(permits::command(lock, &self.node, &self.prefix, &command));
         self.run(script, call, move |answer| permits::answer(&command, answer))
     }
 
@@ -323,7 +335,7 @@ impl Store for RedisStore {
         command: protocol::permits::Command,
     ) -> StoreFuture<(protocol::permits::Answer, u32)> {
         let script = permits::script(&command);
-        let call = permits::command(lock, &self.node, &self.prefix, &command);
+        let call = self.dated_twice(permits::command(lock, &self.node, &self.prefix, &command));
         self.run_confirmed(script, call, move |answer| permits::answer(&command, answer))
     }
 

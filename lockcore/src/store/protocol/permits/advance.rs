@@ -138,8 +138,10 @@ impl PermitState {
     pub(super) fn grant(&mut self, call: &Call<'_>, member: &Member, left_ms: u64) {
         let is_write = member.demand() == super::Demand::WRITE;
         // All holds there are have one token, so one register refuses whatever is older, reads as
-        // well.
-        if is_write || self.era != Some(Era::Shared) || self.token.is_none() {
+        // well. A server before this one may have granted a write whose token is not known here: it
+        // is not above the times of that server.
+        let is_old = self.token.is_none_or(|token| token.get() <= call.elsewhere_us);
+        if is_write || is_old || self.era != Some(Era::Shared) {
             self.issue_token(call);
         }
         self.era = Some(if is_write { Era::Exclusive } else { Era::Shared });

@@ -111,6 +111,9 @@ pub struct Call<'a> {
     /// The latest time that the caller has seen on a server, µs since the epoch. One that this
     /// server has replaced may have been ahead of it.
     pub seen_us: u64,
+    /// The latest time that the caller has seen on servers before this one, µs since the epoch; 0
+    /// if there was none. They may have granted what this one does not know.
+    pub elsewhere_us: u64,
     /// How much it may do.
     pub bounds: Bounds,
     /// What was published, in order.
@@ -130,6 +133,7 @@ impl<'a> Call<'a> {
             connected,
             now_us,
             seen_us: 0,
+            elsewhere_us: 0,
             bounds: Bounds::default(),
             messages: Vec::new(),
             grants: Vec::new(),

@@ -1,5 +1,5 @@
 -- KEYS: state, holds, queue, deadlines, tombstone.
--- ARGV: node, prefix, member, lease, weight, limit, 'try' or 'wait', queue limit, latest time.
+-- ARGV: node, prefix, member, lease, weight, limit, 'try' or 'wait', queue limit, latest times.
 local call, pcall = redis.call, redis.pcall
 -- No waiters, no tombstone, and it fits: most acquisitions end here. Lapsed holds still count;
 -- they are looked at when something does not fit. What this does not expect, such as a part that
@@ -33,7 +33,7 @@ if used and used + ARGV[5] <= tonumber(ARGV[6]) then
       end
       local sum = used == 0 and ARGV[5] or string.format('%.0f', used + ARGV[5])
       local new_era = is_write and 'x' or 's'
-      if is_write or era ~= 's' or not token then
+      if is_write or era ~= 's' or not token or tonumber(token) <= tonumber(ARGV[10]) then
         token = clock
         if is_later or era ~= new_era then
           call('HSET', KEYS[1], 'used', sum, 'token', token, 'era', new_era, 'ends', text)

@@ -1,9 +1,10 @@
 -- Shared by the scripts of resources with permits.
 -- KEYS: state (hash), holds (member -> end of its lease), queue (member -> place), deadlines
 -- (member -> deadline).
--- ARGV: the calling node, the channel prefix, what each script adds, and last the latest time that
--- the node has seen on a server. First everything is read and decided, then written, then
--- published: what stops a script on the way has changed nothing.
+-- ARGV: the calling node, the channel prefix, what each script adds, and last two times: the latest
+-- that the node has seen on a server, and the latest that it has seen on servers before this one.
+-- First everything is read and decided, then written, then published: what stops a script on the way
+-- has changed nothing.
 
 local S, H, Q, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local node, prefix = ARGV[1], ARGV[2]
@@ -132,7 +133,7 @@ local function new_token()
   if last >= 9007199254740991 then
     last = 0
   end
-  last = math.max(last, tonumber(ARGV[#ARGV]))
+  last = math.max(last, tonumber(ARGV[#ARGV - 1]))
   token = last < now_us and clock or string.format('%.0f', last + 1)
   is_changed = true
 end
@@ -201,7 +202,9 @@ end
 -- Gives the member what it asks for, for so long.
 local function grant(member, weight, ms)
   -- All holds there are have one token, so one register refuses whatever is older, reads as well.
-  if weight == ALL or era ~= 's' or not token then
+  -- A server before this one may have granted a write whose token is not known here: it is not above
+  -- the times of that server.
+  if weight == ALL or era ~= 's' or not token or tonumber(token) <= tonumber(ARGV[#ARGV]) then
     new_token()
   end
   era = weight == ALL and 'x' or 's'

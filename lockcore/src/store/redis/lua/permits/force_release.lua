@@ -1,5 +1,5 @@
 -- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, whose hold (all, if it is not
--- said), latest time.
+-- said), latest times.
 local call = redis.call
 
 --#include permits/common
@@ -10,7 +10,7 @@ if strange then
 end
 heal()
 local forced = { ARGV[3] }
-if not ARGV[4] then
+if not ARGV[5] then
   forced = call('ZRANGE', H, 0, -1)
 elseif not call('ZSCORE', H, ARGV[3]) then
   forced = {}

@@ -1,12 +1,12 @@
 -- KEYS: state, holds, queue, deadlines, then a tombstone for each ambiguous member.
--- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous, latest time.
+-- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous, latest times.
 -- The outcome is one letter a member: l(eft), a(bsent).
 local call = redis.call
 
 --#include permits/common
 
 local members = {}
-for i = 3, #ARGV - 1, 2 do
+for i = 3, #ARGV - 2, 2 do
   members[#members + 1] = ARGV[i]
 end
 look()

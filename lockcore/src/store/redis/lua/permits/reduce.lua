@@ -1,4 +1,4 @@
--- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight, latest time.
+-- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight, latest times.
 local call = redis.call
 
 --#include permits/common

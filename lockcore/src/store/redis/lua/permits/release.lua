@@ -1,5 +1,5 @@
--- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight, latest time. Two short
--- ways come first, because they are what nearly every release is. What they do not expect, such as
+-- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight, latest times. Two
+-- short ways come first, because they are what nearly every release is. What they do not expect, such as
 -- a key of another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local waiting = pcall('ZRANGE', KEYS[3], '0', '1')
@@ -48,7 +48,7 @@ if is_whole and not waiting.err and string.match(state[1] .. state[2] .. state[4
         local channel, is_mine = ARGV[2] .. ':grants:' .. of, of == ARGV[1]
         -- Not the count that PUBLISH gives: that has those with a pattern in it.
         if is_mine or call('PUBSUB', 'NUMSUB', channel)[2] > 0 then
-          if is_write or state[3] ~= 's' then
+          if is_write or state[3] ~= 's' or tonumber(token) <= tonumber(ARGV[6]) then
             token = clock
           end
           -- Taken out of the queue first: that is allowed when memory is full.

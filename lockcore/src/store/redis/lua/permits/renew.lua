@@ -1,5 +1,5 @@
 -- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, then for each member of this node
--- itself and its lease, latest time. The outcome is one letter a member: h(eld), n(ot held).
+-- itself and its lease, latest times. The outcome is one letter a member: h(eld), n(ot held).
 local call, pcall = redis.call, redis.pcall
 -- All hold, and nothing but the ends of their leases is to be written: most renewals end here. What
 -- this does not expect, such as a part that was lost or a key of another type, is left to the long
@@ -11,7 +11,7 @@ if used and token and ends and (era == 's' or era == 'x') and math.max(#used, #t
   local time = call('TIME')
   local clock = time[1] .. string.sub('00000' .. time[2], -6)
   local now, members = math.floor(clock / 1000), {}
-  for i = 3, #ARGV - 1, 2 do
+  for i = 3, #ARGV - 2, 2 do
     members[#members + 1] = ARGV[i]
   end
   -- What they are in is ours, whatever else stands there.
@@ -34,7 +34,7 @@ end
 --#include permits/common
 
 local members = {}
-for i = 3, #ARGV - 1, 2 do
+for i = 3, #ARGV - 2, 2 do
   members[#members + 1] = ARGV[i]
 end
 look_at_state()

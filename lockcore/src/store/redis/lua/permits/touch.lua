@@ -1,12 +1,12 @@
 -- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, then members of this node, if any, last
--- the latest time. The outcome is one letter a member, w(aiting), h(olding), g(one), as it was
+-- the latest times. The outcome is one letter a member, w(aiting), h(olding), g(one), as it was
 -- before anything was granted. The number is how many listen to the node's channel. At the end: the
 -- ms left of those that hold.
 local call = redis.call
 
 --#include permits/common
 
-local members = { unpack(ARGV, 3, #ARGV - 1) }
+local members = { unpack(ARGV, 3, #ARGV - 2) }
 look()
 if strange then
   return strange
