@@ -5,14 +5,15 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lockcore::{LockGuard, Locks};
 use pin_project::pin_project;
 use tokio::time::Instant;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use crate::config::Config;
+use crate::config::{Config, OnLost};
 use crate::hold::guard::{Acquiring, Granted, Guard};
 use crate::hold::handle::LockHandle;
 use crate::hold::holds::Holds;
@@ -37,6 +38,8 @@ pub(crate) struct Claim {
     current: Option<Want>,
     #[pin]
     acquire: Option<Acquiring>,
+    /// The losses of those it has acquired, while it waits for the next.
+    losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// Keys with their guards, in the order in which they were acquired.
@@ -52,6 +55,10 @@ impl Taken {
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
         Some(last.guard.token().get())
+    }
+
+    fn granted(&self) -> impl Iterator<Item = &Granted> {
+        self.first.iter().chain(&self.rest)
     }
 
     fn push(&mut self, granted: Granted) {
@@ -84,6 +91,7 @@ impl Claim {
             taken: Taken::default(),
             current: None,
             acquire: None,
+            losses: Vec::new(),
         }
     }
 
@@ -96,18 +104,30 @@ impl Claim {
         self.holds.clone().unwrap_or_default()
     }
 
-    /// The guards of all keys, once they are acquired.
+    /// The guards of all keys, once they are acquired. The first ones are held while the later ones
+    /// are waited for; if one is lost meanwhile, the request is refused, unless its layer lets work
+    /// go on.
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Taken, LockError>> {
         let mut this = self.project();
+        let stops = this.config.on_lost == OnLost::Stop;
         loop {
             if let Some(acquire) = this.acquire.as_mut().as_pin_mut() {
-                let guard = ready!(acquire.poll(cx))?;
+                let Poll::Ready(guard) = acquire.poll(cx)? else {
+                    return match stops && is_one_lost(this.taken, this.losses, cx) {
+                        true => Poll::Ready(Err(LockError::lost())),
+                        false => Poll::Pending,
+                    };
+                };
                 this.acquire.set(None);
                 let want = this.current.take().expect("set with the acquire");
                 this.taken.push(Granted { want, guard });
+            }
+            // Also if the next was granted before the loss was noticed: no work begins under it.
+            if stops && this.taken.granted().any(|granted| granted.guard.is_lost()) {
+                return Poll::Ready(Err(LockError::lost()));
             }
             let Some(want) = this.keys.next() else {
                 return Poll::Ready(Ok(std::mem::take(this.taken)));
@@ -130,6 +150,19 @@ impl Claim {
             *this.current = Some(want);
         }
     }
+}
+
+/// Whether one of these is lost; watches them if not.
+fn is_one_lost(
+    taken: &Taken,
+    losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
+    cx: &mut Context<'_>,
+) -> bool {
+    let unwatched = taken.granted().skip(losses.len());
+    losses.extend(
+        unwatched.map(|granted| Box::pin(granted.guard.cancellation_token().cancelled_owned())),
+    );
+    losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
 /// A guard on a hold of the request that does for what it asks for now.

@@ -60,7 +60,8 @@ pub enum Cause {
     ReadAheadFull,
     /// The lock store is unavailable or cannot be used, or this process is shutting down.
     Unavailable,
-    /// The hold was lost while the handler ran. What the handler did is unknown.
+    /// A hold was lost: while the request waited for another lock, and its handler did not begin, or
+    /// while the handler ran, and what it did is unknown.
     Lost,
     /// The request has no key where one is needed, or one that cannot name a lock.
     BadKey,

@@ -16,3 +16,4 @@ mod release;
 mod status;
 mod timing;
 mod unheard;
+mod waits;
