@@ -223,6 +223,14 @@ impl Proxy {
         self.shared.arm(Action::LoseReply, matching)
     }
 
+    /// Swallows the reply to the next such request, and passes on all else: later replies reach the
+    /// client as if they were those to earlier requests.
+    ///
+    /// Replies are told apart only on connections that never subscribed.
+    pub fn swallow_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::SwallowReply, matching)
+    }
+
     /// Holds the reply to the next such request, and what follows it on its connection, until it
     /// is released: the server has executed it.
     ///

@@ -131,6 +131,7 @@ impl Connection {
                 }
                 Some(
                     Action::LoseReply
+                    | Action::SwallowReply
                     | Action::HoldReply
                     | Action::CutReply(_)
                     | Action::CopyAtOnce,
@@ -163,6 +164,10 @@ impl Connection {
                 let Unanswered { fault, copy } = next;
                 match fault.as_ref().map(Fault::action) {
                     Some(Action::LoseReply) => return fault.map_or(End::Closed, End::Struck),
+                    Some(Action::SwallowReply) => {
+                        fault.iter().for_each(Fault::strike);
+                        continue;
+                    }
                     Some(Action::HoldReply) => {
                         if let Some(fault) = fault {
                             fault.hold().await;

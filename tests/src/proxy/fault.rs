@@ -39,6 +39,8 @@ pub(super) enum Action {
     LoseRequest,
     HoldRequest,
     LoseReply,
+    /// The connection stays.
+    SwallowReply,
     HoldReply,
     /// After so many bytes of it, counted round.
     CutRequest(usize),
@@ -51,7 +53,14 @@ pub(super) enum Action {
 impl Action {
     /// Whether it needs to know which reply is whose.
     pub(super) fn is_on_reply(self) -> bool {
-        matches!(self, Self::LoseReply | Self::HoldReply | Self::CutReply(_) | Self::CopyAtOnce)
+        matches!(
+            self,
+            Self::LoseReply
+                | Self::SwallowReply
+                | Self::HoldReply
+                | Self::CutReply(_)
+                | Self::CopyAtOnce
+        )
     }
 }
 

@@ -35,5 +35,6 @@ mod runtime;
 mod script;
 mod shutdown;
 mod stopped;
+mod swallowed;
 mod warned;
 mod witness;

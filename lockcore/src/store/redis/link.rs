@@ -6,6 +6,10 @@
 //!   replaced when the PING is not answered either, when the server closed it, or when the
 //!   sentinels name another primary. So one slow answer does not fail all requests that are on
 //!   their way.
+//! - Answers have no names: if one goes missing on the way, all later ones go to requests that are
+//!   not theirs. So the PING has a text of its own, and a connection that answers anything else, or
+//!   on which an answer has an unexpected form, is distrusted: it is replaced, and no answer that
+//!   is still to come on it counts.
 //! - An idle connection is looked at before a request is sent on it. A request that finds it closed
 //!   was not sent, and waits for the next connection.
 //! - Nothing is sent twice blindly. The core decides for each member what is repeated; the one
@@ -58,6 +62,8 @@ struct Shared {
     state: watch::Sender<Link>,
     /// Counts the servers that connections have led to.
     servers: AtomicU64,
+    /// Answers of connections with lower numbers do not count.
+    trusted: AtomicU64,
     /// Wakes the supervisor: a connection broke, or there is reason to look.
     suspicion: Arc<Notify>,
     closed: CancellationToken,
@@ -95,6 +101,7 @@ impl CommandLink {
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
             servers: AtomicU64::new(0),
+            trusted: AtomicU64::new(0),
             suspicion: Arc::new(Notify::new()),
             closed,
         });
@@ -164,6 +171,9 @@ impl CommandLink {
     async fn send(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
         let (mut connection, generation) = self.connection().await?;
         let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        if generation < self.0.trusted.load(Ordering::Acquire) {
+            return Err(StoreError::ambiguous("the answers on its connection were out of step"));
+        }
         match &answer {
             // The server may be slow, or the peer half gone: a PING tells.
             Err(error) if error.is_timeout() => self.0.suspicion.notify_one(),
@@ -173,16 +183,28 @@ impl CommandLink {
         Ok(answer)
     }
 
-    /// Whether the connection still stands. With a time of its own: what was sent before may be
-    /// slow.
+    /// Whether the connection still stands, and answers what it is asked. With a time of its own:
+    /// what was sent before may be slow.
     async fn check(&self) {
         let Some((mut connection, generation)) = self.0.usable() else { return };
-        match connection.send_packed_command(&redis::cmd("PING")).await {
+        let text = rand::random::<u64>().to_string();
+        let answer = connection.send_packed_command(redis::cmd("PING").arg(&text)).await;
+        match answer.and_then(Value::extract_error) {
             Err(error) if failure::breaks_connection(&error) => {
                 self.0.broke(generation, why(&error));
             }
+            Ok(answer) if answer != Value::BulkString(text.into_bytes()) => {
+                self.distrust(generation);
+            }
             _ => self.0.current().last_success = Instant::now(),
         }
+    }
+
+    /// Replaces the connection with this number, and has no answer count that is still to come on
+    /// it: one had an unexpected form.
+    pub(crate) fn distrust(&self, generation: u64) {
+        self.0.trusted.fetch_max(generation + 1, Ordering::AcqRel);
+        self.0.broke(generation, Arc::from("its answers were out of step"));
     }
 
     /// The connection, waited for as long as one request may take.

@@ -219,7 +219,10 @@ impl RedisStore {
     ) -> StoreFuture<T> {
         let (link, seen, server) = (self.link.clone(), Arc::clone(&self.seen), self.link.servers());
         StoreFuture::pending(async move {
-            let answer = read(link.run_script(script, command).await?)?;
+            // One that is replaced meanwhile answers in a good form, or the next bad one shows it.
+            let generation = link.generation();
+            let answer = read(link.run_script(script, command).await?)
+                .inspect_err(|_| link.distrust(generation))?;
             seen.note(answer.now_us(), server);
             Ok(answer)
         })

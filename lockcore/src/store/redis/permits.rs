@@ -3,7 +3,7 @@
 use redis::{Cmd, Value};
 
 use super::keys::{Key, permit_tombstone};
-use super::reply::{fencing_token, integer, nonsense, text};
+use super::reply::{self, fencing_token, integer, nonsense, text};
 use super::scripts::{self, Script};
 use crate::error::StoreError;
 use crate::key::LockName;
@@ -103,22 +103,24 @@ fn read(command: &Command, answer: &Value) -> Option<Answer> {
         Command::Renew { members } => Answer::Renewed(all_renewed(answer, members.len())?),
         Command::Reduce { .. } => Answer::Renewed(all_renewed(answer, 1)?),
         Command::Touch { .. } => Answer::Touched(touched(answer)?),
-        Command::Leave { .. } => Answer::Left(reply(answer, |letters, _| {
+        Command::Leave { .. } => Answer::Left(full(answer, |letters, _| {
             letters.chars().map(left).collect::<Option<_>>()
         })?),
         Command::Inspect => Answer::Inspected(inspection(answer)?),
     })
 }
 
-/// Clock and token say that the member has its full lease, and that no member waits.
+/// Clock with the member's number, and token, say that the member has its full lease, and that no
+/// member waits.
 fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     if let Value::Array(parts) = answer
         && let [clock, token] = parts.as_slice()
     {
         let granted = Grant { member: member.clone(), left_ms: member.lease_ms() };
+        let clock = reply::clock_for(text(clock)?, member.number())?;
         return short(Acquired::Granted, Some(clock), Some(token), vec![granted]);
     }
-    reply(answer, |outcome, number| match outcome {
+    full(answer, |outcome, number| match outcome {
         "granted" => Some(Acquired::Granted),
         "queued" => Some(Acquired::Queued { position: number }),
         "busy" => Some(Acquired::Busy),
@@ -141,9 +143,9 @@ fn released(answer: &Value) -> Option<Reply<Released>> {
             Some(head) => vec![Grant { member: Member::parse(head)?, left_ms: integer(claim)? }],
             None => Vec::new(),
         };
-        return short(Released::Released, Some(clock), Some(token), grants);
+        return short(Released::Released, Some(text(clock)?), Some(token), grants);
     }
-    reply(answer, |outcome, _| match outcome {
+    full(answer, |outcome, _| match outcome {
         "released" => Some(Released::Released),
         "not_held" => Some(Released::NotHeld),
         _ => None,
@@ -155,9 +157,9 @@ fn all_renewed(answer: &Value, members: usize) -> Option<Reply<Vec<Renewed>>> {
     if let Value::Array(parts) = answer
         && let [clock, token] = parts.as_slice()
     {
-        return short(vec![Renewed::Held; members], Some(clock), Some(token), Vec::new());
+        return short(vec![Renewed::Held; members], Some(text(clock)?), Some(token), Vec::new());
     }
-    reply(answer, |letters, _| letters.chars().map(renewed).collect())
+    full(answer, |letters, _| letters.chars().map(renewed).collect())
 }
 
 fn renewed(letter: char) -> Option<Renewed> {
@@ -221,7 +223,7 @@ fn inspection(answer: &Value) -> Option<Inspection> {
 
 /// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with
 /// their ms }`
-fn reply<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+fn full<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Value::Array(parts) = answer else { return None };
     reply_of(parts, outcome)
 }
@@ -249,12 +251,12 @@ fn reply_of<T>(parts: &[Value], outcome: impl FnOnce(&str, u64) -> Option<T>) ->
 /// What the short ways of the scripts leave out: nothing else happened.
 fn short<T>(
     outcome: T,
-    clock: Option<&Value>,
+    clock: Option<&str>,
     token: Option<&Value>,
     grants: Vec<Grant>,
 ) -> Option<Reply<T>> {
     let now_us = match clock {
-        Some(clock) => Some(text(clock)?.parse().ok()?),
+        Some(clock) => Some(clock.parse().ok()?),
         None => None,
     };
     let token = match token {

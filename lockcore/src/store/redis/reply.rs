@@ -13,17 +13,20 @@ use crate::token::FencingToken;
 
 type Read<T> = Result<T, StoreError>;
 
-/// A bare clock says that `member` has the full lease, with the clock as its token; five parts,
-/// that one of ours holds the lock, and that the member waits or, without a position, that it may
-/// not.
+/// A clock with the member's number says that `member` has the full lease, with the clock as its
+/// token; five parts, that one of ours holds the lock, and that the member waits or, without a
+/// position, that it may not.
 pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> {
     if let Some(clock) = text(&answer) {
         let ours = member.ours().ok_or_else(nonsense)?;
+        let clock = clock_for(clock, ours.number).ok_or_else(nonsense)?;
         return short(Acquired::Granted, clock, ours.lease_ms, Some(member)).ok_or_else(nonsense);
     }
     if let Value::Array(parts) = &answer
         && let [clock, position, left, holder, token] = parts.as_slice()
     {
+        let number = member.ours().ok_or_else(nonsense)?.number;
+        let clock = text(clock).and_then(|clock| clock_for(clock, number)).ok_or_else(nonsense)?;
         return behind_another(clock, position, left, holder, token).ok_or_else(nonsense);
     }
     reply(answer, |outcome, number| match outcome {
@@ -173,9 +176,16 @@ fn reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Read
     read_reply(answer, outcome).ok_or_else(nonsense)
 }
 
+/// The clock of `<clock>:<number>`; nothing if the number is another. An answer that goes missing
+/// on the way shifts all later ones to requests that are not theirs.
+pub(super) fn clock_for(text: &str, number: u64) -> Option<&str> {
+    let (clock, of) = text.split_once(':')?;
+    (of.parse() == Ok(number)).then_some(clock)
+}
+
 /// The holder and its token follow if it is of the calling node.
 fn behind_another(
-    clock: &Value,
+    clock: &str,
     position: &Value,
     left: &Value,
     holder: &Value,
@@ -191,7 +201,7 @@ fn behind_another(
         }
         None => None,
     };
-    Some(usual(outcome, integer(left)?, grant, text(clock)?.parse().ok()?))
+    Some(usual(outcome, integer(left)?, grant, clock.parse().ok()?))
 }
 
 fn handed_over(clock: &Value, claim: &Value, head: &Value) -> Option<Reply<Released>> {
@@ -314,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_clock_is_the_whole_answer_where_the_lock_is_free() {
-        let granted = acquired(bulk("1795242275666200"), &member()).unwrap();
+    fn a_clock_and_the_number_are_the_whole_answer_where_the_lock_is_free() {
+        let granted = acquired(bulk("1795242275666200:7"), &member()).unwrap();
         assert_eq!((granted.outcome, granted.left_ms), (Acquired::Granted, 30_000));
         assert_eq!(granted.grant.unwrap().token.get(), granted.now_us);
     }
@@ -329,7 +339,7 @@ mod tests {
 
     #[test]
     fn behind_another_a_place_is_told_or_that_there_is_none() {
-        let (clock, left) = (bulk("1795242275666200"), Value::Int(900));
+        let (clock, left) = (bulk("1795242275666200:7"), Value::Int(900));
         let of_another_node =
             Value::Array(vec![clock.clone(), Value::Int(2), left.clone(), Value::Nil, Value::Nil]);
         let reply = acquired(of_another_node, &member()).unwrap();
@@ -379,8 +389,13 @@ mod tests {
 
     #[test]
     fn nonsense_is_an_error_and_no_panic() {
+        let of_another = bulk("1795242275666200:8");
+        let behind = [of_another.clone(), Value::Int(2), Value::Int(900), Value::Nil, Value::Nil];
         let bad = [
             Value::Nil,
+            bulk("1795242275666200"),
+            of_another,
+            Value::Array(behind.to_vec()),
             Value::Array(vec![]),
             answer("something", Value::Nil, Value::Nil),
             answer("granted", bulk("m"), bulk("9007199254740992")),

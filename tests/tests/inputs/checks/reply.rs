@@ -252,9 +252,11 @@ fn round_trip(source: &mut Source<'_>) {
     let grant = reply.grant.map(|grant| (grant.member, grant.token.get()));
     assert_eq!(grant, holds.then(|| (member.clone(), token)));
 
-    let short = wire::acquired(clock.clone(), &member).expect("it is well formed");
+    let short = wire::acquired(bulk(&format!("{now_us}:7")), &member).expect("it is well formed");
     let grant = short.grant.expect("a clock is a grant");
     assert_eq!((grant.member, grant.token.get(), short.left_ms), (member.clone(), now_us, 30_000));
+    let of_another = wire::acquired(bulk(&format!("{now_us}:8")), &member);
+    assert_eq!(of_another.map_err(|error| error.kind), Err(LockErrorKind::Protocol));
     let claim_text = bulk(&claim.to_string());
     let handed = Value::Array(vec![clock, claim_text, bulk(member.as_str())]);
     let reply = wire::released(handed).expect("it is well formed");

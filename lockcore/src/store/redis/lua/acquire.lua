@@ -9,8 +9,9 @@ local now_us = tonumber(clock)
 -- Two short ways come first, because they are what nearly every acquisition is. What they do not
 -- expect is left to the long way, and until then nothing was written.
 if found == 0 then
-  -- Free, no queue, no tombstone. The clock, which is also the token, is the answer. SET comes
-  -- first: it is refused when memory is full, and then nothing has been written. A token or a
+  -- Free, no queue, no tombstone. The answer is the clock, which is also the token, and the member's
+  -- number: an answer that went missing on the way must not make this one another member's. SET
+  -- comes first: it is refused when memory is full, and then nothing has been written. A token or a
   -- latest time that is ahead of the clock, or no token, is left to the long way.
   local previous = pcall('GET', KEYS[4])
   local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
@@ -22,7 +23,7 @@ if found == 0 then
 --#end
     call('HSET', KEYS[1], member, '1')
     call('PEXPIRE', KEYS[1], lease)
-    return clock
+    return clock .. string.match(member, ':%d+')
   end
 end
 local now = math.floor(now_us / 1000)
@@ -52,7 +53,7 @@ if found < 3 then
   end
   if is_known and ARGV[5] == 'try' then
     if found == 1 or not call('ZSCORE', KEYS[3], member) then
-      return { clock, false, left, number and holder, number }
+      return { clock .. string.match(member, ':%d+'), false, left, number and holder, number }
     end
   elseif is_known and (found == 1 or call('PTTL', KEYS[2]) >= 60000)
     -- Refused when memory is full, before anything has been written.
@@ -64,7 +65,7 @@ if found < 3 then
         call('PEXPIREAT', KEYS[2], ends)
         call('PEXPIREAT', KEYS[3], ends)
       end
-      return { clock, length - 1, left, number and holder, number }
+      return { clock .. string.match(member, ':%d+'), length - 1, left, number and holder, number }
     end
     -- Perhaps too many, so they are counted.
     call('LREM', KEYS[2], '-1', member)

@@ -51,7 +51,9 @@ if used and used + ARGV[5] <= tonumber(ARGV[6]) then
       if is_later or used == 0 then
         call('PEXPIREAT', KEYS[2], text)
       end
-      return { clock, token }
+      -- With the member's number: an answer that went missing on the way must not make this one
+      -- another member's.
+      return { clock .. string.match(ARGV[3], ':%d+'), token }
     end
   end
 end

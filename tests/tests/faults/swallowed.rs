@@ -1,0 +1,126 @@
+//! One answer that goes missing on a connection that stays: without a defence, every later request
+//! gets the answer to another one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_tests::eventually;
+use lockcore::{LockErrorKind, Locks};
+use tokio::time::{Instant, sleep};
+
+use crate::common::{LONG, SOON, granted, held, queue_has, release, setup, soon};
+use crate::script::runs;
+
+/// For so long after the answer went missing, requests may fail.
+const HEALED: Duration = Duration::from_secs(5);
+
+// T5: `x` got the grant of `free2`, with its token, while another process held `x`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_lock_gets_the_grant_of_another_one() {
+    let mut setup = setup().await;
+    let (near, far) = (setup.direct().await, setup.through().await);
+    let guard = held(&near, "x", LONG).await;
+    let fault = setup.proxy.swallow_reply(runs("acquire"));
+    let first = tokio::spawn(far.lock("free1"));
+    soon("the fault", fault.struck()).await;
+    let x = tokio::spawn(far.lock("x"));
+    queue_has(&mut setup.redis, "x", 1).await;
+    let second = tokio::spawn(far.lock("free2"));
+    let second = soon("an answer", second).await.expect("no panic");
+    // The one whose answer was another's may end with an error.
+    if let Err(error) = soon("an answer", first).await.expect("no panic") {
+        assert_eq!(error.kind(), LockErrorKind::Protocol, "{error}");
+    }
+    assert!(!guard.is_lost());
+    assert!(!x.is_finished(), "x is held by another process");
+    release(second.expect("it is free")).await;
+    release(guard).await;
+    release(granted(x).await).await;
+}
+
+/// Turns of many tasks, and the time of the last one that failed.
+struct Traffic {
+    ends: Arc<AtomicBool>,
+    failed_ms: Arc<AtomicU64>,
+    tasks: Vec<tokio::task::JoinHandle<u64>>,
+}
+
+impl Traffic {
+    fn start(locks: &Locks) -> Self {
+        let (ends, failed_ms) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let began = Instant::now();
+        let task = |number: usize| {
+            let (locks, ends, failed_ms) =
+                (locks.clone(), Arc::clone(&ends), Arc::clone(&failed_ms));
+            tokio::spawn(async move {
+                let mut turns = 0;
+                while !ends.load(Ordering::SeqCst) {
+                    let key = format!("t{}", number % 5);
+                    let is_permit = number % 2 == 0;
+                    let turn = async {
+                        if is_permit {
+                            locks.permit(&*key, 3).await?.release().await
+                        } else {
+                            locks.lock(&*key).await?.release().await
+                        }
+                    };
+                    match turn.await {
+                        Ok(()) => turns += 1,
+                        Err(_) => {
+                            failed_ms.store(began.elapsed().as_millis() as u64, Ordering::SeqCst);
+                        }
+                    }
+                    sleep(Duration::from_millis(5)).await;
+                }
+                turns
+            })
+        };
+        let tasks = (0..10).map(task).collect();
+        Self { ends, failed_ms, tasks }
+    }
+}
+
+async fn heals(script: &'static str) {
+    let setup = setup().await;
+    let locks = setup.through().await;
+    let began = Instant::now();
+    let traffic = Traffic::start(&locks);
+    sleep(Duration::from_millis(100)).await;
+    let fault = setup.proxy.swallow_reply(runs(script));
+    soon("the fault", fault.struck()).await;
+    let struck = began.elapsed();
+    eventually("the connection was replaced", SOON, async || setup.proxy.accepted() > 2).await;
+    sleep((struck + HEALED + Duration::from_secs(1)).saturating_sub(began.elapsed())).await;
+    traffic.ends.store(true, Ordering::SeqCst);
+    for task in traffic.tasks {
+        assert!(soon("its end", task).await.expect("no panic") > 10, "{script}: it has its turns");
+    }
+    let last = Duration::from_millis(traffic.failed_ms.load(Ordering::SeqCst));
+    assert!(last < struck + HEALED, "{script}: a request failed {last:?} in, {struck:?} the fault");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traffic_heals_after_a_missing_answer_to_an_acquire() {
+    heals("acquire").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn traffic_heals_after_a_missing_answer_to_a_release() {
+    heals("release").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_answer_to_a_renewal_costs_no_hold() {
+    let setup = setup().await;
+    let locks = setup.through().await;
+    let fault = setup.proxy.swallow_reply(runs("renew"));
+    let guard = held(&locks, "k", Duration::from_secs(6)).await;
+    soon("the fault", fault.struck()).await;
+    // The PING after the time-out gets no answer either, or that of another.
+    eventually("the connection was replaced", SOON, async || setup.proxy.accepted() > 2).await;
+    release(held(&locks, "other", LONG).await).await;
+    sleep(Duration::from_secs(6)).await;
+    assert!(!guard.is_lost(), "it was renewed on the new connection");
+    release(guard).await;
+}
