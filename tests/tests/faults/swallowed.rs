@@ -57,7 +57,7 @@ impl Traffic {
                 let mut turns = 0;
                 while !ends.load(Ordering::SeqCst) {
                     let key = format!("t{}", number % 5);
-                    let is_permit = number % 2 == 0;
+                    let is_permit = number.is_multiple_of(2);
                     let turn = async {
                         if is_permit {
                             locks.permit(&*key, 3).await?.release().await
