@@ -20,13 +20,28 @@ const EXEC_CODES: &str = "\
 Exit status: that of CMD (128+n if signal n killed it), or
   64   bad usage
   69   Redis is unavailable, or refuses to serve
-  74   the hold was lost while CMD ran; CMD got SIGTERM, and SIGKILL 5 s later
+  74   the hold was lost while CMD ran; CMD and the processes that it had started got SIGTERM,
+       and SIGKILL 5 s later
   75   timed out waiting for the lock, or its queue is full
   126  CMD cannot be executed
   127  CMD was not found
 
-SIGINT, SIGTERM and SIGHUP end the wait for the lock. While CMD runs they are passed on to it. In the \
-foreground of a terminal SIGINT is not passed on, because the terminal itself sends a Ctrl-C to CMD.
+Signals: each signal that ends a process, also a real-time signal, ends the wait for the lock. While \
+CMD runs, these signals and CONT, TSTP, URG and WINCH are passed on to CMD. In the foreground of a \
+terminal INT, QUIT, TSTP and WINCH are not passed on, because the terminal itself sends them to CMD. \
+Not caught are CHLD, PIPE, TTIN, TTOU, signals of faults (ILL, TRAP, BUS, FPE, SEGV, SYS), KILL and \
+STOP.
+
+KILL, or a fault, ends lockctl without a release: the lock stays taken until its lease expires. On \
+Linux the kernel then kills CMD at once, unless CMD runs with the rights of another user (sudo). The \
+processes that CMD has started go on, and may then work beside the next holder.
+
+Ctrl-Z, TSTP and STOP stop lockctl, and nothing renews the lease: it expires after --lease seconds, \
+and the next waiter gets the lock. After fg, CMD goes on beside the next holder until lockctl notices \
+the loss and stops CMD. STOP, TTIN and TTOU that are sent to lockctl alone leave CMD running.
+
+Processes that CMD leaves behind when it ends run on without the lock. On systems other than Linux a \
+loss stops CMD, but not the processes that CMD has started.
 
 In its environment CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in \
 LOCK_TOKEN. Permits have no token.
@@ -64,6 +79,9 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Takes a lock away from its holder
     Release(Release),
+    /// Turns into CMD, which the kernel kills when the process PARENT ends
+    #[command(hide = true)]
+    Become(Become),
 }
 
 #[derive(Args)]
@@ -171,6 +189,14 @@ pub(crate) struct Release {
     /// The name of the lock
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
+}
+
+#[derive(Args)]
+pub(crate) struct Become {
+    pub(crate) parent: i32,
+
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Why there is nothing to do: the usage is wrong, or only help was asked for.

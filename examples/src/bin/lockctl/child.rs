@@ -6,16 +6,22 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::process::Command;
-use tokio::time::{Instant, sleep_until};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, sleep};
 
+use crate::become_command;
 use crate::exit::{self, Failure};
+use crate::family;
 use crate::form::Held;
 use crate::signals::{self, Signals};
 
 /// From the SIGTERM after a loss to the SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often the process table is read after a loss.
+const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Child {
     process: tokio::process::Child,
@@ -39,58 +45,96 @@ impl Child {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
-        let mut process = Command::new(program);
-        process.args(arguments).env("LOCK_KEY", key);
+        family::adopt();
+        let mut process = Command::from(become_command::command(program, arguments));
+        process.env("LOCK_KEY", key);
         match held.token() {
             Some(token) => process.env("LOCK_TOKEN", token.to_string()),
             // Not that of another hold, further outside.
             None => process.env_remove("LOCK_TOKEN"),
         };
-        process.spawn().map(|process| Self { process, key: key.to_owned() }).map_err(|error| {
-            let code = match error.kind() {
-                io::ErrorKind::NotFound => exit::NOT_FOUND,
-                _ => exit::NOT_EXECUTABLE,
-            };
-            Failure::new(code, format!("CMD {}: {error}", program.to_string_lossy()))
-        })
+        process
+            .spawn()
+            .map(|process| Self { process, key: key.to_owned() })
+            .map_err(|error| become_command::not_started(program, &error))
     }
 
     /// Waits for its end; passes signals on, and stops it when the hold is lost.
     pub(crate) async fn end(mut self, held: &Held, signals: &mut Signals) -> io::Result<End> {
-        let mut lost_at = None;
-        let mut killed = false;
+        signals.listen_for_command()?;
+        let mut child_ended = signal(SignalKind::child())?;
         loop {
-            let kill_at = lost_at.map(|lost_at: Instant| lost_at + PATIENCE);
             tokio::select! {
                 biased;
                 status = self.process.wait() => {
-                    return Ok(End { code: code(status?), lost: lost_at.is_some() });
+                    return Ok(End { code: code(status?), lost: false });
                 }
-                () = held.lost(), if lost_at.is_none() => {
-                    lost_at = Some(Instant::now());
-                    exit::warn(&format!("{}: the hold was lost while CMD ran: stopping CMD", self.key));
-                    self.send(Signal::TERM);
-                }
-                () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if kill_at.is_some() && !killed => {
-                    killed = true;
-                    self.send(Signal::KILL);
-                }
-                signal = signals.next() => {
-                    if !signals::came_from_terminal(signal) {
-                        self.send(signal);
-                    }
-                }
+                () = held.lost() => break,
+                number = signals.next() => self.pass_on(number),
+                _ = child_ended.recv() => family::bury(self.id()),
+            }
+        }
+        exit::warn(&format!("{}: the hold was lost while CMD ran: stopping CMD", self.key));
+        let status = self.stop(signals).await?;
+        Ok(End { code: code(status), lost: true })
+    }
+
+    /// Stops CMD and all that it has started: with SIGTERM, and after five seconds with SIGKILL,
+    /// until none is left.
+    async fn stop(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
+        let kill_at = Instant::now() + PATIENCE;
+        family::send(&self.running(), Signal::TERM);
+        loop {
+            let ended = self.process.try_wait()?;
+            let running = self.running();
+            if let (Some(status), true) = (ended, running.is_empty()) {
+                return Ok(status);
+            }
+            if Instant::now() >= kill_at {
+                family::send(&running, Signal::KILL);
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                number = signals.next() => self.pass_on(number),
             }
         }
     }
 
-    /// The id is CMD's own until the process has been waited for, which only `end` does.
-    fn send(&self, signal: Signal) {
-        let pid = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            // It may have changed its user; then it is not ours to stop.
-            let _ = kill_process(pid, signal);
+    /// CMD and the processes that it has started; CMD alone, where they are not listed.
+    fn running(&self) -> Vec<Pid> {
+        let mut running = family::below();
+        running.extend(self.id().filter(|_| running.is_empty()));
+        running
+    }
+
+    fn pass_on(&self, number: i32) {
+        if !signals::came_from_terminal(number) {
+            self.send(number);
         }
+        if number == Signal::TSTP.as_raw() {
+            // We have caught it, and the shell waits until we have stopped, too.
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
+    }
+
+    fn send(&self, number: i32) {
+        let Some(id) = self.id() else { return };
+        match Signal::from_named_raw(number) {
+            // It may have changed its user; then it is not ours to stop.
+            Some(signal) => drop(kill_process(id, signal)),
+            // rustix sends real-time signals in unsafe code only.
+            None => {
+                let (id, number) = (id.as_raw_nonzero().to_string(), format!("-{number}"));
+                let mut kill = Command::new("sh");
+                kill.args(["-c", "kill \"$@\"", "sh", &number, &id]);
+                tokio::spawn(async move { kill.status().await });
+            }
+        }
+    }
+
+    /// CMD's own until the process has been waited for, which only `end` does.
+    fn id(&self) -> Option<Pid> {
+        self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }
 }
 

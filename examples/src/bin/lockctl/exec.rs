@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lockcore::{LockError, LockErrorKind, LockOptions, Locks, Shutdown};
-use rustix::process::Signal;
 use tokio::time::{Instant, timeout};
 
 use crate::arguments::Exec;
@@ -24,7 +23,8 @@ const GOODBYE_UNHEARD: Duration = Duration::from_millis(500);
 /// What the wait for the lock ended with.
 enum Waited {
     Held(Held),
-    Stopped(Signal),
+    /// By the signal of this number.
+    Stopped(i32),
 }
 
 pub(crate) async fn run(redis: &str, exec: Exec) -> Result<u8, Failure> {
@@ -33,7 +33,7 @@ pub(crate) async fn run(redis: &str, exec: Exec) -> Result<u8, Failure> {
     let started = Instant::now();
     let locks = tokio::select! {
         biased;
-        signal = signals.next() => return Ok(exit::by_signal(signal.as_raw())),
+        signal = signals.next() => return Ok(exit::by_signal(signal)),
         locks = connect::within(redis, builder(&exec), started, exec.wait) => locks?,
     };
     let mut unheard = false;
@@ -70,11 +70,11 @@ async fn hold(
 ) -> Result<u8, Failure> {
     let held = match wait(locks, exec, started, signals).await? {
         Waited::Held(held) => held,
-        Waited::Stopped(signal) => return Ok(exit::by_signal(signal.as_raw())),
+        Waited::Stopped(signal) => return Ok(exit::by_signal(signal)),
     };
     if let Some(signal) = signals.pending() {
         let _ = held.release().await;
-        return Ok(exit::by_signal(signal.as_raw()));
+        return Ok(exit::by_signal(signal));
     }
     let end = match Child::start(&exec.command, &exec.key, &held) {
         Ok(child) => child.end(&held, signals).await,

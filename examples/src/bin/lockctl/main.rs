@@ -4,10 +4,12 @@
 //! The counterpart of `flock(1)` for several machines. `lockctl --help` is its manual.
 
 mod arguments;
+mod become_command;
 mod child;
 mod connect;
 mod exec;
 mod exit;
+mod family;
 mod form;
 mod inspect;
 mod progress;
@@ -25,6 +27,10 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return error.report(),
     };
+    // Before there is a second thread.
+    if let Command::Become(command) = &arguments.command {
+        return become_command::run(command).report();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         // The lease is renewed on this one, also while the main thread is stuck writing to a
         // terminal.
@@ -49,5 +55,6 @@ async fn run(Arguments { redis, command }: Arguments) -> Result<u8, Failure> {
         Command::Exec(exec) => exec::run(&redis, exec).await,
         Command::Inspect(inspect) => inspect::run(&redis, inspect).await,
         Command::Release(release) => release::run(&redis, release).await,
+        Command::Become(command) => Err(become_command::run(&command)),
     }
 }

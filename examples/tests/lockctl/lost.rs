@@ -1,0 +1,70 @@
+//! Holds that are lost while CMD runs.
+
+use std::time::Duration;
+
+use lock_tests::{RedisServer, eventually, signal};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
+
+use crate::common::{Running, SOON, is_gone, run, server};
+
+#[tokio::test]
+async fn a_lock_taken_away_stops_the_command_and_exec_ends_with_74() {
+    let url = server().url();
+    let holder = Running::start(&url, &[], "force", "echo; exec cat").await;
+    run(&url, ["release", "--force", "force"]).await.is(0);
+    holder.end().await.says(74, "lost");
+    run(&url, ["release", "--force", "force"]).await.says(1, "not held");
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_heed_sigterm_is_killed_after_five_seconds() {
+    let url = server().url();
+    let script = "trap '' TERM; echo; while kill -0 $PPID; do sleep 0.02; done";
+    let holder = Running::start(&url, &[], "stubborn", script).await;
+    let started = Instant::now();
+    run(&url, ["release", "--force", "stubborn"]).await.is(0);
+    holder.end().await.says(74, "lost");
+    assert!(started.elapsed() >= Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_hold_is_lost_when_redis_stays_away_longer_than_the_lease() {
+    let mut server = RedisServer::start();
+    let holder = Running::start(&server.url(), &["--lease", "2"], "gone", "echo; exec cat").await;
+    server.kill();
+    holder.end().await.says(74, "lost");
+}
+
+#[tokio::test]
+async fn a_loss_found_at_the_release_is_74() {
+    let url = server().url();
+    let mut holder = Running::start(&url, &[], "late", "echo; echo $$; exec cat").await;
+    let command = holder.line().await.parse().expect("a process id");
+    // CMD has ended by the time lockctl can hear of the loss.
+    signal::stop(holder.pid());
+    run(&url, ["release", "--force", "late"]).await.is(0);
+    signal::kill(command);
+    // It may end at once: then there is no continued child to wait for, as `signal::resume` does.
+    let id = Pid::from_raw(holder.pid().cast_signed()).expect("not zero");
+    kill_process(id, Signal::CONT).expect("it is ours");
+    holder.end().await.says(74, "lost");
+}
+
+// M4: only CMD got the signals.
+#[tokio::test]
+async fn after_a_loss_nothing_of_what_the_command_has_started_is_at_work() {
+    let url = server().url();
+    // A child that does not heed SIGTERM, below a shell that waits for it; one in a session of its
+    // own; and one whose parent has ended.
+    let script = "export WORK='trap \"\" TERM; echo $$; while :; do sleep 0.05; done'; echo; \
+                  sh -c 'sh -c \"$WORK\"; true' & \
+                  setsid sh -c 'sh -c \"$WORK\"; true' & \
+                  sh -c 'sh -c \"$WORK\" &'; wait";
+    let mut holder = Running::start(&url, &[], "family", script).await;
+    let all = [holder.line().await, holder.line().await, holder.line().await];
+    assert!(all.iter().all(|pid| !is_gone(pid)), "{all:?}");
+    run(&url, ["release", "--force", "family"]).await.is(0);
+    holder.end().await.says(74, "lost");
+    eventually("they are gone", SOON, async || all.iter().all(|pid| is_gone(pid))).await;
+}

@@ -1,0 +1,130 @@
+//! Signals to `lockctl`, and what they mean for CMD.
+
+use lock_tests::{eventually, signal};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::process::Command;
+
+use crate::common::{
+    Running, SOON, assert_free, inspect, is_gone, lockctl, run, server, wait, waiting,
+};
+
+#[tokio::test]
+async fn a_signal_is_passed_on_and_the_lock_given_back() {
+    let url = server().url();
+    let script = "trap 'echo term; exit 7' TERM; trap 'echo int; exit 8' INT; \
+                  trap 'echo hup; exit 9' HUP; echo; while kill -0 $PPID; do sleep 0.02; done";
+    let term = Running::start(&url, &[], "signal", script).await;
+    signal::terminate(term.pid());
+    let ended = term.end().await;
+    ended.is(7);
+    assert_eq!(ended.stdout, "term\n");
+    assert_free(&url, "signal").await;
+
+    let int = Running::start(&url, &[], "signal", script).await;
+    signal::interrupt(int.pid());
+    int.end().await.is(8);
+    assert_free(&url, "signal").await;
+
+    // Untrapped, it kills CMD.
+    let plain = Running::start(&url, &[], "signal", "echo; exec cat").await;
+    signal::interrupt(plain.pid());
+    plain.end().await.is(128 + 2);
+    assert_free(&url, "signal").await;
+}
+
+#[tokio::test]
+async fn a_signal_ends_the_wait_and_the_place_is_given_up() {
+    let url = server().url();
+    let _holder = Running::start(&url, &[], "leave", "echo; exec cat").await;
+    let mut waiter = lockctl(&url, ["exec", "leave", "--", "true"]).spawn().expect("it starts");
+    waiting(&url, "leave", 1).await;
+    signal::terminate(waiter.id().expect("it waits"));
+    assert_eq!(wait(&mut waiter).await.code(), Some(128 + 15));
+    let waiters = &inspect(&url, "leave").await["waiters"];
+    assert_eq!(waiters.as_array().map(Vec::len), Some(0));
+}
+
+/// Says the name of each signal that it gets.
+const ECHOES: &str = "for s in HUP INT QUIT USR1 USR2 ALRM TERM CONT WINCH URG IO VTALRM PROF XCPU \
+                      PWR 40 64; do trap \"echo $s\" $s; done; \
+                      echo $$; while kill -0 $PPID; do sleep 0.02; done";
+
+// M4: those that lockctl did not catch ended it, and CMD worked on without the lock.
+#[tokio::test]
+async fn every_signal_that_can_be_caught_reaches_the_command_and_lockctl_stays() {
+    let url = server().url();
+    let mut running = Running::start(&url, &[], "all", ECHOES).await;
+    let lockctl = running.pid().to_string();
+    for name in [
+        "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "WINCH", "URG", "IO",
+        "VTALRM", "PROF", "XCPU", "PWR", "40", "64",
+    ] {
+        let sent = Command::new("kill").args(["-s", name, &lockctl]).status().await;
+        assert!(sent.expect("there is kill").success(), "{name}");
+        assert_eq!(running.line().await, name);
+    }
+    assert_ne!(inspect(&url, "all").await["holder"], serde_json::Value::Null);
+    // CMD ends when lockctl does.
+    signal::kill(running.pid());
+}
+
+// M4: the next CMD ran beside it once the lease had ended.
+#[tokio::test]
+async fn a_killed_lockctl_takes_its_command_with_it() {
+    let url = server().url();
+    let mut running = Running::start(&url, &[], "killed", "echo; echo $$; exec cat").await;
+    let command = running.line().await;
+    assert!(!is_gone(&command));
+    signal::kill(running.pid());
+    eventually("CMD is gone", SOON, async || is_gone(&command)).await;
+}
+
+// CMD may have started others, and one ends while it still runs.
+#[tokio::test]
+async fn a_command_goes_on_when_another_child_of_lockctl_ends() {
+    let url = server().url();
+    // The orphan becomes a child of lockctl, and ends.
+    let script = "echo; sh -c 'sh -c \"echo orphan; exit 3\" &'; sleep 0.3; echo still; cat";
+    let mut running = Running::start(&url, &[], "orphan", script).await;
+    assert_eq!(running.line().await, "orphan");
+    assert_eq!(running.line().await, "still");
+    running.finish().await.is(0);
+    assert_free(&url, "orphan").await;
+}
+
+#[tokio::test]
+async fn the_help_says_what_no_signal_handler_can_prevent() {
+    let help = run("redis://127.0.0.1:1/", ["exec", "--help"]).await;
+    for named in ["KILL, or a fault, ends lockctl without a release", "Ctrl-Z, TSTP and STOP stop"]
+    {
+        assert!(help.stdout.contains(named), "{help:?}");
+    }
+}
+
+// L15.
+#[tokio::test]
+async fn tstp_stops_the_command_and_lockctl_and_both_go_on() {
+    let url = server().url();
+    let script = "echo; echo $$; while kill -0 $PPID; do sleep 0.02; done";
+    let mut running = Running::start(&url, &[], "stopped", script).await;
+    let command = running.line().await;
+    let id = Pid::from_raw(running.pid().cast_signed()).expect("not zero");
+    kill_process(id, Signal::TSTP).expect("it is ours");
+    let state = |pid: &str| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next())
+    };
+    let lockctl = running.pid().to_string();
+    eventually("both have stopped", SOON, async || {
+        state(&command) == Some('T') && state(&lockctl) == Some('T')
+    })
+    .await;
+    kill_process(id, Signal::CONT).expect("it is ours");
+    eventually("both go on", SOON, async || {
+        state(&command) != Some('T') && state(&lockctl) != Some('T')
+    })
+    .await;
+    signal::terminate(running.pid());
+    running.end().await.is(128 + 15);
+    assert!(test_kill_process(id).is_err() || is_gone(&lockctl));
+}
