@@ -23,7 +23,7 @@ const ORDER: i64 = 42;
 const EARLIER: i64 = 5;
 const LATER: i64 = 9;
 
-/// Every statement on the table of orders, in pairs: what raises the token, and what writes.
+/// Every statement on the table of orders, in pairs: one raises the token, the other one writes.
 fn pairs(place: &str, text: &'static str) -> Vec<[&'static str; 2]> {
     let found: Vec<_> = text
         .match_indices("UPDATE orders")

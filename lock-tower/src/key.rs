@@ -181,7 +181,7 @@ pub struct KeyError {
     fault: Fault,
 }
 
-/// What is wrong with a key.
+/// The reason why a key is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// The request has none, or one that cannot name a lock.

@@ -1,4 +1,4 @@
-//! What CMD gets, and how its end is reported.
+//! The environment and arguments of CMD, and the report of its end.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;

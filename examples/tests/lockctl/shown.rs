@@ -1,4 +1,4 @@
-//! What `inspect` shows, of locks and of what is shared.
+//! The output of `inspect`, for locks and for reads, writes and permits.
 
 use lock_tests::eventually;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Signals to `lockctl`, and what they mean for CMD.
+//! Signals to `lockctl`, and their effect on CMD.
 
 use lock_tests::{eventually, signal};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};

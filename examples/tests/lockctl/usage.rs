@@ -79,7 +79,7 @@ async fn a_server_that_comes_up_within_the_wait_is_found() {
     let listener = TcpListener::bind(port.address()).await.expect("the port is free");
     let late =
         tokio::spawn(async move { run(&url, ["exec", "--wait", "25", "k", "--", "true"]).await });
-    // The first attempt meets somebody who hangs up.
+    // The first attempt meets a server that hangs up.
     timeout(SOON, listener.accept()).await.expect("lockctl connects").expect("it can be accepted");
     drop(listener);
     let _server = RedisServer::options().start_on_port(port);

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Error;
 
 use super::{Example, SOON};
 
-/// Other spellings of a number below ten, by what a handler parses.
+/// Other spellings of a number below ten, which a handler parses to the same value.
 fn spellings(number: u32) -> [String; 4] {
     [format!("0{number}"), format!("+{number}"), format!("%2B{number}"), format!("%30%3{number}")]
 }

@@ -37,7 +37,7 @@ use crate::refusal::LockError;
 /// before.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// What a piece costs beside its data, and a header of trailers beside its name and value.
+/// Bytes that a piece costs beside its data, and a header of trailers beside its name and value.
 const OVERHEAD: usize = 128;
 
 /// Pieces of data are merged up to this size.

@@ -13,8 +13,8 @@ use crate::http::read_ahead::{Bounds, ReadAhead};
 use crate::refusal::LockError;
 
 /// The body of a request, as the inner service of [`HttpLock`](crate::HttpLock) and
-/// [`LockScope`](crate::LockScope) gets it. It has what the client sends, in the same order. Some
-/// of that may be read while the request waits, and small pieces of data are then merged.
+/// [`LockScope`](crate::LockScope) gets it. It has all data of the client, in the same order. Some
+/// of it may be read while the request waits, and small pieces of data are then merged.
 ///
 /// Where a service inside needs another type of body, as axum's `from_fn` does, convert it between
 /// the two, with `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`.

@@ -60,8 +60,8 @@ pub enum Cause {
     ReadAheadFull,
     /// The lock store is unavailable or cannot be used, or this process is shutting down.
     Unavailable,
-    /// A hold was lost: while the request waited for another lock, and its handler did not begin, or
-    /// while the handler ran, and what it did is unknown.
+    /// A hold was lost. Either the request still waited for another lock, and its handler did not
+    /// begin; or the handler ran, and its effects are unknown.
     Lost,
     /// The request has no key where one is needed, or one that cannot name a lock.
     BadKey,

@@ -128,7 +128,7 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
         writeln!(std::io::stdout().lock(), "\nlistening on {address}").unwrap();
         return std::future::pending().await;
     }
-    // What the process takes for connections, requests and timers, and keeps for their buffers.
+    // For connections, requests and timers, and for the memory that is kept for their buffers.
     let allowance = 4 << 20;
 
     // A byte, then a frame of an unknown type, which fills the server's read buffer: 16 KiB count.
@@ -143,7 +143,7 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
     assert!(grown < allowance, "8000 bytes take {grown} bytes");
     drop((client, server));
 
-    // Frames as clients send them: each body is counted with what it has.
+    // Frames as clients send them: each body is counted with its content.
     let server = Server::start();
     let before = server.memory();
     let sizes = [3_500 * KB; 8];

@@ -4,7 +4,7 @@
 //!
 //! - A panic of such code ends where it began. Whatever runs it, a caller of this crate or one of
 //!   its tasks, has more to do for others, and is seldom what installed that code.
-//! - The panic hook has reported the panic by then; an event says what it was in.
+//! - The panic hook has reported the panic by then; an event names the code that it was in.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

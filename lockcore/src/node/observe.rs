@@ -19,7 +19,7 @@ use crate::member::NodeId;
 use crate::passed_over::PassedOver;
 use crate::two_kinds::TwoKinds;
 
-/// What is told of all events and metrics.
+/// The code that gets all events and metrics, in words.
 const WATCHERS: &str = "a tracing subscriber or a metrics recorder";
 
 /// A lock's name as it may be logged.
@@ -89,7 +89,7 @@ impl Observer {
         });
     }
 
-    /// What the node has to say.
+    /// Reports the note as event and metrics.
     pub(crate) fn note(&self, note: &Note) {
         foreign::call(WATCHERS, || self.tell(note));
     }

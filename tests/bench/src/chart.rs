@@ -1,5 +1,5 @@
-//! The four plots of `docs/performance.md`: how long a hand-off takes, who is served in order, what
-//! a long queue costs, and what a locked HTTP request costs.
+//! The four plots of `docs/performance.md`: how long a hand-off takes, the order of turns, the
+//! cost of a long queue, and the cost of a locked HTTP request.
 
 use crate::page::number;
 use crate::peer::PEERS;
@@ -30,7 +30,7 @@ fn name(id: &str, title: &str) -> String {
     }
 }
 
-/// One bar for each lock that has the value, with what `figure` says of it.
+/// One bar for each lock that has the value, with the text of `figure`.
 fn bars(
     summary: &Summary,
     workload: &str,

@@ -19,7 +19,7 @@ impl<'a> Page<'a> {
         Self { results }
     }
 
-    /// Writes the tables, the figures beside them as JSON, and what is drawn of them.
+    /// Writes the tables, the figures beside them as JSON, and their plots.
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;

@@ -47,7 +47,7 @@ pub(crate) struct Bar {
     pub(crate) is_ours: bool,
 }
 
-/// What is between a title and the end of the file.
+/// The content between a title and the end of the file.
 #[derive(Debug)]
 pub(crate) struct Plot {
     body: String,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::results::Results;
 
-/// What a reader needs to compare two runs; all repetitions are in `Results`.
+/// The figures by which a reader compares two runs; all repetitions are in `Results`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) date: String,

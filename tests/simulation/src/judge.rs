@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// A token that is new is above all times that the caller had seen, and that of a new hold above
+    /// A token that is new is above all times that the caller had seen. That of a new hold is above
     /// all that it had seen on servers before this one.
     pub(crate) fn is_above(&mut self, lock: usize, before: &Before) {
         let resource = &self.server.locks[lock];

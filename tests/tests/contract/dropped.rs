@@ -1,4 +1,4 @@
-//! What a `Locks` leaves behind once its last handle is dropped: no task and no connection.
+//! A `Locks` whose last handle is dropped leaves no task and no connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,7 +43,7 @@ async fn until_disconnected(server: &RedisServer) {
     .await;
 }
 
-/// What ends first, the guard or the `Locks`.
+/// Drops the guard and the `Locks`, in turns the one or the other first.
 fn drop_both(round: usize, locks: Locks, guard: LockGuard) {
     if round.is_multiple_of(2) {
         drop(guard);
@@ -115,8 +115,8 @@ async fn a_locks_that_is_dropped_with_a_release_that_is_not_polled_leaves_nothin
     }
 }
 
-// What the answer of the last release starts is not left to the next look at the clock, which may
-// be a second away.
+// The end that follows the answer to the last release is not left to the next look at the clock,
+// which may be a second away.
 #[tokio::test]
 async fn the_answer_of_the_last_release_ends_a_dropped_locks_at_once() {
     let backend = Backend::redis();

@@ -1,4 +1,4 @@
-//! What a release hands over, at once, to the head and to those behind it.
+//! Grants that a release makes at once, to the head and to the members behind it.
 
 use lockcore::internals::Label;
 use lockcore::internals::protocol::permits::{Command, Demand, Member, Mode};
@@ -31,7 +31,7 @@ async fn acquire(world: &mut World, member: &Member) {
     run(world, Command::Acquire { member, mode, queue_limit: 1_000 }).await;
 }
 
-/// Releases the first, for whom all others wait, and says which of them hold then.
+/// Releases the first, for which all others wait, and returns those that hold then.
 async fn released(world: &mut World, demands: &[Demand]) -> Vec<Demand> {
     let members: Vec<_> =
         (1..).zip(demands).map(|(number, demand)| member(world, number, *demand)).collect();

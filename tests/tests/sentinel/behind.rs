@@ -1,4 +1,4 @@
-//! A promoted replica that lacks the last writes, by a sentinel that says what the test wants.
+//! A promoted replica that lacks the last writes; the test decides which server the sentinel names.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

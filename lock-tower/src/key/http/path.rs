@@ -101,7 +101,7 @@ impl fmt::Debug for ByPath {
 /// spelling, becomes the one in lower case with hyphens.
 ///
 /// # Errors
-/// [`KeyError`] for what servers and handlers read in different ways:
+/// [`KeyError`] for paths that servers and handlers read in different ways:
 /// - an incomplete percent-encoding, bytes that are not UTF-8, and a path that is empty;
 /// - empty segments (`//`), the segments `.` and `..`, and the same parts between encoded slashes
 ///   or backslashes (`x%2F..%2Fb`, `x%2F%2Fb`, `x%5C..%5Cb`);

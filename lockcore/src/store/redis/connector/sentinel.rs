@@ -40,7 +40,7 @@ pub(super) struct Sentinels {
     primary: ConnectionInfo,
     /// The primary that commands go to.
     current: watch::Sender<Option<Place>>,
-    /// What their answers are judged by.
+    /// The newest configuration, by which their answers are judged.
     known: std::sync::Mutex<Known>,
 }
 

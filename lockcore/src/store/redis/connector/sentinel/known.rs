@@ -94,7 +94,7 @@ mod tests {
         Place { host: host.to_owned(), port: 6379, epoch }
     }
 
-    /// What two of three sentinels, or so many, say.
+    /// The judgement of these answers.
     fn seen(answers: &[(&str, u64)]) -> (Known, Instant) {
         let (mut known, now) = (Known::default(), Instant::now());
         judge(&mut known, now, answers).expect("believed");

@@ -3,8 +3,8 @@
 -- (member -> deadline).
 -- ARGV: the calling node, the channel prefix, what each script adds, and last two times: the latest
 -- that the node has seen on a server, and the latest that it has seen on servers before this one.
--- First everything is read and decided, then written, then published: what stops a script on the way
--- has changed nothing.
+-- First everything is read and decided, then written, then published: a script that stops on the
+-- way has changed nothing.
 
 local S, H, Q, D = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local node, prefix = ARGV[1], ARGV[2]
@@ -202,8 +202,8 @@ end
 -- Gives the member what it asks for, for so long.
 local function grant(member, weight, ms)
   -- All holds there are have one token, so one register refuses whatever is older, reads as well.
-  -- A server before this one may have granted a write whose token is not known here: it is not above
-  -- the times of that server.
+  -- A server before this one may have granted a write whose token is not known here: it is not
+  -- above the times of that server.
   if weight == ALL or era ~= 's' or not token or tonumber(token) <= tonumber(ARGV[#ARGV]) then
     new_token()
   end

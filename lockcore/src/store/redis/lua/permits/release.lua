@@ -1,6 +1,6 @@
 -- KEYS: state, holds, queue, deadlines. ARGV: node, prefix, member, weight, latest times. Two
--- short ways come first, because they are what nearly every release is. What they do not expect, such as
--- a key of another type, is left to the long way; until then nothing was written.
+-- short ways come first, because nearly every release is one of them. The unexpected, such as a
+-- key of another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local waiting = pcall('ZRANGE', KEYS[3], '0', '1')
 local state = pcall('HMGET', KEYS[1], 'used', 'token', 'era', 'ends', ARGV[3])
