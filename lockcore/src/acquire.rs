@@ -60,9 +60,10 @@ impl<G: Guard> Future for Acquire<G> {
     type Output = Result<G, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().attempt.poll(cx).map(|outcome| match outcome? {
-            Some(guard) => Ok(G::of(guard)),
-            None => Err(LockError::with_detail(LockErrorKind::Timeout, "it is taken")),
+        self.project().attempt.poll(cx).map(|outcome| {
+            let taken = || LockError::with_detail(LockErrorKind::Timeout, "it is taken");
+            let guard = outcome.and_then(|guard| guard.ok_or_else(taken));
+            guard.map(G::of).map_err(|error| error.of_permits(G::IS_OF_PERMITS))
         })
     }
 }

@@ -17,6 +17,7 @@ pub struct LockError {
     kind: LockErrorKind,
     detail: Option<Arc<str>>,
     source: Option<Arc<dyn Error + Send + Sync>>,
+    is_of_permits: bool,
 }
 
 /// The kinds of [`LockError`].
@@ -63,16 +64,26 @@ pub enum LockErrorKind {
 
 impl LockError {
     pub(crate) fn new(kind: LockErrorKind) -> Self {
-        Self { kind, detail: None, source: None }
+        Self { kind, detail: None, source: None, is_of_permits: false }
     }
 
     pub(crate) fn with_detail(kind: LockErrorKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: Some(detail.into()), source: None }
+        Self { kind, detail: Some(detail.into()), source: None, is_of_permits: false }
     }
 
     /// What went wrong.
     pub fn kind(&self) -> LockErrorKind {
         self.kind
+    }
+
+    pub(crate) fn of_permits(self, is_of_permits: bool) -> Self {
+        Self { is_of_permits, ..self }
+    }
+
+    /// Whether permits were asked for. A [`Timeout`](LockErrorKind::Timeout) then says that too few
+    /// permits came free within the wait, and not that one other holder has a lock.
+    pub fn is_of_permits(&self) -> bool {
+        self.is_of_permits
     }
 
     /// Whether the same call may succeed later although nothing is changed: the lock was busy, its
@@ -122,7 +133,11 @@ impl LockErrorKind {
 
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind.sentence())?;
+        let sentence = match self.kind {
+            LockErrorKind::Timeout if self.is_of_permits => "timed out waiting for permits",
+            kind => kind.sentence(),
+        };
+        f.write_str(sentence)?;
         if let Some(detail) = &self.detail {
             write!(f, ": {detail}")?;
         }
@@ -148,6 +163,7 @@ impl From<KeyError> for LockError {
             kind: LockErrorKind::InvalidKey,
             detail: Some(error.to_string().into()),
             source: Some(Arc::new(error)),
+            is_of_permits: false,
         }
     }
 }
@@ -158,6 +174,7 @@ impl From<ConfigError> for LockError {
             kind: LockErrorKind::InvalidOption,
             detail: Some(error.to_string().into()),
             source: Some(Arc::new(error)),
+            is_of_permits: false,
         }
     }
 }

@@ -76,6 +76,9 @@ pub(crate) mod sealed {
 
     /// Made of a hold that was acquired as what it is.
     pub trait Sealed: Sized {
+        /// Whether it is a hold of permits.
+        const IS_OF_PERMITS: bool = false;
+
         fn of(guard: LockGuard) -> Self;
     }
 }

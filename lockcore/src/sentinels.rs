@@ -64,11 +64,12 @@ impl Sentinels {
         let (rest, scheme) = SCHEMES
             .iter()
             .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
-        Some(Self::read_rest(rest, scheme).ok_or_else(|| {
-            let form = "redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]";
-            let detail = format!("the URL of the sentinels is not valid: write {form}");
-            LockError::with_detail(LockErrorKind::InvalidOption, detail)
-        }))
+        Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
+    }
+
+    /// The URLs of the sentinels, and the one by which the primary is spoken to.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = &str> {
+        self.sentinels.iter().chain([&self.primary]).map(String::as_str)
     }
 
     fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
@@ -96,6 +97,13 @@ impl Sentinels {
         let primary = format!("{scheme}://{credentials}primary/{db}{query}");
         Some(Self { name: name.to_owned(), sentinels, primary })
     }
+}
+
+/// Names the form of a URL of sentinels.
+pub(crate) fn invalid() -> LockError {
+    let form = "redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]";
+    let detail = format!("the URL of the sentinels is not valid: write {form}");
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
 impl fmt::Debug for Sentinels {

@@ -73,9 +73,14 @@ impl Locks {
         let namespace = self.node.settings.namespace.as_deref();
         let mut names: Vec<_> = keys.iter().map(|key| key.clone().resolve(namespace)).collect();
         names.sort_unstable();
-        names.dedup();
-        if keys.is_empty() || keys.len() > MAX_KEYS || names.len() < keys.len() {
-            let value = format!("{} keys of {} locks", keys.len(), names.len());
+        let twice = names.windows(2).find(|pair| pair[0] == pair[1]);
+        if keys.is_empty() || keys.len() > MAX_KEYS || twice.is_some() {
+            let value = match twice {
+                Some(pair) => {
+                    format!("{} keys, {:?} twice among them", keys.len(), pair[0].as_str())
+                }
+                None => format!("{} keys", keys.len()),
+            };
             return Err(ConfigError::new("keys", value, "1 to 32 keys of different locks").into());
         }
         // By the keys and not by the names, as lock-tower sorts them.

@@ -326,6 +326,8 @@ pub struct Permit(LockGuard);
 impl Guard for Permit {}
 
 impl sealed::Sealed for Permit {
+    const IS_OF_PERMITS: bool = true;
+
     fn of(guard: LockGuard) -> Self {
         Self(guard)
     }

@@ -117,6 +117,22 @@ async fn no_more_run_than_a_type_says_and_the_next_gets_429() {
     assert_eq!(locks.status().holding, 0);
 }
 
+// T3: it was 423, as if one other request had the lock.
+#[tokio::test]
+async fn permits_that_a_handler_waits_for_in_vain_are_429_through_its_error() {
+    let locks = Locks::in_memory();
+    let held = locks.permit("smtp", 1).await.unwrap();
+    let inner = locks.clone();
+    let call = async move || {
+        let _permit = inner.key("smtp").wait(Duration::from_millis(10)).permits(1, 1).await?;
+        Ok::<_, LockError>(())
+    };
+    let app = Router::new().route("/", route_get(call)).layer(layer(&locks));
+    let refused = ask(&app, get("/")).await;
+    assert_eq!((refused.status, refused.cause), (429, Some(Cause::LimitReached)));
+    held.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn without_a_permit_an_optional_argument_is_none() {
     let locks = Locks::in_memory();

@@ -122,9 +122,7 @@ impl Future for Acquiring {
             AcquiringProjection::Write(acquire) => {
                 Ok(Guard::Lock(ready!(acquire.poll(cx))?.reenter()?))
             }
-            AcquiringProjection::Permits(acquire) => {
-                ready!(acquire.poll(cx)).map(Guard::Permits).map_err(LockError::of_permits)
-            }
+            AcquiringProjection::Permits(acquire) => Ok(Guard::Permits(ready!(acquire.poll(cx))?)),
         })
     }
 }

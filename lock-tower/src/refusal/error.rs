@@ -30,8 +30,6 @@ pub struct LockError {
 #[derive(Debug, Clone)]
 enum Reason {
     Core(lockcore::LockError),
-    /// The wait for permits timed out.
-    Limit(lockcore::LockError),
     Key(KeyError),
     /// The hold ended before the handler did.
     Lost,
@@ -79,14 +77,6 @@ impl LockError {
         Self { reason: Reason::Lost }
     }
 
-    /// Of a wait for permits.
-    pub(crate) fn of_permits(error: lockcore::LockError) -> Self {
-        match error.kind() {
-            LockErrorKind::Timeout => Self { reason: Reason::Limit(error) },
-            _ => error.into(),
-        }
-    }
-
     /// The two forms in which the request asks for one name, if that is why it is refused.
     pub fn as_clash(&self) -> Option<&Clash> {
         match &self.reason {
@@ -115,7 +105,7 @@ impl LockError {
     /// [`Cause::BodyLimit`] and [`Cause::ReadAheadFull`], since there is no room to wait.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
-            Reason::Core(error) | Reason::Limit(error) => error.kind(),
+            Reason::Core(error) => error.kind(),
             Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
             Reason::Key(_) => LockErrorKind::InvalidKey,
             Reason::Lost => LockErrorKind::Lost,
@@ -129,7 +119,11 @@ impl LockError {
         match self.reason {
             Reason::BodyLimit => return Cause::BodyLimit,
             Reason::ReadAheadFull => return Cause::ReadAheadFull,
-            Reason::Limit(_) => return Cause::LimitReached,
+            Reason::Core(ref error)
+                if error.is_of_permits() && error.kind() == LockErrorKind::Timeout =>
+            {
+                return Cause::LimitReached;
+            }
             Reason::Key(ref error) if error.is_spelling() => return Cause::KeySpelling,
             _ => {}
         }
@@ -150,7 +144,7 @@ impl LockError {
             Reason::Core(error) if error.kind() == LockErrorKind::Closed => {
                 Some(Duration::from_secs(1)) // another process serves it
             }
-            Reason::Core(error) | Reason::Limit(error) => error.retry_after(),
+            Reason::Core(error) => error.retry_after(),
             // Without a wait there is no limit.
             Reason::BodyLimit | Reason::ReadAheadFull => Some(Duration::from_secs(1)),
             _ => None,
@@ -226,7 +220,7 @@ impl Cause {
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.reason {
-            Reason::Core(error) | Reason::Limit(error) => error.fmt(f),
+            Reason::Core(error) => error.fmt(f),
             Reason::Key(error) => write!(f, "the lock's key: {error}"),
             Reason::Lost => f.write_str("the hold was lost while the request was being served"),
             Reason::BodyLimit => {
@@ -243,7 +237,7 @@ impl fmt::Display for LockError {
 impl Error for LockError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.reason {
-            Reason::Core(error) | Reason::Limit(error) => Some(error),
+            Reason::Core(error) => Some(error),
             Reason::Key(error) => Some(error),
             Reason::Lost | Reason::BodyLimit | Reason::ReadAheadFull | Reason::Misuse(_) => None,
         }

@@ -1,6 +1,6 @@
 //! Failovers by real sentinels under load, one after the other, and what each cost: leases that
 //! overlapped, updates that were lost, tokens that fell, places that were lost, and for how long
-//! nothing was granted.
+//! nothing was granted, at all and under one name. The load is locks, reads, writes and permits.
 //!
 //! It has a judge of its own: the others follow every command of one server, and here another takes
 //! its place.
@@ -9,6 +9,7 @@ mod count;
 mod fault;
 mod line;
 mod load;
+mod register;
 
 use std::time::Duration;
 

@@ -24,6 +24,7 @@ on_every_store!(
     a_try_never_passes_a_queue,
     holds_are_renewed_together_and_outlive_their_leases,
     a_hold_that_nobody_renews_is_granted_on_when_its_lease_ends,
+    a_hold_whose_lease_has_ended_is_not_shown,
     a_downgraded_write_is_a_read_with_a_token_of_its_own,
     a_write_that_others_share_is_not_downgraded,
     a_mutex_of_the_same_name_is_another_thing,
@@ -250,6 +251,18 @@ async fn holds_are_renewed_together_and_outlive_their_leases(backend: &Backend) 
 }
 
 // S8: a lease that ended does not keep others out, nor does it let anybody in before.
+// P5: until its room was needed, a dead reader looked like a holder.
+async fn a_hold_whose_lease_has_ended_is_not_shown(backend: &Backend) {
+    let locks = backend.node().await;
+    let alive = locks.read("key").await.expect("free");
+    locks.key("key").lease(ms(300)).read().await.expect("it fits").leak();
+    let holders = async || locks.inspect_shared("key").await.expect("an inspection").holders;
+    assert_eq!(holders().await.len(), 2);
+    eventually("one is shown", SOON, async || holders().await.len() == 1).await;
+    assert!(holders().await.iter().all(|holder| !holder.lease.is_zero()));
+    alive.release().await.expect("held until now");
+}
+
 async fn a_hold_that_nobody_renews_is_granted_on_when_its_lease_ends(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let leaked = a.key("key").lease(ms(1_000)).read().await.expect("free");

@@ -60,6 +60,18 @@ async fn a_url_that_is_none_is_an_invalid_option() {
     }
 }
 
+// P6: it was answered with the form of one server.
+#[tokio::test]
+async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
+    for url in [
+        format!("redis+sentinel://:{PASSWORD}@one,two/locks/notadatabase"),
+        format!("redis+sentinel://:{PASSWORD}@one:notaport,two/locks"),
+        format!("redis+sentinel://:{PASSWORD}@one,two/"),
+    ] {
+        refused(&url, LockErrorKind::InvalidOption, &["write redis+sentinel://[user"]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_wrong_password_and_a_missing_one_are_denied() {
     let server = RedisServer::options().arg("requirepass", "correct").start();

@@ -108,8 +108,19 @@ async fn what_the_manual_adds_is_enough_for_reads_writes_and_permits_and_all_of_
     let near = connect(&url).await;
     let mut add = cmd("ACL");
     add.arg("SETUSER").arg("locks");
+    // T2: the error names what is missing, the keys first; with them allowed, the commands.
     let error = near.read("documents").await.expect_err("not allowed yet");
     assert_eq!(error.kind(), LockErrorKind::Denied);
+    assert!(error.to_string().contains("~lock_permits*:{NAME}"), "{error}");
+    let keys = sharing_rules().filter(|rule| rule.starts_with('~'));
+    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(keys.collect::<Vec<_>>())).await;
+    let error = near.read("documents").await.expect_err("the commands are not allowed yet");
+    assert_eq!(error.kind(), LockErrorKind::Denied);
+    for rule in sharing_rules().filter(|rule| rule.starts_with('+')) {
+        // From 7.2 on the server names the one that it has met.
+        let named = server.version() >= (7, 2) || error.to_string().contains(rule);
+        assert!(named && error.to_string().contains("allow +"), "{rule}: {error}");
+    }
     assert_eq!(soon(near.with("k", async |_| 7)).await.expect("it may lock"), 7);
     for rule in sharing_rules() {
         add.arg(rule);

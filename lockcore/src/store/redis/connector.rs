@@ -76,7 +76,15 @@ impl Connector {
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         if let Some(sentinels) = crate::sentinels::Sentinels::read(url) {
-            return Self::from_sentinels(&sentinels?, certificates, request_timeout);
+            let sentinels = sentinels?;
+            // Its parts are read as URLs of one server: a bad one is answered with the whole form.
+            for part in sentinels.urls() {
+                part.into_connection_info().map_err(|error| match tls::advice_on_url(&error) {
+                    Some(_) => invalid(&error),
+                    None => crate::sentinels::invalid(),
+                })?;
+            }
+            return Self::from_sentinels(&sentinels, certificates, request_timeout);
         }
         Self::new(read_url(url)?, certificates, request_timeout)
     }

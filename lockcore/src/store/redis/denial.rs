@@ -51,11 +51,16 @@ impl Denial {
     pub(crate) fn advice(&self) -> String {
         match &self.missing {
             Missing::Command(Some(name)) => format!("allow +{name}"),
+            // Connecting tries what a lock needs, and not what only reads, writes and permits do.
             Missing::Command(None) => {
-                "connect again: the error then names the missing right".to_owned()
+                "for reads, writes and permits allow +hget +hmget +zrange +zrank; for a lock, \
+                 connect again: the error then names the missing right"
+                    .to_owned()
             }
             Missing::Key => {
-                "allow ~NAME and ~redisson_lock_*:{NAME} for the lock's name".to_owned()
+                "allow ~NAME and ~redisson_lock_*:{NAME} for the lock's name, and for reads, writes \
+                 and permits ~lock_permits*:{NAME}"
+                    .to_owned()
             }
             Missing::Channel => {
                 "allow the grants channels, and beside JVMs &redisson_lock__channel:*".to_owned()

@@ -214,7 +214,10 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     };
     let waits = |(member, at): (&Value, &Value)| Some((Member::parse(text(member)?)?, time(at)?));
     Some(Inspection {
-        holds: holds.chunks(2).zip(weights).map(held).collect::<Option<_>>()?,
+        // One whose lease has ended stays until its room is needed, but holds nothing.
+        holds: (holds.chunks(2).zip(weights).map(held))
+            .filter(|hold| hold.as_ref().is_none_or(|(.., left_ms)| *left_ms > 0))
+            .collect::<Option<_>>()?,
         waiters: waiting.iter().zip(deadlines).map(waits).collect::<Option<_>>()?,
         token: optional_token(token)?,
         now_us,

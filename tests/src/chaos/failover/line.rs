@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use super::count::{Cost, NAMES};
+use super::count::{Cost, FIGURES};
 use super::{Failover, REPLICAS};
 
 impl fmt::Display for Failover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, replicas, careful, promoted_ms, cost } = self;
         write!(f, "kind={kind} replicas={replicas} careful={careful} promoted_ms={promoted_ms}")?;
-        NAMES.iter().try_for_each(|name| write!(f, " {name}={}", cost.values[name]))
+        FIGURES.iter().try_for_each(|name| write!(f, " {name}={}", cost.values[name]))
     }
 }
 
@@ -30,7 +30,7 @@ impl Failover {
             replicas: number("replicas") as u32,
             careful: words["careful"] == "true",
             promoted_ms: number("promoted_ms"),
-            cost: Cost { values: NAMES.iter().map(|name| (*name, number(name))).collect() },
+            cost: Cost { values: FIGURES.iter().map(|name| (*name, number(name))).collect() },
         }
     }
 
@@ -45,12 +45,16 @@ impl Failover {
             never.push(("overlaps", "guards of one lock were valid at the same time"));
             never.push(("lost", "updates were lost"));
             never.push(("fallen", "tokens fell"));
+            never.push(("reads_stopped", "reads were refused by their token"));
         }
         let counted = never.into_iter().filter(|(name, _)| value(name) > 0);
         let mut violations: Vec<_> =
             counted.map(|(name, what)| format!("{what}: {}", value(name))).collect();
-        if value("silent_ms") == 0 {
-            violations.push("nothing was granted after the failover".to_owned());
+        if value("still_names") > 0 {
+            violations.push(format!(
+                "nothing was granted after the fault: {} names",
+                value("still_names")
+            ));
         }
         violations
     }
@@ -65,19 +69,23 @@ pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
     let mut table = String::from(
         "| replicas required | min-replicas-to-write | kind | failovers | grants | with double \
          leases | double leases | longest, ms | updates lost | the same, fenced | writes stopped | \
-         fallen tokens | places lost | overtaken | refused | silent p50, ms | longest |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         reads stopped | fallen tokens | places lost | overtaken | refused | timed out | silent \
+         p50, ms | longest | one name p50, ms | longest |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for ((replicas, careful, kind), lines) in groups {
         let of = |name: &'static str| lines.iter().map(move |line| line.cost.values[name]);
         let sum = |name: &'static str| of(name).sum::<u64>();
         let most = |name: &'static str| of(name).max().unwrap_or(0);
-        let mut silent: Vec<u64> = of("silent_ms").collect();
-        silent.sort_unstable();
+        let median = |name: &'static str| {
+            let mut values: Vec<u64> = of(name).collect();
+            values.sort_unstable();
+            values[values.len() / 2]
+        };
         let _ = writeln!(
             table,
             "| {replicas} | {} | {kind} | {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | \
-             {} | {} | {} |",
+             {} | {} | {} | {} | {} | {} | {} |",
             if careful { "1" } else { "0" },
             lines.len(),
             sum("grants"),
@@ -87,12 +95,16 @@ pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
             sum("lost"),
             sum("lost_fenced"),
             sum("stopped"),
+            sum("reads_stopped"),
             sum("fallen"),
             sum("places_lost"),
             sum("disorder"),
             sum("refused"),
-            silent[silent.len() / 2],
+            sum("timed_out"),
+            median("silent_ms"),
             most("silent_ms"),
+            median("silent_name_ms"),
+            most("silent_name_ms"),
         );
     }
     table
@@ -106,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_it_was_written() {
-        let values = NAMES.into_iter().zip(1..).collect();
+        let values = FIGURES.into_iter().zip(1..).collect();
         let line = Failover {
             kind: "failover-kill".to_owned(),
             replicas: 1,
@@ -122,7 +134,7 @@ mod tests {
     #[test]
     fn what_must_not_be_depends_on_how_many_replicas_know_of_a_grant() {
         let with = |replicas: u32, found: &'static str| {
-            let values = NAMES.into_iter().map(|name| (name, u64::from(name == "silent_ms")));
+            let values = FIGURES.into_iter().map(|name| (name, 0));
             let mut values: HashMap<_, _> = values.collect();
             *values.get_mut(found).expect("it is counted") += 1;
             let kind = "failover-kill".to_owned();
@@ -130,18 +142,19 @@ mod tests {
             let line = Failover { kind, replicas, careful: false, promoted_ms: 0, cost };
             line.violations().len()
         };
-        for name in ["overlaps", "lost", "fallen"] {
+        for name in ["overlaps", "lost", "fallen", "reads_stopped"] {
             assert_eq!((with(0, name), with(1, name), with(REPLICAS, name)), (0, 0, 1), "{name}");
         }
         assert_eq!((with(0, "lost_fenced"), with(REPLICAS, "lost_fenced")), (1, 1));
-        for name in ["grants", "overlap_us", "stopped", "silent_ms", "places_lost", "refused"] {
+        for name in ["grants", "overlap_us", "stopped", "silent_name_ms", "places_lost", "refused"]
+        {
             assert_eq!(with(REPLICAS, name), 0, "{name}");
         }
     }
 
     #[test]
     fn locks_that_stay_still_after_a_failover_are_seen() {
-        let values = NAMES.into_iter().map(|name| (name, 0)).collect();
+        let values = FIGURES.map(|name| (name, u64::from(name == "still_names"))).into();
         let kind = "failover-kill".to_owned();
         let cost = Cost { values };
         let line = Failover { kind, replicas: 0, careful: false, promoted_ms: 0, cost };

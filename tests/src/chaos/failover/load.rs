@@ -1,26 +1,48 @@
-//! Tasks on several nodes that take a few locks, over and over, and note what they see.
+//! Tasks on several nodes that take a few names, over and over, and note what they see.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockcore::{LockErrorKind, LockGuard, Locks};
+use lockcore::{LockError, LockErrorKind, LockRequest, Locks};
 use tokio::task::JoinSet;
 
+use super::register::{Register, SECTION};
+
+/// The demand of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Demand {
+    Lock,
+    Read,
+    Write,
+    /// One of [`PERMITS`].
+    Permit,
+}
+
+/// The demand of each task of a node, by name: locks, names that are read and written, permits.
+const TASKS: [&[Demand]; NAMES] = [
+    &[Demand::Lock],
+    &[Demand::Lock],
+    &[Demand::Lock],
+    &[Demand::Lock],
+    &[Demand::Read, Demand::Write],
+    &[Demand::Read, Demand::Read, Demand::Write],
+    &[Demand::Permit, Demand::Permit],
+];
+pub(super) const NAMES: usize = 7;
+pub(super) const PERMITS: usize = 3;
 const NODES: usize = 5;
-const TASKS: usize = 4;
-pub(super) const KEYS: usize = 4;
 /// Long enough that a hold outlives a failover.
 const LEASE: Duration = Duration::from_secs(12);
-/// A section: between reading a register and writing it back.
-const SECTION: Duration = Duration::from_millis(5);
 /// For a grant that too few replicas have.
 const REPLICAS: Duration = Duration::from_millis(500);
 
 /// One hold, as its owner saw it, in time since the load began.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hold {
-    pub(super) key: usize,
+    pub(super) name: usize,
+    pub(super) demand: Demand,
+    /// 0 for permits, which have none.
     pub(super) token: u64,
     pub(super) asked: Duration,
     pub(super) begin: Duration,
@@ -32,63 +54,26 @@ pub(super) struct Hold {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) holds: Vec<Hold>,
+    /// When no more was asked for.
+    pub(super) over: Duration,
     pub(super) refused: u64,
+    pub(super) timed_out: u64,
     pub(super) places_lost: u64,
-    /// Updates that are not in the registers, unfenced and fenced, and writes that a token stopped.
+    /// Updates that are not in the registers, unfenced and fenced.
     pub(super) lost: u64,
     pub(super) lost_fenced: u64,
+    /// Writes and reads that a token stopped.
     pub(super) stopped: u64,
+    pub(super) reads_stopped: u64,
 }
 
-/// What a lock protects: two counters, of which one refuses old tokens.
-#[derive(Debug, Default)]
-struct Register {
-    plain: AtomicU64,
-    plain_writes: AtomicU64,
-    fenced: Mutex<Fenced>,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Fenced {
-    value: u64,
-    writes: u64,
-    stopped: u64,
-    highest: u64,
-}
-
-impl Register {
-    fn fenced(&self) -> std::sync::MutexGuard<'_, Fenced> {
-        self.fenced.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads both, waits, writes both with one added.
-    async fn update(&self, token: u64) {
-        let plain = self.plain.load(Ordering::SeqCst);
-        let fenced = {
-            let mut fenced = self.fenced();
-            let is_old = token < fenced.highest;
-            fenced.highest = fenced.highest.max(token);
-            (!is_old).then_some(fenced.value)
-        };
-        tokio::time::sleep(SECTION).await;
-        self.plain.store(plain + 1, Ordering::SeqCst);
-        self.plain_writes.fetch_add(1, Ordering::SeqCst);
-        let mut now = self.fenced();
-        match fenced {
-            Some(value) if token >= now.highest => {
-                now.value = value + 1;
-                now.writes += 1;
-            }
-            _ => now.stopped += 1,
-        }
-    }
-}
-
+#[derive(Debug)]
 struct World {
     start: Instant,
-    registers: [Register; KEYS],
+    registers: [Register; NAMES],
     holds: Mutex<Vec<Hold>>,
     refused: AtomicU64,
+    timed_out: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -106,6 +91,7 @@ impl Load {
             registers: Default::default(),
             holds: Mutex::default(),
             refused: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
         let (mut nodes, mut tasks) = (Vec::new(), JoinSet::new());
@@ -115,8 +101,10 @@ impl Load {
                 builder = builder.require_replicas(replicas, REPLICAS);
             }
             let locks = builder.connect(url).await.expect("the primary is found");
-            for task in 0..TASKS {
-                tasks.spawn(Arc::clone(&world).turns(locks.clone(), task % KEYS));
+            for (name, demands) in TASKS.into_iter().enumerate() {
+                for demand in demands {
+                    tasks.spawn(Arc::clone(&world).turns(locks.clone(), name, *demand));
+                }
             }
             nodes.push(locks);
         }
@@ -128,23 +116,28 @@ impl Load {
     }
 
     pub(super) async fn stop(mut self) -> Seen {
+        let over = self.now();
         self.world.is_over.store(true, Ordering::SeqCst);
-        while self.tasks.join_next().await.is_some() {}
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.expect("a task takes its turns");
+        }
         let places_lost = self.nodes.iter().map(|locks| locks.status().places_lost).sum();
         for locks in &self.nodes {
             locks.shutdown(Duration::ZERO).await;
         }
         let mut seen = Seen {
+            over,
             refused: self.world.refused.load(Ordering::SeqCst),
+            timed_out: self.world.timed_out.load(Ordering::SeqCst),
             places_lost,
             ..Seen::default()
         };
         for register in &self.world.registers {
-            let writes = register.plain_writes.load(Ordering::SeqCst);
-            seen.lost += writes - register.plain.load(Ordering::SeqCst);
             let fenced = *register.fenced();
-            seen.lost_fenced += fenced.writes - fenced.value;
+            seen.lost += register.lost();
+            seen.lost_fenced += fenced.lost();
             seen.stopped += fenced.stopped;
+            seen.reads_stopped += fenced.reads_stopped;
         }
         seen.holds = std::mem::take(&mut *self.world.holds());
         seen
@@ -156,13 +149,14 @@ impl World {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn turns(self: Arc<Self>, locks: Locks, key: usize) {
-        let name = format!("failover:{key}");
+    async fn turns(self: Arc<Self>, locks: Locks, name: usize, demand: Demand) {
+        let text = format!("failover:{name}");
         while !self.is_over.load(Ordering::SeqCst) {
-            let asked = self.start.elapsed();
-            match locks.lock_timeout(name.as_str(), LEASE).await {
-                Ok(guard) => self.hold(key, asked, guard).await,
-                Err(error) if error.kind() == LockErrorKind::Timeout => {}
+            match self.turn(locks.key(text.as_str()).wait(LEASE), name, demand).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == LockErrorKind::Timeout => {
+                    self.timed_out.fetch_add(1, Ordering::SeqCst);
+                }
                 Err(_) => {
                     self.refused.fetch_add(1, Ordering::SeqCst);
                     tokio::time::sleep(SECTION).await;
@@ -171,15 +165,58 @@ impl World {
         }
     }
 
-    async fn hold(&self, key: usize, asked: Duration, guard: LockGuard) {
-        let (begin, token) = (self.start.elapsed(), guard.fencing_token().get());
-        self.registers[key].update(token).await;
-        // A guard is valid up to its deadline at the longest.
-        let valid_for = guard.deadline().saturating_duration_since(tokio::time::Instant::now());
-        let now = self.start.elapsed();
-        let end = if guard.is_lost() { now.min(now + valid_for) } else { now };
-        self.holds().push(Hold { key, token, asked, begin, end });
-        // After a failover it may be unknown, or the server away: the next one says more.
-        let _ = guard.release().await;
+    /// Acquires, does the work, releases. A release may be answered *unknown* after a failover, or
+    /// the server be away: the next acquire says more.
+    async fn turn(
+        &self,
+        request: LockRequest,
+        name: usize,
+        demand: Demand,
+    ) -> Result<(), LockError> {
+        let asked = self.start.elapsed();
+        let work = |token| self.work(name, demand, asked, token);
+        match demand {
+            Demand::Lock => {
+                let guard = request.lock().await?;
+                let begun = work(guard.fencing_token().get()).await;
+                self.note(begun, guard.deadline());
+                let _ = guard.release().await;
+            }
+            Demand::Write => {
+                let guard = request.write().await?;
+                let begun = work(guard.fencing_token().get()).await;
+                self.note(begun, guard.deadline());
+                let _ = guard.release().await;
+            }
+            Demand::Read => {
+                let guard = request.read().await?;
+                let begun = work(guard.fencing_token().get()).await;
+                self.note(begun, guard.deadline());
+                let _ = guard.release().await;
+            }
+            Demand::Permit => {
+                let permit = request.permits(1, PERMITS as u32).await?;
+                let begun = work(0).await;
+                self.note(begun, permit.deadline());
+                let _ = permit.release().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn work(&self, name: usize, demand: Demand, asked: Duration, token: u64) -> Hold {
+        let begin = self.start.elapsed();
+        match demand {
+            Demand::Lock | Demand::Write => self.registers[name].update(token).await,
+            Demand::Read => self.registers[name].read(token).await,
+            Demand::Permit => tokio::time::sleep(SECTION).await,
+        }
+        Hold { name, demand, token, asked, begin, end: Duration::MAX }
+    }
+
+    /// Notes a hold that ends now, or ended at its guard's deadline.
+    fn note(&self, hold: Hold, deadline: tokio::time::Instant) {
+        let deadline = deadline.into_std().saturating_duration_since(self.start);
+        self.holds().push(Hold { end: self.start.elapsed().min(deadline), ..hold });
     }
 }

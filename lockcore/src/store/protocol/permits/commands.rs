@@ -221,7 +221,8 @@ impl PermitState {
         let waiting =
             |(_, member): (u64, &Member)| (member.clone(), self.deadlines.get(member).unwrap_or(0));
         Inspection {
-            holds: self.holds.iter().map(held).collect(),
+            // One whose lease has ended stays until its room is needed, but holds nothing.
+            holds: self.holds.iter().map(held).filter(|(.., left_ms)| *left_ms > 0).collect(),
             waiters: self.queue.iter().map(waiting).collect(),
             token: self.token,
             now_us,
