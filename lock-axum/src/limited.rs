@@ -2,6 +2,7 @@
 
 use axum::Extension;
 use axum::extract::Path;
+use serde_core::de::DeserializeOwned;
 
 use crate::lockable::Lockable;
 
@@ -42,7 +43,7 @@ pub trait Limited: Lockable {
     fn permit_limit(&self) -> u32;
 }
 
-impl<T: Limited> Limited for Path<T> {
+impl<T: Limited + DeserializeOwned> Limited for Path<T> {
     fn permit_limit(&self) -> u32 {
         self.0.permit_limit()
     }
@@ -55,21 +56,21 @@ impl<T: Limited> Limited for Extension<T> {
 }
 
 #[cfg(feature = "query")]
-impl<T: Limited> Limited for axum::extract::Query<T> {
+impl<T: Limited + DeserializeOwned> Limited for axum::extract::Query<T> {
     fn permit_limit(&self) -> u32 {
         self.0.permit_limit()
     }
 }
 
 #[cfg(feature = "json")]
-impl<T: Limited> Limited for axum::Json<T> {
+impl<T: Limited + DeserializeOwned> Limited for axum::Json<T> {
     fn permit_limit(&self) -> u32 {
         self.0.permit_limit()
     }
 }
 
 #[cfg(feature = "form")]
-impl<T: Limited> Limited for axum::Form<T> {
+impl<T: Limited + DeserializeOwned> Limited for axum::Form<T> {
     fn permit_limit(&self) -> u32 {
         self.0.permit_limit()
     }

@@ -3,6 +3,7 @@
 use axum::Extension;
 use axum::extract::{MatchedPath, OriginalUri, Path};
 use lock_tower::{Keys, canonical_path};
+use serde_core::de::DeserializeOwned;
 
 use crate::path::by_route;
 
@@ -74,7 +75,9 @@ pub trait Lockable {
     fn lock_key(&self) -> Keys;
 }
 
-impl<T: Lockable> Lockable for Path<T> {
+// What axum needs to read it is asked for here, too: the compiler then names the missing
+// `Deserialize`, and not only a handler that is none.
+impl<T: Lockable + DeserializeOwned> Lockable for Path<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()
     }
@@ -87,21 +90,21 @@ impl<T: Lockable> Lockable for Extension<T> {
 }
 
 #[cfg(feature = "query")]
-impl<T: Lockable> Lockable for axum::extract::Query<T> {
+impl<T: Lockable + DeserializeOwned> Lockable for axum::extract::Query<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()
     }
 }
 
 #[cfg(feature = "json")]
-impl<T: Lockable> Lockable for axum::Json<T> {
+impl<T: Lockable + DeserializeOwned> Lockable for axum::Json<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()
     }
 }
 
 #[cfg(feature = "form")]
-impl<T: Lockable> Lockable for axum::Form<T> {
+impl<T: Lockable + DeserializeOwned> Lockable for axum::Form<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs that do not compile, and the sentences of ours that are part of what the compiler says.
-const FIXTURES: [(&str, &str, &[&str]); 7] = [
+const FIXTURES: [(&str, &str, &[&str]); 8] = [
     (
         "number",
         include_str!("messages/number.rs"),
@@ -15,6 +15,11 @@ const FIXTURES: [(&str, &str, &[&str]); 7] = [
         "forgotten",
         include_str!("messages/forgotten.rs"),
         &["`Order` does not say which lock it needs", "impl Lockable for Order"],
+    ),
+    (
+        "unread",
+        include_str!("messages/unread.rs"),
+        &["`Cart: serde::Deserialize<'de>` is not satisfied", "#[derive(serde::Deserialize)]"],
     ),
     (
         "closure",
@@ -51,7 +56,7 @@ fn package(folder: &Path) {
         "[package]\nname = \"messages\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n\
          axum = {{ version = \"0.8.9\", default-features = false }}\n\
          tower = {{ version = \"0.5\", default-features = false }}\n\
-         lock-axum = {{ path = {:?}, default-features = false }}\n",
+         lock-axum = {{ path = {:?}, default-features = false, features = [\"json\"] }}\n",
         path("lock-axum"),
     );
     std::fs::create_dir_all(folder.join("src/bin")).unwrap();

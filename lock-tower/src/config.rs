@@ -58,7 +58,9 @@ impl fmt::Debug for Config {
 macro_rules! options {
     () => {
         lockcore::option_setters! { options:
-            /// How long a request waits for its locks at most, for all its keys together. The
+            /// How long a request waits for its locks at most, for all keys together that it asks
+            /// for at once. Behind a [`LockScopeLayer`](crate::LockScopeLayer), each extractor and
+            /// each [`RequestLocks::lock`](crate::RequestLocks::lock) has a wait of its own. The
             /// default is 10 s. Zero does not wait.
             wait,
             /// Waits without a limit of time. Only a client that disconnects and the queue limit

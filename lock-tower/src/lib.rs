@@ -146,8 +146,9 @@
 //!   several keys at once with a tuple: they are sorted. The same key twice in one request shares
 //!   one hold, unless the first one is a guard from [`RequestLocks::guards`], or the second layer
 //!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): that
-//!   one waits for the first until it times out. Permits are counted, not shared. What would wait
-//!   for the request itself, such as a write of a key that it reads, is [refused at once](Clash).
+//!   one waits for the first until it times out. Permits are counted, not shared. More
+//!   of a key that the request reads, writes or has permits of is [refused at once](Clash): it
+//!   would wait for itself, or for a request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body
 //!   is [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window:
 //!   unread ones would take the window from the holder. So the inner service gets a

@@ -55,11 +55,12 @@ impl Hold {
 /// What a guard knows of its hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
-    /// Held, and the server is connected as far as the last request knew. Nothing is sent to find
-    /// out.
+    /// Held. The server is connected as far as the last request knew, and has answered the last
+    /// renewal. Nothing is sent to find out.
     Held,
-    /// The server is unreachable; the lease has not expired yet. Unless a renewal succeeds before
-    /// the [deadline](LockGuard::deadline), the hold is lost then.
+    /// The server is unreachable, has refused the last renewal or did not answer it within the
+    /// [request timeout](crate::LocksBuilder::request_timeout); the lease has not expired yet.
+    /// Unless a renewal succeeds before the [deadline](LockGuard::deadline), the hold is lost then.
     Uncertain,
     /// The lease has expired or may have expired, or the hold was force-released.
     Lost,
@@ -161,12 +162,13 @@ impl LockGuard {
 
     /// Held, uncertain or lost.
     pub fn state(&self) -> HoldState {
+        let Hold { node, shared, .. } = self.hold();
         if self.is_lost() {
             HoldState::Lost
-        } else if self.hold().node.store.commands().borrow().is_up() {
-            HoldState::Held
-        } else {
+        } else if shared.is_unanswered() || !node.store.commands().borrow().is_up() {
             HoldState::Uncertain
+        } else {
+            HoldState::Held
         }
     }
 
@@ -263,10 +265,13 @@ impl LockGuard {
     }
 
     /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
-    /// until its lease expires. For "not again within the next ten seconds", and for work that
-    /// outlives this process.
+    /// until its lease expires. For "not again for a while", and for work that outlives this
+    /// process.
     ///
-    /// Returns until when the lock stays taken for certain. Other guards on the same hold are lost.
+    /// Returns until when the lock stays taken for certain. Renewals keep that at two thirds of a
+    /// lease or more. But a lock that the holder before handed over has a third of its lease, 10 s
+    /// at most, until its first renewal, which comes after half of that. Where the time matters,
+    /// look at the [`deadline`](Self::deadline) first. Other guards on the same hold are lost.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         let hold = self.into_hold();

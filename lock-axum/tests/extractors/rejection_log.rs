@@ -11,14 +11,15 @@ use http::StatusCode;
 use lock_axum::{
     Cause, LockError, LockScopeLayer, Lockable as _, Locked, LockedBody, Locks, OwnedLock, lock_by,
 };
+use lockcore::{LockErrorKind, MemoryStore};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Dispatch, Event, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 use crate::support::{ByOrder, ask, get};
 
-/// Keeps the text of rejections and of errors.
+/// Keeps the text of rejections, of errors, and of lock-tower's warnings.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -46,7 +47,9 @@ impl Visit for Text<'_> {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "axum::rejection" || *metadata.level() == tracing::Level::ERROR
+        metadata.target() == "axum::rejection"
+            || *metadata.level() == Level::ERROR
+            || metadata.target().starts_with("lock_tower") && *metadata.level() == Level::WARN
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -124,4 +127,24 @@ async fn what_only_the_developer_can_mend_is_an_error_of_the_log() {
     let errors: Vec<_> = events.iter().filter(|event| event.starts_with("ERROR;")).collect();
     assert_eq!(errors.len(), 1, "{events:?}");
     assert!(errors[0].contains(".layer(LockScopeLayer::new(locks))"), "{errors:?}");
+}
+
+// L11: each request was logged as if the server were set up wrongly.
+#[tokio::test]
+async fn a_name_that_another_program_has_is_one_warning_a_minute() {
+    let (log, _here) = Log::here();
+    let store = MemoryStore::new();
+    store.refuse(Some(LockErrorKind::WrongType));
+    let locks = Locks::builder().on_memory(&store).unwrap();
+    let app = Router::new()
+        .route("/{id}", any(async |_: Locked<ByOrder>| ()))
+        .layer(LockScopeLayer::new(locks));
+    for _ in 0..3 {
+        assert_eq!(ask(&app, get("/7")).await.status, 500);
+    }
+    let mut events = std::mem::take(&mut *log.0.lock().unwrap());
+    events.retain(|event| !event.starts_with("TRACE;"));
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].starts_with("WARN;"), "{events:?}");
+    assert!(events[0].contains("another program"), "{events:?}");
 }

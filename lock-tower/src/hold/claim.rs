@@ -165,17 +165,18 @@ fn is_one_lost(
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// A guard on a hold of the request that does for what it asks for now.
+/// A guard on a hold of the request that does for the present demand.
 ///
 /// # Errors
-/// If it would wait for its own holds.
+/// If the request would wait for its own holds, now or under load: ten requests that have one of
+/// ten permits each, and ask for one more each, wait for each other.
 fn shared(
     holds: Option<&Arc<Holds>>,
     locks: &Locks,
     want: &Want,
 ) -> Result<Option<LockGuard>, LockError> {
     let asked = want.mode;
-    let (mut weight, mut clash) = (0, None);
+    let mut clash = None;
     for handle in holds.into_iter().flat_map(LockHandle::all) {
         let held = handle.held();
         if !held.is_of(locks, &want.key) {
@@ -184,12 +185,11 @@ fn shared(
         if held.mode.form.covers(asked.form) {
             return handle.reenter().map(Some);
         }
-        weight += held.mode.form.weight();
-        if clash.is_none() && weight > 0 {
-            clash = Some(held.mode);
+        if held.mode.form.is_shared() && asked.form.is_shared() {
+            clash.get_or_insert(held.mode);
         }
     }
-    match clash.filter(|_| asked.form.waits_for(weight)) {
+    match clash {
         Some(held) => Err(KeyError::clash(held, asked).into()),
         None => Ok(None),
     }

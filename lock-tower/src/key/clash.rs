@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::key::mode::Mode;
 
-/// One request asks for one name in two forms that it cannot have: it would wait for itself, or one
-/// of them is a mistake.
+/// One request asks for one name twice, in forms that it cannot have: it would wait for itself,
+/// requests of its kind would wait for each other, or one of the forms is a mistake.
 ///
 /// Each is told with its place: the line that says [`read`](crate::Keys::read),
 /// [`write`](crate::Keys::write) or [`permits`](crate::Keys::permits), or what

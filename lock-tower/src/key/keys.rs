@@ -33,11 +33,11 @@ use crate::options::Options;
 /// exclude each other. A mutex of the same name is another thing.
 ///
 /// In one request, what is asked for again is shared if the request has as much of it: a mutex, a
-/// read, a write, and a read under a write. Permits are counted: each demand gets its own, and
-/// those of one name that are asked for at once are acquired at once. What would wait for the
-/// request itself is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a
-/// write of a name that it reads, and more permits than there are with those that it has. So is one
-/// name in two forms at once.
+/// read, a write, and a read under a write. Permits of one name that are asked for at once are
+/// acquired at once. Whatever else a request asks for of a name that it reads, writes or has permits
+/// of is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a write of a name
+/// that it reads would wait for itself, and requests that have a permit each and ask for one more
+/// would wait for each other. So is one name in two forms at once.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {

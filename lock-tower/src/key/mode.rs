@@ -22,29 +22,13 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// What it takes of the name, and of how much; nothing for a mutex, which is another thing than
+    /// Whether it excludes, or waits with, the other forms of its name. A mutex is another thing than
     /// the reads, writes and permits of the name.
-    fn demand(self) -> Option<(u32, u32)> {
-        match self {
-            Self::Mutex => None,
-            Self::Read => Some((1, ALL)),
-            Self::Write => Some((ALL, ALL)),
-            Self::Permits { count, limit } => Some((count, limit)),
-        }
+    pub(crate) fn is_shared(self) -> bool {
+        self != Self::Mutex
     }
 
-    /// What a hold of it takes from others of the same request.
-    pub(crate) fn weight(self) -> u64 {
-        self.demand().map_or(0, |(weight, _)| weight.into())
-    }
-
-    /// Whether it can never be granted beside holds of this weight.
-    pub(crate) fn waits_for(self, held: u64) -> bool {
-        self.demand().is_some_and(|(weight, limit)| held + u64::from(weight) > u64::from(limit))
-    }
-
-    /// Whether a hold of it does for what is asked for. Permits are counted, so each who asks gets
-    /// its own.
+    /// Whether a hold of it does for what is asked for. Permits are counted, so none do for others.
     pub(crate) fn covers(self, asked: Self) -> bool {
         match (self, asked) {
             (Self::Permits { .. }, _) => false,

@@ -5,11 +5,13 @@ mod problem;
 
 use std::fmt;
 use std::io::Write as _;
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Frame;
+use lockcore::LockErrorKind;
 
 use crate::refusal::http::grpc::Dialect;
 use crate::refusal::{Cause, LockError};
@@ -117,7 +119,7 @@ impl Refusals {
 
     /// The response for an error, with the error in its extensions. An
     /// [`Internal`](Cause::Internal) error is logged at `error`, since its response does not say
-    /// what is wrong.
+    /// what is wrong; at `warn` and once a minute if the name is that of another program's key.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
         log(error);
         self.render(error)
@@ -162,6 +164,9 @@ fn log(error: &LockError) {
     if error.cause() != Cause::Internal {
         return;
     }
+    if error.kind() == LockErrorKind::WrongType {
+        return log_strange_key(error);
+    }
     tracing::error!(%error, "the locks are not set up correctly");
     // The client is not told the reason: without a subscriber it would be nowhere.
     static SAID: Once = Once::new();
@@ -175,6 +180,24 @@ fn log(error: &LockError) {
             );
         });
     }
+}
+
+/// A client that may choose a name may choose that of a key which is not a lock's: one line a
+/// minute, so that it does not fill the log.
+fn log_strange_key(error: &LockError) {
+    const EVERY: Duration = Duration::from_secs(60);
+    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if last.is_some_and(|last| last.elapsed() < EVERY) {
+        return;
+    }
+    *last = Some(Instant::now());
+    drop(last);
+    tracing::warn!(
+        %error,
+        "a request names a key that another program has: it is refused, and the key is unchanged \
+         (said once a minute). If clients choose the name, give the keys a prefix of their own"
+    );
 }
 
 fn default_status(cause: Cause) -> StatusCode {

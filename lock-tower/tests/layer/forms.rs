@@ -212,28 +212,42 @@ async fn a_write_of_a_name_that_the_request_reads_is_refused_at_once_and_names_b
 }
 
 #[tokio::test]
-async fn permits_of_one_request_add_up_and_more_than_there_are_is_refused_at_once() {
+async fn permits_that_one_request_asks_for_at_once_add_up() {
     let locks = Locks::in_memory();
     let of_ten = |count| Keys::one("a").permits(count, 10);
-    // One after the other: both are held.
-    ask(&locks, vec![of_ten(6), of_ten(4)]).await.expect("ten of ten");
-    ask(&locks, vec![of_ten(5), of_ten(5)]).await.expect("the same number is no repetition");
-    for (one, other) in [(6, 5), (6, 6)] {
-        for asked in [vec![of_ten(one), of_ten(other)], vec![of_ten(one).join(of_ten(other))]] {
-            let error = ask(&locks, asked).await.unwrap_err();
-            let clash = error.as_clash().expect("it would wait for itself");
-            assert!(clash.first().starts_with("permits, 6 of 10 ("), "{clash}");
-            assert!(clash.second().starts_with(&format!("permits, {other} of 10 (")), "{clash}");
-        }
+    for other in [5, 6] {
+        let error = ask(&locks, vec![of_ten(6).join(of_ten(other))]).await.unwrap_err();
+        let clash = error.as_clash().expect("it would wait for itself");
+        assert!(clash.first().starts_with("permits, 6 of 10 ("), "{clash}");
+        assert!(clash.second().starts_with(&format!("permits, {other} of 10 (")), "{clash}");
     }
-    // At once: in one acquisition.
+    // In one acquisition.
     let _others = locks.key("a").permits(1, 10).await.unwrap();
     ask(&locks, vec![of_ten(5).join(of_ten(4))]).await.expect("nine are free");
     let error = ask(&locks, vec![of_ten(5).join(of_ten(5))]).await.unwrap_err();
     assert_eq!(error.cause(), Cause::LimitReached, "one is not free");
-    // A write takes all, so it waits for permits of its own request, too.
-    let error = ask(&locks, vec![of_ten(1), Keys::one("a").write()]).await.unwrap_err();
-    assert!(error.as_clash().is_some());
+}
+
+// L8: ten requests that had one of ten permits each, and asked for one more, waited for each other.
+#[tokio::test]
+async fn more_of_a_name_that_the_request_has_is_refused_at_once() {
+    let locks = Locks::in_memory();
+    let a = || Keys::one("a");
+    let pairs = [
+        (a().permits(1, 10), a().permits(1, 10)),
+        (a().permits(6, 10), a().permits(6, 10)),
+        (a().permits(1, 10), a().read()),
+        (a().read(), a().permits(1, 10)),
+        (a().permits(1, 10), a().write()),
+    ];
+    for (has, more) in pairs {
+        let error = ask(&locks, vec![has, more]).await.unwrap_err();
+        let clash = error.as_clash().expect("it may wait for another that waits for it");
+        assert!(clash.first() != clash.second(), "both places: {clash}");
+    }
+    ask(&locks, vec![a().permits(1, 10), a()]).await.expect("a mutex is another thing");
+    ask(&locks, vec![a().permits(1, 10), Keys::one("b").permits(1, 10)]).await.expect("not of a");
+    assert_eq!(locks.status().holding, 0);
 }
 
 #[tokio::test]

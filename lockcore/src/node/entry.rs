@@ -19,15 +19,15 @@ const LEAVE_RETRY_MS: u32 = 100;
 
 /// What guards read of a hold without asking the table; written whenever the table changes.
 pub trait Seat: Clone + Default {
-    /// The hold is certain until then, if nothing extends it.
-    fn certain_until(&self, until: Moment);
+    /// The hold is certain until then, if nothing extends it. `is_answered`: the last renewal was.
+    fn certain_until(&self, until: Moment, is_answered: bool);
 
     /// The hold is over without having been released.
     fn lose(&self);
 }
 
 impl Seat for () {
-    fn certain_until(&self, _until: Moment) {}
+    fn certain_until(&self, _until: Moment, _is_answered: bool) {}
 
     fn lose(&self) {}
 }
@@ -238,7 +238,9 @@ impl<P: Seat> Entry<P> {
     /// Writes what guards read.
     pub(super) fn mirror(&self) {
         match &self.state {
-            State::Offered(lease) | State::Held(lease) => self.seat.certain_until(lease.until()),
+            State::Offered(lease) | State::Held(lease) => {
+                self.seat.certain_until(lease.until(), lease.is_answered);
+            }
             State::Lost | State::Leaked { .. } => self.seat.lose(),
             _ => {}
         }

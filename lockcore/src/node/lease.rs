@@ -24,6 +24,8 @@ pub(crate) struct Lease {
     last: Option<Moment>,
     /// When to renew it next; nothing while a renewal is on its way, or if there is none to come.
     pub(super) renew_at: Option<Moment>,
+    /// Whether the last renewal was answered; also if there was none yet.
+    pub(super) is_answered: bool,
 }
 
 /// Until when a lease of `left` is certain, counted from `anchor`: earlier than its end, for clocks
@@ -79,7 +81,7 @@ impl Lease {
             Renewal::Fixed => None,
         };
         let last = options.max_hold.map(|max_hold| now + max_hold);
-        Self { token, since: now, asked: anchor, deadline, last, renew_at }
+        Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
     }
 
     /// A renewal that was sent at `sent` gave it `left`; the next one is due up to a tenth of a
@@ -88,6 +90,7 @@ impl Lease {
         let third = options.lease / 3;
         self.deadline = self.deadline.max(certain_until(sent, left));
         self.asked = self.asked.max(sent);
+        self.is_answered = true;
         self.renew_at = match options.renewal {
             Renewal::Watchdog => Some(sent + (third - third / 10_000 * chance)),
             Renewal::Fixed => None,
@@ -102,8 +105,9 @@ impl Lease {
         }
     }
 
-    /// A renewal was not answered.
+    /// A renewal was refused or not answered.
     pub(super) fn retry(&mut self, now: Moment) {
+        self.is_answered = false;
         let left = self.until().since(now);
         let pause = (left / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
         self.renew_at = Some(now + pause);

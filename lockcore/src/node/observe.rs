@@ -30,7 +30,11 @@ struct Name<'a> {
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.redact { "(redacted)" } else { self.lock.as_str() })
+        if self.redact {
+            return f.write_str("(redacted)");
+        }
+        // Characters that are not seen would make one name read as another.
+        self.lock.as_str().escape_debug().fmt(f)
     }
 }
 

@@ -19,13 +19,16 @@ pub(crate) struct Shared {
     pub(crate) caller: AtomicWaker,
     /// µs; the hold is certain until this moment.
     until: AtomicU64,
+    /// A renewal was refused or not answered, and none was answered since.
+    is_unanswered: AtomicBool,
     is_lost: AtomicBool,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
 }
 
 impl Seat for Arc<Shared> {
-    fn certain_until(&self, until: Moment) {
+    fn certain_until(&self, until: Moment, is_answered: bool) {
+        self.is_unanswered.store(!is_answered, Ordering::Release);
         self.until.store(until.as_micros(), Ordering::Release);
     }
 
@@ -42,6 +45,11 @@ impl Shared {
     /// Whether the hold is over, told or not.
     pub(crate) fn is_lost(&self, now: Moment) -> bool {
         self.is_lost.load(Ordering::Acquire) || now >= self.until()
+    }
+
+    /// Whether the last renewal was refused or not answered.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.is_unanswered.load(Ordering::Acquire)
     }
 
     /// Whether the table has said so.

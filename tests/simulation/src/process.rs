@@ -43,7 +43,7 @@ impl Shared {
 }
 
 impl Seat for Shared {
-    fn certain_until(&self, until: Moment) {
+    fn certain_until(&self, until: Moment, _is_answered: bool) {
         self.0.until.set(until);
     }
 

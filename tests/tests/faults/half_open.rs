@@ -90,6 +90,19 @@ async fn a_holder_cut_off_is_uncertain_and_then_lost_before_its_deadline() {
     assert_eq!(error.kind(), LockErrorKind::Lost);
 }
 
+// It was *held* until the connection had been tried once more: a short lease was over by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_uncertain_from_the_time_out_of_its_renewal_on() {
+    let setup = setup().await;
+    let locks = impatient(&setup.proxy).await;
+    let guard = held(&locks, "k", REQUEST_TIMEOUT * 3).await;
+    setup.proxy.freeze(Connections::All, Flow::Both).await;
+    eventually("it is not held", SOON, async || guard.state() != HoldState::Held).await;
+    assert_eq!(guard.state(), HoldState::Uncertain);
+    setup.proxy.thaw();
+    soon("the release", guard.release()).await.expect("it was not lost");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_deadline_of_a_guard_lies_before_the_end_of_its_lease() {
     let mut setup = setup().await;

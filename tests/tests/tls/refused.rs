@@ -1,6 +1,8 @@
 //! Servers, certificates and URLs that do not fit: no connection is made, and the error says why.
 
 use lockcore::{LockErrorKind, Locks};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
 
 use crate::authority::Authority;
 use crate::setup::{Clients, PASSWORD, Setup};
@@ -67,6 +69,29 @@ async fn without_a_client_certificate_a_server_that_asks_for_one_is_closed() {
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     // The server's word for it, UnknownCA, sounds as if its own certificate were meant.
     assert!(error.to_string().contains("our client certificate"), "{error}");
+}
+
+// T6: with TLS 1.3 the client writes its first command before the server has looked at its
+// certificate. Whether it then reads the alert, or its write fails first, is chance.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_hangs_up_before_its_first_answer_may_want_a_client_certificate() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let hang_up = tokio::spawn(async move {
+        for reads in [true, false] {
+            let (mut socket, _) = listener.accept().await.expect("a client");
+            let mut some = [0; 4_096];
+            // A socket that is closed with bytes unread is reset.
+            let _ = if reads { socket.read(&mut some).await } else { socket.peek(&mut some).await };
+        }
+    });
+    for how in ["an end", "a reset"] {
+        let url = format!("rediss://127.0.0.1:{port}");
+        let error = Locks::builder().connect(&url).await.expect_err(how);
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("tls_identity"), "{how}: {error}");
+    }
+    hang_up.await.expect("it hangs up twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

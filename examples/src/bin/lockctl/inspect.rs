@@ -123,6 +123,7 @@ fn json(shape: &impl Serialize) -> Result<String, Failure> {
 }
 
 fn people(key: &str, inspection: &LockInspection) -> String {
+    let key = text::one_line(key);
     let token = inspection.token.map(|token| token.to_string());
     let mut shown = match &inspection.holder {
         Some(holder) => {
@@ -141,6 +142,7 @@ fn people(key: &str, inspection: &LockInspection) -> String {
 }
 
 fn shared_for_people(key: &str, found: &SharedInspection) -> String {
+    let key = text::one_line(key);
     let token = found.token.map_or_else(String::new, |token| format!(", last token {token}"));
     let mut shown = match found.holders.len() {
         0 => format!("{key} is free{token}"),

@@ -1,13 +1,15 @@
 //! Text that comes from elsewhere, made fit for one line on a terminal.
 
-/// Escapes control characters: a line break would fake a second message, others steer the terminal.
+/// Escapes characters that are not printed: a line break would fake a second message, others steer
+/// the terminal, or make a name read as another one.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
-            line.extend(c.escape_default());
-        } else {
-            line.push(c);
+        match c {
+            // For these only Rust's literals need an escape.
+            '"' | '\'' | '\\' => line.push(c),
+            // Behind a letter, an accent that belongs to it stays.
+            _ => line.extend(String::from_iter(['x', c]).escape_debug().skip(1)),
         }
     }
     line
@@ -80,6 +82,19 @@ mod tests {
     #[test]
     fn what_would_steer_the_terminal_is_escaped() {
         assert_eq!(one_line("a\nb\u{1b}[2J"), "a\\nb\\u{1b}[2J");
-        assert_eq!(one_line("Größe"), "Größe");
+    }
+
+    // L12.
+    #[test]
+    fn what_would_make_a_name_read_as_another_is_escaped() {
+        assert_eq!(one_line("order\u{202e}7"), "order\\u{202e}7");
+        assert_eq!(one_line("order\u{200b}7\u{feff}"), "order\\u{200b}7\\u{feff}");
+    }
+
+    #[test]
+    fn all_that_is_printed_stays() {
+        for text in ["Größe", "e\u{301}tat", "हिन्दी", "订单", r#"C:\ 'a' "b""#] {
+            assert_eq!(one_line(text), text);
+        }
     }
 }

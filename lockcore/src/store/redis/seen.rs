@@ -6,15 +6,24 @@
 //! of the servers before the present one, and share no token that is not above it: such a token may
 //! be below that of a write which the failover lost.
 //!
+//! A clock may have been wrong by years. Its times would raise the tokens of every lock of this
+//! process, and the keys that remember them would stay for those years. So a time that is more than
+//! a day ahead of two later answers is forgotten.
+//!
 //! Deadlines and leases are by the server's own clock alone. Were they held up with the tokens,
 //! time would stand still for as long as that clock is behind, and a waiter that died would keep
 //! its place.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tracing::warn;
+
 use crate::error::StoreError;
 use crate::store::protocol::permits;
 use crate::store::{Each, Inspection, Reply};
+
+/// A day in µs. Clocks that are kept at all differ by less.
+const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 
 /// Microseconds since the epoch.
 #[derive(Debug, Default)]
@@ -27,6 +36,8 @@ struct Times {
     elsewhere: u64,
     /// The number of the present server.
     server: u64,
+    /// Whether the answer before was a day behind the latest time.
+    was_behind: bool,
 }
 
 impl Seen {
@@ -39,9 +50,24 @@ impl Seen {
         (times.latest, times.elsewhere)
     }
 
-    /// Remembers a time of the server with this number, if none later is known.
+    /// Remembers a time of the server with this number, if none later is known; 0 if an answer does
+    /// not tell it.
     pub(crate) fn note(&self, now_us: u64, server: u64) {
+        if now_us == 0 {
+            return;
+        }
         let mut times = self.times();
+        let is_behind = now_us.saturating_add(WRONG_BY) < times.latest;
+        if is_behind && times.was_behind {
+            warn!(
+                wrong_us = times.latest,
+                now_us,
+                "a server's clock was more than a day ahead: its time is forgotten, and tokens go by \
+                 the present clock"
+            );
+            (times.latest, times.elsewhere) = (now_us, times.elsewhere.min(now_us));
+        }
+        times.was_behind = is_behind && times.latest > now_us;
         times.latest = times.latest.max(now_us);
         // An answer may be read after the next server was found.
         if server < times.server {
@@ -116,6 +142,38 @@ mod tests {
             seen.note(noted, 0);
             assert_eq!(seen.get(), latest);
         }
+    }
+
+    // L9: a clock that was years ahead raised all tokens of the process until its end.
+    #[test]
+    fn a_time_that_two_later_answers_contradict_by_a_day_is_forgotten() {
+        let (now, years) = (1_795_000_000_000_000, 4_000_000_000_000_000);
+        let seen = Seen::default();
+        seen.note(now, 0);
+        seen.note(years, 0);
+        assert_eq!(seen.by(1), (years, years));
+        seen.note(now + 1, 1);
+        assert_eq!(seen.get(), years, "one answer may itself be wrong");
+        seen.note(0, 1);
+        seen.note(now + 2, 1);
+        assert_eq!(seen.by(1), (now + 2, now + 2));
+        seen.note(now + 1, 1);
+        assert_eq!(seen.get(), now + 2, "as before");
+    }
+
+    #[test]
+    fn a_clock_that_is_less_than_a_day_behind_changes_nothing() {
+        let seen = Seen::default();
+        seen.note(2 * WRONG_BY, 0);
+        for _ in 0..9 {
+            seen.note(WRONG_BY, 1);
+        }
+        assert_eq!(seen.get(), 2 * WRONG_BY);
+        // Two that are too far behind, but not one after the other.
+        for now in [WRONG_BY - 1, 2 * WRONG_BY, WRONG_BY - 1] {
+            seen.note(now, 1);
+        }
+        assert_eq!(seen.get(), 2 * WRONG_BY);
     }
 
     #[test]

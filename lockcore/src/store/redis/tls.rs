@@ -103,7 +103,13 @@ pub(super) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
 pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
     match address {
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => Some(PERHAPS_PLAIN),
-        ConnectionAddr::TcpTls { .. } => advice_on_url(error).or_else(|| of_handshake(error)),
+        ConnectionAddr::TcpTls { .. } => {
+            // With TLS 1.3 the client is done before the server looks at its certificate: the
+            // first write may fail before the server's alert is read.
+            let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+            (advice_on_url(error).or_else(|| of_handshake(error)))
+                .or_else(|| hung_up.then_some(PERHAPS_CLIENT_CERTIFICATE))
+        }
         // A server that speaks TLS hangs up, or sends an alert, on the first plain word.
         ConnectionAddr::Tcp(..) => {
             let hung_up = error.is_connection_dropped() || error.kind() == redis::ErrorKind::Parse;
@@ -112,6 +118,10 @@ pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'s
         _ => None,
     }
 }
+
+const PERHAPS_CLIENT_CERTIFICATE: &str = "if the server wants a client certificate, it got none, or \
+                                          refuses our client certificate: \
+                                          LocksBuilder::tls_identity";
 
 /// The same where nothing was answered at all: a plain server waits for the end of what it takes
 /// for a line.
