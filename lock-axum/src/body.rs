@@ -54,8 +54,7 @@ where
         let (mut parts, body) = request.into_parts();
         let key =
             K::from_request_parts(&mut parts, state).await.map_err(LockedBodyRejection::Key)?;
-        let locks = RequestLocks::of(&parts.extensions)
-            .map_err(|error| LockedBodyRejection::Lock(error.into()))?;
+        let locks = RequestLocks::of(&parts.extensions).map_err(LockedBodyRejection::Lock)?;
         let request = Request::from_parts(parts, body);
         let body = E::from_request(request, state).await.map_err(LockedBodyRejection::Body)?;
         let lock = lock(locks, key).await.map_err(LockedBodyRejection::Lock)?;

@@ -140,6 +140,22 @@
 //! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a
 //!   response, rendered by the layer. It takes the errors of lockcore's own calls as well.
 //!
+//! ```
+//! # use axum::extract::Path;
+//! # use lock_axum::{Keys, LockError, Lockable, Locked};
+//! # #[derive(serde::Deserialize)]
+//! # struct Order { id: u64 }
+//! # impl Lockable for Order { fn lock_key(&self) -> Keys { format!("order:{}", self.id).into() } }
+//! # async fn charge() {}
+//! # async fn mail() {}
+//! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, LockError> {
+//!     order.detach(charge()).await?;
+//!     order.release().await?; // the next request may have the lock
+//!     mail().await;
+//!     Ok("paid")
+//! }
+//! ```
+//!
 //! # Refusals
 //!
 //! | cause | status |
@@ -174,7 +190,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
-mod error;
 mod limited;
 mod lock_by;
 mod lockable;
@@ -185,7 +200,6 @@ mod path;
 mod rejection;
 
 pub use body::LockedBody;
-pub use error::LockError;
 pub use limited::Limited;
 pub use lock_by::{KeyFn, LockBy, LockByService, lock_by, lock_by_with_state};
 pub use lockable::Lockable;
@@ -196,7 +210,7 @@ pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
     ByHeader, Cause, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys, KeyError, Keys,
-    LockHandle, LockScopeLayer, OnLost, PermitLayer, Refusals, RequestBody, RequestLocks,
-    ServiceBuilderExt,
+    LockError, LockHandle, LockScopeLayer, OnLost, PermitLayer, Refusals, RequestBody,
+    RequestLocks, ServiceBuilderExt,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks};

@@ -20,10 +20,8 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use http::Request;
 use http::request::Parts;
-use lock_tower::{IntoKeys, Keys, RequestLocks};
+use lock_tower::{IntoKeys, Keys, LockError, RequestLocks};
 use tower::{Layer, Service};
-
-use crate::error::LockError;
 
 /// Locks what `key` makes of its extractors, around one route: without a struct, and without a
 /// change of the handler.
@@ -127,7 +125,7 @@ macro_rules! key_fn {
                 )+
                 let keys = self($($extractor),+).into_keys();
                 keys.map_err(|error| match RequestLocks::of(&parts.extensions) {
-                    Ok(locks) => LockError::new(error, &locks).into_response(),
+                    Ok(locks) => locks.refused(error).into_response(),
                     Err(_) => LockError::from(error).into_response(),
                 })
             }
@@ -213,7 +211,7 @@ where
 
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
     let locks = RequestLocks::of(&parts.extensions)?;
-    let handles = locks.lock(keys).await.map_err(|error| LockError::new(error, &locks))?;
+    let handles = locks.lock(keys).await?;
     let last = handles.into_iter().next_back().expect("there is at least one");
     parts.extensions.insert(last);
     Ok(())

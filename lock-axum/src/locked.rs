@@ -10,10 +10,9 @@ use axum::extract::{
     FromRequest, FromRequestParts, OptionalFromRequest, OptionalFromRequestParts, Request,
 };
 use http::request::Parts;
-use lock_tower::{Cause, LockHandle, RequestLocks};
+use lock_tower::{Cause, LockError, LockHandle, RequestLocks};
 use lockcore::{FencingToken, LockGuard};
 
-use crate::error::LockError;
 use crate::lockable::Lockable;
 use crate::mode::{Mode, Mutex, Permits, Read, Write};
 use crate::rejection::LockedRejection;
@@ -203,7 +202,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         for handle in self.handles.iter().rev() {
             released = released.and(handle.release().await);
         }
-        released.map_err(|error| LockError::new(error, &self.locks))
+        released.map_err(|error| self.locks.refused(error))
     }
 
     /// Guards on the same holds, for work that continues after the response. A lock is released
@@ -215,7 +214,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// share them.
     pub fn reenter(&self) -> Result<Vec<LockGuard>, LockError> {
         let guards: Result<_, _> = self.handles.iter().map(LockHandle::reenter).collect();
-        guards.map_err(|error| LockError::new(error, &self.locks))
+        guards.map_err(|error| self.locks.refused(error))
     }
 
     /// Finishes `future` even if the client disconnects, under all locks that the request has, also
@@ -236,8 +235,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         F::Output: Send + 'static,
     {
         let held = self.handles.iter().try_for_each(LockHandle::check);
-        held.map_err(|error| LockError::new(error, &self.locks))?; // whatever else the request has
-        self.locks.detach(future).await.map_err(|error| LockError::new(error, &self.locks))
+        held.map_err(|error| self.locks.refused(error))?; // whatever else the request has
+        self.locks.detach(future).await
     }
 }
 
@@ -259,7 +258,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let inner = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
-        let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::lock)?;
+        let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::Lock)?;
         let locked = lock(locks, inner).await.map_err(LockedRejection::Lock)?;
         // For handlers and layers further inside that look for it.
         parts.extensions.insert(locked.handle().clone());
@@ -279,7 +278,7 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
         let locks = RequestLocks::of(request.extensions());
         let inner = E::from_request(request, state).await.map_err(LockedRejection::Key)?;
-        let locks = locks.map_err(LockedRejection::lock)?;
+        let locks = locks.map_err(LockedRejection::Lock)?;
         lock(locks, inner).await.map_err(LockedRejection::Lock)
     }
 }
@@ -318,10 +317,8 @@ pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     locks: RequestLocks,
     inner: E,
 ) -> Result<Locked<E, M>, LockError> {
-    match locks.lock(M::keys(&inner, type_name::<Locked<E, M>>())).await {
-        Ok(handles) => Ok(Locked::new(inner, handles, locks)),
-        Err(error) => Err(LockError::new(error, &locks)),
-    }
+    let handles = locks.lock(M::keys(&inner, type_name::<Locked<E, M>>())).await?;
+    Ok(Locked::new(inner, handles, locks))
 }
 
 /// A wait that timed out and a full queue are no lock. All else refuses.

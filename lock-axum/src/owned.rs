@@ -5,10 +5,9 @@ use std::ops::Deref;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use http::request::Parts;
-use lock_tower::RequestLocks;
+use lock_tower::{LockError, RequestLocks};
 use lockcore::{FencingToken, LockGuard};
 
-use crate::error::LockError;
 use crate::lockable::Lockable;
 use crate::rejection::LockedRejection;
 
@@ -105,7 +104,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
         let source = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
-        let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::lock)?;
+        let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::Lock)?;
         lock(locks, source).await.map_err(LockedRejection::Lock)
     }
 }
@@ -121,16 +120,14 @@ where
     async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
         let locks = RequestLocks::of(request.extensions());
         let source = E::from_request(request, state).await.map_err(LockedRejection::Key)?;
-        let locks = locks.map_err(LockedRejection::lock)?;
+        let locks = locks.map_err(LockedRejection::Lock)?;
         lock(locks, source).await.map_err(LockedRejection::Lock)
     }
 }
 
 async fn lock<E: Lockable>(locks: RequestLocks, source: E) -> Result<OwnedLock<E>, LockError> {
-    match locks.guards(source.lock_key()).await {
-        Ok(guards) => Ok(OwnedLock { source, guards }),
-        Err(error) => Err(LockError::new(error, &locks)),
-    }
+    let guards = locks.guards(source.lock_key()).await?;
+    Ok(OwnedLock { source, guards })
 }
 
 impl<E: Lockable + fmt::Debug> fmt::Debug for OwnedLock<E> {

@@ -4,8 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use axum::response::{IntoResponse, Response};
-
-use crate::error::LockError;
+use lock_tower::LockError;
 
 /// Why a [`Locked`](crate::Locked) or an [`OwnedLock`](crate::OwnedLock) refuses.
 #[derive(Debug)]
@@ -15,12 +14,6 @@ pub enum LockedRejection<K> {
     Key(K),
     /// The lock was not acquired.
     Lock(LockError),
-}
-
-impl<K> LockedRejection<K> {
-    pub(crate) fn lock(error: lock_tower::LockError) -> Self {
-        Self::Lock(error.into())
-    }
 }
 
 /// Why a [`LockedBody`](crate::LockedBody) refuses.

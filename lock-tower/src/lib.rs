@@ -201,6 +201,7 @@
 //! | feature | what | default |
 //! |---|---|---|
 //! | `http` | [`HttpLockLayer`], [`PermitLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
+//! | `axum` | [`LockError`] is the answer of an axum handler: for lock-axum; includes `http` | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.

@@ -153,7 +153,7 @@ async fn a_write_of_what_the_request_reads_is_refused_at_once_and_names_both_arg
     let answer = tokio::time::timeout(LIMIT, app.oneshot(get("/7"))).await.expect("at once");
     let response = answer.unwrap();
     assert_eq!(response.status(), 500);
-    let error = response.extensions().get::<lock_tower::LockError>().unwrap();
+    let error = response.extensions().get::<LockError>().unwrap();
     let clash = error.as_clash().expect("it says what clashes");
     for (said, form) in [(clash.first(), "Read"), (clash.second(), "Write")] {
         assert!(said.starts_with(&format!("a {} (", form.to_lowercase())), "{said}");

@@ -87,7 +87,8 @@ impl RequestLocks {
     /// Dropping it leaves the queue, and releases what it has acquired.
     pub async fn lock(&self, keys: Keys) -> Result<Vec<LockHandle>, LockError> {
         let Scope { config, holds, layer, .. } = &*self.scope;
-        let places = holds.grow(*layer, self.claim(keys).await?, config).ok_or_else(too_late)?;
+        let taken = self.claim(keys).await?;
+        let places = holds.grow(*layer, taken, config).ok_or_else(|| self.refused(too_late()))?;
         Ok(places.into_iter().map(|place| LockHandle::new(holds, place)).collect())
     }
 
@@ -104,10 +105,10 @@ impl RequestLocks {
     /// Dropping it leaves the queue, and releases what it has acquired.
     pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
         if keys.has_permits() {
-            return Err(LockError::misuse(
+            return Err(self.refused(LockError::misuse(
                 "Permits were asked for as guards. Leave them with the layer (`RequestLocks::lock`), or acquire them \
                  with `Locks::permit`.",
-            ));
+            )));
         }
         let taken = self.claim(keys).await?;
         Ok(taken.filter_map(|granted| granted.guard.into_lock()).collect())
@@ -131,7 +132,11 @@ impl RequestLocks {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        detach(future, Keeps::all_of(&self.scope.holds)?).await
+        let detached = match Keeps::all_of(&self.scope.holds) {
+            Ok(keeps) => detach(future, keeps).await,
+            Err(error) => Err(error),
+        };
+        detached.map_err(|error| self.refused(error))
     }
 
     /// How the layer answers what it refuses.
@@ -139,7 +144,16 @@ impl RequestLocks {
         &self.scope.answers.refusals
     }
 
+    /// The error, which as a response is what the layer refuses with.
+    pub fn refused(&self, error: impl Into<LockError>) -> LockError {
+        error.into().answered_by(&self.scope.answers)
+    }
+
     async fn claim(&self, keys: Keys) -> Result<Taken, LockError> {
+        self.acquire(keys).await.map_err(|error| self.refused(error))
+    }
+
+    async fn acquire(&self, keys: Keys) -> Result<Taken, LockError> {
         let scope = &*self.scope;
         let asked = keys.resolve()?;
         scope.holds.journal(scope.layer, |_| ()).ok_or_else(too_late)?;

@@ -22,13 +22,13 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Whether it excludes, or waits with, the other forms of its name. A mutex is another thing than
-    /// the reads, writes and permits of the name.
+    /// Whether it excludes, or waits with, the other forms of its name. A mutex is another thing
+    /// than the reads, writes and permits of the name.
     pub(crate) fn is_shared(self) -> bool {
         self != Self::Mutex
     }
 
-    /// Whether a hold of it does for what is asked for. Permits are counted, so none do for others.
+    /// Whether a hold of it does for this demand. Permits are counted, so none do for others.
     pub(crate) fn covers(self, asked: Self) -> bool {
         match (self, asked) {
             (Self::Permits { .. }, _) => false,

@@ -2,17 +2,21 @@
 
 use std::error::Error;
 use std::fmt;
+#[cfg(feature = "http")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockcore::LockErrorKind;
 
+#[cfg(feature = "http")]
+use crate::http::answers::Answers;
 use crate::key::{Clash, KeyError};
 
 /// Why a request is not served under its lock, or no longer.
 ///
 /// A plain service gets it as its own error (`S::Error: From<LockError>`). In HTTP it becomes a
 /// response. It is in that response's extensions, so that layers outside can distinguish this
-/// crate's 423 from the handler's.
+/// crate's 423 from the handler's. With the feature `axum` it is a response for `?` in handlers.
 ///
 /// ```
 /// use lock_tower::{Cause, KeyError, LockError, LockErrorKind};
@@ -25,6 +29,9 @@ use crate::key::{Clash, KeyError};
 #[derive(Debug, Clone)]
 pub struct LockError {
     reason: Reason,
+    /// How the layer answers that refuses the request, where it is known.
+    #[cfg(feature = "http")]
+    pub(super) answers: Option<Arc<Answers>>,
 }
 
 #[derive(Debug, Clone)]
@@ -72,9 +79,23 @@ pub enum Cause {
 }
 
 impl LockError {
+    fn of(reason: Reason) -> Self {
+        Self {
+            reason,
+            #[cfg(feature = "http")]
+            answers: None,
+        }
+    }
+
+    /// As a response, what a layer that answers so refuses with.
+    #[cfg(feature = "http")]
+    pub(crate) fn answered_by(self, answers: &Arc<Answers>) -> Self {
+        Self { answers: Some(Arc::clone(answers)), ..self }
+    }
+
     /// The hold ended before the handler did.
     pub(crate) fn lost() -> Self {
-        Self { reason: Reason::Lost }
+        Self::of(Reason::Lost)
     }
 
     /// The two forms in which the request asks for one name, if that is why it is refused.
@@ -87,18 +108,18 @@ impl LockError {
 
     /// The body is too large to be read while the request waits.
     pub(crate) fn body_limit() -> Self {
-        Self { reason: Reason::BodyLimit }
+        Self::of(Reason::BodyLimit)
     }
 
     /// No room in the layer for the body while the request waits.
     pub(crate) fn read_ahead_full() -> Self {
-        Self { reason: Reason::ReadAheadFull }
+        Self::of(Reason::ReadAheadFull)
     }
 
     /// The server is set up wrongly, as `sentence` says. For extractors and layers built on this
     /// crate.
     pub fn misuse(sentence: &'static str) -> Self {
-        Self { reason: Reason::Misuse(sentence) }
+        Self::of(Reason::Misuse(sentence))
     }
 
     /// The kind, as lockcore has it. It is [`QueueFull`](LockErrorKind::QueueFull) for
@@ -246,12 +267,31 @@ impl Error for LockError {
 
 impl From<lockcore::LockError> for LockError {
     fn from(error: lockcore::LockError) -> Self {
-        Self { reason: Reason::Core(error) }
+        Self::of(Reason::Core(error))
+    }
+}
+
+impl From<lockcore::KeyError> for LockError {
+    fn from(error: lockcore::KeyError) -> Self {
+        lockcore::LockError::from(error).into()
+    }
+}
+
+impl From<lockcore::ConfigError> for LockError {
+    fn from(error: lockcore::ConfigError) -> Self {
+        lockcore::LockError::from(error).into()
+    }
+}
+
+impl From<lockcore::DowngradeError> for LockError {
+    /// Drops the guard, which releases the hold.
+    fn from(error: lockcore::DowngradeError) -> Self {
+        lockcore::LockError::from(error).into()
     }
 }
 
 impl From<KeyError> for LockError {
     fn from(error: KeyError) -> Self {
-        Self { reason: Reason::Key(error) }
+        Self::of(Reason::Key(error))
     }
 }

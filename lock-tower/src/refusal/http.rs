@@ -1,5 +1,7 @@
 //! How refusals are answered in HTTP: by a status and a body, or by a closure.
 
+#[cfg(feature = "axum")]
+mod axum;
 mod grpc;
 mod problem;
 
@@ -147,13 +149,25 @@ impl Refusals {
 pub(crate) struct Provisional;
 
 impl LockError {
-    /// A response for handlers that do not know how their layer refuses. The layer outside
-    /// ([`HttpLockLayer`] or [`LockScopeLayer`]) renders it as its own refusals. Without a layer it
-    /// is problem+json. An [`Internal`](Cause::Internal) error is logged at `error`.
+    /// The status that the layer has for the cause. Where the layer is not known, that of
+    /// [`Refusals::new`].
+    pub fn status(&self) -> StatusCode {
+        let cause = self.cause();
+        let of_layer = self.answers.as_ref().map(|answers| answers.refusals.status_of(cause));
+        of_layer.unwrap_or_else(|| default_status(cause))
+    }
+
+    /// A response for handlers. An error of [`RequestLocks`](crate::RequestLocks) knows how its
+    /// layer refuses. Any other is rendered by the layer outside ([`HttpLockLayer`] or
+    /// [`LockScopeLayer`]); without a layer it is problem+json. An [`Internal`](Cause::Internal)
+    /// error is logged at `error`.
     ///
     /// [`HttpLockLayer`]: crate::HttpLockLayer
     /// [`LockScopeLayer`]: crate::LockScopeLayer
     pub fn to_response(&self) -> Response<Bytes> {
+        if let Some(answers) = &self.answers {
+            return answers.refusals.respond(self);
+        }
         let mut response = Refusals::new().respond(self);
         response.extensions_mut().insert(Provisional);
         response

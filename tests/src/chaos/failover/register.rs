@@ -1,4 +1,4 @@
-//! What a lock protects: two counters, of which one refuses old tokens.
+//! The registers under a lock: two counters, of which one refuses old tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ pub(super) struct Register {
     fenced: Mutex<Fenced>,
 }
 
-/// What the register with tokens has seen.
+/// The register with tokens.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Fenced {
     value: u64,
