@@ -75,8 +75,8 @@ pub trait Lockable {
     fn lock_key(&self) -> Keys;
 }
 
-// axum's own bound stands here, too: the compiler then names the missing `Deserialize`, and not only
-// a handler that is none.
+// axum's own bound stands here, too: the compiler then names the missing `Deserialize`, and not
+// only a handler that is none.
 impl<T: Lockable + DeserializeOwned> Lockable for Path<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()

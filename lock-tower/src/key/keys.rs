@@ -34,10 +34,10 @@ use crate::options::Options;
 ///
 /// In one request, what is asked for again is shared if the request has as much of it: a mutex, a
 /// read, a write, and a read under a write. Permits of one name that are asked for at once are
-/// acquired at once. Any other demand for a name that the request reads, writes or has permits of is
-/// refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a write of a name that it
-/// reads would wait for itself, and requests that have a permit each and ask for one more would wait
-/// for each other. So is one name in two forms at once.
+/// acquired at once. Any other demand for a name that the request reads, writes or has permits of
+/// is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a write of a name
+/// that it reads would wait for itself, and requests that have a permit each and ask for one more
+/// would wait for each other. So is one name in two forms at once.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
