@@ -117,7 +117,10 @@ async fn a_jvm_s_hold_outlasts_the_death_of_the_primary() {
     let end = tokio::time::Instant::now() + WATCHED_LEASE + WATCHED_LEASE / 5;
     while tokio::time::Instant::now() < end {
         let (left, ahead) = (redis.pttl(KEY).await, end - tokio::time::Instant::now());
-        assert!(left > 0, "the JVM has not renewed its hold: PTTL {left}, {ahead:?} before the end");
+        assert!(
+            left > 0,
+            "the JVM has not renewed its hold: PTTL {left}, {ahead:?} before the end"
+        );
         if waiting.is_finished() {
             panic!("ours waits no longer: {:?}, {ahead:?} before the end", waiting.await);
         }
