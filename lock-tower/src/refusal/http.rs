@@ -179,9 +179,18 @@ fn log(error: &LockError) {
         return;
     }
     if error.kind() == LockErrorKind::WrongType {
-        return log_strange_key(error);
+        if !is_strange_key_due() {
+            return;
+        }
+        tracing::warn!(
+            %error,
+            "a request names a key that another program has: it is refused, and the key is \
+             unchanged (said once a minute). If clients choose the name, give the keys a prefix of \
+             their own"
+        );
+    } else {
+        tracing::error!(%error, "the locks are not set up correctly");
     }
-    tracing::error!(%error, "the locks are not set up correctly");
     // The client is not told the reason: without a subscriber it would be nowhere.
     static SAID: Once = Once::new();
     if !tracing::dispatcher::has_been_set() {
@@ -196,22 +205,17 @@ fn log(error: &LockError) {
     }
 }
 
-/// A client that may choose a name may choose that of a key which is not a lock's: one line a
-/// minute, so that it does not fill the log.
-fn log_strange_key(error: &LockError) {
+/// Whether a minute has passed since the last warning of another program's key: a client that may
+/// choose names could fill the log with them.
+fn is_strange_key_due() -> bool {
     const EVERY: Duration = Duration::from_secs(60);
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-    if last.is_some_and(|last| last.elapsed() < EVERY) {
-        return;
+    let is_due = last.is_none_or(|last| last.elapsed() >= EVERY);
+    if is_due {
+        *last = Some(Instant::now());
     }
-    *last = Some(Instant::now());
-    drop(last);
-    tracing::warn!(
-        %error,
-        "a request names a key that another program has: it is refused, and the key is unchanged \
-         (said once a minute). If clients choose the name, give the keys a prefix of their own"
-    );
+    is_due
 }
 
 fn default_status(cause: Cause) -> StatusCode {

@@ -83,3 +83,25 @@ async fn a_release_that_hands_over_to_the_head_alone_leaves_the_next_of_its_limi
     let demands = [permits(1, 1), permits(1, 1), permits(1, 1)];
     assert_eq!(released(&mut start().await, &demands).await, demands[1..2]);
 }
+
+// P2. The first release goes the short way, too: it shares the token.
+#[tokio::test]
+async fn the_head_gets_no_token_from_before_a_failover() {
+    let mut world = start().await;
+    let [holder, head, next] = [1, 2, 3].map(|number| member(&world, number, permits(1, 1)));
+    for member in [&holder, &head, &next] {
+        acquire(&mut world, member).await;
+    }
+    let shared = token(&mut world).await;
+    run(&mut world, Command::Release { member: holder }).await;
+    assert_eq!(token(&mut world).await, shared, "of the same server");
+    world.permits[0].1.seen_us = [0, shared];
+    run(&mut world, Command::Release { member: head }).await;
+    let new = token(&mut world).await;
+    assert!(new > shared, "{new} after {shared}, which was issued elsewhere");
+}
+
+async fn token(world: &mut World) -> u64 {
+    let now = Snapshot::take(&mut world.redis, world.lock.as_str()).await;
+    now.state.token.expect("it was granted").get()
+}

@@ -75,7 +75,8 @@ impl Seen {
         }
     }
 
-    /// The latest one.
+    /// The latest one, for tests.
+    #[cfg(any(test, feature = "unstable-internals"))]
     pub fn get(&self) -> u64 {
         self.times().latest
     }
