@@ -124,3 +124,20 @@ async fn a_missing_answer_to_a_renewal_costs_no_hold() {
     assert!(!guard.is_lost(), "it was renewed on the new connection");
     release(guard).await;
 }
+
+// Chaos: a server that was frozen while it was asked for its run counted as another server, and a
+// read of it did not share the token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_tell_its_run_in_time_is_no_other_server() {
+    let setup = setup().await;
+    let (near, far) = (setup.direct().await, setup.through().await);
+    let read = soon("a read", near.read("doc")).await.expect("free");
+    // Its answer tells a time after the token.
+    release(held(&far, "other", LONG).await).await;
+    let fault = setup.proxy.swallow_reply(|request| request.is("INFO"));
+    setup.proxy.cut_commands().await;
+    soon("the fault", fault.struck()).await;
+    eventually("it is connected", SOON, async || far.status().is_connected()).await;
+    let other = soon("another read", far.read("doc")).await.expect("beside the first");
+    assert_eq!(other.fencing_token(), read.fencing_token());
+}

@@ -99,15 +99,24 @@ impl Greeting {
 
 impl Greeting {
     /// The run of the server, which is another one after each restart, where the user may know it.
-    pub(crate) async fn run(&self, connection: &MultiplexedConnection) -> Option<String> {
-        if !self.extras.get()?.info {
-            return None;
+    pub(crate) async fn run(
+        &self,
+        connection: &MultiplexedConnection,
+    ) -> Result<Option<String>, StoreError> {
+        if !self.extras.get().is_some_and(|extras| extras.info) {
+            return Ok(None);
         }
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        let answer = connection.clone().send_packed_command(&info).await.ok()?;
-        let text: String = redis::from_redis_value(answer).ok()?;
-        Some(text.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim_end().to_owned())
+        let answer = connection.clone().send_packed_command(&info).await;
+        match answer.and_then(Value::extract_error) {
+            Ok(answer) => {
+                Ok(redis::from_redis_value::<String>(answer).ok().as_deref().and_then(read_run))
+            }
+            // Taken for a run that is not known, it would make the same server another one.
+            Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
+            Err(_) => Ok(None),
+        }
     }
 }
 
@@ -115,6 +124,10 @@ fn client(arguments: &[&str]) -> Cmd {
     let mut client = redis::cmd("CLIENT");
     client.arg(arguments);
     client
+}
+
+fn read_run(info: &str) -> Option<String> {
+    Some(info.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim_end().to_owned())
 }
 
 fn read_identity(info: &Value) -> Option<Identity> {

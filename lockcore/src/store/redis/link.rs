@@ -116,7 +116,7 @@ impl CommandLink {
         let hello = self.0.current().hello.clone();
         let greeting = &self.0.greeting;
         let identity = greeting.greet(&connection, hello.as_ref(), None).await?;
-        let run = greeting.run(&connection).await;
+        let run = greeting.run(&connection).await?;
         let mut current = self.0.current();
         if current.generation == generation {
             (current.identity, current.run) = (identity, run);
@@ -343,7 +343,7 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
             let opened = shared.connector.commands().await?;
             let hello = opened.hello.as_ref();
             let identity = shared.greeting.greet(&opened.connection, hello, old.as_ref()).await?;
-            let run = shared.greeting.run(&opened.connection).await;
+            let run = shared.greeting.run(&opened.connection).await?;
             Ok::<_, StoreError>((opened, identity, run))
         };
         match open.await {
