@@ -144,7 +144,7 @@ impl RequestLocks {
         &self.scope.answers.refusals
     }
 
-    /// The error, which as a response is what the layer refuses with.
+    /// The same error, with the layer's refusals as its response.
     pub fn refused(&self, error: impl Into<LockError>) -> LockError {
         error.into().answered_by(&self.scope.answers)
     }

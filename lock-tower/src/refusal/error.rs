@@ -87,7 +87,7 @@ impl LockError {
         }
     }
 
-    /// As a response, what a layer that answers so refuses with.
+    /// The same error, with these refusals as its response.
     #[cfg(feature = "http")]
     pub(crate) fn answered_by(self, answers: &Arc<Answers>) -> Self {
         Self { answers: Some(Arc::clone(answers)), ..self }

@@ -51,7 +51,7 @@ impl Denial {
     pub(crate) fn advice(&self) -> String {
         match &self.missing {
             Missing::Command(Some(name)) => format!("allow +{name}"),
-            // Connecting tries what a lock needs, and not what only reads, writes and permits do.
+            // Connecting tries the rights of a lock, and not those of reads, writes and permits.
             Missing::Command(None) => {
                 "for reads, writes and permits allow +hget +hmget +zrange +zrank; for a lock, \
                  connect again: the error then names the missing right"

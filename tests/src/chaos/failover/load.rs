@@ -1,10 +1,10 @@
-//! Tasks on several nodes that take a few names, over and over, and note what they see.
+//! Tasks on several nodes that take a few names over and over, and note their holds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockcore::{LockError, LockErrorKind, LockRequest, Locks};
+use lockcore::{LockError, LockErrorKind, LockGuard, LockRequest, Locks};
 use tokio::task::JoinSet;
 
 use super::register::{Register, SECTION};
@@ -175,23 +175,24 @@ impl World {
     ) -> Result<(), LockError> {
         let asked = self.start.elapsed();
         let work = |token| self.work(name, demand, asked, token);
+        let hold = async |guard: &LockGuard| {
+            let begun = work(guard.fencing_token().get()).await;
+            self.note(begun, guard.deadline());
+        };
         match demand {
             Demand::Lock => {
                 let guard = request.lock().await?;
-                let begun = work(guard.fencing_token().get()).await;
-                self.note(begun, guard.deadline());
+                hold(&guard).await;
                 let _ = guard.release().await;
             }
             Demand::Write => {
                 let guard = request.write().await?;
-                let begun = work(guard.fencing_token().get()).await;
-                self.note(begun, guard.deadline());
+                hold(&guard).await;
                 let _ = guard.release().await;
             }
             Demand::Read => {
                 let guard = request.read().await?;
-                let begun = work(guard.fencing_token().get()).await;
-                self.note(begun, guard.deadline());
+                hold(&guard).await;
                 let _ = guard.release().await;
             }
             Demand::Permit => {
