@@ -37,6 +37,10 @@ impl Failover {
     /// What must not be, and was. Where a grant waits for all replicas, each of them knows it,
     /// whichever is promoted. Otherwise leases may overlap, and tokens are there to stop the one
     /// that is older.
+    ///
+    /// A refused read alone is no violation: on a new primary, two reads that are held together may
+    /// have two tokens, and the register sees them in any order. A read whose token is below that
+    /// of a write, or of a read before it, has a token that fell.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let value = |name: &str| self.cost.values[name];
@@ -45,7 +49,6 @@ impl Failover {
             never.push(("overlaps", "guards of one lock were valid at the same time"));
             never.push(("lost", "updates were lost"));
             never.push(("fallen", "tokens fell"));
-            never.push(("reads_stopped", "reads were refused by their token"));
         }
         let counted = never.into_iter().filter(|(name, _)| value(name) > 0);
         let mut violations: Vec<_> =
@@ -142,12 +145,19 @@ mod tests {
             let line = Failover { kind, replicas, careful: false, promoted_ms: 0, cost };
             line.violations().len()
         };
-        for name in ["overlaps", "lost", "fallen", "reads_stopped"] {
+        for name in ["overlaps", "lost", "fallen"] {
             assert_eq!((with(0, name), with(1, name), with(REPLICAS, name)), (0, 0, 1), "{name}");
         }
         assert_eq!((with(0, "lost_fenced"), with(REPLICAS, "lost_fenced")), (1, 1));
-        for name in ["grants", "overlap_us", "stopped", "silent_name_ms", "places_lost", "refused"]
-        {
+        for name in [
+            "grants",
+            "overlap_us",
+            "stopped",
+            "reads_stopped",
+            "silent_name_ms",
+            "places_lost",
+            "refused",
+        ] {
             assert_eq!(with(REPLICAS, name), 0, "{name}");
         }
     }
