@@ -34,8 +34,11 @@ impl World {
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000 }
     }
 
-    fn now(&self) -> Moment {
-        Moment::from_micros(self.now_us)
+    /// The table, for one event. Its effects are of no use here.
+    fn event<T>(&mut self, happen: impl FnOnce(&mut Core<()>) -> T) -> T {
+        let outcome = happen(self.core.event(Moment::from_micros(self.now_us)));
+        drop(self.core.drain());
+        outcome
     }
 
     /// Begins an attempt, and has its acquire answered.
@@ -47,7 +50,7 @@ impl World {
             label: Label::new("instructions"),
             demand: None,
         };
-        let (attempt, ask) = self.core.begin(self.now(), request, ()).expect("it is open");
+        let (attempt, ask) = self.event(|core| core.begin(request, ())).expect("it is open");
         self.answer(&ask.expect("it is connected"), state);
         attempt
     }
@@ -55,18 +58,18 @@ impl World {
     fn answer(&mut self, ask: &Ask, state: &mut LockState) {
         self.now_us += 20;
         let (answer, _) = step(state, &|_| true, &self.node, &ask.command, self.now_us);
-        self.core.replied(self.now(), ask, &answer, &mut Vec::new());
+        self.event(|core| core.replied(ask, &answer));
     }
 
     fn take(&mut self, attempt: u64) -> u64 {
-        match self.core.take(self.now(), attempt, &mut Vec::new()) {
+        match self.event(|core| core.take(attempt)) {
             Outcome::Granted { number, .. } => number,
             other => panic!("it is next: {other:?}"),
         }
     }
 
     fn release(&mut self, number: u64, state: &mut LockState) {
-        let ask = self.core.release(self.now(), number, &mut Vec::new()).expect("it is held");
+        let ask = self.event(|core| core.release(number)).expect("it is held");
         self.answer(&ask, state);
     }
 }

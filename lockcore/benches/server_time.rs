@@ -14,8 +14,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lockcore::NodeId;
 use lockcore::internals::{
-    Acquired, Event, Label, Listener, LockName, Member, Mode, Released, Store, new_node,
-    redis_store,
+    Acquired, Answer, Command, Event, Label, Listener, LockName, Member, Mode, Released, Store,
+    new_node, redis_store, run,
 };
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
@@ -50,15 +50,21 @@ impl Node {
 
     fn member(&mut self) -> Member {
         self.next += 1;
-        Member::new(&self.id, self.next, LEASE_MS, &Label::new("bench"))
+        Member::mutex(&self.id, self.next, LEASE_MS, &Label::new("bench"))
     }
 
     async fn enqueue(&self, lock: &LockName, member: &Member) -> Acquired {
-        self.store.acquire(lock, member, Mode::Wait, 20_000).await.expect("answered").outcome
+        let (member, mode) = (member.clone(), Mode::Wait);
+        let command = Command::Acquire { member, mode, queue_limit: 20_000 };
+        let answer = run(&*self.store, lock, command).await;
+        let Ok(Answer::Acquired(reply)) = answer else { panic!("{answer:?}") };
+        reply.outcome
     }
 
     async fn release(&self, lock: &LockName, member: &Member) {
-        let reply = self.store.release(lock, member).await.expect("answered");
+        let command = Command::Release { member: member.clone() };
+        let answer = run(&*self.store, lock, command).await;
+        let Ok(Answer::Released(reply)) = answer else { panic!("{answer:?}") };
         assert_eq!(reply.outcome, Released::Released);
     }
 }

@@ -203,7 +203,7 @@ impl Running {
         let in_span = span.clone().entered();
         let waiting = take_seat(node, &request)?;
         let seat = Arc::new(Shared::default());
-        let begun = node.with(|core, now, _| core.begin(now, request, Arc::clone(&seat)));
+        let begun = node.with(|core| core.begin(request, Arc::clone(&seat)));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         let asking = ask.map(|ask| node.send(ask));
         drop(in_span);
@@ -230,10 +230,10 @@ impl Running {
 
     /// Its time is up. A grant may have come in the same instant; then it counts.
     fn time_out(&self, node: &Arc<Node>) -> Outcome {
-        let (outcome, unanswered) = node.with(|core, now, fx| {
-            let outcome = core.take(now, self.attempt, fx);
+        let (outcome, unanswered) = node.with(|core| {
+            let outcome = core.take(self.attempt);
             let waits = matches!(outcome, node::Outcome::Waits);
-            (outcome, waits.then(|| core.cancel(now, self.attempt, fx)).flatten())
+            (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
         });
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
@@ -276,7 +276,7 @@ impl Future for Attempt {
                 if answered.is_none() {
                     // The runtime ended, and with it everything that could answer.
                     let attempt = running.attempt;
-                    this.node.with(|core, now, fx| core.cancel(now, attempt, fx));
+                    this.node.with(|core| core.cancel(attempt));
                     *this.state = State::Done;
                     return Poll::Ready(Err(this.node.closed()));
                 }
@@ -285,7 +285,7 @@ impl Future for Attempt {
         // First, so that what comes after the look wakes this task.
         running.seat.caller.register(cx.waker());
         let attempt = running.attempt;
-        let outcome = this.node.with(|core, now, fx| core.take(now, attempt, fx));
+        let outcome = this.node.with(|core| core.take(attempt));
         if let Some(outcome) = running.outcome(this.node, outcome) {
             *this.state = State::Done;
             this.alarm.set(None);
@@ -322,7 +322,7 @@ impl PinnedDrop for Attempt {
         let this = self.project();
         if let State::Running(running) = this.state {
             let attempt = running.attempt;
-            this.node.with(|core, now, fx| core.cancel(now, attempt, fx));
+            this.node.with(|core| core.cancel(attempt));
         }
     }
 }

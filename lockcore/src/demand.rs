@@ -66,3 +66,16 @@ impl fmt::Display for Demand {
 pub(crate) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_at_least_one_and_at_most_its_limit() {
+        assert_eq!(Demand::permits(0, 1), None);
+        assert_eq!(Demand::permits(2, 1), None);
+        assert_eq!(Demand::permits(1, ALL), None);
+        assert!(Demand::permits(ALL - 1, ALL - 1).is_some());
+    }
+}

@@ -12,8 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::node::{Bounded, Moment, Node, Shared};
-use crate::store::protocol::Answer;
-use crate::store::{Left, Released, Renewed, Reply};
+use crate::store::{Answer, Grant, Left, Released, Renewed};
 use crate::token::FencingToken;
 
 /// A held lock. Dropping it releases the lock in the background; [`release`](Self::release)
@@ -120,14 +119,18 @@ impl LockGuard {
             return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
         }
         let (node, number) = (&hold.node, hold.number);
-        let Some(ask) = node.with(|core, now, _| core.downgrade(now, number)) else {
+        let Some(ask) = node.with(|core| core.downgrade(number)) else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
         match Bounded::new(node, node.send(ask)).await? {
-            Answer::Renewed(Reply { outcome: Renewed::NotHeld, .. }) => {
+            Answer::Renewed(reply) if reply.outcome == [Renewed::NotHeld] => {
                 Err(LockError::new(LockErrorKind::Lost))
             }
-            Answer::Renewed(Reply { grant: Some(grant), .. }) => {
+            Answer::Renewed(reply) => {
+                let is_own = |grant: &&Grant| grant.member.number() == number;
+                let Some(grant) = reply.grants.iter().find(is_own) else {
+                    return Err(LockError::new(LockErrorKind::Protocol));
+                };
                 if let Some(hold) = &mut self.hold {
                     hold.token = grant.token;
                 }
@@ -254,7 +257,7 @@ impl LockGuard {
             return Release(Progress::Done(Some(Err(node.closed()))));
         }
         hold.observe_end();
-        let Some(ask) = node.with(|core, now, fx| core.release(now, hold.number, fx)) else {
+        let Some(ask) = node.with(|core| core.release(hold.number)) else {
             // Leaked, or released by a shutdown.
             return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
         };
@@ -276,7 +279,7 @@ impl LockGuard {
         let deadline = self.deadline();
         let hold = self.into_hold();
         hold.shared.part();
-        hold.node.with(|core, now, fx| core.leak(now, hold.number, fx));
+        hold.node.with(|core| core.leak(hold.number));
         deadline
     }
 }
@@ -287,7 +290,7 @@ impl Drop for LockGuard {
         if hold.shared.part() {
             // First, while the table still knows that it is held: a shutdown waits for this thread.
             hold.observe_end();
-            hold.node.with(|core, now, fx| core.dropped(now, hold.number, fx));
+            hold.node.with(|core| core.dropped(hold.number));
         }
     }
 }

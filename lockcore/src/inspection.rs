@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::member::{Label, Member};
+use crate::demand::{ALL, Demand};
+use crate::member::{Label, Member, Party};
 use crate::store::Inspection;
-use crate::store::protocol::permits;
 use crate::token::FencingToken;
 
 /// Holder and queue of one lock; made by [`Locks::inspect`](crate::Locks::inspect).
@@ -64,7 +64,7 @@ pub enum Part {
 }
 
 impl SharedInspection {
-    pub(crate) fn new(inspection: permits::Inspection) -> Self {
+    pub(crate) fn new(inspection: Inspection) -> Self {
         let now_ms = inspection.now_us / 1_000;
         let holds = inspection.holds.iter();
         let live = inspection.waiters.iter().filter(|(_, deadline_ms)| *deadline_ms > now_ms);
@@ -73,28 +73,22 @@ impl SharedInspection {
                 .map(|(member, weight, left_ms)| Sharer::new(member, *weight, *left_ms))
                 .collect(),
             token: inspection.token,
-            waiters: live
-                .map(|(member, _)| Sharer::new(member, member.demand().weight(), 0))
-                .collect(),
+            waiters: live.map(|(member, _)| Sharer::new(member, member.weight(), 0)).collect(),
         }
     }
 }
 
 impl Sharer {
-    fn new(member: &permits::Member, weight: u64, left_ms: u64) -> Self {
-        let demand = member.demand();
+    fn new(member: &Party, weight: u64, left_ms: u64) -> Self {
+        let limit = member.ours().map_or(Demand::WRITE, Member::demand).limit();
         let part = match weight {
-            _ if demand.limit() < u64::from(permits::ALL) => {
-                Part::Permits { count: weight as u32, limit: demand.limit() as u32 }
+            _ if limit < u64::from(ALL) => {
+                Part::Permits { count: weight as u32, limit: limit as u32 }
             }
-            weight if weight == u64::from(permits::ALL) => Part::Write,
+            weight if weight == u64::from(ALL) => Part::Write,
             _ => Part::Read,
         };
-        let participant = Participant {
-            member: member.to_string(),
-            label: Some(Label::unescape(member.label())),
-            node: Some(member.node().to_owned()),
-        };
+        let participant = Participant::new(member);
         Self { participant, part, lease: Duration::from_millis(left_ms) }
     }
 }
@@ -118,21 +112,21 @@ impl LockInspection {
         let now_ms = inspection.now_us / 1_000;
         let live = inspection.waiters.iter().filter(|(_, deadline_ms)| *deadline_ms > now_ms);
         Self {
-            holder: inspection.holder.as_ref().map(Participant::new),
+            holder: inspection.holds.first().map(|(holder, ..)| Participant::new(holder)),
             token: inspection.token,
-            lease: Duration::from_millis(inspection.left_ms),
+            lease: Duration::from_millis(inspection.holds.first().map_or(0, |(.., left)| *left)),
             waiters: live.map(|(member, _)| Participant::new(member)).collect(),
         }
     }
 }
 
 impl Participant {
-    fn new(member: &Member) -> Self {
-        let ours = member.ours();
+    fn new(party: &Party) -> Self {
+        let ours = party.ours();
         Self {
-            member: member.to_string(),
-            label: ours.map(|ours| Label::unescape(ours.label)),
-            node: ours.map(|ours| ours.node.to_owned()),
+            member: party.to_string(),
+            label: ours.map(|member| Label::unescape(member.label())),
+            node: ours.map(|member| member.node().to_owned()),
         }
     }
 }

@@ -6,13 +6,15 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::demand::Demand;
 pub use crate::error::StoreError;
 pub use crate::key::LockName;
-pub use crate::member::{Label, Member, Ours};
+pub use crate::member::{Label, Member, Party};
 pub use crate::options::Terms;
 pub use crate::store::{
-    Acquired, Each, Event, Grant, Inspection, Leaving, Left, Link, Listener, MAX_BATCH, MAX_LINES,
-    MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Share, Store, StoreFuture, Touched,
+    Acquired, Answer, Answers, Command, Event, Grant, Inspection, Leaving, Left, Link, Listener,
+    MAX_BATCH, MAX_LINES, MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Store,
+    StoreFuture, Touched,
 };
 
 #[cfg(feature = "redis")]
@@ -33,8 +35,7 @@ pub mod protocol {
 /// This process's half of the protocol, without I/O.
 pub mod node {
     pub use crate::node::{
-        Ask, Core, Counts, Due, Effect, Moment, Note, Outcome, Phase, Refusal, Request, Rules,
-        Seat, shared_answer, shared_command,
+        Ask, Core, Counts, Due, Effect, Moment, Note, Outcome, Phase, Refusal, Request, Rules, Seat,
     };
 }
 
@@ -48,28 +49,17 @@ pub fn lock_name(key: &LockKey, namespace: Option<&str>) -> LockName {
     key.resolve(namespace)
 }
 
-/// A renewal of one hold.
+/// Runs one command.
 ///
 /// # Errors
 /// Of the request or of this lock.
-pub async fn renew_one(
+pub async fn run(
     store: &dyn Store,
     lock: &LockName,
-    member: &Member,
-) -> Result<Reply<Renewed>, StoreError> {
-    store.renew(vec![(lock.clone(), member.clone())]).await?.remove(0)
-}
-
-/// A touch of one lock's members.
-///
-/// # Errors
-/// Of the request or of this lock.
-pub async fn touch_one(
-    store: &dyn Store,
-    lock: &LockName,
-    members: Vec<Member>,
-) -> Result<Reply<Touched>, StoreError> {
-    store.touch(vec![(lock.clone(), members)]).await?.remove(0)
+    command: Command,
+) -> Result<Answer, StoreError> {
+    let running = store.run(&[(lock, &command)]);
+    running.await?.pop().expect("an answer for each command")
 }
 
 /// A new node's identity.

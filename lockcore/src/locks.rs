@@ -13,8 +13,7 @@ use crate::node::{Ask, Bounded, Core, Node};
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
-use crate::store::Released;
-use crate::store::protocol::{Answer, Command};
+use crate::store::{Answer, Command, Released};
 
 /// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
 /// and one for messages, however many locks it holds and waits for.
@@ -164,7 +163,7 @@ impl Locks {
     }
 
     pub(crate) async fn force(&self, lock: LockName) -> Result<bool, LockError> {
-        match self.ask(lock, Command::ForceRelease).await? {
+        match self.ask(lock, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
@@ -175,7 +174,7 @@ impl Locks {
         lock: LockName,
     ) -> Result<SharedInspection, LockError> {
         match self.ask(lock.shared(), Command::Inspect).await? {
-            Answer::SharedInspected(inspection) => Ok(SharedInspection::new(inspection)),
+            Answer::Inspected(inspection) => Ok(SharedInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
     }

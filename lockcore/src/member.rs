@@ -4,7 +4,38 @@
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use crate::demand::Demand;
+use crate::demand::{Demand, number};
+
+/// Compares by the text alone, of which all other fields are a function.
+macro_rules! by_text {
+    ($type:ty) => {
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.as_str() == other.as_str()
+            }
+        }
+
+        impl Eq for $type {}
+
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $type {
+            fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+                self.as_str().cmp(other.as_str())
+            }
+        }
+
+        impl std::hash::Hash for $type {
+            fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+                self.as_str().hash(hasher);
+            }
+        }
+    };
+}
 
 /// Marks a member as ours, and says which version of the protocol it speaks.
 pub(crate) const MARKER: &str = "~1";
@@ -63,106 +94,194 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// One entry of a queue or the holder of a lock: `~1<node>:<number>:<lease ms>:<label>` if it is
-/// ours, anything else if it is a JVM's.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Member(Arc<str>);
-
-/// What one of our own members says of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ours<'a> {
-    /// The text of the node that it belongs to.
-    pub node: &'a str,
-    /// Counts up within the node; never reused.
-    pub number: u64,
-    /// The full lease, ms.
-    pub lease_ms: u64,
-    /// For people, still escaped.
-    pub label: &'a str,
+/// One attempt of a node, as it stands in a queue or as a holder:
+/// `~1<node>:<number>:<lease ms>:<label>` of a mutex,
+/// `~2<node>:<number>:<lease ms>:<demand>:<label>` of reads, writes and permits. Ordered by its
+/// text, as in Redis.
+#[derive(Clone)]
+pub struct Member {
+    text: Arc<str>,
+    number: u64,
+    lease_ms: u64,
+    demand: Demand,
 }
 
 impl Member {
-    /// A new member of ours.
-    pub fn new(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        // More than any usual member has, so that the text need not grow: this is on every
-        // acquire's way.
-        let mut text = String::with_capacity(128);
-        let _ = write!(text, "{MARKER}{node}:{number}:{lease_ms}:{}", label.0);
-        Self(Arc::from(text))
+    /// A new member that asks for a part of a resource.
+    pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
+        let rest = format_args!("{lease_ms}:{demand}:{}", label.0);
+        Self { text: text(SHARED_MARKER, node.as_str(), number, rest), number, lease_ms, demand }
     }
 
-    /// A new member of ours that asks for a part of a resource.
-    pub(crate) fn sharing(
-        node: &NodeId,
-        number: u64,
-        lease_ms: u64,
-        demand: Demand,
-        label: &Label,
-    ) -> Self {
-        let label = &label.0;
-        Self(Arc::from(format!("{SHARED_MARKER}{node}:{number}:{lease_ms}:{demand}:{label}")))
+    /// A new member of a mutex.
+    pub fn mutex(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
+        let rest = format_args!("{lease_ms}:{}", label.0);
+        let text = text(MARKER, node.as_str(), number, rest);
+        Self { text, number, lease_ms, demand: Demand::WRITE }
     }
 
-    /// The same attempt of ours under another number.
-    pub(crate) fn renumbered(&self, number: u64) -> Self {
-        let Some((marker, ours)) = self.parts() else { return self.clone() };
-        let Ours { node, lease_ms, label, .. } = ours;
-        Self(Arc::from(format!("{marker}{node}:{number}:{lease_ms}:{label}")))
-    }
-
-    /// The text in list, sorted set and hash.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Takes the member apart if it is one of ours.
-    pub fn ours(&self) -> Option<Ours<'_>> {
-        self.parts().filter(|(marker, _)| *marker == MARKER).map(|(_, ours)| ours)
-    }
-
-    /// The same for members of both kinds, with their marker. One that asks for a part of a
-    /// resource has its demand in front of its label.
-    pub fn parts(&self) -> Option<(&str, Ours<'_>)> {
-        // Byte by byte: every answer is taken apart like this, some of them twice.
-        let (marker, rest) = self.0.split_at_checked(MARKER.len())?;
+    /// Reads a member; nothing if the text is none of ours.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (marker, rest) = text.split_at_checked(MARKER.len())?;
         let (node, rest) = rest.split_at_checked(NODE_BYTES)?;
-        let (number, rest) = part(rest.strip_prefix(':')?)?;
-        let (lease_ms, label) = part(rest)?;
-        let (number, lease_ms) = (number.parse().ok()?, lease_ms.parse().ok()?);
+        let (of, rest) = part(rest.strip_prefix(':')?)?;
+        let (lease_ms, rest) = part(rest)?;
+        let demand = match marker {
+            MARKER => Demand::WRITE,
+            SHARED_MARKER => Demand::parse(part(rest)?.0)?,
+            _ => return None,
+        };
+        let (number, lease_ms) = (number(of)?, number(lease_ms)?);
         let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
-        let is_ours = is_ours && (marker == MARKER || marker == SHARED_MARKER);
-        is_ours.then_some((marker, Ours { node, number, lease_ms, label }))
+        is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand })
+    }
+
+    /// The same attempt under another number.
+    pub(crate) fn renumbered(&self, number: u64) -> Self {
+        let (marker, node) = (&self.text[..MARKER.len()], self.node());
+        // Behind the colon after the number.
+        let rest = self.text[MARKER.len() + NODE_BYTES + 1..].split_once(':');
+        let rest = rest.map_or("", |(_, rest)| rest);
+        Self { text: text(marker, node, number, format_args!("{rest}")), number, ..*self }
+    }
+
+    /// The text in Redis.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The text of the node that it belongs to.
+    pub fn node(&self) -> &str {
+        &self.text[MARKER.len()..MARKER.len() + NODE_BYTES]
     }
 
     /// Whether `node` made this member.
     pub fn is_of(&self, node: &NodeId) -> bool {
-        self.ours().is_some_and(|ours| ours.node == node.as_str())
+        self.node() == node.as_str()
+    }
+
+    /// Counts up within the node; never reused.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The full lease, ms.
+    pub fn lease_ms(&self) -> u64 {
+        self.lease_ms
+    }
+
+    /// How much it asks for.
+    pub fn demand(&self) -> Demand {
+        self.demand
+    }
+
+    /// The label for people, still escaped.
+    pub fn label(&self) -> &str {
+        // After node and number, the lease, and the demand of one that has it in its text.
+        let parts = if self.text.starts_with(MARKER) { 4 } else { 5 };
+        self.text.splitn(parts, ':').last().unwrap_or_default()
     }
 }
 
-/// Up to the next colon, and what follows it.
+/// Where the parts that every member has stand in its text.
+fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
+    // More than any usual member has, so that the text need not grow: this is on every acquire's
+    // way.
+    let mut text = String::with_capacity(128);
+    let _ = write!(text, "{marker}{node}:{number}:{rest}");
+    Arc::from(text)
+}
+
+/// Up to the next colon, and the text after it.
 fn part(text: &str) -> Option<(&str, &str)> {
     let at = text.bytes().position(|byte| byte == b':')?;
     Some((&text[..at], &text[at + 1..]))
 }
 
-impl From<&str> for Member {
-    fn from(text: &str) -> Self {
-        Self(Arc::from(text))
-    }
-}
-
 impl fmt::Debug for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Member({})", self.0)
+        write!(f, "Member({})", self.text)
     }
 }
 
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
+
+by_text!(Member);
+
+/// A holder or a waiter in the store: a member of a node, or a thread of a JVM. Ordered by its
+/// text, as in Redis.
+#[derive(Clone)]
+pub enum Party {
+    /// A member of a node.
+    Ours(Member),
+    /// Another text, such as that of a JVM's thread.
+    Foreign(Arc<str>),
+}
+
+impl Party {
+    /// The member, if it is one of ours.
+    pub fn ours(&self) -> Option<&Member> {
+        match self {
+            Self::Ours(member) => Some(member),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// The weight of its demand: a foreign party asks for everything.
+    pub fn weight(&self) -> u64 {
+        self.ours().map_or(Demand::WRITE, Member::demand).weight()
+    }
+
+    /// The text in Redis.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ours(member) => member.as_str(),
+            Self::Foreign(text) => text,
+        }
+    }
+}
+
+impl From<&str> for Party {
+    fn from(text: &str) -> Self {
+        Member::parse(text).map_or_else(|| Self::Foreign(Arc::from(text)), Self::Ours)
+    }
+}
+
+impl From<Member> for Party {
+    fn from(member: Member) -> Self {
+        Self::Ours(member)
+    }
+}
+
+impl From<&Member> for Party {
+    fn from(member: &Member) -> Self {
+        Self::Ours(member.clone())
+    }
+}
+
+impl PartialEq<Member> for Party {
+    fn eq(&self, member: &Member) -> bool {
+        self.ours() == Some(member)
+    }
+}
+
+impl fmt::Debug for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Party({})", self.as_str())
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+by_text!(Party);
 
 /// A short text for people that goes with a member: at most 64 bytes, escaped where control
 /// characters would stand in a member.
@@ -232,21 +351,57 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_of_ours_reads_back_what_it_was_made_of() {
+    fn a_member_reads_back_what_it_was_made_of() {
         let node = NodeId::random();
-        let member = Member::new(&node, 7, 30_000, &Label::new("web-1:8080"));
-        let ours = member.ours().unwrap();
-        assert_eq!((ours.node, ours.number, ours.lease_ms), (node.as_str(), 7, 30_000));
-        assert_eq!(ours.label, "web-1:8080");
-        assert!(member.is_of(&node) && !member.is_of(&NodeId::random()));
+        let label = Label::new("web-1:8080");
+        let three = Demand::permits(3, 10).unwrap();
+        let of = |demand| Member::new(&node, 7, 30_000, demand, &label);
+        let alone = Member::mutex(&node, 7, 30_000, &label);
+        let members = [alone, of(Demand::READ), of(Demand::WRITE), of(three)];
+        let demands = [Demand::WRITE, Demand::READ, Demand::WRITE, three];
+        for (member, demand) in members.into_iter().zip(demands) {
+            let read = Member::parse(member.as_str()).unwrap();
+            assert_eq!(read, member);
+            assert_eq!((read.node(), read.number(), read.lease_ms()), (node.as_str(), 7, 30_000));
+            assert_eq!((read.demand(), read.label()), (demand, "web-1:8080"));
+            assert!(read.is_of(&node) && !read.is_of(&NodeId::random()));
+            let next = read.renumbered(8);
+            let expected = member.as_str().replace(":7:", ":8:");
+            assert_eq!((next.as_str(), next.number()), (&*expected, 8));
+        }
     }
 
     #[test]
-    fn what_is_not_ours_is_foreign() {
-        let jvm = Member::from("5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41");
+    fn a_text_that_is_no_member_is_foreign() {
+        let jvm = Party::from("5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41");
         assert_eq!(jvm.ours(), None);
-        for broken in ["~1", "~1short:1:2:x", "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:x"] {
-            assert_eq!(Member::from(broken).ours(), None);
+        for broken in [
+            "~1",
+            "~2",
+            "~1short:1:2:x",
+            "~2short:1:5:w:x",
+            "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:x",
+            "~2AAAAAAAAAAAAAAAAAAAAA::1:5:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:1:0:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:-1:5:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:1:5:w",
+            "~3AAAAAAAAAAAAAAAAAAAAAA:1:5:w:x",
+        ] {
+            assert_eq!(Member::parse(broken), None, "{broken}");
+            assert_eq!(Party::from(broken).as_str(), broken);
+        }
+        assert!(Member::parse("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:w:").is_some());
+    }
+
+    #[test]
+    fn a_text_without_a_demand_is_no_member() {
+        let member =
+            |demand: &str| Member::parse(&format!("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:{demand}:x"));
+        for demand in ["r", "w", "1/1", "2/1073741823"] {
+            assert!(member(demand).is_some(), "{demand}");
+        }
+        for demand in ["", "x", "0/1", "2/1", "1/1073741824", "+1/2", "1/2/3", "1", "/"] {
+            assert!(member(demand).is_none(), "{demand}");
         }
     }
 

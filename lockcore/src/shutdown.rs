@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::LockErrorKind;
-use crate::node::{Core, Counts, Driver, Effect, Moment, Shared, later};
+use crate::node::{Core, Counts, Driver, Shared, later};
 
 /// What a shutdown did; made by [`Locks::shutdown`](crate::Locks::shutdown).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,17 +27,14 @@ impl Driver {
         // What is on its way or given back at the last moment has the time of one request.
         let end = later(deadline, self.settings.request_timeout);
         let failed_before = self.look(Core::counts).failed;
-        self.with(|core, _, _| core.close());
+        self.with(|core| core.close());
         // Queues first: the other way round, a released lock would be handed to one of our own
         // leaving waiters.
-        let ended = self
-            .for_all(|core, now, from, fx| core.end_attempts(now, from, LockErrorKind::Closed, fx))
-            .await;
+        let ended = self.for_all(|core, from| core.end_attempts(from, LockErrorKind::Closed)).await;
         self.until(end, |counts| counts.attempts + counts.given_back == 0).await;
         self.until(deadline, |counts| counts.holds == 0).await;
-        let taken = self
-            .for_all(|core, now, from, fx| core.take_holds(now, from, "the node was shut down", fx))
-            .await;
+        let taken =
+            self.for_all(|core, from| core.take_holds(from, "the node was shut down")).await;
         self.until(end, |counts| counts.given_back == 0).await;
         let counts = self.look(Core::counts);
         let unanswered = counts.attempts + counts.given_back;
@@ -50,16 +47,11 @@ impl Driver {
     /// A part at a time: others want the table, too. Returns how many it was done to.
     async fn for_all(
         self: &Arc<Self>,
-        part: impl Fn(
-            &mut Core<Arc<Shared>>,
-            Moment,
-            u64,
-            &mut Vec<Effect<Arc<Shared>>>,
-        ) -> (usize, Option<u64>),
+        part: impl Fn(&mut Core<Arc<Shared>>, u64) -> (usize, Option<u64>),
     ) -> usize {
         let (mut count, mut from) = (0, Some(0));
         while let Some(start) = from {
-            let (done, next) = self.with(|core, now, fx| part(core, now, start, fx));
+            let (done, next) = self.with(|core| part(core, start));
             count += done;
             from = next;
             tokio::task::yield_now().await;

@@ -28,8 +28,7 @@ impl Locking {
                 let Stage::Guard(number) = state.clients[client].stage else {
                     unreachable!("only guards are released");
                 };
-                let request =
-                    self.event(state, node, |core, now, fx| core.release(now, number, fx));
+                let request = self.event(state, node, |core| core.release(number));
                 state.clients[client].stage = match request {
                     Some(request) => {
                         self.send(state, node, &request);
@@ -44,7 +43,7 @@ impl Locking {
                 };
                 state.clients[client].stage = Stage::Idle;
                 let node = self.scope.homes[client];
-                self.event(state, node, |core, now, fx| core.dropped(now, number, fx));
+                self.event(state, node, |core| core.dropped(number));
             }
             Action::Cancel { client } => {
                 state.budget.cancels -= 1;
@@ -53,7 +52,7 @@ impl Locking {
                 };
                 state.clients[client].stage = Stage::Idle;
                 let node = self.scope.homes[client];
-                self.event(state, node, |core, now, fx| core.cancel(now, attempt, fx));
+                self.event(state, node, |core| core.cancel(attempt));
             }
             Action::Downgrade { client } => self.downgrade(state, client),
             Action::Run { packet } => {
@@ -61,7 +60,11 @@ impl Locking {
                 else {
                     unreachable!("only requests run");
                 };
-                let told = self.run(state, node, ask, is_late);
+                let mut told = self.run(state, node, ask, is_late);
+                if matches!(ask, Ask::Renew { .. } | Ask::Downgrade { .. }) {
+                    // It was judged, and no table reads it in the answer to these.
+                    told.left = 0;
+                }
                 if !is_late && !state.nodes[usize::from(node)].is_dead {
                     put(state, Packet::Reply { node, ask, sent, told });
                 }
@@ -145,7 +148,7 @@ impl Locking {
     fn begin(&self, state: &mut State, client: usize, waits: bool) {
         let node = self.scope.homes[client];
         let request = self.wish(node, waits);
-        let begun = self.event(state, node, |core, now, _| core.begin(now, request, ()));
+        let begun = self.event(state, node, |core| core.begin(request, ()));
         let (attempt, request) = begun.expect("no node is closed");
         state.clients[client] =
             Client { stage: Stage::Attempt(attempt), left: state.clients[client].left - 1 };
@@ -162,7 +165,7 @@ impl Locking {
         };
         let node = self.scope.homes[client];
         state.record.downgraded |= 1 << self.id_of(node, number);
-        let request = self.event(state, node, |core, now, _| core.downgrade(now, number));
+        let request = self.event(state, node, |core| core.downgrade(number));
         self.send(state, node, &request.expect("it is held"));
     }
 

@@ -1,5 +1,6 @@
 //! What the server keeps, of either protocol, in the words of the laws.
 
+use lockcore::internals::Party;
 use lockcore::internals::protocol::permits::{ALL, PermitState};
 use lockcore::internals::protocol::{LockState, PATIENCE_MS, QUEUE_SLACK_MS};
 
@@ -71,7 +72,7 @@ impl Server {
         match self {
             Self::Mutex(lock) => {
                 let hold = lock.hold.iter().map(|hold| Held {
-                    member: model.id(&hold.member),
+                    member: id_of_party(model, &hold.member),
                     ends_ms: hold.expires_ms,
                     weight: u64::from(ALL),
                 });
@@ -79,7 +80,7 @@ impl Server {
             }
             Self::Shared(resource) => {
                 let held = resource.holds.iter().map(|(ends_ms, member)| Held {
-                    member: model.shared_id(member),
+                    member: model.id(member),
                     ends_ms: Some(ends_ms),
                     weight: resource.weight(member),
                 });
@@ -98,9 +99,9 @@ impl Server {
     /// Who waits, in order.
     pub(crate) fn queue(&self, model: &Locking) -> Vec<Id> {
         match self {
-            Self::Mutex(lock) => lock.queue.iter().map(|member| model.id(member)).collect(),
+            Self::Mutex(lock) => lock.queue.iter().map(|party| id_of_party(model, party)).collect(),
             Self::Shared(resource) => {
-                resource.queue.iter().map(|(_, member)| model.shared_id(member)).collect()
+                resource.queue.iter().map(|(_, member)| model.id(member)).collect()
             }
         }
     }
@@ -120,18 +121,17 @@ impl Server {
     }
 
     pub(crate) fn has_place(&self, model: &Locking, member: Id) -> bool {
+        let member = model.member(member);
         match self {
-            Self::Mutex(lock) => lock.deadlines.get(model.member(member)).is_some(),
-            Self::Shared(resource) => resource.deadlines.get(model.shared_member(member)).is_some(),
+            Self::Mutex(lock) => lock.deadlines.get(&member.into()).is_some(),
+            Self::Shared(resource) => resource.deadlines.get(member).is_some(),
         }
     }
 
     /// Whether it was given up for good.
     pub(crate) fn is_gone(&self, model: &Locking, member: Id) -> bool {
-        match self {
-            Self::Mutex(lock) => lock.gone.contains_key(model.member(member)),
-            Self::Shared(resource) => resource.gone.contains_key(model.shared_member(member)),
-        }
+        let (Self::Mutex(LockState { gone, .. }) | Self::Shared(PermitState { gone, .. })) = self;
+        gone.contains_key(model.member(member))
     }
 
     /// The next end of a lease or of a deadline.
@@ -168,6 +168,10 @@ impl Server {
             }
         }
     }
+}
+
+fn id_of_party(model: &Locking, party: &Party) -> Id {
+    model.id(party.ours().expect("all members are ours"))
 }
 
 fn is_mutex_kept(lock: &LockState) -> bool {

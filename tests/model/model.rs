@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lockcore::internals::node::{Core, Due, Moment, Phase, Request, Rules};
 use lockcore::internals::protocol::LockState;
-use lockcore::internals::protocol::permits::{self, Demand, PermitState};
-use lockcore::internals::{Label, LockName, Member, Mode, terms};
+use lockcore::internals::protocol::permits::PermitState;
+use lockcore::internals::{Demand, Label, LockName, Member, Mode, terms};
 use lockcore::{LockOptions, NodeId};
 use stateright::{Model, Property};
 
@@ -132,8 +132,6 @@ pub(crate) struct Locking {
     pub(crate) variant: Variant,
     pub(crate) ids: Vec<NodeId>,
     members: Vec<Member>,
-    /// The same as a resource with permits has them; none for a mutex.
-    shared_members: Vec<permits::Member>,
     /// What the members of each node ask for. Of a mutex: all.
     demands: Vec<Demand>,
     pub(crate) lock: LockName,
@@ -152,23 +150,17 @@ impl Locking {
             let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
             let node = &ids[node_of(id)];
             match scope.wants.get(node_of(id)) {
-                None => Member::new(node, number, lease_ms, &label),
-                Some(want) => {
-                    let demand = want.demand();
-                    let member = permits::Member::new(node, number, lease_ms, demand, &label);
-                    Member::from(member.as_str())
-                }
+                None => Member::mutex(node, number, lease_ms, &label),
+                Some(want) => Member::new(node, number, lease_ms, want.demand(), &label),
             }
         };
         let members: Vec<_> = (0..nodes * NUMBERS).map(member).collect();
-        let shared = members.iter().filter_map(|member| permits::Member::parse(member.as_str()));
-        let shared_members = shared.collect();
         let demand = |node: u8| scope.wants.get(usize::from(node)).map(|want| want.demand());
         let demands = (0..nodes).map(|node| demand(node).unwrap_or(Demand::WRITE)).collect();
         let name = LockName::from("lock");
         let lock = if scope.wants.is_empty() { name } else { name.shared() };
         let met = AtomicU32::new(0);
-        Self { scope, variant, ids, members, shared_members, demands, lock, met }
+        Self { scope, variant, ids, members, demands, lock, met }
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -227,18 +219,8 @@ impl Locking {
         &self.members[usize::from(id)]
     }
 
-    pub(crate) fn shared_member(&self, id: Id) -> &permits::Member {
-        &self.shared_members[usize::from(id)]
-    }
-
     /// The reverse of [`member`](Self::member).
     pub(crate) fn id(&self, member: &Member) -> Id {
-        let (_, ours) = member.parts().expect("all members are ours");
-        self.id_of(node_index(ours.node), ours.number)
-    }
-
-    /// The reverse of [`shared_member`](Self::shared_member).
-    pub(crate) fn shared_id(&self, member: &permits::Member) -> Id {
         self.id_of(node_index(member.node()), member.number())
     }
 

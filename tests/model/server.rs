@@ -1,13 +1,14 @@
 //! The server: lockcore's own functions on the state, and their answers in the model's words.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lockcore::NodeId;
-use lockcore::internals::node::{shared_answer, shared_command};
+use lockcore::internals::protocol::Message;
 use lockcore::internals::protocol::permits::{self, Bounds, Call};
-use lockcore::internals::protocol::{Answer, Command, Message};
 use lockcore::internals::{
-    Acquired, Leaving, Left, Member, Mode, Presence, Released, Renewed, Reply, Share,
+    Acquired, Answer, Command, Grant, Leaving, Left, Member, Mode, Presence, Released, Renewed,
+    Reply,
 };
 
 use crate::act::{OPERATOR, put};
@@ -58,7 +59,7 @@ impl Locking {
             was: &before,
             is: &after,
             told: &told,
-            tokens: tokens(&answer),
+            tokens: grants(&answer).iter().map(|grant| grant.token.get()).collect(),
             said: &said,
         };
         step.judge(state);
@@ -85,13 +86,11 @@ impl Locking {
                 (answer, messages.into_iter().map(|message| self.said(message)).collect())
             }
             Server::Shared(resource) => {
-                let asked = shared_command(command).expect("all members ask for a part");
                 let mut call = Call::new(caller, connected, now_us);
                 call.bounds = self.bounds();
-                let answer = self.variant.step_shared(resource, &mut call, &asked);
+                let answer = self.variant.step_shared(resource, &mut call, command);
                 let said = call.messages.into_iter().map(|message| self.shared_said(message));
-                let said = said.collect();
-                (shared_answer(&asked, answer).expect("it is the answer to this command"), said)
+                (answer, said.collect())
             }
         }
     }
@@ -141,8 +140,10 @@ impl Locking {
                 Command::Acquire { member: member(id), mode, queue_limit: QUEUE_LIMIT }
             }
             Ask::Release { member: id } => Command::Release { member: member(id) },
-            Ask::Renew { member: id } => Command::Renew { member: member(id) },
-            Ask::Downgrade { member: id } => Command::Downgrade { member: member(id) },
+            Ask::Renew { member: id } => Command::Renew { members: vec![member(id)] },
+            Ask::Downgrade { member: id } => {
+                Command::Reduce { member: member(id), weight: NonZeroU32::MIN }
+            }
             Ask::Touch { members } => {
                 Command::Touch { members: bits(members).map(&member).collect() }
             }
@@ -150,7 +151,7 @@ impl Locking {
                 let leaving = Leaving { member: member(id), ambiguous: is_ambiguous };
                 Command::Leave { leaving: vec![leaving] }
             }
-            Ask::Force => Command::ForceRelease,
+            Ask::Force => Command::ForceRelease { member: None },
         }
     }
 
@@ -167,7 +168,7 @@ impl Locking {
                 self.reply(reply, |outcome| Outcome::Released(*outcome == Released::Released))
             }
             Answer::Renewed(reply) => {
-                self.reply(reply, |outcome| Outcome::Held(*outcome == Renewed::Held))
+                self.reply(reply, |outcome| Outcome::Held(*outcome == [Renewed::Held]))
             }
             Answer::Touched(reply) => self.reply(reply, |touched| {
                 let Ask::Touch { members } = ask else { unreachable!("a touch was asked for") };
@@ -180,20 +181,16 @@ impl Locking {
             Answer::Left(reply) => {
                 self.reply(reply, |left| Outcome::Left(left.contains(&Left::Left)))
             }
-            Answer::Inspected(_) | Answer::SharedInspected(_) => {
-                unreachable!("the model does not inspect")
-            }
+            Answer::Inspected(_) => unreachable!("the model does not inspect"),
         }
     }
 
     fn reply<T>(&self, reply: &Reply<T>, outcome: impl Fn(&T) -> Outcome) -> Told {
-        let share = |share: &Share| (self.id(&share.member), share.left_ms as u32);
-        let mut grants: Vec<_> = reply.several.iter().map(share).collect();
-        grants.extend(reply.grant.iter().map(|of| (self.id(&of.member), reply.left_ms as u32)));
+        let grant = |grant: &Grant| (self.id(&grant.member), grant.left_ms as u32);
         Told {
             outcome: outcome(&reply.outcome),
-            left: reply.left_ms as u32,
-            grants,
+            left: reply.first_end_ms.expect("the functions always tell it") as u32,
+            grants: reply.grants.iter().map(grant).collect(),
             more: reply.more,
         }
     }
@@ -235,18 +232,14 @@ pub(crate) fn bits(mut bits: Bits) -> impl Iterator<Item = Id> {
     })
 }
 
-/// The token of each hold that an answer tells of.
-fn tokens(answer: &Answer) -> Vec<u64> {
-    fn of<T>(reply: &Reply<T>) -> Vec<u64> {
-        let several = reply.several.iter().map(|share| share.token);
-        several.chain(reply.grant.iter().map(|grant| grant.token)).map(Into::into).collect()
-    }
+/// The holds that an answer tells of.
+fn grants(answer: &Answer) -> &[Grant] {
     match answer {
-        Answer::Acquired(reply) => of(reply),
-        Answer::Released(reply) => of(reply),
-        Answer::Renewed(reply) => of(reply),
-        Answer::Touched(reply) => of(reply),
-        Answer::Left(reply) => of(reply),
-        Answer::Inspected(_) | Answer::SharedInspected(_) => Vec::new(),
+        Answer::Acquired(reply) => &reply.grants,
+        Answer::Released(reply) => &reply.grants,
+        Answer::Renewed(reply) => &reply.grants,
+        Answer::Touched(reply) => &reply.grants,
+        Answer::Left(reply) => &reply.grants,
+        Answer::Inspected(_) => &[],
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A mutex is judged as what is shared, where each asks for all of it.
 
-use lockcore::internals::protocol::permits::Demand;
+use lockcore::internals::Demand;
 use lockcore::internals::protocol::{PASSED_OVER_MS, PATIENCE_MS};
 
 use crate::act::OPERATOR;
@@ -293,7 +293,10 @@ impl Step<'_> {
     fn to_tell(&self) -> Vec<(Id, u32)> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
         let told = own.filter(|held| !self.model.is_shared() || self.is_told_of(held.member));
-        told.map(|held| (held.member, self.after.left(held))).collect()
+        // A downgrade says of its own hold only that it is held.
+        let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member } if member == of);
+        let left = |held: &Held| if is_lowered(held.member) { 0 } else { self.after.left(held) };
+        told.map(|held| (held.member, left(held))).collect()
     }
 
     /// Whether a reply about what is shared tells of this hold: not of all, which may be many.
@@ -308,30 +311,16 @@ impl Step<'_> {
         is_asked_for || self.before.live_hold(member).is_none()
     }
 
-    /// What the reply says is left.
+    /// What is left to the first end: one that has ended but is still there is to be asked for at
+    /// once.
     fn left(&self) -> u32 {
-        match self.ask {
-            // Of what was asked for.
-            Ask::Renew { .. } | Ask::Downgrade { .. } if self.model.is_shared() => {
-                if self.told.outcome == Outcome::Held(true) { LEASE_MS } else { 0 }
-            }
-            // To the first end: one that has ended but is still there is to be asked for at once.
-            _ if self.model.is_shared() => {
-                let left = self.after.holds.iter().map(|held| self.after.left(held).max(1));
-                left.min().unwrap_or(0)
-            }
-            _ => self.after.holds.first().map_or(0, |held| self.after.left(held)),
-        }
+        let left = self.after.holds.iter().map(|held| self.after.left(held).max(1));
+        left.min().unwrap_or(0)
     }
 
     fn true_words(&self, state: &mut State) {
         let mut told = self.told.grants.clone();
         let mut expected = self.to_tell();
-        if matches!(self.ask, Ask::Renew { .. } | Ask::Downgrade { .. }) && self.model.is_shared() {
-            // A downgrade says of its own hold only that it is held.
-            told.retain(|(member, _)| !self.is_own(*member));
-            expected.retain(|(member, _)| !self.is_own(*member));
-        }
         told.sort_unstable();
         expected.sort_unstable();
         let mut is_true = told == expected
@@ -342,19 +331,13 @@ impl Step<'_> {
             is_true &= (self.told.outcome == Outcome::Granted) == holds
                 || self.told.outcome == Outcome::Refused;
         }
-        if let Ask::Renew { member } | Ask::Downgrade { member } = self.ask
-            && self.model.is_shared()
-        {
+        if let Ask::Renew { member } | Ask::Downgrade { member } = self.ask {
             let holds = self.after.live_hold(member).is_some();
             is_true &= self.told.outcome == Outcome::Held(holds);
         }
         if !is_true {
             Law::TrueWords.is_broken(state);
         }
-    }
-
-    fn is_own(&self, member: Id) -> bool {
-        matches!(self.ask, Ask::Renew { member: of } | Ask::Downgrade { member: of } if of == member)
     }
 
     /// Each other node hears of its members at once, and of no others.

@@ -1,9 +1,9 @@
 //! The same protocol with one thing wrong: proof that the laws see it.
 
 use lockcore::NodeId;
-use lockcore::internals::Mode;
-use lockcore::internals::protocol::permits::{self, Call, PermitState};
-use lockcore::internals::protocol::{Answer, Command, Hold, LockState, Message, step};
+use lockcore::internals::protocol::permits::{Call, PermitState};
+use lockcore::internals::protocol::{Hold, LockState, Message, step};
+use lockcore::internals::{Answer, Command, Mode, Party};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
@@ -64,13 +64,14 @@ impl Variant {
         let Some(mut before) = before else { return right(state, command) };
         match (self, command) {
             (Self::ReleasesAnybody, Command::Release { .. }) => {
-                let (answer, mut messages) = right(state, &Command::ForceRelease);
+                let (answer, mut messages) = right(state, &Command::ForceRelease { member: None });
                 messages.retain(|message| !matches!(message, Message::Revoked { .. }));
                 (answer, messages)
             }
-            (Self::RevivesHolds, Command::Renew { member }) if state.hold.is_none() => {
+            (Self::RevivesHolds, Command::Renew { members }) if state.hold.is_none() => {
                 let expires_ms = Some(now_us / 1_000 + 1);
-                state.hold = Some(Hold { member: member.clone(), expires_ms });
+                let revived = |member| Hold { member: Party::from(member), expires_ms };
+                state.hold = members.first().map(revived);
                 right(state, command)
             }
             (Self::ForgetsTokens, _) if state.hold.is_none() => {
@@ -104,7 +105,8 @@ impl Variant {
             (Self::Exaggerates, _) => {
                 let (mut answer, messages) = right(state, command);
                 if let Answer::Acquired(reply) = &mut answer {
-                    reply.left_ms += 1_000;
+                    let ends = reply.grants.iter_mut().map(|grant| &mut grant.left_ms);
+                    ends.chain(&mut reply.first_end_ms).for_each(|left_ms| *left_ms += 1_000);
                 }
                 (answer, messages)
             }
@@ -124,13 +126,12 @@ impl Variant {
         self,
         state: &mut PermitState,
         call: &mut Call<'_>,
-        command: &permits::Command,
-    ) -> permits::Answer {
-        use permits::Command as Shared;
+        command: &Command,
+    ) -> Answer {
         let before = (self != Self::Right).then(|| state.clone());
         let Some(before) = before else { return state.step(call, command) };
         match (self, command) {
-            (Self::LetsBarge, Shared::Acquire { member, .. })
+            (Self::LetsBarge, Command::Acquire { member, .. })
                 if member.demand().fits(state.used.unwrap_or(0)) =>
             {
                 (state.queue, state.deadlines) = Default::default();
@@ -143,7 +144,7 @@ impl Variant {
                 state.token = before.token.or(state.token);
                 answer
             }
-            (Self::RevivesHolds, Shared::Renew { members }) => {
+            (Self::RevivesHolds, Command::Renew { members }) => {
                 for member in members.iter().filter(|member| before.holds.get(member).is_some()) {
                     state.holds.set(member, call.now_ms() + 1);
                 }
@@ -160,12 +161,12 @@ impl Variant {
             (Self::GrantsOneOnly, _) => {
                 call.bounds.granted = 1;
                 let mut answer = state.step(call, command);
-                if let permits::Answer::Released(reply) = &mut answer {
+                if let Answer::Released(reply) = &mut answer {
                     reply.more = false;
                 }
                 answer
             }
-            (Self::DowngradesUnderTheOldToken, Shared::Reduce { .. }) => {
+            (Self::DowngradesUnderTheOldToken, Command::Reduce { .. }) => {
                 let answer = state.step(call, command);
                 state.token = before.token;
                 answer

@@ -3,10 +3,9 @@
 
 use lockcore::FencingToken;
 use lockcore::internals::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End};
-use lockcore::internals::protocol::{Answer, Command};
 use lockcore::internals::{
-    Acquired, Event as Message, Grant, Leaving, Left, Link, Presence, Released, Renewed, Reply,
-    Share, StoreError, Touched,
+    Acquired, Answer, Command, Event as Message, Grant, Leaving, Left, Link, Member, Mode,
+    Presence, Released, Renewed, Reply, StoreError, Touched,
 };
 
 use crate::act::put;
@@ -16,8 +15,6 @@ use crate::packet::{Ask, Outcome, Packet, Told};
 use crate::server::{bits, together};
 use crate::state::{Bits, Id, NUMBERS, ROUNDS, Stage, State, node_of};
 use crate::variant::Variant;
-
-pub(crate) type Effects = Vec<Effect<()>>;
 
 /// A time of the model as the table counts it.
 pub(crate) fn moment(ms: u32) -> Moment {
@@ -53,18 +50,17 @@ impl Locking {
         &self,
         state: &mut State,
         node: u8,
-        event: impl FnOnce(&mut Core<()>, Moment, &mut Effects) -> T,
+        event: impl FnOnce(&mut Core<()>) -> T,
     ) -> T {
         let now = moment(state.now);
-        let mut effects = Vec::new();
-        let value = event(state.core(node), now, &mut effects);
-        self.follow(state, node, effects);
+        let value = event(state.core(node).event(now));
+        self.follow(state, node);
         value
     }
 
-    fn follow(&self, state: &mut State, node: u8, effects: Effects) {
+    fn follow(&self, state: &mut State, node: u8) {
         let mut wakes = false;
-        for effect in effects {
+        for effect in state.core(node).drain() {
             match effect {
                 Effect::Send(request) => self.send(state, node, &request),
                 Effect::Wake(()) => wakes = true,
@@ -85,33 +81,33 @@ impl Locking {
             if self.scope.homes[client] != node {
                 continue;
             }
-            let mut effects = Vec::new();
-            let end = state.core(node).take(now, attempt, &mut effects);
-            match end {
+            match state.core(node).event(now).take(attempt) {
                 End::Waits => {}
                 End::Granted { number, .. } => {
                     state.clients[client].stage = Stage::Guard(number);
                 }
                 End::Refused(_) => state.clients[client].stage = Stage::Idle,
             }
-            self.follow(state, node, effects);
+            self.follow(state, node);
         }
     }
 
     /// Puts a request on its way.
     pub(crate) fn send(&self, state: &mut State, node: u8, request: &Request) {
-        let id = |member: &lockcore::internals::Member| {
-            let (_, ours) = member.parts().expect("all members are ours");
-            self.id_of(node, ours.number)
-        };
+        let id = |member: &Member| self.id_of(node, member.number());
         let ask = match &request.command {
             Command::Acquire { member, mode, .. } => {
-                Ask::Acquire { member: id(member), waits: *mode == lockcore::internals::Mode::Wait }
+                Ask::Acquire { member: id(member), waits: *mode == Mode::Wait }
             }
             Command::Release { member } => Ask::Release { member: id(member) },
-            Command::Renew { member } => Ask::Renew { member: id(member) },
+            Command::Renew { members } => {
+                let [member] = members.as_slice() else {
+                    unreachable!("a table renews one at a time");
+                };
+                Ask::Renew { member: id(member) }
+            }
             Command::Touch { members } => Ask::Touch { members: together(members.iter().map(id)) },
-            Command::Downgrade { member } => Ask::Downgrade { member: id(member) },
+            Command::Reduce { member, .. } => Ask::Downgrade { member: id(member) },
             Command::Leave { leaving } => {
                 let [Leaving { member, ambiguous }] = leaving.as_slice() else {
                     unreachable!("the model has them leave one by one");
@@ -121,31 +117,21 @@ impl Locking {
                     let outcome = Outcome::Left(true);
                     let told = Told { outcome, left: 0, grants: Vec::new(), more: false };
                     let answer = self.answer(state, ask, &told);
-                    return self.event(state, node, |core, now, fx| {
-                        core.replied(now, request, &answer, fx);
+                    return self.event(state, node, |core| {
+                        core.replied(request, &answer);
                     });
                 }
                 let is_ambiguous = *ambiguous && self.variant != Variant::NoTombstone;
                 Ask::Leave { member: id(member), is_ambiguous }
             }
-            Command::ForceRelease | Command::Inspect => unreachable!("no node asks for it"),
+            Command::ForceRelease { .. } | Command::Inspect => unreachable!("no node asks for it"),
         };
         put(state, Packet::Request { node, ask, sent: state.now, is_late: false });
     }
 
     /// The request as the table has sent it.
-    fn request(&self, state: &State, node: u8, ask: Ask, sent: u32) -> Request {
-        let member = |id: Id| {
-            let number = self.number(state, id);
-            let core = &state.nodes[usize::from(node)].core;
-            core.member(number).cloned().unwrap_or_else(|| self.member(id).clone())
-        };
-        let command = match ask {
-            Ask::Acquire { member: id, waits } => {
-                self.command(Ask::Acquire { member: id, waits }, member)
-            }
-            ask => self.command(ask, member),
-        };
+    fn request(&self, state: &State, ask: Ask, sent: u32) -> Request {
+        let command = self.command(ask, |id| self.member_of(state, id));
         let lock = self.lock.clone();
         Request { lock, command, sent: moment(sent), background: false }
     }
@@ -156,10 +142,10 @@ impl Locking {
             Variant::CountsFromTheReply => state.now,
             _ => sent,
         };
-        let request = self.request(state, node, ask, sent);
+        let request = self.request(state, ask, sent);
         let answer = self.answer(state, ask, told);
         let had = state.guards(node);
-        self.event(state, node, |core, now, fx| core.replied(now, &request, &answer, fx));
+        self.event(state, node, |core| core.replied(&request, &answer));
         if matches!(ask, Ask::Renew { .. }) && state.guards(node) > had {
             self.meet(Event::Confirmed);
         }
@@ -181,9 +167,9 @@ impl Locking {
 
     /// No answer comes any more, and whether the request ran or will run is not known.
     pub(crate) fn unanswered(&self, state: &mut State, node: u8, ask: Ask, sent: u32) {
-        let request = self.request(state, node, ask, sent);
+        let request = self.request(state, ask, sent);
         let error = StoreError::ambiguous("lost");
-        self.event(state, node, |core, now, fx| core.unanswered(now, &request, &error, fx));
+        self.event(state, node, |core| core.unanswered(&request, &error));
         self.released(state, node, ask);
     }
 
@@ -193,34 +179,24 @@ impl Locking {
         let (node, left_ms) = (first / NUMBERS, u64::from(left));
         if self.variant == Variant::CountsFromTheMessage {
             let (lock, sent) = (self.lock.clone(), moment(state.now));
-            let request = Request { lock, command: Command::ForceRelease, sent, background: false };
+            let command = Command::ForceRelease { member: None };
+            let request = Request { lock, command, sent, background: false };
             let outcome = Outcome::Released(false);
             let told = Told { outcome, left, grants: vec![(first, left)], more: false };
             let answer = self.answer(state, Ask::Force, &told);
-            return self
-                .event(state, node, |core, now, fx| core.replied(now, &request, &answer, fx));
+            return self.event(state, node, |core| core.replied(&request, &answer));
         }
-        let Grant { member, token } = self.grant(state, first);
-        let message = match self.is_shared() {
-            true => {
-                let number = |member| (self.number(state, member), left_ms);
-                Message::GrantedSeveral { token, grants: bits(members).map(number).collect() }
-            }
-            false => Message::Granted { member, token, left_ms },
-        };
-        self.event(state, node, |core, now, fx| core.heard(now, message, fx));
+        let grant = |member| (self.number(state, member), left_ms);
+        let message =
+            Message::Granted { token: token(), grants: bits(members).map(grant).collect() };
+        self.event(state, node, |core| core.heard(message));
     }
 
     pub(crate) fn revoked(&self, state: &mut State, members: Bits) {
         let Some(first) = bits(members).next() else { return };
-        let message = match self.is_shared() {
-            true => {
-                let numbers = bits(members).map(|member| self.number(state, member));
-                Message::RevokedSeveral { numbers: numbers.collect() }
-            }
-            false => Message::Revoked { member: self.grant(state, first).member },
-        };
-        self.event(state, first / NUMBERS, |core, now, fx| core.heard(now, message, fx));
+        let numbers = bits(members).map(|member| self.number(state, member)).collect();
+        let message = Message::Revoked { numbers };
+        self.event(state, first / NUMBERS, |core| core.heard(message));
     }
 
     /// The node's subscription goes, or is there again.
@@ -229,29 +205,29 @@ impl Locking {
             true => Link::Up,
             false => Link::Down { reason: "cut".into() },
         };
-        self.event(state, node, |core, now, fx| {
-            core.linked(now, Link::Up, link);
+        self.event(state, node, |core| {
+            core.linked(Link::Up, link);
             if is_up {
-                core.heard(now, Message::Resubscribed, fx);
+                core.heard(Message::Resubscribed);
             }
         });
     }
 
     pub(crate) fn attend(&self, state: &mut State, node: u8, due: &Due) {
-        self.event(state, node, |core, now, fx| core.attend(now, due, fx));
+        self.event(state, node, |core| core.attend(due));
     }
 
-    /// Tokens are the server's affair: the table passes on what it is told.
-    fn grant(&self, state: &State, id: Id) -> Grant {
-        let number = self.number(state, id);
+    /// The member as its node's table has it.
+    fn member_of(&self, state: &State, id: Id) -> Member {
         let core = &state.nodes[node_of(id)].core;
-        let member = core.member(number).unwrap_or_else(|| self.member(id)).clone();
-        Grant { member, token: FencingToken::try_from(1).expect("small") }
+        core.member(self.number(state, id)).unwrap_or_else(|| self.member(id)).clone()
     }
 
     fn answer(&self, state: &State, ask: Ask, told: &Told) -> Answer {
-        let rest = self.rest(state, ask, told);
-        let acquired = |outcome, rest| Answer::Acquired(with(outcome, rest));
+        let acquired = |outcome| Answer::Acquired(self.with_rest(state, told, outcome));
+        let released = |outcome| Answer::Released(self.with_rest(state, told, outcome));
+        let renewed = |outcome| Answer::Renewed(self.with_rest(state, told, vec![outcome]));
+        let left = |outcome| Answer::Left(self.with_rest(state, told, vec![outcome]));
         match (ask, told.outcome) {
             (Ask::Touch { members }, Outcome::Touched { waiting, gone }) => {
                 let members = bits(members).map(|id| match 1 << id {
@@ -260,54 +236,43 @@ impl Locking {
                     _ => Presence::Holding,
                 });
                 let touched = Touched { members: members.collect(), listeners: 1 };
-                Answer::Touched(with(touched, rest))
+                Answer::Touched(self.with_rest(state, told, touched))
             }
-            (_, Outcome::Granted) => acquired(Acquired::Granted, rest),
-            (_, Outcome::Queued) => acquired(Acquired::Queued { position: 0 }, rest),
-            (_, Outcome::Busy) => acquired(Acquired::Busy, rest),
-            (_, Outcome::Full) => acquired(Acquired::Full, rest),
-            (_, Outcome::Refused) => acquired(Acquired::Refused, rest),
-            (_, Outcome::Released(true)) => Answer::Released(with(Released::Released, rest)),
-            (_, Outcome::Released(false)) => Answer::Released(with(Released::NotHeld, rest)),
-            (_, Outcome::Held(true)) => Answer::Renewed(with(Renewed::Held, rest)),
-            (_, Outcome::Held(false)) => Answer::Renewed(with(Renewed::NotHeld, rest)),
-            (_, Outcome::Left(true)) => Answer::Left(with(vec![Left::Left], rest)),
-            (_, Outcome::Left(false)) => Answer::Left(with(vec![Left::Absent], rest)),
+            (_, Outcome::Granted) => acquired(Acquired::Granted),
+            (_, Outcome::Queued) => acquired(Acquired::Queued { position: 0 }),
+            (_, Outcome::Busy) => acquired(Acquired::Busy),
+            (_, Outcome::Full) => acquired(Acquired::Full),
+            (_, Outcome::Refused) => acquired(Acquired::Refused),
+            (_, Outcome::Released(true)) => released(Released::Released),
+            (_, Outcome::Released(false)) => released(Released::NotHeld),
+            (_, Outcome::Held(true)) => renewed(Renewed::Held),
+            (_, Outcome::Held(false)) => renewed(Renewed::NotHeld),
+            (_, Outcome::Left(true)) => left(Left::Left),
+            (_, Outcome::Left(false)) => left(Left::Absent),
             (_, Outcome::Touched { .. }) => unreachable!("only a touch is answered so"),
         }
     }
 
-    /// What an answer says besides its outcome.
-    fn rest(&self, state: &State, ask: Ask, told: &Told) -> Reply<()> {
-        let (mut grant, mut several) = (None, Vec::new());
-        for (id, left) in &told.grants {
-            let held = self.grant(state, *id);
-            // Of what is shared, a renewal tells of its own hold apart from others.
-            if !self.is_shared() || is_asked_for(ask, *id) {
-                grant = Some(held);
-            } else {
-                let Grant { member, token } = held;
-                several.push(Share { member, token, left_ms: u64::from(*left) });
-            }
-        }
+    /// An outcome with the rest of an answer.
+    fn with_rest<T>(&self, state: &State, told: &Told, outcome: T) -> Reply<T> {
+        let grant = |(id, left): &(Id, u32)| Grant {
+            member: self.member_of(state, *id),
+            token: token(),
+            left_ms: u64::from(*left),
+        };
         Reply {
-            outcome: (),
-            left_ms: u64::from(told.left),
-            grant,
-            foreign: false,
-            now_us: 0,
+            outcome,
+            grants: told.grants.iter().map(grant).collect(),
+            first_end_ms: Some(u64::from(told.left)),
+            now_us: None,
             passed_over: 0,
-            several,
             more: told.more && self.variant != Variant::ForgetsMore,
+            foreign: false,
         }
     }
 }
 
-fn is_asked_for(ask: Ask, id: Id) -> bool {
-    matches!(ask, Ask::Renew { member } | Ask::Downgrade { member } if member == id)
-}
-
-fn with<T>(outcome: T, rest: Reply<()>) -> Reply<T> {
-    let Reply { outcome: (), left_ms, grant, foreign, now_us, passed_over, several, more } = rest;
-    Reply { outcome, left_ms, grant, foreign, now_us, passed_over, several, more }
+/// Tokens are the server's affair: the table passes on the one that it is told.
+fn token() -> FencingToken {
+    FencingToken::try_from(1).expect("small")
 }

@@ -13,9 +13,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
 use lock_tower::{HttpLock, HttpLockLayer, Lock, LockError, LockLayer, RequestBody};
-use lockcore::internals::protocol::permits;
 use lockcore::internals::{
-    Acquired, Each, Grant, Inspection, Leaving, Left, Link, LockName, Member, Mode, Presence,
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Link, LockName, Presence,
     Released, Renewed, Reply, Store, StoreFuture, Touched, locks_on, new_node,
 };
 use lockcore::{FencingToken, LockKey, Locks};
@@ -102,79 +101,58 @@ struct Granting {
     link: watch::Sender<Link>,
 }
 
-fn bare<T>(outcome: T, now_us: u64, grant: Option<Grant>) -> Reply<T> {
-    Reply {
-        outcome,
-        left_ms: 30_000,
-        grant,
-        foreign: false,
-        now_us,
-        passed_over: 0,
-        several: Vec::new(),
-        more: false,
-    }
-}
-
-fn reply<T>(outcome: T, now_us: u64, grant: Option<Grant>) -> StoreFuture<Reply<T>> {
-    StoreFuture::ready(Ok(bare(outcome, now_us, grant)))
-}
-
 impl Granting {
+    fn reply<T>(&self, outcome: T) -> Reply<T> {
+        Reply {
+            outcome,
+            grants: Vec::new(),
+            first_end_ms: Some(30_000),
+            now_us: Some(self.tick()),
+            passed_over: 0,
+            more: false,
+            foreign: false,
+        }
+    }
+
     fn tick(&self) -> u64 {
         self.tokens.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn answer(&self, command: &Command) -> Answer {
+        match command {
+            Command::Acquire { member, .. } => {
+                let mut reply = self.reply(Acquired::Granted);
+                let token = reply.now_us.and_then(|now_us| FencingToken::try_from(now_us).ok());
+                let (member, token) = (member.clone(), token.expect("below 2^53"));
+                reply.grants.push(Grant { member, token, left_ms: 30_000 });
+                Answer::Acquired(reply)
+            }
+            Command::Release { .. } | Command::ForceRelease { .. } => {
+                Answer::Released(self.reply(Released::Released))
+            }
+            Command::Renew { members } => {
+                Answer::Renewed(self.reply(vec![Renewed::Held; members.len()]))
+            }
+            Command::Touch { members } => {
+                let members = vec![Presence::Holding; members.len()];
+                Answer::Touched(self.reply(Touched { members, listeners: 1 }))
+            }
+            Command::Leave { leaving } => Answer::Left(self.reply(vec![Left::Left; leaving.len()])),
+            Command::Reduce { .. } => unreachable!("nothing here asks for permits"),
+            Command::Inspect => Answer::Inspected(Inspection {
+                holds: Vec::new(),
+                waiters: Vec::new(),
+                token: None,
+                now_us: self.tick(),
+            }),
+        }
     }
 }
 
 impl Store for Granting {
-    fn acquire(
-        &self,
-        _: &LockName,
-        member: &Member,
-        _: Mode,
-        _: u32,
-    ) -> StoreFuture<Reply<Acquired>> {
-        let now_us = self.tick();
-        let token = FencingToken::try_from(now_us).expect("below 2^53");
-        reply(Acquired::Granted, now_us, Some(Grant { member: member.clone(), token }))
-    }
-
-    fn release(&self, _: &LockName, _: &Member) -> StoreFuture<Reply<Released>> {
-        reply(Released::Released, self.tick(), None)
-    }
-
-    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
-        let each = holds.iter().map(|_| Ok(bare(Renewed::Held, self.tick(), None)));
-        StoreFuture::ready(Ok(each.collect()))
-    }
-
-    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>> {
-        let each = lines.iter().map(|(_, members)| {
-            let members = members.iter().map(|_| Presence::Holding).collect();
-            Ok(bare(Touched { members, listeners: 1 }, self.tick(), None))
-        });
-        StoreFuture::ready(Ok(each.collect()))
-    }
-
-    fn leave(&self, _: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
-        reply(leaving.iter().map(|_| Left::Left).collect(), self.tick(), None)
-    }
-
-    fn force_release(&self, _: &LockName) -> StoreFuture<Reply<Released>> {
-        reply(Released::Released, self.tick(), None)
-    }
-
-    fn inspect(&self, _: &LockName) -> StoreFuture<Inspection> {
-        StoreFuture::ready(Ok(Inspection {
-            holder: None,
-            token: None,
-            left_ms: 0,
-            waiters: Vec::new(),
-            now_us: self.tick(),
-        }))
-    }
-
-    fn permits(&self, _: &LockName, _: permits::Command) -> StoreFuture<permits::Answer> {
-        unreachable!("nothing here asks for permits")
+    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+        let answers = commands.iter().map(|(_, command)| Ok(self.answer(command)));
+        StoreFuture::ready(Ok(answers.collect()))
     }
 
     fn ping(&self) -> StoreFuture<()> {

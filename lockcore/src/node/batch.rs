@@ -12,17 +12,18 @@
 
 use std::collections::BTreeMap;
 
-use super::calling::call;
 use super::effect::Ask;
-use super::sharing;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
-use crate::member::Member;
-use crate::store::protocol::{Answer, Command, permits};
-use crate::store::{Each, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Reply, Store};
+use crate::store::{Command, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
 
 /// Requests that go out together, each with an answer of its own.
 pub(super) type Batch = Vec<Ask>;
+
+/// The locks and commands of a batch.
+pub(super) fn commands(batch: &[Ask]) -> Vec<(&LockName, &Command)> {
+    batch.iter().map(|ask| (&ask.lock, &ask.command)).collect()
+}
 
 /// Puts together what one script can do, in order. What can go with what is decided here and
 /// nowhere else: for a Redis Cluster, names of different nodes would part here.
@@ -30,18 +31,29 @@ pub(super) fn batches(asks: Vec<Ask>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let (mut renewals, mut touches) = (Open::default(), Open::default());
     // A script of a resource with permits knows no other.
-    let mut shared: BTreeMap<LockName, Open> = BTreeMap::new();
-    for ask in asks {
-        let (open, max, members) = match &ask.command {
-            Command::Renew { .. } if ask.lock.is_shared() => {
-                (shared.entry(ask.lock.clone()).or_default(), MAX_RENEWALS, 1)
-            }
-            Command::Touch { .. } if ask.lock.is_shared() => {
-                batches.push(vec![ask]);
+    let mut shared: BTreeMap<LockName, usize> = BTreeMap::new();
+    for mut ask in asks {
+        let (open, max, members) = match &mut ask.command {
+            Command::Renew { members } if ask.lock.is_shared() => {
+                let together = shared.get(&ask.lock).map(|at| &mut batches[*at][0]);
+                if let Some(Ask { command: Command::Renew { members: others }, sent, .. }) =
+                    together
+                    && *sent == ask.sent
+                    && others.len() + members.len() <= MAX_RENEWALS
+                {
+                    others.append(members);
+                } else {
+                    shared.insert(ask.lock.clone(), batches.len());
+                    batches.push(vec![ask]);
+                }
                 continue;
             }
-            Command::Renew { .. } => (&mut renewals, MAX_RENEWALS, 1),
-            Command::Touch { members } => (&mut touches, MAX_LINES, members.len()),
+            Command::Renew { members } if !ask.lock.is_shared() => {
+                (&mut renewals, MAX_RENEWALS, members.len())
+            }
+            Command::Touch { members } if !ask.lock.is_shared() => {
+                (&mut touches, MAX_LINES, members.len())
+            }
             _ => {
                 batches.push(vec![ask]);
                 continue;
@@ -72,84 +84,6 @@ pub(super) fn is_of_one(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::WrongType | LockErrorKind::Protocol)
 }
 
-/// Asks for a batch. The outer error is that of all.
-pub(super) async fn ask_each(
-    store: &dyn Store,
-    batch: &[Ask],
-) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-    match batch {
-        [Ask { command: Command::Renew { .. }, lock, .. }, ..] if lock.is_shared() => {
-            let command = sharing::renewal(members(batch))?;
-            shared(&command, store.permits(lock, command.clone()).await?)
-        }
-        [Ask { command: Command::Touch { .. }, lock, .. }] if lock.is_shared() => {
-            Ok(vec![call(store, &batch[0]).await])
-        }
-        [Ask { command: Command::Renew { .. }, .. }, ..] => {
-            Ok(typed(store.renew(holds(batch)).await?, Answer::Renewed))
-        }
-        [Ask { command: Command::Touch { .. }, .. }, ..] => {
-            let lines = batch.iter().filter_map(|ask| match &ask.command {
-                Command::Touch { members } => Some((ask.lock.clone(), members.clone())),
-                _ => None,
-            });
-            Ok(typed(store.touch(lines.collect()).await?, Answer::Touched))
-        }
-        alone => {
-            let mut answers = Vec::with_capacity(alone.len());
-            for ask in alone {
-                answers.push(call(store, ask).await);
-            }
-            Ok(answers)
-        }
-    }
-}
-
-/// As [`ask_each`], for renewals that replicas are to have. Says how many have all of them.
-pub(super) async fn confirm_each(
-    store: &dyn Store,
-    batch: &[Ask],
-) -> Result<(Vec<Result<Answer, StoreError>>, u32), StoreError> {
-    let lock = &batch.first().ok_or_else(sharing::nonsense)?.lock;
-    if lock.is_shared() {
-        let command = sharing::renewal(members(batch))?;
-        let (answer, replicas) = store.confirm_permits(lock, command.clone()).await?;
-        return Ok((shared(&command, answer)?, replicas));
-    }
-    let (each, replicas) = store.confirm(holds(batch)).await?;
-    Ok((typed(each, Answer::Renewed), replicas))
-}
-
-fn members(renewals: &[Ask]) -> impl Iterator<Item = &Member> {
-    renewals.iter().filter_map(|ask| match &ask.command {
-        Command::Renew { member } => Some(member),
-        _ => None,
-    })
-}
-
-fn holds(renewals: &[Ask]) -> Vec<(LockName, Member)> {
-    let locks = renewals.iter().map(|ask| ask.lock.clone());
-    locks.zip(members(renewals).cloned()).collect()
-}
-
-/// The answers to a renewal of a resource with permits.
-fn shared(
-    command: &permits::Command,
-    answer: permits::Answer,
-) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-    let permits::Answer::Renewed(reply) = answer else { return Err(sharing::nonsense()) };
-    let answers = sharing::renewed(command, reply);
-    // One for each, or none.
-    if answers.is_empty() {
-        return Err(sharing::nonsense());
-    }
-    Ok(answers.into_iter().map(Ok).collect())
-}
-
-fn typed<T>(each: Each<T>, answer: fn(Reply<T>) -> Answer) -> Vec<Result<Answer, StoreError>> {
-    each.into_iter().map(|one| one.map(answer)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,7 +97,7 @@ mod tests {
     }
 
     fn member(number: usize) -> Member {
-        Member::new(
+        Member::mutex(
             &NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"),
             number as u64,
             30_000,
@@ -172,7 +106,7 @@ mod tests {
     }
 
     fn renewal(lock: usize) -> Ask {
-        ask(lock, Command::Renew { member: member(lock) })
+        ask(lock, Command::Renew { members: vec![member(lock)] })
     }
 
     fn touch(lock: usize, members: usize) -> Ask {
@@ -186,6 +120,20 @@ mod tests {
     #[test]
     fn renewals_go_together_up_to_a_bound() {
         assert_eq!(sizes((0..300).map(renewal).collect()), [128, 128, 44]);
+    }
+
+    #[test]
+    fn renewals_of_one_resource_are_one_command_up_to_a_bound() {
+        let shared = |number: usize| {
+            let Ask { command, sent, .. } = renewal(number);
+            Ask { lock: LockName::from("doc").shared(), command, sent, background: true }
+        };
+        let batches = batches((0..300).map(shared).collect());
+        let members = batches.iter().map(|batch| match batch.as_slice() {
+            [Ask { command: Command::Renew { members }, .. }] => members.len(),
+            _ => 0,
+        });
+        assert_eq!(members.collect::<Vec<_>>(), [128, 128, 44]);
     }
 
     #[test]

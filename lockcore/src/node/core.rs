@@ -1,6 +1,15 @@
 //! Every attempt and hold of one node, as one table without I/O: events go in with the time at
 //! which they happen, and what is to be done about them comes out.
 //!
+//! # Driving it
+//!
+//! A driver begins each event with [`Core::event`] and the time, calls one method for it, and runs
+//! the effects of [`Core::drain`] in their order, outside of the mutex that guards the core.
+//! A request of [`Effect::Send`], or one that a method returns, is sent to the store; its outcome
+//! comes back as [`Core::replied`] or [`Core::unanswered`], that of [`Effect::Confirm`] as
+//! [`Core::confirmed`]. Messages come in by [`Core::heard`], the state of the connections by
+//! [`Core::linked`]. [`Core::next`] says when [`Core::tick`] has something to do.
+//!
 //! # Implementation notes
 //!
 //! - *Ambiguity.* An acquire that was not answered may still run. Its member is never simply
@@ -42,20 +51,19 @@ mod tests;
 #[cfg(feature = "unstable-internals")]
 pub use projection::{Due, Phase};
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::grants::Source;
+use self::table::Table;
 use super::effect::{Ask, Effect, Note};
 use super::entry::{Caller, Entry, Refusal, Request, Seat, State};
 use super::moment::Moment;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
-use crate::store::protocol::{Answer, Command};
-use crate::store::{Event, Leaving, Link, Mode, Renewed};
+use crate::store::{Answer, Command, Event, Leaving, Link, Mode, Renewed};
 use crate::token::FencingToken;
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
@@ -82,16 +90,6 @@ pub struct Rules {
     pub acquires: usize,
     /// Where the spread of what would otherwise be due together comes from; none if zero.
     pub seed: u64,
-}
-
-/// The attempts of this node that wait for one lock.
-#[derive(Debug, Clone)]
-struct Line {
-    numbers: BTreeSet<u64>,
-    period: Duration,
-    due: Moment,
-    /// When it was last touched as a whole.
-    touched: Moment,
 }
 
 /// How many there are of what.
@@ -132,15 +130,7 @@ pub enum Outcome {
 pub struct Core<P> {
     node: NodeId,
     rules: Rules,
-    entries: BTreeMap<u64, Entry<P>>,
-    lines: BTreeMap<LockName, Line>,
-    ends: BTreeSet<(Moment, u64)>,
-    renewals: BTreeSet<(Moment, u64)>,
-    /// Releases and leaves.
-    sends: BTreeSet<(Moment, u64)>,
-    touches: BTreeSet<(Moment, LockName)>,
-    unsent: BTreeSet<u64>,
-    parked: BTreeSet<u64>,
+    table: Table<P>,
     retry_at: Option<Moment>,
     pause: Duration,
     /// Lines behind this one are touched if they were not since then: messages may have been
@@ -151,7 +141,6 @@ pub struct Core<P> {
     renew_all: Option<(u64, Moment)>,
     commands: Link,
     subscription: Link,
-    counts: Counts,
     next_attempt: u64,
     /// Acquires of callers that are on their way,
     asking: usize,
@@ -164,12 +153,13 @@ pub struct Core<P> {
     last_success: Moment,
     answered: Option<clocks::Answered>,
     gone: gone::Gone,
+    /// The moment of the present event.
+    now: Moment,
+    effects: Vec<Effect<P>>,
     /// What was asked for before this may last shorter than is thought here.
     doubt: Moment,
     is_closed: bool,
 }
-
-type Effects<P> = Vec<Effect<P>>;
 
 impl<P: Seat> Core<P> {
     /// An empty table.
@@ -177,21 +167,13 @@ impl<P: Seat> Core<P> {
         Self {
             node,
             rules,
-            entries: BTreeMap::new(),
-            lines: BTreeMap::new(),
-            ends: BTreeSet::new(),
-            renewals: BTreeSet::new(),
-            sends: BTreeSet::new(),
-            touches: BTreeSet::new(),
-            unsent: BTreeSet::new(),
-            parked: BTreeSet::new(),
+            table: Table::new(),
             retry_at: None,
             pause: attempts::FIRST_RETRY,
             recheck: None,
             renew_all: None,
             commands: Link::Up,
             subscription: Link::Up,
-            counts: Counts::default(),
             next_attempt: 1,
             asking: 0,
             on_their_way: 0,
@@ -200,16 +182,34 @@ impl<P: Seat> Core<P> {
             last_success: Moment::default(),
             answered: None,
             gone: gone::Gone::default(),
+            now: Moment::default(),
+            effects: Vec::new(),
             doubt: Moment::default(),
             is_closed: false,
         }
+    }
+
+    /// Begins an event at this moment: the method that follows tells which.
+    pub fn event(&mut self, now: Moment) -> &mut Self {
+        self.now = now;
+        self
+    }
+
+    /// Takes the effects of all events so far, in their order.
+    pub fn drain(&mut self) -> Vec<Effect<P>> {
+        std::mem::take(&mut self.effects)
+    }
+
+    fn push(&mut self, effect: Effect<P>) {
+        self.effects.push(effect);
     }
 
     // What callers do.
 
     /// An attempt begins; its caller sends the acquire, unless others come first or it is parked.
     /// Nothing if the node is closed.
-    pub fn begin(&mut self, now: Moment, request: Request, seat: P) -> Option<(u64, Option<Ask>)> {
+    pub fn begin(&mut self, request: Request, seat: P) -> Option<(u64, Option<Ask>)> {
+        let now = self.now;
         if self.is_closed {
             return None;
         }
@@ -219,15 +219,15 @@ impl<P: Seat> Core<P> {
         let Request { lock, options, mode, label, demand } = request;
         let (node, lease_ms) = (&self.node, options.lease_ms());
         let member = match demand {
-            None => Member::new(node, number, lease_ms, &label),
-            Some(demand) => Member::sharing(node, number, lease_ms, demand, &label),
+            None => Member::mutex(node, number, lease_ms, &label),
+            Some(demand) => Member::new(node, number, lease_ms, demand, &label),
         };
-        let is_next = self.unsent.is_empty() && self.may_ask();
+        let is_next = self.table.unsent().is_empty() && self.may_ask();
         let state = match is_next {
             true => State::Asking { error: None, poked: false },
             false => State::Unsent,
         };
-        self.insert(
+        self.table.insert(
             number,
             Entry {
                 lock,
@@ -244,37 +244,38 @@ impl<P: Seat> Core<P> {
                 seat,
             },
         );
-        let ask = is_next.then(|| self.ask(now, number)).flatten();
+        let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))
     }
 
     /// What has become of an attempt. A grant is its caller's from now on.
-    pub fn take(&mut self, now: Moment, attempt: u64, fx: &mut Effects<P>) -> Outcome {
+    pub fn take(&mut self, attempt: u64) -> Outcome {
+        let now = self.now;
         let Some(number) = self.current(attempt) else {
             return Outcome::Refused(Refusal::Kind(LockErrorKind::Closed));
         };
-        let Some(entry) = self.entries.get(&number) else { return Outcome::Waits };
+        let Some(entry) = self.table.get(number) else { return Outcome::Waits };
         match &entry.state {
             State::Offered(lease) if now >= entry.lapses_at(lease) => {
-                self.miss(now, number, fx);
-                self.take(now, attempt, fx)
+                self.miss(number);
+                self.take(attempt)
             }
             State::Offered(lease) => {
                 let mut lease = lease.clone();
                 lease.doubted(now, self.doubt);
                 let (token, since) = (lease.token, lease.since);
-                self.change(number, |entry| {
+                self.table.change(number, |entry| {
                     entry.state = State::Held(lease);
                     entry.caller = Caller::Gone;
                 });
                 Outcome::Granted { number, token, since }
             }
             State::Missed => {
-                self.ask_in_background(now, number, fx);
+                self.ask_in_background(number);
                 Outcome::Waits
             }
             _ => {
-                let told = self.change(number, |entry| {
+                let told = self.table.change(number, |entry| {
                     match std::mem::replace(&mut entry.caller, Caller::Gone) {
                         Caller::Told(refusal) => Some(refusal),
                         caller => {
@@ -291,9 +292,9 @@ impl<P: Seat> Core<P> {
     /// The caller of an attempt has gone, or its time is up. Nothing of it stays behind. Returns
     /// what kept it from being answered, if it was neither the lock nor its caller: the store was
     /// unavailable, or it was never sent.
-    pub fn cancel(&mut self, now: Moment, attempt: u64, fx: &mut Effects<P>) -> Option<StoreError> {
+    pub fn cancel(&mut self, attempt: u64) -> Option<StoreError> {
         let number = self.current(attempt)?;
-        let entry = self.entries.get(&number)?;
+        let entry = self.table.get(number)?;
         let unanswered = match &entry.state {
             // The server has answered others meanwhile: this one was not sent for want of room.
             State::Unsent if entry.mode == Mode::Try && self.last_success > entry.started => {
@@ -305,8 +306,8 @@ impl<P: Seat> Core<P> {
             State::Unsent | State::Waiting | State::Confirming { .. } => self.disconnected(),
             _ => None,
         };
-        self.change(number, |entry| entry.caller = Caller::Gone);
-        self.withdraw(now, number, fx);
+        self.table.change(number, |entry| entry.caller = Caller::Gone);
+        self.withdraw(number);
         unanswered
     }
 
@@ -322,151 +323,147 @@ impl<P: Seat> Core<P> {
 
     /// A guard is given back, by a caller that sends the request itself. Nothing if it was taken
     /// away before.
-    pub fn release(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) -> Option<Ask> {
-        self.begin_release(now, number, None, fx).then(|| self.release_request(now, number, false))
+    pub fn release(&mut self, number: u64) -> Option<Ask> {
+        self.begin_release(number, None).then(|| self.release_request(number, false))
     }
 
     /// A guard was dropped: its hold is given back in the background.
-    pub fn dropped(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
-        self.begin_release(now, number, Some(now), fx);
+    pub fn dropped(&mut self, number: u64) {
+        self.begin_release(number, Some(self.now));
     }
 
     /// A hold is to end by itself. Returns until when it is certain.
-    pub fn leak(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
-        let Some(entry) = self.entries.get(&number) else { return };
+    pub fn leak(&mut self, number: u64) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
         if !matches!(entry.state, State::Held(_) | State::Lost) {
             return;
         }
         let seat = entry.seat.clone();
-        self.change(number, |entry| {
+        self.table.change(number, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
         });
-        fx.push(Effect::TellLost(seat));
+        self.push(Effect::TellLost(seat));
     }
 
     // What the store says.
 
     /// A request was answered.
-    pub fn replied(&mut self, now: Moment, ask: &Ask, answer: &Answer, fx: &mut Effects<P>) {
+    pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
         self.arrived(ask);
-        self.last_success = now;
-        self.compare_clocks(now, ask, answer, fx);
+        self.last_success = self.now;
+        self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
             (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
                 self.pause = attempts::FIRST_RETRY;
-                self.acquired(now, ask, member, reply, fx);
-                self.absorb(now, ask, reply, fx);
+                self.acquired(ask, member, reply);
+                self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
                 let number = self.end(member);
                 // Before the end is remembered: on a replica that took over, the member may wait
                 // still. Then its own release hands it the lock, and this answer tells of that.
-                self.absorb(now, ask, reply, fx);
-                self.remember_gone(now, number, &ask.lock, member);
+                self.absorb(ask, reply);
+                self.remember_gone(number, &ask.lock, member);
             }
-            (Command::Renew { member }, Answer::Renewed(reply)) => {
-                self.renewed(now, ask, member, reply, fx);
-            }
-            (Command::Touch { members }, Answer::Touched(reply)) => {
-                self.absorb(now, ask, reply, fx);
-                self.touched(now, ask, members, reply, fx);
-            }
-            (Command::Leave { leaving }, Answer::Left(reply)) => {
-                self.absorb(now, ask, reply, fx);
-                for Leaving { member, .. } in leaving {
-                    let number = self.end(member);
-                    self.remember_gone(now, number, &ask.lock, member);
+            (Command::Renew { members }, Answer::Renewed(reply)) => {
+                for (member, outcome) in members.iter().zip(&reply.outcome) {
+                    self.renewed(ask, member, *outcome, &reply.grants);
                 }
             }
-            (Command::Downgrade { member }, Answer::Renewed(reply)) => {
-                self.downgraded(now, member, reply, fx);
-                self.absorb(now, ask, reply, fx);
+            (Command::Touch { members }, Answer::Touched(reply)) => {
+                self.absorb(ask, reply);
+                self.touched(ask, members, reply);
             }
-            (Command::ForceRelease, Answer::Released(reply)) => {
-                self.absorb(now, ask, reply, fx);
+            (Command::Leave { leaving }, Answer::Left(reply)) => {
+                self.absorb(ask, reply);
+                for Leaving { member, .. } in leaving {
+                    let number = self.end(member);
+                    self.remember_gone(number, &ask.lock, member);
+                }
+            }
+            (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
+                self.reduced(member, &reply.outcome);
+                self.absorb(ask, reply);
+            }
+            (Command::ForceRelease { .. }, Answer::Released(reply)) => {
+                self.absorb(ask, reply);
             }
             _ => {}
         }
     }
 
     /// A renewal was answered, and so many replicas have it.
-    pub fn confirmed(
-        &mut self,
-        now: Moment,
-        ask: &Ask,
-        (answer, replicas): (&Answer, u32),
-        fx: &mut Effects<P>,
-    ) {
-        let wanted = self.rules.replicas;
+    pub fn confirmed(&mut self, ask: &Ask, (answer, replicas): (&Answer, u32)) {
         match (&ask.command, answer) {
-            (Command::Renew { member }, Answer::Renewed(reply))
-                if replicas < wanted && reply.outcome == Renewed::Held =>
+            (Command::Renew { members }, Answer::Renewed(reply))
+                if replicas < self.rules.replicas =>
             {
                 self.arrived(ask);
-                self.last_success = now;
-                self.unacknowledged(now, member, replicas, fx);
+                self.last_success = self.now;
+                for (member, outcome) in members.iter().zip(&reply.outcome) {
+                    match outcome {
+                        Renewed::Held => self.unacknowledged(member, replicas),
+                        Renewed::NotHeld => self.renewed(ask, member, *outcome, &[]),
+                    }
+                }
             }
-            _ => self.replied(now, ask, answer, fx),
+            _ => self.replied(ask, answer),
         }
     }
 
     /// A request failed; whether it ran is for the error to say.
-    pub fn unanswered(&mut self, now: Moment, ask: &Ask, error: &StoreError, fx: &mut Effects<P>) {
+    pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         match &ask.command {
-            Command::Acquire { member, .. } => self.acquire_failed(now, member, error, fx),
+            Command::Acquire { member, .. } => self.acquire_failed(member, error),
             Command::Release { member } => {
-                self.leave_failed(now, member, &ask.lock, error, fx);
+                self.leave_failed(member, &ask.lock, error);
             }
             Command::Leave { leaving } => {
                 for Leaving { member, .. } in leaving {
-                    self.leave_failed(now, member, &ask.lock, error, fx);
+                    self.leave_failed(member, &ask.lock, error);
                 }
             }
-            Command::Renew { member } => self.renewal_failed(now, member, error, fx),
+            Command::Renew { members } => {
+                for member in members {
+                    self.renewal_failed(member, error);
+                }
+            }
             Command::Touch { .. } => {
                 let lock = ask.lock.clone();
-                self.touch_by(&lock, now + lines::TOUCH_RETRY);
-                fx.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
+                self.table.touch_by(&lock, self.now + lines::TOUCH_RETRY);
+                self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }
             // Its caller asks again, or gives the hold back.
-            Command::Downgrade { .. } | Command::ForceRelease | Command::Inspect => {}
+            Command::Reduce { .. } | Command::ForceRelease { .. } | Command::Inspect => {}
         }
     }
 
     /// The server says something without having been asked.
-    pub fn heard(&mut self, now: Moment, event: Event, fx: &mut Effects<P>) {
+    pub fn heard(&mut self, event: Event) {
         match event {
-            Event::Granted { member, token, left_ms } => {
+            Event::Granted { token, grants } => {
                 // An unknown one has left, and its leave gives the lock on.
-                if let Some(number) = self.number(&member) {
-                    self.granted(now, number, token, left_ms, Source::Message, fx);
-                }
-            }
-            Event::Revoked { member } => {
-                if let Some(number) = self.known(&member) {
-                    self.revoked(now, number, fx);
-                }
-            }
-            Event::GrantedSeveral { token, grants } => {
                 for (number, left_ms) in grants {
-                    self.granted(now, number, token, left_ms, Source::Message, fx);
+                    self.granted(number, token, left_ms, Source::Message);
                 }
             }
-            Event::RevokedSeveral { numbers } => {
+            Event::Revoked { numbers } => {
                 for number in numbers {
-                    if self.entries.contains_key(&number) {
-                        self.revoked(now, number, fx);
+                    if self.table.entries().contains_key(&number) {
+                        self.revoked(number);
                     }
                 }
             }
-            Event::Poked { member } => self.poked(now, &member, fx),
-            Event::Resubscribed => self.check_lines(now),
+            Event::Poked { number } => self.poked(number),
+            Event::Resubscribed => self.check_lines(),
         }
     }
 
     /// The state of the connections has changed, or one of them is new.
-    pub fn linked(&mut self, now: Moment, commands: Link, subscription: Link) {
+    pub fn linked(&mut self, commands: Link, subscription: Link) {
+        let now = self.now;
         let was_up = self.commands.is_up() && self.subscription.is_up();
         (self.commands, self.subscription) = (commands, subscription);
         if self.commands.is_up() {
@@ -479,10 +476,10 @@ impl<P: Seat> Core<P> {
             self.retry_at = None;
             return;
         }
-        self.check_lines(now);
+        self.check_lines();
         // A revocation may be among the missed messages. All that was sent so far is doubted.
         self.doubt = now + Duration::from_micros(1);
-        if !was_up && !self.parked.is_empty() {
+        if !was_up && !self.table.parked().is_empty() {
             self.retry_at = Some(now);
         }
     }
@@ -491,7 +488,7 @@ impl<P: Seat> Core<P> {
 
     /// How many there are of what.
     pub fn counts(&self) -> Counts {
-        self.counts
+        *self.table.counts()
     }
 
     /// When a request last succeeded.

@@ -19,14 +19,15 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _};
+use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::batch::{Batch, ask_each, batches, confirm_each, is_of_one};
+use super::batch::{Batch, batches, commands, is_of_one};
 use super::clock::Clock;
 use super::core::{Core, Rules};
 use super::effect::{Ask, Effect};
@@ -38,8 +39,7 @@ use super::seat::Shared;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::member::{Label, NodeId};
 use crate::options::LockOptions;
-use crate::store::protocol::Answer;
-use crate::store::{Event, Link, Listener, Store};
+use crate::store::{Answer, Event, Link, Listener, Store};
 use crate::waiting::Room;
 
 /// What was chosen for all locks of one `Locks`.
@@ -97,16 +97,16 @@ struct Table {
 
 impl Table {
     /// Nothing is decided on an old state of the connections.
-    fn follow(&mut self, now: Moment, store: &dyn Store) {
+    fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
             let commands = self.commands.borrow_and_update().clone();
             let subscription = self.subscription.borrow_and_update().clone();
             // Read after the state: a server is counted before its connection is up.
             if std::mem::replace(&mut self.servers, store.servers()) != self.servers {
-                self.core.moved(now);
+                self.core.moved();
             }
-            self.core.linked(now, commands, subscription);
+            self.core.linked(commands, subscription);
         }
     }
 
@@ -173,10 +173,7 @@ impl Driver {
     }
 
     /// One event that a caller causes.
-    pub(crate) fn with<T>(
-        self: &Arc<Self>,
-        event: impl FnOnce(&mut Core<Arc<Shared>>, Moment, &mut Effects) -> T,
-    ) -> T {
+    pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<Arc<Shared>>) -> T) -> T {
         self.event(Clock::now, event)
     }
 
@@ -184,13 +181,13 @@ impl Driver {
     fn event<T>(
         self: &Arc<Self>,
         clock: impl FnOnce(&Clock) -> Moment,
-        event: impl FnOnce(&mut Core<Arc<Shared>>, Moment, &mut Effects) -> T,
+        event: impl FnOnce(&mut Core<Arc<Shared>>) -> T,
     ) -> T {
-        let mut effects = Vec::new();
         let mut table = self.table();
-        let now = clock(&self.clock);
-        table.follow(now, &*self.store);
-        let value = event(&mut table.core, now, &mut effects);
+        table.core.event(clock(&self.clock));
+        table.follow(&*self.store);
+        let value = event(&mut table.core);
+        let effects = table.core.drain();
         let is_late = table.is_late();
         let is_closed = table.core.is_closed();
         drop(table);
@@ -213,11 +210,12 @@ impl Driver {
         longest: Duration,
         was_woken: bool,
     ) -> (bool, Option<Moment>) {
-        let mut effects = Vec::new();
         let mut table = self.table();
         let now = self.clock.look();
-        table.follow(now, &*self.store);
-        let is_more = table.core.tick(now, &mut effects);
+        table.core.event(now);
+        table.follow(&*self.store);
+        let is_more = table.core.tick();
+        let mut effects = table.core.drain();
         let latest = now + longest;
         let next = table.core.next().map(|next| next.min(latest));
         let armed = next.or(was_woken.then_some(latest));
@@ -302,12 +300,12 @@ impl Driver {
     async fn send_all(self: Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
         let store = &*self.store;
         let ask = async |batch: Batch| {
-            let each = match confirmed {
-                true => confirm_each(store, &batch).await,
+            let running = match confirmed {
+                true => Either::Left(store.confirm(&commands(&batch))),
                 // Of no other request it counts how many replicas have it.
-                false => ask_each(store, &batch).await.map(|each| (each, 0)),
+                false => Either::Right(store.run(&commands(&batch)).map_ok(|each| (each, 0))),
             };
-            (each, batch)
+            (running.await, batch)
         };
         let mut answers = FuturesUnordered::new();
         for batch in batches(asks) {
@@ -332,11 +330,11 @@ impl Driver {
     ) {
         let (answers, replicas) = each.unwrap_or_else(|error| (vec![Err(error); batch.len()], 0));
         // As in `answered`: what it tells of a lease may be old.
-        self.event(Clock::look, |core, now, fx| {
+        self.event(Clock::look, |core| {
             for (ask, answer) in batch.iter().zip(&answers) {
                 match answer {
-                    Ok(answer) => core.confirmed(now, ask, (answer, replicas), fx),
-                    Err(error) => core.unanswered(now, ask, error, fx),
+                    Ok(answer) => core.confirmed(ask, (answer, replicas)),
+                    Err(error) => core.unanswered(ask, error),
                 }
             }
         });
@@ -348,11 +346,11 @@ impl Driver {
     ) {
         // What it tells of a lease may be old: the machine may have been suspended since it was
         // asked for.
-        self.event(Clock::look, |core, now, fx| {
+        self.event(Clock::look, |core| {
             for (ask, answer) in answers {
                 match answer {
-                    Ok(answer) => core.replied(now, ask, answer, fx),
-                    Err(error) => core.unanswered(now, ask, error, fx),
+                    Ok(answer) => core.replied(ask, answer),
+                    Err(error) => core.unanswered(ask, error),
                 }
             }
         });
@@ -371,11 +369,10 @@ impl Driver {
     /// The runtime has ended: nothing could ever answer those that wait.
     pub(super) fn end(self: &Arc<Self>) {
         self.has_ended.store(true, Ordering::Release);
-        self.with(|core, _, _| core.close());
+        self.with(|core| core.close());
         let mut from = Some(0);
         while let Some(start) = from {
-            (_, from) =
-                self.with(|core, now, fx| core.end_attempts(now, start, LockErrorKind::Closed, fx));
+            (_, from) = self.with(|core| core.end_attempts(start, LockErrorKind::Closed));
         }
     }
 
@@ -418,6 +415,6 @@ impl Listener for Inbox {
     fn hear(&self, event: Event) {
         // Before the node is there nothing waits, and after it nothing can.
         let Some(driver) = self.0.get().and_then(Weak::upgrade) else { return };
-        driver.event(Clock::look, |core, now, fx| core.heard(now, event, fx));
+        driver.event(Clock::look, |core| core.heard(event));
     }
 }

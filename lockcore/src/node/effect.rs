@@ -6,7 +6,7 @@ use super::entry::Refusal;
 use super::moment::Moment;
 use crate::error::StoreError;
 use crate::key::LockName;
-use crate::store::protocol::Command;
+use crate::store::Command;
 
 /// A request on its way to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,11 +23,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::calling::call;
 use super::driver::Driver;
 use super::effect::Ask;
-use super::flights::{Answered, Shared, State, lock};
+use super::flights::{Answered, Shared, State, alone, lock};
 use super::foreign;
+use crate::store::StoreFuture;
 
 /// A request that is not done after this time is finished by a task: its future may not be polled
 /// any more, and the answer may concern others.
@@ -53,7 +53,7 @@ impl Future for Request {
                 // Its timers belong to the node's runtime, whatever task polls.
                 let _in_runtime = self.driver.runtime.enter();
                 match Pin::new(calling).poll(cx) {
-                    Poll::Ready(answer) => Some(answer),
+                    Poll::Ready(answers) => Some(alone(answers)),
                     Poll::Pending => {
                         remember(waker, cx.waker());
                         return Poll::Pending;
@@ -84,13 +84,14 @@ impl Future for Request {
 impl Driver {
     /// Sends a request for the one that polls for its answer.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Request {
-        let mut calling = call(&*self.store, &ask);
-        match calling.ready() {
-            Some(answer) => {
+        // A store in memory runs the command before this returns, and may call back.
+        match self.store.run(&[(&ask.lock, &ask.command)]) {
+            StoreFuture::Ready(Some(answers)) => {
+                let answer = alone(answers);
                 self.answered([(&ask, &answer)]);
                 Request::done(Arc::clone(self), answer)
             }
-            None => Request { shared: self.flights.add(calling, ask), driver: Arc::clone(self) },
+            calling => Request { shared: self.flights.add(calling, ask), driver: Arc::clone(self) },
         }
     }
 }
@@ -142,7 +143,7 @@ fn take_over(shared: &Arc<Shared>, driver: &Arc<Driver>) {
     driver.runtime.spawn(async move {
         // As a whole, so that it is dropped with the task.
         let mut end = end;
-        let answer = calling.await;
+        let answer = alone(calling.await);
         driver_of_task.answered([(&ask, &answer)]);
         end.answer = Some(answer);
     });

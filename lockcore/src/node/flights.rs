@@ -7,12 +7,20 @@ use std::task::Waker;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::calling::Calling;
 use super::effect::Ask;
 use crate::error::StoreError;
-use crate::store::protocol::Answer;
+use crate::store::{Answer, Answers, StoreFuture};
 
 pub(super) type Answered = Result<Answer, StoreError>;
+
+/// A command that the store runs.
+pub(super) type Calling = StoreFuture<Answers>;
+
+/// The answer to the only command.
+pub(super) fn alone(answers: Result<Answers, StoreError>) -> Answered {
+    let none = || Err(StoreError::ambiguous("no answer to the only request"));
+    answers.and_then(|mut answers| answers.pop().unwrap_or_else(none))
+}
 
 pub(super) type Shared = Mutex<State>;
 

@@ -6,7 +6,6 @@
 mod alarm;
 mod background;
 mod batch;
-mod calling;
 mod clock;
 mod core;
 mod driver;
@@ -20,7 +19,6 @@ mod lease;
 mod moment;
 mod observe;
 mod seat;
-mod sharing;
 mod timer;
 
 pub use self::core::{Core, Counts, Outcome};
@@ -37,5 +35,3 @@ pub(crate) use flight::Request as Flight;
 pub(crate) use handle::Node;
 pub use moment::Moment;
 pub(crate) use seat::Shared;
-#[cfg(feature = "unstable-internals")]
-pub use sharing::{answer as shared_answer, command as shared_command};

@@ -17,13 +17,12 @@ use std::task::{Context, Poll};
 use tokio::sync::watch;
 
 pub use protocol::{
-    Acquired, Grant, Inspection, Leaving, Left, MAX_BATCH, Mode, Presence, Released, Renewed,
-    Reply, Share, Touched,
+    Acquired, Answer, Command, Grant, Inspection, Leaving, Left, MAX_BATCH, Mode, Presence,
+    Released, Renewed, Reply, Touched,
 };
 
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
-use crate::member::Member;
 use crate::token::FencingToken;
 
 /// Most holds in one renewal, so that a server does nothing else for a millisecond at most.
@@ -31,64 +30,24 @@ pub const MAX_RENEWALS: usize = 128;
 /// Most locks in one touch, for the same reason.
 pub const MAX_LINES: usize = 64;
 
-/// An answer for each lock, in order. One that another program uses answers with an error, and
-/// keeps no other from its own.
-pub type Each<T> = Vec<Result<Reply<T>, StoreError>>;
+/// An answer for each command, in order. One lock at whose keys another program's data stand
+/// answers with an error, and keeps no other from its own.
+pub type Answers = Vec<Result<Answer, StoreError>>;
 
-/// One node's view of a store. Each command is one atomic step on the server; one for several locks
-/// is a step for each.
+/// One node's view of a store. Each command is one atomic step on the server.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
-    /// Takes the lock, or in [`Mode::Wait`] queues for it.
-    fn acquire(
-        &self,
-        lock: &LockName,
-        member: &Member,
-        mode: Mode,
-        queue_limit: u32,
-    ) -> StoreFuture<Reply<Acquired>>;
+    /// Runs one command; or several renewals, of at most [`MAX_RENEWALS`] holds; or several
+    /// touches, of at most [`MAX_LINES`] locks with [`MAX_BATCH`] members.
+    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers>;
 
-    /// Releases a hold.
-    fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>>;
-
-    /// Extends holds to their members' full leases. Not empty, at most [`MAX_RENEWALS`] locks.
-    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>>;
-
-    /// Keeps this node's waiting members of each lock alive. Not empty, at most [`MAX_LINES`] locks
-    /// and [`MAX_BATCH`] members in all.
-    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>>;
-
-    /// Takes members out of the queue, or releases them if they were granted meanwhile.
-    /// Not empty, at most [`MAX_BATCH`] members.
-    fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>>;
-
-    /// Drops the hold, any holder's.
-    fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>>;
-
-    /// Holder and queue, without changing anything.
-    fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection>;
-
-    /// Runs a command on a resource with permits.
-    fn permits(
-        &self,
-        lock: &LockName,
-        command: protocol::permits::Command,
-    ) -> StoreFuture<protocol::permits::Answer>;
-
-    /// As [`renew`](Self::renew), and waits until replicas have it. Says how many do. Only asked
-    /// for where replicas are required.
-    fn confirm(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<(Each<Renewed>, u32)> {
-        let _ = holds;
-        StoreFuture::ready(Err(without_replicas()))
-    }
-
-    /// The same of a command on a resource with permits.
-    fn confirm_permits(
-        &self,
-        lock: &LockName,
-        command: protocol::permits::Command,
-    ) -> StoreFuture<(protocol::permits::Answer, u32)> {
-        let _ = (lock, command);
-        StoreFuture::ready(Err(without_replicas()))
+    /// As [`run`](Self::run), for renewals, and waits until replicas have them. Says how many do.
+    /// Only asked for where replicas are required.
+    fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
+        let _ = renewals;
+        StoreFuture::ready(Err(StoreError::refused(
+            LockErrorKind::Unsupported,
+            "this store has no replicas",
+        )))
     }
 
     /// Whether commands get through at all.
@@ -113,10 +72,6 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     fn close(&self);
 }
 
-fn without_replicas() -> StoreError {
-    StoreError::refused(LockErrorKind::Unsupported, "this store has no replicas")
-}
-
 /// Hears what the server tells a node without being asked. Called from the store's own tasks: it
 /// may not block.
 pub trait Listener: Send + Sync + 'static {
@@ -127,36 +82,22 @@ pub trait Listener: Send + Sync + 'static {
 /// What a node hears without asking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A waiting member was granted the lock.
+    /// Waiting members were granted their demands, in one step.
     Granted {
-        /// Who.
-        member: Member,
-        /// The token of the hold.
-        token: FencingToken,
-        /// Milliseconds of its claim.
-        left_ms: u64,
-    },
-    /// A hold was force-released.
-    Revoked {
-        /// Who.
-        member: Member,
-    },
-    /// Waiting members were granted what they asked for, in one step.
-    GrantedSeveral {
         /// The token of all these holds.
         token: FencingToken,
         /// Their numbers, and the milliseconds of their claims.
         grants: Vec<(u64, u64)>,
     },
-    /// Holds of a resource with permits were force-released.
-    RevokedSeveral {
+    /// Holds were force-released.
+    Revoked {
         /// Their numbers.
         numbers: Vec<u64>,
     },
     /// A JVM tells a waiting member to come: the lock may be free.
     Poked {
-        /// Who.
-        member: Member,
+        /// Its number.
+        number: u64,
     },
     /// The subscription is new: messages may have been missed.
     Resubscribed,

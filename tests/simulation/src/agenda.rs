@@ -4,8 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
 use lockcore::internals::node::Ask;
-use lockcore::internals::protocol::Answer;
-use lockcore::internals::{Event, StoreError};
+use lockcore::internals::{Answer, Event, StoreError};
 
 use crate::process::Seen;
 

@@ -2,17 +2,17 @@
 
 use lockcore::LockOptions;
 use lockcore::internals::node::{Ask, Outcome as End, Request};
-use lockcore::internals::protocol::permits::Demand;
-use lockcore::internals::protocol::{Answer, Command};
-use lockcore::internals::{Label, Mode, StoreError, terms};
+use lockcore::internals::{
+    Answer, Command, Demand, Label, Member, Mode, Renewed, StoreError, terms,
+};
 use std::time::Duration;
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
-use crate::judge::{Guard, who};
+use crate::judge::Guard;
 use crate::law::Law;
 use crate::process::{Caller, Shared};
-use crate::resource::{Form, demand_of};
+use crate::resource::Form;
 use crate::server::index;
 use crate::world::{MS, World};
 
@@ -70,7 +70,7 @@ impl World {
         if self.strikes(Fault::Force) {
             let (lock, sent) =
                 (self.names[lock].clone(), self.processes[place.slot].timers(self.now));
-            let command = Command::ForceRelease;
+            let command = Command::ForceRelease { member: None };
             self.send(place, Ask { lock, command, sent, background: false });
         }
         if self.strikes(Fault::Cancel) {
@@ -96,7 +96,7 @@ impl World {
             label: Label::new(""),
             demand,
         };
-        let begun = self.event(place, |core, now, _| core.begin(now, request, shared));
+        let begun = self.event(place, |core| core.begin(request, shared));
         let (attempt, ask) = begun?;
         if let Some(ask) = ask {
             self.send(place, ask);
@@ -151,7 +151,7 @@ impl World {
         shared: Shared,
         ends: bool,
     ) {
-        let (number, token) = match self.event(place, |core, now, fx| core.take(now, attempt, fx)) {
+        let (number, token) = match self.event(place, |core| core.take(attempt)) {
             End::Waits => return,
             End::Refused(_) => return self.rest(place, caller),
             End::Granted { number, token, .. } => (number, token),
@@ -160,7 +160,7 @@ impl World {
         self.outcome.shared += u64::from(self.names[lock].is_shared());
         let name = place.name;
         let member = self.processes[place.slot].core.member(number);
-        let demand = member.map_or(Demand::WRITE, demand_of);
+        let demand = member.map_or(Demand::WRITE, Member::demand);
         let weight = demand.weight();
         self.records[lock].guards.push(Guard {
             slot: place.slot,
@@ -190,7 +190,7 @@ impl World {
 
     /// The same of one that was begun by a holder of its lock.
     fn find_again(&mut self, place: Place, caller: usize, attempt: u64) {
-        let found = self.event(place, |core, now, fx| core.take(now, attempt, fx));
+        let found = self.event(place, |core| core.take(attempt));
         if matches!(found, End::Waits) {
             return;
         }
@@ -200,7 +200,7 @@ impl World {
         if let End::Granted { number, .. } = found {
             // Its first hold was lost. That it was not is for the judge to say, who has seen the
             // grant.
-            self.event(place, |core, now, fx| core.dropped(now, number, fx));
+            self.event(place, |core| core.dropped(number));
         }
     }
 
@@ -208,7 +208,7 @@ impl World {
         let process = &self.processes[place.slot];
         let Caller::Waits { attempt, .. } = process.callers[caller] else { return };
         if process.turns[caller] == turn {
-            self.event(place, |core, now, fx| core.cancel(now, attempt, fx));
+            self.event(place, |core| core.cancel(attempt));
             self.rest(place, caller);
         }
     }
@@ -233,7 +233,7 @@ impl World {
         }
         guard.weight = Demand::READ.weight();
         let turn = process.turns[caller];
-        if let Some(ask) = self.event(place, |core, now, _| core.downgrade(now, number)) {
+        if let Some(ask) = self.event(place, |core| core.downgrade(number)) {
             self.send(place, ask);
         }
         let held = self.dice.below(5 * MS);
@@ -255,7 +255,7 @@ impl World {
         if ends && self.strikes(Fault::Forget) {
             // Its guard is never heard of again.
             if let Some(again) = again {
-                self.event(place, |core, now, fx| core.cancel(now, again, fx));
+                self.event(place, |core| core.cancel(again));
             }
             return self.rest(place, caller);
         }
@@ -264,20 +264,20 @@ impl World {
             .retain(|guard| (guard.name, guard.number) != (place.name, number));
         let cancels_first = self.dice.one_in(2);
         if let (Some(again), true) = (again, cancels_first) {
-            self.event(place, |core, now, fx| core.cancel(now, again, fx));
+            self.event(place, |core| core.cancel(again));
         }
         let ask = if self.strikes(Fault::Leak) {
             self.leaked.insert((place.name, number));
-            self.event(place, |core, now, fx| core.leak(now, number, fx));
+            self.event(place, |core| core.leak(number));
             None
         } else if self.dice.one_in(3) {
-            self.event(place, |core, now, fx| core.dropped(now, number, fx));
+            self.event(place, |core| core.dropped(number));
             None
         } else {
-            self.event(place, |core, now, fx| core.release(now, number, fx))
+            self.event(place, |core| core.release(number))
         };
         if let (Some(again), false) = (again, cancels_first) {
-            self.event(place, |core, now, fx| core.cancel(now, again, fx));
+            self.event(place, |core| core.cancel(again));
         }
         let Some(ask) = ask else { return self.rest(place, caller) };
         self.processes[place.slot].callers[caller] = Caller::Releases;
@@ -298,14 +298,14 @@ impl World {
         let Some(ask) = self.processes[place.slot].open.remove(&request) else { return };
         self.tell(place, "is answered", &(&ask, &answer));
         let believed = self.believed(place, &ask);
-        self.looks(place, |core, now, fx| match (&answer, replicas) {
-            (Ok(answer), Some(count)) => core.confirmed(now, &ask, (answer, count), fx),
-            (Ok(answer), None) => core.replied(now, &ask, answer, fx),
-            (Err(error), _) => core.unanswered(now, &ask, error, fx),
+        self.looks(place, |core| match (&answer, replicas) {
+            (Ok(answer), Some(count)) => core.confirmed(&ask, (answer, count)),
+            (Ok(answer), None) => core.replied(&ask, answer),
+            (Err(error), _) => core.unanswered(&ask, error),
         });
         if let Ok(answer) = &answer {
             let latest_us = &mut self.processes[place.slot].seen.latest_us;
-            *latest_us = answer.now_us().max(*latest_us);
+            *latest_us = answer.now_us().map_or(*latest_us, |now_us| now_us.max(*latest_us));
             self.understood(place, &ask, answer, believed);
         }
         if let Some(caller) = self.releases.remove(&request) {
@@ -313,34 +313,40 @@ impl World {
         }
     }
 
-    /// Whether the guard of a renewal, if it has one, says that it is valid.
-    fn believed(&self, place: Place, ask: &Ask) -> Option<bool> {
-        let Command::Renew { member } = &ask.command else { return None };
-        let (_, number) = who(member);
+    /// The number of the guard of a renewal, if it has one, and whether that says that it is valid.
+    fn believed(&self, place: Place, ask: &Ask) -> Option<(u64, bool)> {
+        let Command::Renew { members } = &ask.command else { return None };
+        let [member] = members.as_slice() else { unreachable!("a table renews one at a time") };
+        let own = (place.name, member.number());
         let guards = &self.records[index(ask)].guards;
-        let guard =
-            guards.iter().find(|guard| (guard.name, guard.number) == (place.name, number))?;
-        Some(guard.shared.believes(self.processes[place.slot].moment(self.now)))
+        let guard = guards.iter().find(|guard| (guard.name, guard.number) == own)?;
+        let now = self.processes[place.slot].moment(self.now);
+        Some((guard.number, guard.shared.believes(now)))
     }
 
     /// What an answer says, the node acts on.
-    fn understood(&mut self, place: Place, ask: &Ask, answer: &Answer, believed: Option<bool>) {
-        let now_believes = self.believed(place, ask);
-        if let (Answer::Renewed(reply), Some(now_believes)) = (answer, now_believes) {
-            if reply.outcome == lockcore::internals::Renewed::NotHeld && now_believes {
+    fn understood(
+        &mut self,
+        place: Place,
+        ask: &Ask,
+        answer: &Answer,
+        believed: Option<(u64, bool)>,
+    ) {
+        // Of a guard that is not valid there is nothing to say.
+        let valid = self.believed(place, ask).filter(|(_, believes)| *believes);
+        if let (Answer::Renewed(reply), Some((number, _))) = (answer, valid) {
+            if reply.outcome == [Renewed::NotHeld] {
                 self.breaks(Law::L4, || {
                     format!("{:?} finds nothing, and its guard stays valid", ask.command)
                 });
             }
-            if believed == Some(false) && now_believes {
+            if believed == Some((number, false)) {
                 self.breaks(Law::L4, || {
                     format!("a guard that had ended is valid again by {:?}", ask.command)
                 });
             }
-            if let (Command::Renew { member }, true) = (&ask.command, now_believes) {
-                self.has_lease(place, index(ask), who(member).1);
-            }
+            self.has_lease(place, index(ask), number);
         }
-        self.is_known(place, answer);
+        self.is_known(place, &ask.command, answer);
     }
 }

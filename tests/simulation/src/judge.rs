@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
-use lockcore::internals::protocol::permits::Demand;
-use lockcore::internals::protocol::{Answer, Command, PASSED_OVER_MS};
-use lockcore::internals::{Acquired, Event, Member, Presence, Released, Reply};
+use lockcore::internals::protocol::PASSED_OVER_MS;
+use lockcore::internals::{
+    Acquired, Answer, Command, Demand, Event, Grant, Member, Presence, Released,
+};
 
 use crate::agenda::Place;
 use crate::law::Law;
@@ -63,8 +64,7 @@ impl Record {
 }
 
 pub(crate) fn who(member: &Member) -> Who {
-    let (_, ours) = member.parts().expect("all members are ours");
-    (ours.node.parse().expect("nodes are numbers"), ours.number)
+    (member.node().parse().expect("nodes are numbers"), member.number())
 }
 
 /// What the server had before a command.
@@ -111,8 +111,9 @@ impl World {
     ) {
         let after = self.server.locks[lock].live(now_ms);
         let is_lost = |held: &&Held| !after.iter().any(|after| after.who == held.who);
-        if matches!(command, Command::ForceRelease) {
-            self.untold.extend(before.live().map(|held| held.who));
+        if let Command::ForceRelease { .. } = command {
+            let forced = before.live().map(|held| held.who).filter(|who| ends(command, *who));
+            self.untold.extend(forced);
         }
         let lost = before.live().filter(is_lost).find(|held| !ends(command, held.who));
         if let Some(Held { who, .. }) = lost {
@@ -220,7 +221,7 @@ impl World {
     ) {
         let looks_only = match command {
             Command::Renew { .. } => true,
-            Command::Downgrade { member } => before.live_hold(who(member)).is_none(),
+            Command::Reduce { member, .. } => before.live_hold(who(member)).is_none(),
             // Who asks again for what it holds is only told so.
             Command::Acquire { member, .. } => {
                 let is_refused =
@@ -229,7 +230,7 @@ impl World {
             }
             _ => false,
         };
-        if looks_only || says_more(answer) {
+        if looks_only || rest(answer).1 {
             return;
         }
         let hears = |name| name == caller || self.server.hears(name);
@@ -328,7 +329,7 @@ impl World {
             }
             (Command::Touch { members }, Answer::Touched(reply)) => {
                 for (member, presence) in members.iter().zip(&reply.outcome.members) {
-                    let who = (name, self::who(member).1);
+                    let who = (name, member.number());
                     match presence {
                         Presence::Waiting => {
                             if let Some(wait) = record.waits.get_mut(&who) {
@@ -404,16 +405,9 @@ impl World {
     /// A process hears of a hold that was force-released: from now on its guard is not valid, and
     /// no grant that was on its way becomes one.
     pub(crate) fn hears_of_revoked(&mut self, name: u64, event: &Event) {
-        match event {
-            Event::Revoked { member } => {
-                self.untold.remove(&who(member));
-            }
-            Event::RevokedSeveral { numbers } => {
-                for number in numbers {
-                    self.untold.remove(&(name, *number));
-                }
-            }
-            _ => {}
+        let Event::Revoked { numbers } = event else { return };
+        for number in numbers {
+            self.untold.remove(&(name, *number));
         }
     }
 
@@ -459,39 +453,31 @@ impl World {
 
     /// A node that is told of a hold of its own has it in its table from then on, so that it is
     /// used or given back.
-    pub(crate) fn is_known(&mut self, place: Place, answer: &Answer) {
-        let own = match answer {
-            Answer::Acquired(reply) => told(reply),
-            Answer::Released(reply) => told(reply),
-            Answer::Touched(reply) => told(reply),
-            Answer::Left(reply) => told(reply),
-            // Its own was asked for.
-            Answer::Renewed(reply) => reply.several.iter().map(|share| &share.member).collect(),
-            Answer::Inspected(_) | Answer::SharedInspected(_) => return,
+    pub(crate) fn is_known(&mut self, place: Place, command: &Command, answer: &Answer) {
+        let is_asked_for = |grant: &Grant| match command {
+            // It grants nothing.
+            Command::Renew { .. } => true,
+            Command::Reduce { member, .. } => *member == grant.member,
+            _ => false,
         };
         let core = &self.processes[place.slot].core;
-        let unknown = own.into_iter().find(|member| core.phase(who(member).1).is_none());
-        if let Some(member) = unknown.cloned() {
+        let is_unknown =
+            |grant: &&Grant| core.phase(grant.member.number()).is_none() && !is_asked_for(grant);
+        if let Some(Grant { member, .. }) = rest(answer).0.iter().find(is_unknown) {
             self.breaks(Law::L3, || format!("{member} is told its hold, and leaves it there"));
         }
     }
 }
 
-/// The members whose holds a reply tells of.
-fn told<T>(reply: &Reply<T>) -> Vec<&Member> {
-    let several = reply.several.iter().map(|share| &share.member);
-    several.chain(reply.grant.iter().map(|grant| &grant.member)).collect()
-}
-
-/// Whether an answer says that there is more to do.
-fn says_more(answer: &Answer) -> bool {
+/// The holds that an answer tells of, and whether it says that there is more to do.
+fn rest(answer: &Answer) -> (&[Grant], bool) {
     match answer {
-        Answer::Acquired(reply) => reply.more,
-        Answer::Released(reply) => reply.more,
-        Answer::Touched(reply) => reply.more,
-        Answer::Left(reply) => reply.more,
-        Answer::Renewed(reply) => reply.more,
-        Answer::Inspected(_) | Answer::SharedInspected(_) => false,
+        Answer::Acquired(reply) => (&reply.grants, reply.more),
+        Answer::Released(reply) => (&reply.grants, reply.more),
+        Answer::Touched(reply) => (&reply.grants, reply.more),
+        Answer::Left(reply) => (&reply.grants, reply.more),
+        Answer::Renewed(reply) => (&reply.grants, reply.more),
+        Answer::Inspected(_) => (&[], false),
     }
 }
 
@@ -500,7 +486,9 @@ fn ends(command: &Command, hold: Who) -> bool {
     match command {
         Command::Release { member } => who(member) == hold,
         Command::Leave { leaving } => leaving.iter().any(|leaving| who(&leaving.member) == hold),
-        Command::ForceRelease => true,
+        Command::ForceRelease { member } => {
+            member.as_ref().is_none_or(|member| who(member) == hold)
+        }
         _ => false,
     }
 }

@@ -75,7 +75,7 @@ impl World {
             return;
         }
         process.tick_at = None;
-        self.looks(place, |core, now, fx| core.tick(now, fx));
+        self.looks(place, |core| core.tick());
         if self.strikes(Fault::Kill) {
             self.succeed(place);
         } else if self.strikes(Fault::Stop) {
@@ -109,11 +109,11 @@ impl World {
 
     /// As `Locks::shutdown` does it.
     fn shut_down(&mut self, place: Place) {
-        self.event(place, |core, _, _| core.close());
+        self.event(place, |core| core.close());
         let mut from = Some(0);
         while let Some(start) = from {
             let kind = LockErrorKind::Closed;
-            (_, from) = self.event(place, |core, now, fx| core.end_attempts(now, start, kind, fx));
+            (_, from) = self.event(place, |core| core.end_attempts(start, kind));
         }
         let patience = self.dice.below(3_000 * MS);
         self.processes[place.slot].closing = Some((Closing::Attempts, self.now + patience));
@@ -132,9 +132,8 @@ impl World {
             Closing::Holds if counts.holds == 0 || self.now >= deadline => {
                 let mut from = Some(0);
                 while let Some(start) = from {
-                    (_, from) = self.event(place, |core, now, fx| {
-                        core.take_holds(now, start, "the node was shut down", fx)
-                    });
+                    (_, from) =
+                        self.event(place, |core| core.take_holds(start, "the node was shut down"));
                 }
                 Closing::Rest
             }

@@ -2,8 +2,7 @@
 //! of them when it does not.
 
 use lockcore::internals::node::Ask;
-use lockcore::internals::protocol::{Acquired, Answer};
-use lockcore::internals::{Event, Link, StoreError};
+use lockcore::internals::{Acquired, Answer, Event, Link, StoreError};
 use lockcore::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
@@ -128,7 +127,7 @@ impl World {
         process.is_connected = true;
         if old != self.server.era {
             process.seen.elsewhere_us = process.seen.latest_us;
-            self.event(place, |core, now, _| core.moved(now));
+            self.event(place, |core| core.moved());
         }
         self.linked(place);
     }
@@ -161,7 +160,7 @@ impl World {
         self.server.subscribe(place.name);
         self.processes[place.slot].is_subscribed = true;
         self.linked(place);
-        self.looks(place, |core, now, fx| core.heard(now, Event::Resubscribed, fx));
+        self.looks(place, |core| core.heard(Event::Resubscribed));
         self.hears_again(place);
     }
 
@@ -172,7 +171,7 @@ impl World {
         };
         let process = &self.processes[place.slot];
         let (commands, subscription) = (of(process.is_connected), of(process.is_subscribed));
-        self.event(place, |core, now, _| core.linked(now, commands, subscription));
+        self.event(place, |core| core.linked(commands, subscription));
     }
 
     pub(crate) fn publish(&mut self, node: &NodeId, event: Event) {

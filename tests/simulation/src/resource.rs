@@ -1,8 +1,8 @@
 //! What the server keeps of each lock: of a mutex, or of what is read, written or held in permits.
 
-use lockcore::internals::Member;
 use lockcore::internals::protocol::LockState;
-use lockcore::internals::protocol::permits::{self, ALL, Bounds, Demand, Era, PermitState};
+use lockcore::internals::protocol::permits::{ALL, Bounds, Era, PermitState};
+use lockcore::internals::{Demand, Member, Party};
 
 use crate::dice::Dice;
 use crate::judge::{Who, who};
@@ -65,13 +65,8 @@ pub(crate) struct Held {
     pub(crate) limit: u64,
 }
 
-/// What a member asks for; of a mutex, all of it.
-pub(crate) fn demand_of(member: &Member) -> Demand {
-    permits::Member::parse(member.as_str()).map_or(Demand::WRITE, |member| member.demand())
-}
-
-fn who_shares(member: &permits::Member) -> Who {
-    (member.node().parse().expect("nodes are numbers"), member.number())
+fn who_of(party: &Party) -> Who {
+    who(party.ours().expect("all members are ours"))
 }
 
 impl Resource {
@@ -99,7 +94,7 @@ impl Resource {
         match self {
             Self::Mutex(lock) => {
                 let hold = lock.hold.iter().map(|hold| Held {
-                    who: who(&hold.member),
+                    who: who_of(&hold.member),
                     ends_ms: hold.expires_ms.unwrap_or(u64::MAX),
                     weight: u64::from(ALL),
                     limit: u64::from(ALL),
@@ -108,7 +103,7 @@ impl Resource {
             }
             Self::Shared(resource) => {
                 let held = resource.holds.iter().map(|(ends_ms, member)| Held {
-                    who: who_shares(member),
+                    who: who(member),
                     ends_ms,
                     weight: resource.weight(member),
                     limit: member.demand().limit(),
@@ -128,9 +123,9 @@ impl Resource {
     /// Who waits, in order.
     pub(crate) fn queue(&self) -> Vec<Who> {
         match self {
-            Self::Mutex(lock) => lock.queue.iter().map(who).collect(),
+            Self::Mutex(lock) => lock.queue.iter().map(who_of).collect(),
             Self::Shared(resource) => {
-                resource.queue.iter().map(|(_, member)| who_shares(member)).collect()
+                resource.queue.iter().map(|(_, member)| who(member)).collect()
             }
         }
     }
@@ -147,12 +142,10 @@ impl Resource {
         match self {
             Self::Mutex(lock) => {
                 lock.hold.as_ref().is_some_and(|hold| hold.member == *member)
-                    || lock.deadlines.get(member).is_some()
+                    || lock.deadlines.get(&member.into()).is_some()
             }
             Self::Shared(resource) => {
-                permits::Member::parse(member.as_str()).is_some_and(|member| {
-                    resource.holds.get(&member).is_some() || resource.queue.get(&member).is_some()
-                })
+                resource.holds.get(member).is_some() || resource.queue.get(member).is_some()
             }
         }
     }
@@ -190,7 +183,7 @@ impl Resource {
             if used >= member.demand().limit() {
                 return None;
             }
-            let who = who_shares(member);
+            let who = who(member);
             if hears(who.0) {
                 return member.demand().fits(used).then_some(who);
             }

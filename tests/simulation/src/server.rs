@@ -1,9 +1,9 @@
 //! The server: the protocols' functions on each lock, its own clock, and who is subscribed.
 
-use lockcore::internals::node::{Ask, shared_answer, shared_command};
+use lockcore::internals::node::Ask;
 use lockcore::internals::protocol::permits::{self, Bounds};
-use lockcore::internals::protocol::{Answer, Call, Command, Message};
-use lockcore::internals::{Event, StoreError};
+use lockcore::internals::protocol::{Call, Message};
+use lockcore::internals::{Answer, Command, Event, StoreError};
 use lockcore::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
@@ -250,13 +250,11 @@ impl Server {
                 (answer, call.messages.into_iter().filter_map(event).collect())
             }
             Resource::Shared(state) => {
-                let asked = shared_command(command).expect("all members ask for a part");
                 let mut call = permits::Call::new(node, &connected, now_us);
                 call.bounds = *bounds;
                 (call.seen_us, call.elsewhere_us) = (seen.latest_us, seen.elsewhere_us);
-                let answer = state.step(&mut call, &asked);
-                let events = call.messages.into_iter().map(shared_event).collect();
-                (shared_answer(&asked, answer).expect("it is the answer to this command"), events)
+                let answer = state.step(&mut call, command);
+                (answer, call.messages.into_iter().map(shared_event).collect())
             }
         }
     }
@@ -265,9 +263,11 @@ impl Server {
 fn event(message: Message) -> Option<(NodeId, Event)> {
     match message {
         Message::Grant { node, member, token, left_ms } => {
-            Some((node, Event::Granted { member, token, left_ms }))
+            Some((node, Event::Granted { token, grants: vec![(member.number(), left_ms)] }))
         }
-        Message::Revoked { node, member } => Some((node, Event::Revoked { member })),
+        Message::Revoked { node, member } => {
+            Some((node, Event::Revoked { numbers: vec![member.number()] }))
+        }
         Message::Poke { .. } => None,
     }
 }
@@ -275,9 +275,9 @@ fn event(message: Message) -> Option<(NodeId, Event)> {
 fn shared_event(message: permits::Message) -> (NodeId, Event) {
     match message {
         permits::Message::Grants { node, token, grants } => {
-            (node, Event::GrantedSeveral { token, grants })
+            (node, Event::Granted { token, grants })
         }
-        permits::Message::Revoked { node, numbers } => (node, Event::RevokedSeveral { numbers }),
+        permits::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
     }
 }
 

@@ -26,8 +26,6 @@ const LEASES_US: u64 = 90_000 * MS;
 /// How often it is looked whether everything has come to rest.
 const LOOK_US: u64 = 50 * MS;
 
-type Effects = Vec<Effect<Shared>>;
-
 pub(crate) struct World {
     pub(crate) plan: Plan,
     /// What happens anyway,
@@ -54,7 +52,6 @@ pub(crate) struct World {
     pub(crate) is_calm: bool,
     broken: Option<(Law, String)>,
     pub(crate) outcome: Outcome,
-    spare: Effects,
     /// What is to be told of: all requests and answers with this in them.
     pub(crate) trace: Option<String>,
 }
@@ -83,7 +80,6 @@ impl World {
             is_calm: false,
             broken: None,
             outcome: Outcome::default(),
-            spare: Vec::new(),
             trace: None,
         };
         for slot in 0..plan.nodes as usize {
@@ -179,7 +175,7 @@ impl World {
             }
             What::Told { event } => {
                 self.hears_of_revoked(place.name, &event);
-                self.looks(place, |core, now, fx| core.heard(now, event, fx));
+                self.looks(place, |core| core.heard(event));
             }
             What::Tick => self.tick(place),
             What::Turn { caller, turn } => self.turn(place, caller, turn),
@@ -202,7 +198,7 @@ impl World {
     pub(crate) fn event<T>(
         &mut self,
         place: Place,
-        event: impl FnOnce(&mut Core<Shared>, Moment, &mut Effects) -> T,
+        event: impl FnOnce(&mut Core<Shared>) -> T,
     ) -> T {
         let now = self.processes[place.slot].timers(self.now);
         self.event_at(place, now, event)
@@ -212,7 +208,7 @@ impl World {
     pub(crate) fn looks<T>(
         &mut self,
         place: Place,
-        event: impl FnOnce(&mut Core<Shared>, Moment, &mut Effects) -> T,
+        event: impl FnOnce(&mut Core<Shared>) -> T,
     ) -> T {
         let process = &mut self.processes[place.slot];
         process.unseen = 0;
@@ -224,15 +220,15 @@ impl World {
         &mut self,
         place: Place,
         now: Moment,
-        event: impl FnOnce(&mut Core<Shared>, Moment, &mut Effects) -> T,
+        event: impl FnOnce(&mut Core<Shared>) -> T,
     ) -> T {
         self.outcome.size.events += 1;
         let core = &mut self.processes[place.slot].core;
         let failed = core.counts().failed;
-        let mut effects = std::mem::take(&mut self.spare);
-        let value = event(core, now, &mut effects);
+        let value = event(core.event(now));
+        let effects = core.drain();
         self.outcome.given_up += (core.counts().failed - failed) as u64;
-        for effect in effects.drain(..) {
+        for effect in effects {
             match effect {
                 Effect::Send(ask) => {
                     self.send(place, ask);
@@ -243,7 +239,6 @@ impl World {
                 Effect::TellLost(_) | Effect::Observe(_) => {}
             }
         }
-        self.spare = effects;
         self.plan_tick(place);
         value
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lockcore::internals::protocol::permits::Demand;
+use lockcore::internals::Demand;
 use lockcore::{LockError, LockErrorKind, LockRequest, Locks, WriteGuard};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;

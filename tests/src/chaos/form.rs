@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 
 use futures_util::TryFutureExt;
-use lockcore::internals::protocol::permits::Demand;
+use lockcore::internals::Demand;
 use lockcore::{LockError, LockGuard, LockRequest, Permit, ReadGuard, WriteGuard};
 use tokio::time::Instant;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_tests::refused_unchanged;
 use lockcore::internals::protocol::{Answer, Call, Command, LockState, Message, Peers};
-use lockcore::internals::{Leaving, LockName, Member, Mode, Renewed};
+use lockcore::internals::{Leaving, LockName, Member, Mode, Party, Renewed};
 use redis::{Cmd, cmd};
 
 use crate::comparison::{self, Clock};
@@ -223,8 +223,11 @@ impl Case<'_> {
                 (reply.passed_over, reply.foreign)
             }
             Answer::Renewed(reply) => {
-                let held = reply.outcome == Renewed::Held;
-                seen.push(if held { "Held" } else { "NotRenewed" }.to_owned());
+                let word = |renewed: &Renewed| match renewed {
+                    Renewed::Held => "Held".to_owned(),
+                    Renewed::NotHeld => "NotRenewed".to_owned(),
+                };
+                seen.extend(reply.outcome.iter().map(word));
                 (reply.passed_over, reply.foreign)
             }
             Answer::Touched(reply) => {
@@ -235,7 +238,7 @@ impl Case<'_> {
                 seen.extend(reply.outcome.iter().map(|left| format!("{left:?}")));
                 (reply.passed_over, reply.foreign)
             }
-            Answer::Inspected(_) | Answer::SharedInspected(_) => (0, false),
+            Answer::Inspected(_) => (0, false),
         };
         if passed_over > 0 {
             seen.push("passed over".to_owned());
@@ -263,7 +266,7 @@ impl Case<'_> {
                 Command::Acquire { member, mode, queue_limit }
             }
             34..56 => Command::Release { member: self.likely_holder(node, state) },
-            56..64 => Command::Renew { member: self.likely_holder(node, state) },
+            56..64 => Command::Renew { members: vec![self.likely_holder(node, state)] },
             64..78 => {
                 let count = 1 + self.random.below(4);
                 Command::Touch { members: (0..count).map(|_| self.known(node, state)).collect() }
@@ -278,7 +281,7 @@ impl Case<'_> {
                 }
                 Command::Leave { leaving }
             }
-            90..94 => Command::ForceRelease,
+            90..94 => Command::ForceRelease { member: None },
             _ => Command::Inspect,
         }
     }
@@ -297,6 +300,7 @@ impl Case<'_> {
         let thrown_out = state.alive.iter().map(|(_, member)| member);
         let thrown_out = thrown_out.filter(|member| !state.queue.contains(member));
         let there = hold.chain(&state.queue).chain(thrown_out);
+        let there = there.filter_map(Party::ours);
         let there: Vec<_> = there.filter(|member| member.is_of(id)).collect();
         if !there.is_empty() && self.random.chance(60) {
             return (*self.random.one_of(&there)).clone();
@@ -312,8 +316,8 @@ impl Case<'_> {
     /// Whose hold is to be given back or renewed: mostly the one there is.
     fn likely_holder(&mut self, node: usize, state: &LockState) -> Member {
         let id = &self.world.nodes[node].id;
-        match &state.hold {
-            Some(hold) if hold.member.is_of(id) && self.random.chance(70) => hold.member.clone(),
+        match state.hold.as_ref().and_then(|hold| hold.member.ours()) {
+            Some(holder) if holder.is_of(id) && self.random.chance(70) => holder.clone(),
             _ => self.known(node, state),
         }
     }
@@ -323,7 +327,7 @@ impl Case<'_> {
         let [hold, queue, deadlines, token, ..] = snapshot::keys(self.lock.as_str());
         let seen = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
         let now = seen.at_ms();
-        let waiting: Vec<Member> = seen.state.queue.iter().cloned().collect();
+        let waiting: Vec<Party> = seen.state.queue.iter().cloned().collect();
         match self.random.below(13) {
             0..2 => {
                 // Past the end of a short lease, now and then.
@@ -368,8 +372,7 @@ impl Case<'_> {
     async fn act_as_a_jvm(&mut self, seen: &Snapshot) {
         let [hold, queue, deadlines, ..] = snapshot::keys(self.lock.as_str());
         let foreign = *self.random.one_of(&FOREIGN);
-        let member = Member::from(foreign);
-        if seen.state.queue.contains(&member) {
+        if seen.state.queue.contains(&Party::from(foreign)) {
             let takes = seen.state.hold.is_none() && self.random.chance(50);
             self.ask(cmd("LREM").arg(&queue).arg(1).arg(foreign)).await;
             self.ask(cmd("ZREM").arg(&deadlines).arg(foreign)).await;
@@ -416,7 +419,7 @@ impl Case<'_> {
         }
     }
 
-    async fn damage(&mut self, waiting: &[Member]) {
+    async fn damage(&mut self, waiting: &[Party]) {
         let [_, queue, deadlines, token, ..] = snapshot::keys(self.lock.as_str());
         match self.random.below(9) {
             0 => self.ask(cmd("DEL").arg(&queue)).await,

@@ -7,8 +7,8 @@
 //! allowed, and no more. A token that is made anew for a hold is remembered for what PTTL says is
 //! left of the hold, so there the second reading counts the other way round as well.
 
+use lockcore::internals::Reply;
 use lockcore::internals::protocol::{Answer, Command, LockState};
-use lockcore::internals::{Inspection, Reply};
 
 use crate::snapshot::Snapshot;
 
@@ -37,27 +37,45 @@ impl Clock {
 /// of what it does depends on it.
 pub(crate) fn time_of(answer: &mut Answer, before: &Snapshot) -> u64 {
     match answer {
-        Answer::Released(reply) if reply.now_us == 0 => reply.now_us = before.at_us,
+        Answer::Released(reply) if reply.now_us.is_none() => reply.now_us = Some(before.at_us),
         _ => {}
     }
-    answer.now_us()
+    answer.now_us().expect("every other answer tells the time")
 }
 
 /// Moves `actual` to what was expected where the difference is allowed, so that the rest can be
 /// compared.
 pub(crate) fn settle_answer(clock: Clock, expected: &Answer, actual: &mut Answer) {
-    let (expected, actual) = match (expected, actual) {
-        (Answer::Acquired(expected), Answer::Acquired(actual)) => (left(expected), left_of(actual)),
-        (Answer::Released(expected), Answer::Released(actual)) => (left(expected), left_of(actual)),
-        (Answer::Renewed(expected), Answer::Renewed(actual)) => (left(expected), left_of(actual)),
-        (Answer::Touched(expected), Answer::Touched(actual)) => (left(expected), left_of(actual)),
-        (Answer::Left(expected), Answer::Left(actual)) => (left(expected), left_of(actual)),
-        (Answer::Inspected(Inspection { left_ms, .. }), Answer::Inspected(actual)) => {
-            (*left_ms, &mut actual.left_ms)
+    match (expected, actual) {
+        (Answer::Acquired(expected), Answer::Acquired(actual)) => {
+            settle_reply(clock, expected, actual)
         }
-        _ => return,
-    };
-    settle_left(clock, expected, actual);
+        (Answer::Released(expected), Answer::Released(actual)) => {
+            settle_reply(clock, expected, actual)
+        }
+        (Answer::Renewed(expected), Answer::Renewed(actual)) => {
+            settle_reply(clock, expected, actual)
+        }
+        (Answer::Touched(expected), Answer::Touched(actual)) => {
+            settle_reply(clock, expected, actual)
+        }
+        (Answer::Left(expected), Answer::Left(actual)) => settle_reply(clock, expected, actual),
+        (Answer::Inspected(expected), Answer::Inspected(actual)) => {
+            for ((.., expected), (.., actual)) in expected.holds.iter().zip(&mut actual.holds) {
+                settle_left(clock, *expected, actual);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn settle_reply<T>(clock: Clock, expected: &Reply<T>, actual: &mut Reply<T>) {
+    if let (Some(expected), Some(actual)) = (expected.first_end_ms, &mut actual.first_end_ms) {
+        settle_left(clock, expected, actual);
+    }
+    for (expected, actual) in expected.grants.iter().zip(&mut actual.grants) {
+        settle_left(clock, expected.left_ms, &mut actual.left_ms);
+    }
 }
 
 /// For what is counted from what the server says is left.
@@ -65,14 +83,6 @@ fn settle_left(clock: Clock, expected: u64, actual: &mut u64) {
     if clock.allows_left(expected, *actual) {
         *actual = expected;
     }
-}
-
-fn left<T>(reply: &Reply<T>) -> u64 {
-    reply.left_ms
-}
-
-fn left_of<T>(reply: &mut Reply<T>) -> &mut u64 {
-    &mut reply.left_ms
 }
 
 /// As [`settle_answer`], for the keys. What the command does not write must not have moved at all.

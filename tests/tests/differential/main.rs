@@ -5,6 +5,9 @@
 //! run unless `DIFFERENTIAL_SEED` is another number. A sequence that fails is shortened before it
 //! is shown.
 
+#[path = "../scripts/asking.rs"]
+#[expect(dead_code, reason = "the test binary `scripts` uses more of it")]
+mod asking;
 mod case;
 mod company;
 mod comparison;

@@ -156,12 +156,18 @@ impl Locks<'_> {
                 let count = 1 + self.random.below(3);
                 Command::Touch { members: (0..count).map(|_| self.known(node, lock)).collect() }
             } else {
-                Command::Renew { member: self.known(node, lock) }
+                Command::Renew { members: vec![self.known(node, lock)] }
             };
             commands.push((lock, command));
         }
         let before = self.snapshots().await;
-        let each = self.ask(node, &commands).await.map_err(|error| format!("{error:?}"))?;
+        let asked: Vec<_> =
+            commands.iter().map(|(lock, command)| (&self.names[*lock], command)).collect();
+        let each = self.world.nodes[node].store.run(&asked).await;
+        let each = each.map_err(|error| format!("{error:?}"))?;
+        if each.len() != commands.len() {
+            return Err(format!("{} answers to {} commands", each.len(), commands.len()));
+        }
         let after = self.snapshots().await;
         let (mut expected, mut is_undecided) = (Heard::default(), false);
         for ((lock, command), answer) in commands.iter().zip(each) {
@@ -234,34 +240,11 @@ impl Locks<'_> {
         }
         Ok(())
     }
-
-    async fn ask(
-        &self,
-        node: usize,
-        commands: &[(usize, Command)],
-    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-        let (mut holds, mut lines) = (Vec::new(), Vec::new());
-        for (lock, command) in commands {
-            let lock = self.names[*lock].clone();
-            match command {
-                Command::Renew { member } => holds.push((lock, member.clone())),
-                Command::Touch { members } => lines.push((lock, members.clone())),
-                other => unreachable!("{other:?} is not for several"),
-            }
-        }
-        let store = &self.world.nodes[node].store;
-        if lines.is_empty() {
-            let each = store.renew(holds).await?;
-            return Ok(each.into_iter().map(|one| one.map(Answer::Renewed)).collect());
-        }
-        let each = store.touch(lines).await?;
-        Ok(each.into_iter().map(|one| one.map(Answer::Touched)).collect())
-    }
 }
 
 fn words(answer: &Answer) -> Vec<String> {
     match answer {
-        Answer::Renewed(reply) => vec![format!("{:?}", reply.outcome)],
+        Answer::Renewed(reply) => reply.outcome.iter().map(|one| format!("{one:?}")).collect(),
         Answer::Touched(reply) => {
             reply.outcome.members.iter().map(|presence| format!("{presence:?}")).collect()
         }

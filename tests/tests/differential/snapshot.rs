@@ -3,10 +3,10 @@
 
 use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
-use lockcore::internals::Member;
 use lockcore::internals::protocol::{
     Command, Hold, LastToken, LockState, Suspects, is_hold, is_member, is_token,
 };
+use lockcore::internals::{Member, Party};
 use redis::cmd;
 
 const SCRIPT: &str = "
@@ -74,29 +74,29 @@ impl Snapshot {
         let expiry = |ends: i64| u64::try_from(ends).ok();
         let mut state = LockState {
             hold: fields.first().map(|(text, _)| Hold {
-                member: Member::from(&**text),
+                member: Party::from(&**text),
                 expires_ms: expiry(ends[0]),
             }),
-            queue: queue.iter().map(|text| Member::from(&**text)).collect(),
+            queue: queue.iter().map(|text| Party::from(&**text)).collect(),
             queue_expires_ms: expiry(ends[1]).or(expiry(ends[2])),
             token: token.as_ref().and_then(|text| {
                 let value = FencingToken::try_from(text.parse::<u64>().ok()?).ok()?;
                 Some(LastToken { value, expires_ms: expiry(ends[3]) })
             }),
-            arrivals: arrivals.iter().map(|text| Member::from(&**text)).collect(),
+            arrivals: arrivals.iter().map(|text| Party::from(&**text)).collect(),
             alive_expires_ms: expiry(ends[4]).or(expiry(ends[5])),
             suspects: read_suspects(&suspects, expiry(ends[6])),
             ..LockState::default()
         };
         for (text, deadline) in alive {
-            state.alive.set(&Member::from(&*text), deadline as u64);
+            state.alive.set(&Party::from(&*text), deadline as u64);
         }
         for (text, score) in scores {
-            state.deadlines.set(&Member::from(&*text), score as u64);
+            state.deadlines.set(&Party::from(&*text), score as u64);
         }
         for (key, ends) in gone {
-            let member = key.strip_prefix(&prefix).expect("a tombstone's key");
-            state.gone.insert(Member::from(member), expiry(ends).expect("a tombstone has an end"));
+            let member = key.strip_prefix(&prefix).and_then(Member::parse).expect("a tombstone");
+            state.gone.insert(member, expiry(ends).expect("a tombstone has an end"));
         }
         let at_us = at_us.parse().expect("a time");
         Self { at_us, state, queue_expiries: [ends[1], ends[2]], others, fields, token }
@@ -126,8 +126,12 @@ impl Snapshot {
         let holder = self.state.hold.as_ref().and_then(|hold| hold.member.ours());
         is_sound
             && head.is_none_or(|head| is_member(head.as_str()))
-            && holder
-                .is_some_and(|holder| member.ours().is_some_and(|ours| ours.node != holder.node))
+            && holder.is_some_and(|holder| member.node() != holder.node())
+    }
+
+    /// The score of a party that is queued.
+    pub(crate) fn score(&self, party: impl Into<Party>) -> u64 {
+        self.state.deadlines.get(&party.into()).expect("it is queued")
     }
 
     /// Everything but the time.
@@ -153,8 +157,8 @@ impl Snapshot {
 
 fn read_suspects(entries: &[(String, f64)], expire_ms: Option<u64>) -> Suspects {
     let read = |(text, since): &(String, f64)| {
-        let (score, member) = text.split_once(' ').expect("a score and a member");
-        ((Member::from(member), score.parse().expect("ms")), *since as u64)
+        let (score, party) = text.split_once(' ').expect("a score and a party");
+        ((Party::from(party), score.parse().expect("ms")), *since as u64)
     };
     Suspects { since_ms: entries.iter().map(read).collect(), expire_ms }
 }

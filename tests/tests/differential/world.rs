@@ -115,19 +115,10 @@ impl World {
         self.marks += 1;
         let by = self.marks as usize;
         let node = &self.nodes[node];
-        let Node { store, lock, .. } = node;
-        Ok(match command {
-            Command::Acquire { member, mode, queue_limit } => {
-                Answer::Acquired(store.acquire(lock, member, *mode, *queue_limit).await?)
-            }
-            Command::Release { member } => Answer::Released(store.release(lock, member).await?),
-            Command::Renew { member } => Answer::Renewed(company::renew(node, member, by).await?),
-            Command::Touch { members } => Answer::Touched(company::touch(node, members, by).await?),
-            Command::Leave { leaving } => Answer::Left(store.leave(lock, leaving.clone()).await?),
-            Command::ForceRelease => Answer::Released(store.force_release(lock).await?),
-            Command::Inspect => Answer::Inspected(store.inspect(lock).await?),
-            Command::Downgrade { .. } => unreachable!("a mutex has no part to give back"),
-        })
+        match command {
+            Command::Renew { .. } | Command::Touch { .. } => company::run(node, command, by).await,
+            _ => node.run(command.clone()).await,
+        }
     }
 
     /// What was received since the last call: by each node, and by foreign members.
@@ -173,9 +164,11 @@ impl Heard {
         for message in messages {
             let (node, event) = match message {
                 Message::Grant { node, member, token, left_ms } => {
-                    (node, Event::Granted { member, token, left_ms })
+                    (node, Event::Granted { token, grants: vec![(member.number(), left_ms)] })
                 }
-                Message::Revoked { node, member } => (node, Event::Revoked { member }),
+                Message::Revoked { node, member } => {
+                    (node, Event::Revoked { numbers: vec![member.number()] })
+                }
                 Message::Poke { member } => {
                     self.pokes.push(poke_channel(lock, member.as_str()));
                     continue;

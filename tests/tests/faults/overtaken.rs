@@ -6,9 +6,8 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use lockcore::MemoryStore;
 use lockcore::internals::{
-    Acquired, Each, Event, Inspection, Leaving, Left, Link, Listener, LockName, Member, Mode,
-    Released, Renewed, Reply, Store, StoreFuture, Touched, locks_on, memory_store, new_node,
-    protocol::permits,
+    Answers, Command, Event, Link, Listener, LockName, Store, StoreFuture, locks_on, memory_store,
+    new_node,
 };
 use tokio::sync::{Notify, watch};
 
@@ -31,60 +30,36 @@ impl Listener for Deaf {
 }
 
 impl Store for Overtaking {
-    fn acquire(
-        &self,
-        lock: &LockName,
-        member: &Member,
-        mode: Mode,
-        queue_limit: u32,
-    ) -> StoreFuture<Reply<Acquired>> {
-        self.store.acquire(lock, member, mode, queue_limit)
-    }
-
-    fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {
-        let answer = self.store.release(lock, member);
-        let (released, renewed) = (Arc::clone(&self.released), Arc::clone(&self.renewed));
-        StoreFuture::pending(async move {
-            released.notify_one();
-            renewed.notified().await;
-            // On one thread: the task that was answered gets to run before this goes on.
-            for _ in 0..10 {
-                tokio::task::yield_now().await;
-            }
-            answer.await
-        })
-    }
-
-    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
+    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
         let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
         let (renewed, store) = (Arc::clone(&self.renewed), Arc::clone(&self.store));
-        StoreFuture::pending(async move {
-            asked.notify_one();
-            released.notified().await;
-            let answer = store.renew(holds).await;
-            renewed.notify_one();
-            answer
-        })
-    }
-
-    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>> {
-        self.store.touch(lines)
-    }
-
-    fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
-        self.store.leave(lock, leaving)
-    }
-
-    fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>> {
-        self.store.force_release(lock)
-    }
-
-    fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
-        self.store.inspect(lock)
-    }
-
-    fn permits(&self, lock: &LockName, command: permits::Command) -> StoreFuture<permits::Answer> {
-        self.store.permits(lock, command)
+        match commands[0].1 {
+            Command::Release { .. } => {
+                let answers = store.run(commands);
+                StoreFuture::pending(async move {
+                    released.notify_one();
+                    renewed.notified().await;
+                    // On one thread: the task that was answered gets to run before this goes on.
+                    for _ in 0..10 {
+                        tokio::task::yield_now().await;
+                    }
+                    answers.await
+                })
+            }
+            Command::Renew { .. } => {
+                let renewals: Vec<(LockName, Command)> =
+                    commands.iter().map(|(lock, of)| ((*lock).clone(), (*of).clone())).collect();
+                StoreFuture::pending(async move {
+                    asked.notify_one();
+                    released.notified().await;
+                    let renewals: Vec<_> = renewals.iter().map(|(lock, of)| (lock, of)).collect();
+                    let answers = store.run(&renewals).await;
+                    renewed.notify_one();
+                    answers
+                })
+            }
+            _ => store.run(commands),
+        }
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -3,10 +3,8 @@
 use std::num::NonZeroU32;
 
 use lock_tests::refused_unchanged;
-use lockcore::internals::Label;
-use lockcore::internals::protocol::permits::{
-    ALL, Answer, Call, Command, Demand, Leaving, Member, Message, Mode, PermitState, Renewed,
-};
+use lockcore::internals::protocol::permits::{ALL, Call, Message, PermitState};
+use lockcore::internals::{Answer, Command, Demand, Label, Leaving, Member, Mode, Renewed};
 use redis::{Cmd, cmd};
 
 use crate::comparison;
@@ -124,7 +122,7 @@ impl Case<'_> {
         let answer = answer.map_err(|error| format!("{told}{error:?}"))?;
 
         // A release with none waiting does not look at the clock.
-        let now_us = comparison::time_of(&answer).unwrap_or(before.at_us);
+        let now_us = answer.now_us().unwrap_or(before.at_us);
         let mut state = before.state.clone();
         let world = &*self.world;
         let connected = |node: &str| world.is_connected(node);
@@ -182,11 +180,7 @@ impl Case<'_> {
                 (reply.passed_over, reply.more)
             }
             Answer::Touched(reply) => {
-                let word = |presence| format!("{presence:?}");
-                let words = reply.outcome.members.iter().map(word);
-                seen.extend(
-                    words.map(|word| word.split(' ').next().unwrap_or_default().to_owned()),
-                );
+                seen.extend(reply.outcome.members.iter().map(|presence| format!("{presence:?}")));
                 (reply.passed_over, reply.more)
             }
             Answer::Left(reply) => {

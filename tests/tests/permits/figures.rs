@@ -10,8 +10,10 @@ use std::io::Write as _;
 
 use lock_tests::{CommandStats, Raw, RedisServer};
 use lockcore::NodeId;
-use lockcore::internals::protocol::permits::{self, Bounds, Command, Demand, Mode};
-use lockcore::internals::{Label, LockName, Member as MutexMember, new_node, wire};
+use lockcore::internals::protocol::permits::Bounds;
+use lockcore::internals::{
+    Command, Demand, Label, Leaving, LockName, Member, Mode, new_node, wire,
+};
 use redis::{Cmd, Value, cmd};
 
 use crate::server::{PREFIX, Permits};
@@ -26,13 +28,6 @@ struct Lock<'a> {
     name: LockName,
     /// Of permits; the mutex has none.
     demand: Option<Demand>,
-}
-
-/// A member of either kind.
-#[derive(Clone)]
-enum Member {
-    Mutex(MutexMember),
-    Permits(permits::Member),
 }
 
 struct Scripts {
@@ -53,77 +48,65 @@ impl Lock<'_> {
         bench.numbers += 1;
         let (node, label) = (&self.bench.nodes[node], Label::new("web-1:8080"));
         match self.demand {
-            None => Member::Mutex(MutexMember::new(node, bench.numbers, LEASE_MS, &label)),
-            Some(demand) => {
-                Member::Permits(permits::Member::new(node, bench.numbers, LEASE_MS, demand, &label))
-            }
+            None => Member::mutex(node, bench.numbers, LEASE_MS, &label),
+            Some(demand) => Member::new(node, bench.numbers, LEASE_MS, demand, &label),
         }
     }
 
     fn command(&self, script: &'static str, members: &[Member]) -> Cmd {
-        let first = &members[0];
-        match first {
-            Member::Permits(member) => {
-                let node = NodeId::from(member.node());
-                let all = || {
-                    let ours = members.iter().filter_map(|member| match member {
-                        Member::Permits(member) => Some(member.clone()),
-                        Member::Mutex(_) => None,
-                    });
-                    ours.collect::<Vec<_>>()
-                };
-                let member = member.clone();
-                let command = match script {
-                    "acquire" => {
-                        Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000_000 }
-                    }
-                    "release" => Command::Release { member },
-                    "renew" => Command::Renew { members: all() },
-                    "touch" => Command::Touch { members: all() },
-                    _ => {
-                        let leaving = permits::Leaving { member, ambiguous: false };
-                        Command::Leave { leaving: vec![leaving] }
-                    }
-                };
-                self.bench.permits.call(&self.name, &node, &command)
-            }
-            Member::Mutex(member) => {
-                let keys = wire::keys(&self.name, member);
-                let mut call = cmd("EVALSHA");
-                call.arg(&self.bench.mutex[script]);
-                match script {
-                    "acquire" => call.arg(5).arg(&keys),
-                    "renew" => call.arg(2).arg(&keys[0]).arg(&keys[3]),
-                    _ => call.arg(4).arg(&keys[..4]),
-                };
-                call.arg(member.ours().expect("ours").node).arg(PREFIX);
-                match script {
-                    "touch" => {
-                        call.arg(members.len());
-                        for member in members {
-                            if let Member::Mutex(member) = member {
-                                call.arg(member.as_str());
-                            }
-                        }
-                    }
-                    "acquire" => {
-                        call.arg(member.as_str()).arg(LEASE_MS).arg("wait").arg(1_000_000);
-                    }
-                    "renew" => {
-                        call.arg(member.as_str()).arg(LEASE_MS);
-                    }
-                    "leave" => {
-                        call.arg(member.as_str()).arg(0);
-                    }
-                    _ => {
-                        call.arg(member.as_str());
-                    }
+        match self.demand {
+            None => self.of_mutex(script, members),
+            Some(_) => self.of_permits(script, members),
+        }
+    }
+
+    fn of_permits(&self, script: &'static str, members: &[Member]) -> Cmd {
+        let member = members[0].clone();
+        let node = NodeId::from(member.node());
+        let command = match script {
+            "acquire" => Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000_000 },
+            "release" => Command::Release { member },
+            "renew" => Command::Renew { members: members.to_vec() },
+            "touch" => Command::Touch { members: members.to_vec() },
+            _ => Command::Leave { leaving: vec![Leaving { member, ambiguous: false }] },
+        };
+        self.bench.permits.call(&self.name, &node, &command)
+    }
+
+    fn of_mutex(&self, script: &'static str, members: &[Member]) -> Cmd {
+        let member = &members[0];
+        let keys = wire::keys(&self.name, member);
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.bench.mutex[script]);
+        match script {
+            "acquire" => call.arg(5).arg(&keys),
+            "renew" => call.arg(2).arg(&keys[0]).arg(&keys[3]),
+            _ => call.arg(4).arg(&keys[..4]),
+        };
+        call.arg(member.node()).arg(PREFIX);
+        match script {
+            "touch" => {
+                call.arg(members.len());
+                for member in members {
+                    call.arg(member.as_str());
                 }
-                // The latest time: this node has seen none.
-                call.arg(0);
-                call
+            }
+            "acquire" => {
+                call.arg(member.as_str()).arg(LEASE_MS).arg("wait").arg(1_000_000);
+            }
+            "renew" => {
+                call.arg(member.as_str()).arg(LEASE_MS);
+            }
+            "leave" => {
+                call.arg(member.as_str()).arg(0);
+            }
+            _ => {
+                call.arg(member.as_str());
             }
         }
+        // The latest time: this node has seen none.
+        call.arg(0);
+        call
     }
 }
 

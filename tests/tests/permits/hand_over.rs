@@ -1,7 +1,6 @@
 //! Grants that a release makes at once, to the head and to the members behind it.
 
-use lockcore::internals::Label;
-use lockcore::internals::protocol::permits::{Command, Demand, Member, Mode};
+use lockcore::internals::{Command, Demand, Label, Member, Mode};
 use redis::cmd;
 
 use crate::snapshot::{self, Snapshot};

@@ -1,7 +1,6 @@
 //! What a renewal does in one script for all holds of a node.
 
-use lockcore::internals::protocol::permits::{Answer, Command, Demand, Member, Mode};
-use lockcore::internals::{Label, Renewed};
+use lockcore::internals::{Answer, Command, Demand, Label, Member, Mode, Renewed};
 use redis::cmd;
 
 use crate::snapshot::{self, Snapshot};

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use lock_tests::Raw;
 use lockcore::NodeId;
-use lockcore::internals::protocol::permits::{Answer, Bounds, Command};
+use lockcore::internals::protocol::permits::Bounds;
 use lockcore::internals::wire::{self, permits};
-use lockcore::internals::{LockName, StoreError};
+use lockcore::internals::{Answer, Command, LockName, StoreError};
 use redis::{Arg, Cmd, Value, cmd};
 
 /// The first part of the channels.
@@ -44,7 +44,7 @@ impl Permits {
     ) -> Result<Answer, StoreError> {
         let call = self.call(lock, node, command);
         let answer: Value = redis.try_ask(&call).await.map_err(|error| wire::error(&error))?;
-        permits::answer(command, answer)
+        permits::answer(command, &answer)
     }
 
     pub(crate) fn call(&self, lock: &LockName, node: &NodeId, command: &Command) -> Cmd {

@@ -2,9 +2,8 @@
 
 use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
-use lockcore::internals::protocol::permits::{
-    Command, Era, Member, PermitState, is_state, is_tombstone,
-};
+use lockcore::internals::protocol::permits::{Era, PermitState, is_state, is_tombstone};
+use lockcore::internals::{Command, Member};
 use redis::cmd;
 
 /// Keys of other types count as empty.

@@ -1,14 +1,23 @@
-//! What a test asks of a node, in few words; a test whose command may fail asks the store itself.
+//! The commands of a node, in few words; a test whose command may fail runs it itself.
+
+use std::fmt::Debug;
 
 use lockcore::internals::{
-    Acquired, Leaving, Left, Member, Mode, Released, Renewed, Reply, Touched, renew_one, touch_one,
+    Acquired, Answer, Command, Grant, Inspection, Leaving, Left, Member, Mode, Released, Renewed,
+    Reply, Touched,
 };
 
 use crate::node::Node;
 
 impl Node {
+    async fn answer(&self, command: Command) -> Answer {
+        self.run(command).await.expect("answered")
+    }
+
     pub(crate) async fn acquire(&self, member: &Member, mode: Mode, limit: u32) -> Reply<Acquired> {
-        self.store.acquire(&self.lock, member, mode, limit).await.expect("acquire is answered")
+        let command = acquire(member, mode, limit);
+        let Answer::Acquired(reply) = self.answer(command).await else { unreachable!() };
+        reply
     }
 
     pub(crate) async fn wait(&self, member: &Member) -> Reply<Acquired> {
@@ -35,16 +44,20 @@ impl Node {
     }
 
     pub(crate) async fn release(&self, member: &Member) -> Reply<Released> {
-        self.store.release(&self.lock, member).await.expect("release is answered")
+        let command = Command::Release { member: member.clone() };
+        let Answer::Released(reply) = self.answer(command).await else { unreachable!() };
+        reply
     }
 
-    pub(crate) async fn renew(&self, member: &Member) -> Reply<Renewed> {
-        renew_one(&*self.store, &self.lock, member).await.expect("renew is answered")
+    pub(crate) async fn renew(&self, member: &Member) -> Reply<Vec<Renewed>> {
+        let command = Command::Renew { members: vec![member.clone()] };
+        let Answer::Renewed(reply) = self.answer(command).await else { unreachable!() };
+        reply
     }
 
     pub(crate) async fn touch(&self, members: &[&Member]) -> Reply<Touched> {
-        let members = members.iter().map(|member| (*member).clone()).collect();
-        touch_one(&*self.store, &self.lock, members).await.expect("touch is answered")
+        let Answer::Touched(reply) = self.answer(touch(members)).await else { unreachable!() };
+        reply
     }
 
     pub(crate) async fn leave(&self, member: &Member) -> Reply<Vec<Left>> {
@@ -56,14 +69,51 @@ impl Node {
     }
 
     pub(crate) async fn leave_all(&self, leaving: &[(&Member, bool)]) -> Reply<Vec<Left>> {
-        let leaving = leaving
-            .iter()
-            .map(|(member, ambiguous)| Leaving { member: (*member).clone(), ambiguous: *ambiguous })
-            .collect();
-        self.store.leave(&self.lock, leaving).await.expect("leave is answered")
+        let Answer::Left(reply) = self.answer(leave(leaving)).await else { unreachable!() };
+        reply
     }
 
     pub(crate) async fn force_release(&self) -> Reply<Released> {
-        self.store.force_release(&self.lock).await.expect("force release is answered")
+        let command = Command::ForceRelease { member: None };
+        let Answer::Released(reply) = self.answer(command).await else { unreachable!() };
+        reply
     }
+
+    pub(crate) async fn inspect(&self) -> Inspection {
+        let Answer::Inspected(found) = self.answer(Command::Inspect).await else { unreachable!() };
+        found
+    }
+}
+
+pub(crate) fn acquire(member: &Member, mode: Mode, queue_limit: u32) -> Command {
+    Command::Acquire { member: member.clone(), mode, queue_limit }
+}
+
+pub(crate) fn touch(members: &[&Member]) -> Command {
+    Command::Touch { members: members.iter().copied().cloned().collect() }
+}
+
+/// Those for whom it is ambiguous leave a tombstone.
+pub(crate) fn leave(leaving: &[(&Member, bool)]) -> Command {
+    let one = |(member, ambiguous): &(&Member, bool)| Leaving {
+        member: (*member).clone(),
+        ambiguous: *ambiguous,
+    };
+    Command::Leave { leaving: leaving.iter().map(one).collect() }
+}
+
+/// The only grant of a reply.
+pub(crate) fn grant<T: Debug>(reply: &Reply<T>) -> &Grant {
+    let [grant] = reply.grants.as_slice() else { panic!("one grant in {reply:?}") };
+    grant
+}
+
+/// The milliseconds that a reply says are left of the lease.
+pub(crate) fn left_ms<T: Debug>(reply: &Reply<T>) -> u64 {
+    reply.first_end_ms.unwrap_or_else(|| panic!("no end in {reply:?}"))
+}
+
+/// The server's time in a reply, µs since the epoch.
+pub(crate) fn now_us<T: Debug>(reply: &Reply<T>) -> u64 {
+    reply.now_us.unwrap_or_else(|| panic!("no time in {reply:?}"))
 }

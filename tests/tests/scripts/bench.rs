@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_tests::{Proxy, Raw, RedisServer, eventually, eventually_some};
-use lockcore::internals::{LockName, Member, new_node};
+use lockcore::internals::{Label, LockName, Member, Party, new_node};
 use redis::cmd;
 
 use crate::node::Node;
@@ -84,48 +84,49 @@ impl Bench {
 
     pub(crate) async fn holder(&mut self) -> Option<Member> {
         let fields = self.redis.hash(LOCK).await;
-        fields.first().map(|(member, _)| Member::from(&**member))
+        fields.first().map(|(member, _)| Member::parse(member).expect("a member of ours"))
     }
 
-    pub(crate) async fn queue(&mut self) -> Vec<Member> {
-        let members = self.redis.list(&self.queue_key()).await;
-        members.iter().map(|member| Member::from(&**member)).collect()
+    pub(crate) async fn queue(&mut self) -> Vec<Party> {
+        let parties = self.redis.list(&self.queue_key()).await;
+        parties.iter().map(|party| Party::from(&**party)).collect()
     }
 
-    /// The member's deadline, ms since the epoch.
-    pub(crate) async fn deadline(&mut self, member: &Member) -> Option<u64> {
+    /// The waiter's deadline, ms since the epoch.
+    pub(crate) async fn deadline(&mut self, waiter: impl Into<Party>) -> Option<u64> {
         let mut score = cmd("ZSCORE");
-        score.arg(self.deadlines_key()).arg(member.as_str());
+        score.arg(self.deadlines_key()).arg(waiter.into().as_str());
         self.redis.ask(&score).await
     }
 
-    pub(crate) async fn set_deadline(&mut self, member: &Member, at_ms: u64) {
+    pub(crate) async fn set_deadline(&mut self, waiter: impl Into<Party>, at_ms: u64) {
         let mut add = cmd("ZADD");
-        add.arg(self.deadlines_key()).arg(at_ms).arg(member.as_str());
+        add.arg(self.deadlines_key()).arg(at_ms).arg(waiter.into().as_str());
         self.redis.ask(&add).await
     }
 
-    /// What the member's deadline looks like after a silence that was too long.
-    pub(crate) async fn let_deadline_pass(&mut self, member: &Member) {
+    /// As the waiter's deadline looks after a silence that was too long.
+    pub(crate) async fn let_deadline_pass(&mut self, waiter: impl Into<Party>) {
         let past = self.now_ms().await - 1;
-        self.set_deadline(member, past).await;
+        self.set_deadline(waiter, past).await;
     }
 
     /// A waiter that some other program put there, or some other process that is gone by now.
-    pub(crate) async fn plant(&mut self, member: &Member, patience_ms: u64) {
+    pub(crate) async fn plant(&mut self, waiter: impl Into<Party>, patience_ms: u64) {
+        let waiter = waiter.into();
         let mut push = cmd("RPUSH");
-        push.arg(self.queue_key()).arg(member.as_str());
+        push.arg(self.queue_key()).arg(waiter.as_str());
         let () = self.redis.ask(&push).await;
         let at_ms = self.now_ms().await + patience_ms;
-        self.set_deadline(member, at_ms).await;
+        self.set_deadline(waiter, at_ms).await;
     }
 
     /// As many live waiters of one node that is not connected.
     pub(crate) async fn plant_dead(&mut self, count: u64) -> Vec<Member> {
         let node = new_node();
-        let members: Vec<Member> = (0..count)
-            .map(|number| Member::from(&*format!("~1{node}:{number}:30000:gone")))
-            .collect();
+        let gone = Label::new("gone");
+        let members: Vec<Member> =
+            (0..count).map(|number| Member::mutex(&node, number, 30_000, &gone)).collect();
         for member in &members {
             self.plant(member, 15_000).await;
         }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use lockcore::internals::{Acquired, Member, Mode, Released};
+use lockcore::internals::{Acquired, LockName, Mode, Party, Released};
 use redis::cmd;
 use tokio::time::timeout;
 
+use crate::asking::{grant, left_ms};
 use crate::bench::{Bench, LOCK, SOON};
 
 const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
@@ -26,20 +27,18 @@ async fn nobody_is_granted_past_a_foreign_waiter_and_it_is_poked() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
-    let jvm = Member::from(JVM);
-    bench.plant(&jvm, PATIENCE_MS).await;
+    bench.plant(JVM, PATIENCE_MS).await;
     let behind = b.queue(30_000).await;
     let mut subscription = jvm_channel(&bench, JVM).await;
     let mut pokes = subscription.on_message();
 
     let reply = a.release(&holder).await;
-    assert_eq!((reply.outcome, reply.foreign, reply.left_ms), (Released::Released, true, 0));
+    assert_eq!((reply.outcome, reply.foreign), (Released::Released, true));
+    assert_eq!(left_ms(&reply), 0);
     let poke = timeout(SOON, pokes.next()).await.expect("a poke in time").expect("a poke");
     assert_eq!(poke.get_payload_bytes(), b"0");
-    assert_eq!(
-        (bench.holder().await, bench.queue().await),
-        (None, vec![jvm.clone(), behind.clone()])
-    );
+    let queue = vec![Party::from(JVM), Party::from(&behind)];
+    assert_eq!((bench.holder().await, bench.queue().await), (None, queue));
 
     // Each that asks pokes it again, and stands behind it.
     let newcomer = a.member(30_000);
@@ -47,7 +46,7 @@ async fn nobody_is_granted_past_a_foreign_waiter_and_it_is_poked() {
     let reply = a.wait(&newcomer).await;
     assert_eq!((reply.outcome, reply.foreign), (Acquired::Queued { position: 2 }, true));
     let reply = b.touch(&[&behind]).await;
-    assert!(reply.foreign && reply.grant.is_none());
+    assert!(reply.foreign && reply.grants.is_empty());
     for _ in 0..3 {
         timeout(SOON, pokes.next()).await.expect("a poke in time").expect("a poke");
     }
@@ -63,14 +62,12 @@ async fn a_foreign_holder_is_waited_for_until_its_lease_ends() {
     let () = bench.redis.ask(cmd("PEXPIRE").arg(LOCK).arg(1_000)).await;
     let member = a.member(30_000);
     let reply = a.wait(&member).await;
-    assert_eq!(
-        (reply.outcome, reply.foreign, &reply.grant),
-        (Acquired::Queued { position: 0 }, true, &None)
-    );
-    assert!((1..=1_000).contains(&reply.left_ms), "{}", reply.left_ms);
+    assert_eq!((reply.outcome, reply.foreign), (Acquired::Queued { position: 0 }, true));
+    assert_eq!(reply.grants, []);
+    assert!((1..=1_000).contains(&left_ms(&reply)), "{reply:?}");
     bench.until_free().await;
     let reply = a.touch(&[&member]).await;
-    assert_eq!(reply.grant.map(|grant| grant.member), Some(member));
+    assert_eq!(grant(&reply).member, member);
     assert!(!reply.foreign);
 }
 
@@ -83,7 +80,7 @@ async fn a_foreign_holder_can_be_forced_off() {
     let member = a.queue(30_000).await;
     let reply = a.force_release().await;
     assert_eq!((reply.outcome, reply.foreign), (Released::Released, false));
-    assert_eq!(reply.grant.map(|grant| grant.member), Some(member));
+    assert_eq!(grant(&reply).member, member);
     assert_eq!(a.heard(&mut bench.redis).await, []);
 }
 
@@ -92,16 +89,18 @@ async fn a_foreign_head_whose_time_is_up_is_dropped_and_one_further_back_is_not(
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
-    let (head, back) = (Member::from(JVM), Member::from("7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:1"));
-    bench.plant(&head, PATIENCE_MS).await;
+    let (head, back) = (JVM, "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:1");
+    bench.plant(head, PATIENCE_MS).await;
     let ours = b.queue(30_000).await;
-    bench.plant(&back, PATIENCE_MS).await;
-    bench.let_deadline_pass(&head).await;
-    bench.let_deadline_pass(&back).await;
+    bench.plant(back, PATIENCE_MS).await;
+    bench.let_deadline_pass(head).await;
+    bench.let_deadline_pass(back).await;
     b.touch(&[&ours]).await;
-    assert_eq!(bench.queue().await, [head, ours.clone(), back.clone()], "the sweep leaves them");
+    let queue = [Party::from(head), Party::from(&ours), Party::from(back)];
+    assert_eq!(bench.queue().await, queue, "the sweep leaves them");
     a.release(&holder).await;
-    assert_eq!((bench.holder().await, bench.queue().await), (Some(ours), vec![back]));
+    let left = vec![Party::from(back)];
+    assert_eq!((bench.holder().await, bench.queue().await), (Some(ours), left));
 }
 
 #[tokio::test]
@@ -110,8 +109,7 @@ async fn a_queue_whose_last_deadline_is_foreign_has_no_end() {
     let a = bench.node().await;
     a.hold(30_000).await;
     let ours = a.queue(30_000).await;
-    let jvm = Member::from(JVM);
-    bench.plant(&jvm, PATIENCE_MS).await;
+    bench.plant(JVM, PATIENCE_MS).await;
     a.touch(&[&ours]).await;
     assert_eq!(bench.redis.pttl(&bench.queue_key()).await, -1);
     assert_eq!(bench.redis.pttl(&bench.deadlines_key()).await, -1);
@@ -130,7 +128,7 @@ async fn a_foreign_waiter_behind_those_passed_over_still_stops_the_walk() {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
     bench.plant_dead(3).await;
-    bench.plant(&Member::from(JVM), PATIENCE_MS).await;
+    bench.plant(JVM, PATIENCE_MS).await;
     b.queue(30_000).await;
     let reply = a.release(&holder).await;
     assert_eq!((reply.passed_over, reply.foreign, bench.holder().await), (3, true, None));
@@ -139,7 +137,7 @@ async fn a_foreign_waiter_behind_those_passed_over_still_stops_the_walk() {
 #[tokio::test]
 async fn a_lock_under_a_foreign_name_with_braces_pokes_redisson_s_own_channel() {
     let mut bench = Bench::start().await;
-    bench.lock = lockcore::internals::LockName::from("{tenant}:x");
+    bench.lock = LockName::from("{tenant}:x");
     let a = bench.node().await;
     let holder = a.hold(30_000).await;
     let client = redis::Client::open(bench.server.url()).expect("a URL");

@@ -3,6 +3,7 @@
 use lockcore::LockErrorKind;
 use lockcore::internals::{Left, Mode, Presence, Released, Renewed};
 
+use crate::asking::{acquire, now_us};
 use crate::bench::Bench;
 use crate::node::Node;
 
@@ -13,7 +14,7 @@ async fn fill(bench: &mut Bench) {
 
 async fn is_refused(node: &Node, mode: Mode) {
     let member = node.member(30_000);
-    let answer = node.store.acquire(&node.lock, &member, mode, 10).await;
+    let answer = node.run(acquire(&member, mode, 10)).await;
     let error = answer.expect_err("memory is full");
     assert_eq!((error.kind, error.may_have_run), (LockErrorKind::OutOfMemory, false), "{error:?}");
 }
@@ -63,8 +64,8 @@ async fn an_acquire_of_a_free_lock_with_a_queue_locks_nothing_for_the_newcomer()
     fill(&mut bench).await;
     for mode in [Mode::Try, Mode::Wait] {
         let member = a.member(30_000);
-        let answer = a.store.acquire(&a.lock, &member, mode, 10).await;
-        let kind = answer.map(|reply| reply.outcome).map_err(|error| error.kind);
+        let answer = a.run(acquire(&member, mode, 10)).await;
+        let kind = answer.map_err(|error| error.kind);
         assert_eq!(kind, Err(LockErrorKind::OutOfMemory));
         assert_eq!(bench.holder().await, None);
     }
@@ -82,10 +83,10 @@ async fn holds_are_renewed_and_released_and_waiters_keep_their_place_and_get_the
     bench.set_deadline(&second, now + 10_000).await;
     fill(&mut bench).await;
 
-    assert_eq!(a.renew(&first).await.outcome, Renewed::Held);
+    assert_eq!(a.renew(&first).await.outcome, [Renewed::Held]);
     let touched = b.touch(&[&second, &fourth]).await;
     assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
-    assert_eq!(bench.deadline(&second).await, Some(touched.now_us / 1_000 + 15_000));
+    assert_eq!(bench.deadline(&second).await, Some(now_us(&touched) / 1_000 + 15_000));
 
     assert_eq!(a.release(&first).await.outcome, Released::Released);
     assert_eq!(bench.holder().await, Some(second));

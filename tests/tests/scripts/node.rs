@@ -7,7 +7,8 @@ use std::time::Duration;
 use lock_tests::{Raw, eventually};
 use lockcore::NodeId;
 use lockcore::internals::{
-    Event, Label, Listener, LockName, Member, Seen, Store, new_node, redis_store_as,
+    Answer, Command, Event, Label, Listener, LockName, Member, Seen, Store, StoreError, new_node,
+    redis_store_as, run,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -50,7 +51,12 @@ impl Node {
     /// A new member of this node.
     pub(crate) fn member(&self, lease_ms: u64) -> Member {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        Member::new(&self.id, number, lease_ms, &Label::new("a label"))
+        Member::mutex(&self.id, number, lease_ms, &Label::new("a label"))
+    }
+
+    /// Runs one command on the node's lock.
+    pub(crate) async fn run(&self, command: Command) -> Result<Answer, StoreError> {
+        run(&*self.store, &self.lock, command).await
     }
 
     pub(crate) fn channel(&self) -> String {
@@ -59,13 +65,13 @@ impl Node {
 
     /// Everything heard since the last call. Exact: a message sent now arrives behind all others.
     pub(crate) async fn heard(&self, redis: &mut Raw) -> Vec<Event> {
-        let mark =
-            Member::from(&*format!("end of {}", self.next_number.fetch_add(1, Ordering::Relaxed)));
+        // No member has this number.
+        let mark = self.next_number.fetch_add(1, Ordering::Relaxed);
         if redis.subscribers(&self.channel()).await == 0 {
             return std::mem::take(&mut *self.heard.events()); // nothing arrives at a deaf node
         }
         redis.publish(&self.channel(), &format!("r {mark}")).await;
-        let end = Event::Revoked { member: mark };
+        let end = Event::Revoked { numbers: vec![mark] };
         let arrived = async || self.heard.events().contains(&end);
         eventually("a message that was received arrives", SOON, arrived).await;
         let mut events = std::mem::take(&mut *self.heard.events());

@@ -1,8 +1,9 @@
 //! The queue: order, deadlines, limits, and list and sorted set together.
 
-use lockcore::internals::{Acquired, Mode, Presence};
+use lockcore::internals::{Acquired, Demand, Mode, Party, Presence};
 use redis::cmd;
 
+use crate::asking::{grant, now_us};
 use crate::bench::Bench;
 
 // F1.
@@ -77,11 +78,11 @@ async fn a_touch_gives_fifteen_seconds_and_never_shortens() {
     a.hold(30_000).await;
     let member = a.member(30_000);
     let queued = a.wait(&member).await;
-    assert_eq!(bench.deadline(&member).await, Some(queued.now_us / 1_000 + 15_000));
+    assert_eq!(bench.deadline(&member).await, Some(now_us(&queued) / 1_000 + 15_000));
     let now = bench.now_ms().await;
     bench.set_deadline(&member, now + 5_000).await;
     let touched = a.touch(&[&member]).await;
-    assert_eq!(bench.deadline(&member).await, Some(touched.now_us / 1_000 + 15_000));
+    assert_eq!(bench.deadline(&member).await, Some(now_us(&touched) / 1_000 + 15_000));
     bench.set_deadline(&member, now + 50_000).await;
     a.touch(&[&member]).await;
     assert_eq!(bench.deadline(&member).await, Some(now + 50_000));
@@ -182,7 +183,7 @@ async fn a_head_whose_deadline_has_passed_is_dropped_and_the_next_is_granted() {
     a.release(&holder).await; // straight to the next
     assert_eq!(
         (bench.holder().await, bench.queue().await),
-        (Some(next.clone()), vec![last.clone()])
+        (Some(next.clone()), vec![last.clone().into()])
     );
     bench.let_deadline_pass(&last).await;
     a.release(&next).await;
@@ -239,15 +240,17 @@ async fn an_inspection_changes_nothing_and_tells_all() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
-    let token = a.wait(&holder).await.grant.expect("held").token;
+    let token = grant(&a.wait(&holder).await).token;
     let (one, two) = (b.queue(30_000).await, a.queue(30_000).await);
     bench.plant_dead(1).await;
     let before = bench.everything().await;
-    let seen = b.store.inspect(&b.lock).await.expect("inspect is answered");
+    let seen = b.inspect().await;
     assert_eq!(bench.everything().await, before);
-    assert_eq!((seen.holder, seen.token), (Some(holder), Some(token)));
-    assert!((29_000..=30_000).contains(&seen.left_ms));
+    let [(held_by, weight, left_ms)] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
+    assert_eq!((held_by, seen.token), (&Party::from(holder), Some(token)));
+    assert_eq!(*weight, Demand::WRITE.weight());
+    assert!((29_000..=30_000).contains(left_ms));
     assert_eq!(seen.waiters.len(), 3);
-    assert_eq!((&seen.waiters[0].0, &seen.waiters[1].0), (&one, &two));
+    assert!(seen.waiters[0].0 == one && seen.waiters[1].0 == two, "{:?}", seen.waiters);
     assert_eq!(bench.deadline(&one).await, Some(seen.waiters[0].1));
 }

@@ -1,8 +1,9 @@
 //! A server that takes no writes: nothing may be said that did not happen.
 
 use lockcore::LockErrorKind;
-use lockcore::internals::{Leaving, Mode, Presence, touch_one};
+use lockcore::internals::{Command, Mode, Presence};
 
+use crate::asking::{acquire, grant, leave, touch};
 use crate::bench::Bench;
 
 // Finding 5.
@@ -18,16 +19,16 @@ async fn without_enough_replicas_nobody_is_told_of_a_grant_that_was_not_written(
     let before = bench.everything().await;
 
     let newcomer = a.member(30_000);
-    let leaving = vec![Leaving { member: behind.clone(), ambiguous: true }];
-    let refusals = [
-        a.store.acquire(&a.lock, &newcomer, Mode::Try, 10).await.expect_err("no replica"),
-        a.store.acquire(&a.lock, &newcomer, Mode::Wait, 10).await.expect_err("no replica"),
-        a.store.release(&a.lock, &holder).await.expect_err("no replica"),
-        touch_one(&*a.store, &a.lock, vec![behind]).await.expect_err("no replica"),
-        a.store.leave(&a.lock, leaving).await.expect_err("no replica"),
-        a.store.force_release(&a.lock).await.expect_err("no replica"),
+    let refused = [
+        acquire(&newcomer, Mode::Try, 10),
+        acquire(&newcomer, Mode::Wait, 10),
+        Command::Release { member: holder },
+        touch(&[&behind]),
+        leave(&[(&behind, true)]),
+        Command::ForceRelease { member: None },
     ];
-    for error in refusals {
+    for command in refused {
+        let error = a.run(command).await.expect_err("no replica");
         assert_eq!((error.kind, error.may_have_run), (LockErrorKind::ReadOnly, false), "{error:?}");
     }
     assert_eq!(b.heard(&mut bench.redis).await, []);
@@ -36,7 +37,7 @@ async fn without_enough_replicas_nobody_is_told_of_a_grant_that_was_not_written(
     bench.redis.configure("min-replicas-to-write", "0").await;
     let touched = b.touch(&[&waiting]).await;
     assert_eq!(touched.outcome.members, [Presence::Waiting]);
-    assert_eq!(touched.grant.map(|grant| grant.member), Some(waiting));
+    assert_eq!(grant(&touched).member, waiting);
 }
 
 // Finding 5, with somebody to be told off.
@@ -47,9 +48,9 @@ async fn without_enough_replicas_a_force_release_revokes_nothing() {
     let holder = a.hold(30_000).await;
     b.queue(30_000).await;
     bench.redis.configure("min-replicas-to-write", "1").await;
-    let refused = b.store.force_release(&b.lock).await.expect_err("no replica");
+    let refused = b.run(Command::ForceRelease { member: None }).await.expect_err("no replica");
     assert_eq!(refused.kind, LockErrorKind::ReadOnly);
-    let refused = a.store.release(&a.lock, &holder).await.expect_err("no replica");
+    let refused = a.run(Command::Release { member: holder.clone() }).await.expect_err("no replica");
     assert_eq!(refused.kind, LockErrorKind::ReadOnly);
     assert_eq!(a.heard(&mut bench.redis).await, []);
     assert_eq!(b.heard(&mut bench.redis).await, []);

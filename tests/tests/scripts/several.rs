@@ -3,10 +3,12 @@
 
 use lockcore::LockErrorKind;
 use lockcore::internals::{
-    Acquired, Event, LockName, Member, Mode, Presence, Renewed, Reply, StoreError, Touched,
+    Acquired, Answer, Answers, Command, Event, LockName, Member, Mode, Presence, Renewed, Reply,
+    StoreError, Touched, run,
 };
 use redis::cmd;
 
+use crate::asking::{acquire, grant, left_ms, now_us};
 use crate::bench::Bench;
 use crate::node::Node;
 
@@ -17,18 +19,41 @@ fn lock(number: usize) -> LockName {
     LockName::from(&*format!("lock {number}"))
 }
 
-async fn take(node: &Node, lock: &LockName) -> Member {
+async fn enqueue(node: &Node, lock: &LockName) -> (Member, Acquired) {
     let member = node.member(30_000);
-    let reply = node.store.acquire(lock, &member, Mode::Wait, 1_000).await.expect("answered");
-    assert_eq!(reply.outcome, Acquired::Granted);
+    let answer = run(&*node.store, lock, acquire(&member, Mode::Wait, 1_000)).await;
+    let Ok(Answer::Acquired(reply)) = answer else { panic!("{answer:?}") };
+    (member, reply.outcome)
+}
+
+async fn take(node: &Node, lock: &LockName) -> Member {
+    let (member, outcome) = enqueue(node, lock).await;
+    assert_eq!(outcome, Acquired::Granted);
     member
 }
 
 async fn queue(node: &Node, lock: &LockName) -> Member {
-    let member = node.member(30_000);
-    let reply = node.store.acquire(lock, &member, Mode::Wait, 1_000).await.expect("answered");
-    assert!(matches!(reply.outcome, Acquired::Queued { .. }), "{reply:?}");
+    let (member, outcome) = enqueue(node, lock).await;
+    assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
     member
+}
+
+fn renewal(member: Member) -> Command {
+    Command::Renew { members: vec![member] }
+}
+
+/// Runs all in one script.
+async fn run_all<T>(
+    node: &Node,
+    asked: &[(LockName, T)],
+    command: impl Fn(T) -> Command,
+) -> Result<Answers, StoreError>
+where
+    T: Clone,
+{
+    let commands: Vec<_> = asked.iter().map(|(_, of)| command(of.clone())).collect();
+    let commands: Vec<_> = asked.iter().map(|(lock, _)| lock).zip(&commands).collect();
+    node.store.run(&commands).await
 }
 
 impl Bench {
@@ -47,16 +72,14 @@ impl Bench {
     }
 }
 
-fn kind<T>(answer: &Result<Reply<T>, StoreError>) -> Option<LockErrorKind> {
-    answer.as_ref().err().map(|error| error.kind)
+fn renewed(answer: &Result<Answer, StoreError>) -> &Reply<Vec<Renewed>> {
+    let Ok(Answer::Renewed(reply)) = answer else { panic!("{answer:?}") };
+    reply
 }
 
-fn renewed(answer: &Result<Reply<Renewed>, StoreError>) -> Renewed {
-    answer.as_ref().expect("answered").outcome
-}
-
-fn touched(answer: &Result<Reply<Touched>, StoreError>) -> &[Presence] {
-    &answer.as_ref().expect("answered").outcome.members
+fn touched(answer: &Result<Answer, StoreError>) -> &Reply<Touched> {
+    let Ok(Answer::Touched(reply)) = answer else { panic!("{answer:?}") };
+    reply
 }
 
 #[tokio::test]
@@ -85,19 +108,21 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself() {
         for number in 2..7 {
             strange.push(bench.of(&lock(number)).await);
         }
-        let each = a.store.renew(holds.clone()).await.expect("answered");
+        let each = run_all(&a, &holds, renewal).await.expect("answered");
 
         for number in [0, 1, 7, 8] {
-            assert_eq!(renewed(&each[number]), Renewed::Held, "{number}");
-            let reply = each[number].as_ref().expect("answered");
-            assert_eq!(reply.left_ms, 30_000);
-            assert_eq!(reply.grant.as_ref().expect("held").member, holds[number].1);
+            let reply = renewed(&each[number]);
+            assert_eq!(reply.outcome, [Renewed::Held], "{number}");
+            assert_eq!((left_ms(reply), grant(reply).left_ms), (30_000, 30_000));
+            assert_eq!(grant(reply).member, holds[number].1);
             assert!(bench.redis.pttl(&format!("lock {number}")).await > RUN_DOWN_MS, "{number}");
         }
-        assert_eq!([renewed(&each[2]), renewed(&each[3])], [Renewed::NotHeld; 2]);
+        for number in [2, 3] {
+            assert_eq!(renewed(&each[number]).outcome, [Renewed::NotHeld], "{number}");
+        }
         for (number, named) in [(4, "hash"), (5, "hash"), (6, "string")] {
-            assert_eq!(kind(&each[number]), Some(LockErrorKind::WrongType), "{number}");
             let error = each[number].as_ref().expect_err("strange");
+            assert_eq!(error.kind, LockErrorKind::WrongType, "{number}");
             assert!(error.detail.contains(named), "{error:?}");
         }
         for (number, before) in (2..7).zip(strange) {
@@ -152,27 +177,28 @@ async fn of_several_queues_each_is_touched_or_refused_by_itself() {
             strange.push(bench.of(&lock(number)).await);
         }
         a.heard(&mut bench.redis).await;
-        let each = a.store.touch(lines.clone()).await.expect("answered");
+        let each = run_all(&a, &lines, |members| Command::Touch { members }).await;
+        let each = each.expect("answered");
 
         for number in [0, 1, 2, 8] {
-            let reply = each[number].as_ref().expect("answered");
+            let reply = touched(&each[number]);
             assert!(reply.outcome.members.iter().all(|one| *one == Presence::Waiting), "{number}");
-            assert!((1..=30_000).contains(&reply.left_ms), "{reply:?}");
-            assert_eq!((reply.grant.is_some(), reply.outcome.listeners), (number == 1, 1));
+            assert!((1..=30_000).contains(&left_ms(reply)), "{reply:?}");
+            let grants = usize::from(number == 1);
+            assert_eq!((reply.grants.len(), reply.outcome.listeners), (grants, 1));
             for member in &lines[number].1 {
                 let mut score = cmd("ZSCORE");
                 score.arg(key(deadlines, number)).arg(member.as_str());
                 let deadline: u64 = bench.redis.ask(&score).await;
-                assert_eq!(deadline, reply.now_us / 1_000 + 15_000, "{number}");
+                assert_eq!(deadline, now_us(reply) / 1_000 + 15_000, "{number}");
             }
         }
-        assert_eq!(touched(&each[3]), [Presence::Gone]);
+        assert_eq!(touched(&each[3]).outcome.members, [Presence::Gone]);
         // Handed over by the touch itself.
-        let granted = each[4].as_ref().expect("answered").grant.as_ref().expect("it was free");
-        assert_eq!(granted.member, lines[4].1[0]);
+        assert_eq!(grant(touched(&each[4])).member, lines[4].1[0]);
         for (number, named) in [(5, "list"), (6, "hash"), (7, "string")] {
-            assert_eq!(kind(&each[number]), Some(LockErrorKind::WrongType), "{number}");
             let error = each[number].as_ref().expect_err("strange");
+            assert_eq!(error.kind, LockErrorKind::WrongType, "{number}");
             assert!(error.detail.contains(named), "{error:?}");
         }
         for (number, before) in (5..8).zip(strange) {
@@ -199,8 +225,10 @@ async fn a_server_that_refuses_writes_refuses_all_of_them_and_nothing_is_changed
         bench.redis.configure("min-replicas-to-write", "1").await;
         let before = bench.everything().await;
         let errors = [
-            a.store.renew(holds).await.expect_err("no replica"),
-            a.store.touch(lines).await.expect_err("no replica"),
+            run_all(&a, &holds, renewal).await.expect_err("no replica"),
+            run_all(&a, &lines, |members| Command::Touch { members })
+                .await
+                .expect_err("no replica"),
         ];
         for error in errors {
             assert_eq!((error.kind, error.may_have_run), (LockErrorKind::ReadOnly, false));
@@ -219,6 +247,9 @@ async fn with_memory_full_waiters_of_several_locks_keep_their_places() {
         lines.push((lock(number), vec![queue(&a, &lock(number)).await]));
     }
     bench.redis.configure("maxmemory", "1").await;
-    let each = a.store.touch(lines).await.expect("answered");
-    assert_eq!([touched(&each[0]), touched(&each[1])], [[Presence::Waiting]; 2]);
+    let each = run_all(&a, &lines, |members| Command::Touch { members }).await.expect("answered");
+    assert_eq!(each.len(), 2);
+    for answer in &each {
+        assert_eq!(touched(answer).outcome.members, [Presence::Waiting]);
+    }
 }

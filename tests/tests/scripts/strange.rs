@@ -3,12 +3,13 @@
 
 use lockcore::LockErrorKind;
 use lockcore::internals::protocol::is_hold;
-use lockcore::internals::{Leaving, Member, Mode, StoreError, renew_one, touch_one};
+use lockcore::internals::{Command, Member, Mode, StoreError};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use redis::{Cmd, cmd};
 
+use crate::asking::{acquire, leave, touch};
 use crate::bench::Bench;
 use crate::node::Node;
 
@@ -123,26 +124,22 @@ async fn ask_everything(
     waiting: &Member,
     which: usize,
 ) -> Option<(&'static str, Result<(), StoreError>)> {
-    let (store, lock) = (&node.store, &node.lock);
     let newcomer = node.member(30_000);
-    let leaving = |member: &Member| vec![Leaving { member: member.clone(), ambiguous: true }];
-    Some(match which {
-        0 => ("try", store.acquire(lock, &newcomer, Mode::Try, 10).await.map(drop)),
-        1 => ("wait", store.acquire(lock, &newcomer, Mode::Wait, 10).await.map(drop)),
-        2 => ("acquire again", store.acquire(lock, waiting, Mode::Wait, 10).await.map(drop)),
-        3 => ("release", store.release(lock, holder).await.map(drop)),
-        4 => ("release of nothing", store.release(lock, &newcomer).await.map(drop)),
-        5 => ("renew", renew_one(&**store, lock, holder).await.map(drop)),
-        6 => {
-            let members = vec![waiting.clone(), holder.clone()];
-            ("touch", touch_one(&**store, lock, members).await.map(drop))
-        }
-        7 => ("leave", store.leave(lock, leaving(waiting)).await.map(drop)),
-        8 => ("leave of a holder", store.leave(lock, leaving(holder)).await.map(drop)),
-        9 => ("force release", store.force_release(lock).await.map(drop)),
-        10 => ("inspect", store.inspect(lock).await.map(drop)),
+    let (name, command) = match which {
+        0 => ("try", acquire(&newcomer, Mode::Try, 10)),
+        1 => ("wait", acquire(&newcomer, Mode::Wait, 10)),
+        2 => ("acquire again", acquire(waiting, Mode::Wait, 10)),
+        3 => ("release", Command::Release { member: holder.clone() }),
+        4 => ("release of nothing", Command::Release { member: newcomer }),
+        5 => ("renew", Command::Renew { members: vec![holder.clone()] }),
+        6 => ("touch", touch(&[waiting, holder])),
+        7 => ("leave", leave(&[(waiting, true)])),
+        8 => ("leave of a holder", leave(&[(holder, true)])),
+        9 => ("force release", Command::ForceRelease { member: None }),
+        10 => ("inspect", Command::Inspect),
         _ => return None,
-    })
+    };
+    Some((name, node.run(command).await.map(drop)))
 }
 
 async fn check(scene: Scene, peers: bool) {
@@ -251,7 +248,7 @@ async fn an_acquire_at_a_name_that_another_program_uses_says_so() {
         for key in keys {
             bench.redis.flush_all().await;
             let () = bench.redis.ask(cmd("ZADD").arg(&key).arg(1).arg("x")).await;
-            let answer = a.store.acquire(&a.lock, &a.member(30_000), Mode::Wait, 10).await;
+            let answer = a.run(acquire(&a.member(30_000), Mode::Wait, 10)).await;
             let error = answer.expect_err("another type");
             assert_eq!(error.kind, LockErrorKind::WrongType, "{key}");
             assert!(error.detail.contains("zset"), "{}", error.detail);
@@ -271,7 +268,7 @@ async fn with_the_clock_set_back_a_strange_key_leaves_the_token_as_it_was() {
         set.arg(bench.token_key()).arg(ahead).arg("PX").arg(60_000);
         let () = bench.redis.ask(&set).await;
         let before = bench.everything().await;
-        let answer = a.store.acquire(&a.lock, &a.member(30_000), Mode::Wait, 10).await;
+        let answer = a.run(acquire(&a.member(30_000), Mode::Wait, 10)).await;
         assert_eq!(answer.expect_err("a strange key").kind, LockErrorKind::WrongType);
         assert_eq!(bench.everything().await, before);
     }

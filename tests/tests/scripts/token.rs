@@ -1,8 +1,9 @@
 //! Fencing tokens, and how long the last one is remembered.
 
-use lockcore::internals::{Acquired, Released};
+use lockcore::internals::{Acquired, Answer, Mode, Released};
 use redis::cmd;
 
+use crate::asking::{acquire, grant, now_us};
 use crate::bench::Bench;
 
 const YEAR_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
@@ -20,8 +21,8 @@ async fn a_token_key_expires_a_minute_after_the_token_s_own_time() {
     let a = bench.node().await;
     let member = a.member(1_000);
     let reply = a.wait(&member).await;
-    let token = reply.grant.expect("a grant").token.get();
-    assert_eq!(token, reply.now_us);
+    let token = grant(&reply).token.get();
+    assert_eq!(Some(token), reply.now_us);
     expires_at(&mut bench, token / 1_000 + 60_000).await;
 }
 
@@ -31,9 +32,9 @@ async fn a_token_key_outlives_its_hold_even_if_the_lease_is_long_or_renewed() {
     let a = bench.node().await;
     let member = a.member(120_000);
     let granted = a.wait(&member).await;
-    expires_at(&mut bench, granted.now_us / 1_000 + 120_000).await;
+    expires_at(&mut bench, now_us(&granted) / 1_000 + 120_000).await;
     let renewed = a.renew(&member).await;
-    expires_at(&mut bench, renewed.now_us / 1_000 + 120_000).await;
+    expires_at(&mut bench, now_us(&renewed) / 1_000 + 120_000).await;
     let hold = bench.expiry(&bench.hold_key()).await;
     assert!(bench.expiry(&bench.token_key()).await + 1_000 > hold);
 }
@@ -51,7 +52,7 @@ async fn a_token_ahead_of_the_clock_is_followed_and_remembered_until_the_clock_h
         if with_queue {
             bench.plant_dead(1).await;
         }
-        let token = a.wait(&a.member(1_000)).await.grant.expect("a grant").token.get();
+        let token = grant(&a.wait(&a.member(1_000)).await).token.get();
         assert_eq!(token, ahead + 1);
         expires_at(&mut bench, token / 1_000 + 60_000).await;
     }
@@ -69,7 +70,7 @@ async fn a_hand_over_follows_a_token_ahead_of_the_clock() {
     set.arg(bench.token_key()).arg(ahead).arg("PX").arg(60_000);
     let () = bench.redis.ask(&set).await;
     a.release(&holder).await;
-    let token = b.touch(&[&waiting]).await.grant.expect("handed over").token.get();
+    let token = grant(&b.touch(&[&waiting]).await).token.get();
     assert_eq!(token, ahead + 1);
     expires_at(&mut bench, token / 1_000 + 60_000).await;
 }
@@ -82,15 +83,15 @@ async fn tokens_rise_with_every_grant_of_every_kind() {
     let mut tokens = Vec::new();
     for _ in 0..20 {
         let first = a.member(30_000);
-        tokens.push(a.wait(&first).await.grant.expect("taken free").token); // alone
+        tokens.push(grant(&a.wait(&first).await).token); // alone
         let second = b.queue(30_000).await;
         let third = a.queue(30_000).await;
         a.release(&first).await;
         let told = b.touch(&[&second]).await; // handed over by another
-        tokens.push(told.grant.expect("handed over").token);
+        tokens.push(grant(&told).token);
         b.force_release().await;
         let told = a.touch(&[&third]).await;
-        tokens.push(told.grant.expect("after a force release").token);
+        tokens.push(grant(&told).token);
         assert_eq!(a.release(&third).await.outcome, Released::Released);
     }
     assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
@@ -106,7 +107,7 @@ async fn no_token_is_below_a_time_that_the_node_has_seen() {
     let ahead = |minutes: u64| (now_ms + minutes * 60_000) * 1_000;
     let holder = a.member(30_000);
     a.seen.set(ahead(1));
-    assert_eq!(a.wait(&holder).await.grant.expect("free").token.get(), ahead(1) + 1);
+    assert_eq!(grant(&a.wait(&holder).await).token.get(), ahead(1) + 1);
     a.release(&holder).await;
     // To another process, and within one.
     for (minutes, next) in [(2, &b), (3, &a)] {
@@ -114,13 +115,13 @@ async fn no_token_is_below_a_time_that_the_node_has_seen() {
         let waiting = next.queue(30_000).await;
         a.seen.set(ahead(minutes));
         a.release(&holder).await;
-        let token = next.touch(&[&waiting]).await.grant.expect("handed over").token.get();
+        let token = grant(&next.touch(&[&waiting]).await).token.get();
         assert_eq!(token, ahead(minutes) + 1);
         next.release(&waiting).await;
     }
     // By a node that has not seen it, the next token still rises.
     b.seen.set(0);
-    assert_eq!(b.wait(&b.member(30_000)).await.grant.expect("free").token.get(), ahead(3) + 2);
+    assert_eq!(grant(&b.wait(&b.member(30_000)).await).token.get(), ahead(3) + 2);
 }
 
 #[tokio::test]
@@ -130,15 +131,16 @@ async fn a_node_remembers_the_latest_time_of_all_answers() {
     a.seen.set(0);
     let member = a.member(30_000);
     let granted = a.wait(&member).await;
-    assert_eq!(a.seen.get(), granted.now_us);
+    assert_eq!(a.seen.get(), now_us(&granted));
     let renewed = a.renew(&member).await;
-    assert_eq!(a.seen.get(), renewed.now_us);
-    a.seen.set(renewed.now_us + 60_000_000);
+    let seen_us = now_us(&renewed);
+    assert_eq!(a.seen.get(), seen_us);
+    a.seen.set(seen_us + 60_000_000);
     let touched = a.touch(&[&member]).await;
-    assert_eq!(a.seen.get(), renewed.now_us + 60_000_000, "{touched:?}");
+    assert_eq!(a.seen.get(), seen_us + 60_000_000, "{touched:?}");
     // This one does not look at the clock.
-    assert_eq!(a.release(&member).await.now_us, 0);
-    assert_eq!(a.seen.get(), renewed.now_us + 60_000_000);
+    assert_eq!(a.release(&member).await.now_us, None);
+    assert_eq!(a.seen.get(), seen_us + 60_000_000);
 }
 
 #[tokio::test]
@@ -152,14 +154,14 @@ async fn a_lost_token_is_replaced_by_the_clock() {
         let member = a.member(30_000);
         let reply = a.wait(&member).await;
         assert_eq!(reply.outcome, Acquired::Granted);
-        assert_eq!(reply.grant.expect("a grant").token.get(), reply.now_us);
+        assert_eq!(Some(grant(&reply).token.get()), reply.now_us);
 
         // An operator deletes it while it is held: the next question makes a new one.
         let () = bench.redis.ask(cmd("DEL").arg(bench.token_key())).await;
         let asked = a.touch(&[&member]).await;
-        let token = asked.grant.expect("still held").token;
-        assert!(token.get() > reply.now_us);
-        assert_eq!(a.wait(&member).await.grant.expect("still held").token, token);
+        let token = grant(&asked).token;
+        assert!(token.get() > now_us(&reply));
+        assert_eq!(grant(&a.wait(&member).await).token, token);
         bench.everything_expires().await;
     }
 }
@@ -178,8 +180,8 @@ async fn the_greatest_number_that_is_no_token_any_more_counts_as_none() {
             bench.plant_dead(1).await;
         }
         let member = a.member(30_000);
-        let reply = a.store.acquire(&a.lock, &member, lockcore::internals::Mode::Wait, 10).await;
-        let reply = reply.unwrap_or_else(|error| panic!("{text}: {error:?}"));
-        assert_eq!(reply.grant.expect("a grant").token.get(), reply.now_us, "{text}");
+        let answer = a.run(acquire(&member, Mode::Wait, 10)).await;
+        let Ok(Answer::Acquired(reply)) = answer else { panic!("{text}: {answer:?}") };
+        assert_eq!(Some(grant(&reply).token.get()), reply.now_us, "{text}");
     }
 }

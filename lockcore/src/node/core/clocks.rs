@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use super::{Core, Effects};
+use super::Core;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::Seat;
 use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::store::protocol::Answer;
+use crate::store::Answer;
 
 /// When the server last answered.
 #[derive(Debug, Clone, Copy)]
@@ -26,28 +26,19 @@ pub(super) struct Answered {
 impl<P: Seat> Core<P> {
     /// Has every hold renewed that was asked for before `ask`, if the server's clock ran ahead
     /// between its last answer and this one.
-    pub(super) fn compare_clocks(
-        &mut self,
-        now: Moment,
-        ask: &Ask,
-        answer: &Answer,
-        fx: &mut Effects<P>,
-    ) {
-        let at_us = answer.now_us();
-        if at_us == 0 {
-            return;
-        }
+    pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
+        let Some(at_us) = answer.now_us() else { return };
         let answered = Answered { at_us, sent: ask.sent };
         let Some(last) = self.answered.replace(answered) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // As much as can have passed here: the last answer may be as old as its request, and this
         // one as young as its arrival.
-        let here = now.since(last.sent);
+        let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {
             self.doubt = ask.sent;
             self.renew_all = Some((0, ask.sent));
-            fx.push(Effect::Observe(Note::ServerAhead { ahead }));
+            self.push(Effect::Observe(Note::ServerAhead { ahead }));
         }
     }
 }

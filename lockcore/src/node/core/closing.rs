@@ -1,9 +1,8 @@
 //! The end of a node.
 
-use super::{Core, Effects, MAX_AT_ONCE};
+use super::{Core, MAX_AT_ONCE};
 use crate::error::LockErrorKind;
 use crate::node::entry::{Caller, Class, Entry, Refusal, Seat, State};
-use crate::node::moment::Moment;
 
 impl<P: Seat> Core<P> {
     /// From now on nothing begins.
@@ -18,42 +17,31 @@ impl<P: Seat> Core<P> {
 
     /// Ends attempts with this error, a bounded part of them from this number on. Returns how many,
     /// and where to go on.
-    pub fn end_attempts(
-        &mut self,
-        now: Moment,
-        from: u64,
-        kind: LockErrorKind,
-        fx: &mut Effects<P>,
-    ) -> (usize, Option<u64>) {
+    pub fn end_attempts(&mut self, from: u64, kind: LockErrorKind) -> (usize, Option<u64>) {
         let (numbers, next) =
             self.part_of(from, |entry| entry.is_attempt() && entry.caller == Caller::Waits);
         let ended = numbers.len();
         for number in numbers {
-            self.tell(number, Refusal::Kind(kind), fx);
-            self.withdraw(now, number, fx);
+            self.tell(number, Refusal::Kind(kind));
+            self.withdraw(number);
         }
         (ended, next)
     }
 
     /// Takes holds away from their guards and gives them back, a bounded part of them from this
     /// number on.
-    pub fn take_holds(
-        &mut self,
-        now: Moment,
-        from: u64,
-        why: &'static str,
-        fx: &mut Effects<P>,
-    ) -> (usize, Option<u64>) {
+    pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
+        let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.place().class == Some(Class::Hold);
         // What is left on the server of a lost one, its guard would give back, which comes too late
         // now.
         let (numbers, next) =
             self.part_of(from, |entry| is_hold(entry) || entry.state == State::Lost);
-        let taken = numbers.iter().filter(|number| is_hold(&self.entries[number])).count();
+        let taken = numbers.iter().filter(|number| is_hold(&self.table.entries()[number])).count();
         for number in numbers {
-            self.tell(number, Refusal::Kind(LockErrorKind::Closed), fx);
-            self.lose(now, number, why, fx);
-            self.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+            self.tell(number, Refusal::Kind(LockErrorKind::Closed));
+            self.lose(number, why);
+            self.table.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
         }
         (taken, next)
     }
@@ -65,7 +53,7 @@ impl<P: Seat> Core<P> {
     ) -> (Vec<u64>, Option<u64>) {
         let mut numbers = Vec::new();
         // Looking costs something, too.
-        for (looked, (number, entry)) in self.entries.range(from..).enumerate() {
+        for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
             if numbers.len() == MAX_AT_ONCE || looked == 16 * MAX_AT_ONCE {
                 return (numbers, Some(*number));
             }

@@ -38,8 +38,7 @@ impl Left {
     /// Until when a server that has not heard of its end may know it: as a waiter until its
     /// deadline, as a holder for its lease.
     fn is_known_until(&self) -> Moment {
-        let lease_ms = self.member.ours().map_or(0, |ours| ours.lease_ms);
-        self.heard + GIVE_UP + Duration::from_millis(lease_ms)
+        self.heard + GIVE_UP + Duration::from_millis(self.member.lease_ms())
     }
 }
 
@@ -87,28 +86,22 @@ impl Gone {
 
 impl<P: Seat> Core<P> {
     /// The server knows that the member is gone.
-    pub(super) fn remember_gone(
-        &mut self,
-        now: Moment,
-        number: Option<u64>,
-        lock: &LockName,
-        member: &Member,
-    ) {
+    pub(super) fn remember_gone(&mut self, number: Option<u64>, lock: &LockName, member: &Member) {
         if let Some(number) = number {
             let (lock, member) = (lock.clone(), member.clone());
-            self.gone.remember(Left { number, heard: now, lock, member });
+            self.gone.remember(Left { number, heard: self.now, lock, member });
         }
     }
 
     /// Commands go to another server from now on.
-    pub fn moved(&mut self, now: Moment) {
+    pub fn moved(&mut self) {
         let last = std::mem::take(&mut self.gone.last);
-        self.gone.again.extend(last.into_iter().filter(|left| now <= left.is_known_until()));
+        self.gone.again.extend(last.into_iter().filter(|left| self.now <= left.is_known_until()));
     }
 
     /// Lets some leave once more whose end the server may not know. A part of the window at a time,
     /// and only once nothing else is to be given back.
-    pub(super) fn leave_again(&mut self, now: Moment) {
+    pub(super) fn leave_again(&mut self) {
         if !self.may_leave_again() {
             return;
         }
@@ -117,8 +110,8 @@ impl<P: Seat> Core<P> {
                 return;
             };
             // One that had left twice leaves once.
-            if !self.entries.contains_key(&number) {
-                self.give_back(now, lock, member);
+            if !self.table.entries().contains_key(&number) {
+                self.give_back(lock, member);
             }
         }
     }
@@ -126,7 +119,7 @@ impl<P: Seat> Core<P> {
     /// Whether some may leave once more now.
     pub(super) fn may_leave_again(&self) -> bool {
         !self.gone.again.is_empty()
-            && self.sends.is_empty()
+            && self.table.sends().is_empty()
             && self.commands.is_up()
             && self.on_their_way < self.part_of_window()
     }

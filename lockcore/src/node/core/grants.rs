@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Core, Effects};
+use super::Core;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::Member;
@@ -11,8 +11,7 @@ use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::options::LockOptions;
-use crate::store::protocol::Command;
-use crate::store::{Grant, Mode, Reply, Share};
+use crate::store::{Command, Grant, Mode, Reply};
 use crate::token::FencingToken;
 
 /// What tells of a grant.
@@ -28,64 +27,47 @@ pub(super) enum Source {
 
 impl<P: Seat> Core<P> {
     /// Takes in what every reply tells besides its outcome.
-    pub(super) fn absorb<T>(
-        &mut self,
-        now: Moment,
-        ask: &Ask,
-        reply: &Reply<T>,
-        fx: &mut Effects<P>,
-    ) {
+    pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.foreign && !self.rules.peers {
-            fx.push(Effect::Observe(Note::Foreign { lock: ask.lock.clone() }));
+            self.push(Effect::Observe(Note::Foreign { lock: ask.lock.clone() }));
         }
         if reply.passed_over > 0 {
             let (lock, waiters) = (ask.lock.clone(), reply.passed_over);
-            fx.push(Effect::Observe(Note::PassedOver { lock, waiters }));
+            self.push(Effect::Observe(Note::PassedOver { lock, waiters }));
         }
-        for Share { member, token, left_ms } in &reply.several {
-            self.told(now, ask, member, *token, *left_ms, fx);
-        }
-        if let Some(Grant { member, token }) = &reply.grant {
-            self.told(now, ask, member, *token, reply.left_ms, fx);
+        for grant in &reply.grants {
+            self.told(ask, grant);
         }
         if reply.more {
             // For no member in particular: what is left to do, the server knows.
             let command = Command::Touch { members: Vec::new() };
-            let ask = Ask { lock: ask.lock.clone(), command, sent: now, background: true };
-            self.background(ask, fx);
+            let ask = Ask { lock: ask.lock.clone(), command, sent: self.now, background: true };
+            self.background(ask);
         }
     }
 
     /// A reply says that a member of ours holds its lock.
-    fn told(
-        &mut self,
-        now: Moment,
-        ask: &Ask,
-        member: &Member,
-        token: FencingToken,
-        left_ms: u64,
-        fx: &mut Effects<P>,
-    ) {
+    fn told(&mut self, ask: &Ask, Grant { member, token, left_ms }: &Grant) {
         let Some(number) = self.number(member) else { return };
-        if self.entries.contains_key(&number) {
+        if self.table.entries().contains_key(&number) {
             let source = match &ask.command {
                 Command::Acquire { member: own, .. } if own == member => Source::Answer(ask.sent),
                 _ => Source::Aside(ask.sent),
             };
-            return self.granted(now, number, token, left_ms, source, fx);
+            return self.granted(number, *token, *left_ms, source);
         }
         if self.gone.since(number, ask.sent) {
             // An answer that its release has overtaken: there is nothing left to give back.
             return;
         }
         // Nothing here waits for it any more, and no copy of its acquire is on its way.
-        self.give_back(now, ask.lock.clone(), member.clone());
+        self.give_back(ask.lock.clone(), member.clone());
     }
 
     /// Lets a member leave that is not in the table, and that the server may still know.
-    pub(super) fn give_back(&mut self, now: Moment, lock: LockName, member: Member) {
-        let Some((_, ours)) = member.parts() else { return };
-        let (number, lease) = (ours.number, Duration::from_millis(ours.lease_ms));
+    pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
+        let now = self.now;
+        let (number, lease) = (member.number(), Duration::from_millis(member.lease_ms()));
         let mut stray = Entry {
             lock,
             member,
@@ -101,28 +83,25 @@ impl<P: Seat> Core<P> {
             seat: P::default(),
         };
         stray.state = stray.leaving(now);
-        self.insert(number, stray);
+        self.table.insert(number, stray);
     }
 
     /// A member of ours holds its lock, with `left_ms` counted from the request that was answered,
     /// or from its own anchor if a message tells of it.
     pub(super) fn granted(
         &mut self,
-        now: Moment,
         number: u64,
         token: FencingToken,
         left_ms: u64,
         source: Source,
-        fx: &mut Effects<P>,
     ) {
-        let Some(entry) = self.entries.get_mut(&number) else { return };
+        let now = self.now;
+        let Some(entry) = self.table.granted(number, matches!(source, Source::Answer(_))) else {
+            return;
+        };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
             // Known already, or on its way out.
             return;
-        }
-        if !matches!(source, Source::Answer(_)) {
-            // In place, since nothing is found by it.
-            entry.unanswered |= matches!(entry.state, State::Asking { .. });
         }
         let left = Duration::from_millis(left_ms);
         let is_message = matches!(source, Source::Message);
@@ -134,11 +113,11 @@ impl<P: Seat> Core<P> {
         let wants = entry.caller == Caller::Waits;
         if certain.is_zero() {
             // Too late to be a guard: a touch decides.
-            self.change(number, |entry| entry.state = State::Waiting);
-            let lock = self.entries[&number].lock.clone();
-            self.touch_by(&lock, now);
+            self.table.change(number, |entry| entry.state = State::Waiting);
+            let lock = self.table.entries()[&number].lock.clone();
+            self.table.touch_by(&lock, now);
             if !wants {
-                self.withdraw(now, number, fx);
+                self.withdraw(number);
             }
             return;
         }
@@ -151,88 +130,82 @@ impl<P: Seat> Core<P> {
         let is_alone = self.rules.replicas > 0;
         let may_be_revoked = entry.is_revoked_since(anchor);
         if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_revoked {
-            self.change(number, |entry| {
+            self.table.change(number, |entry| {
                 entry.state = State::Confirming { token, handed_over: is_message };
             });
-            self.confirm(now, number, fx);
+            self.confirm(number);
             if !wants {
-                self.withdraw(now, number, fx);
+                self.withdraw(number);
             }
             return;
         }
-        self.offer(now, number, token, anchor, left, is_message, fx);
+        self.offer(number, token, anchor, left, is_message);
     }
 
     /// Asks whether a hold that is not handed out yet is still held.
-    pub(super) fn confirm(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
-        let Some(entry) = self.entries.get(&number) else { return };
-        let command = Command::Renew { member: entry.member.clone() };
-        let ask = Ask { lock: entry.lock.clone(), command, sent: now, background: true };
-        self.background(ask, fx);
+    pub(super) fn confirm(&mut self, number: u64) {
+        let Some(entry) = self.table.get(number) else { return };
+        let command = Command::Renew { members: vec![entry.member.clone()] };
+        let ask = Ask { lock: entry.lock.clone(), command, sent: self.now, background: true };
+        self.background(ask);
     }
 
     /// Too few replicas have the grant or the renewal: after a failover the lock could be granted
     /// to another, while a guard still relies on it here.
-    pub(super) fn unacknowledged(
-        &mut self,
-        now: Moment,
-        member: &Member,
-        replicas: u32,
-        fx: &mut Effects<P>,
-    ) {
+    pub(super) fn unacknowledged(&mut self, member: &Member, replicas: u32) {
+        let now = self.now;
         let Some(number) = self.known(member) else { return };
         let (kind, wanted) = (LockErrorKind::Unavailable, self.rules.replicas);
         let refused = |what: &str| {
             let detail = format!("{replicas} of {wanted} replicas acknowledged the {what} in time");
             StoreError::refused(kind, detail)
         };
-        let entry = &self.entries[&number];
+        let entry = &self.table.entries()[&number];
         if !matches!(entry.state, State::Confirming { .. }) {
-            return self.renewal_failed(now, member, &refused("renewal"), fx);
+            return self.renewal_failed(member, &refused("renewal"));
         }
         let (lock, refusal) = (entry.lock.clone(), Refusal::Store(refused("grant")));
-        self.tell(number, refusal.clone(), fx);
-        self.change(number, |entry| entry.state = entry.leaving(now));
-        fx.push(Effect::Observe(Note::Refused { lock, refusal }));
+        self.tell(number, refusal.clone());
+        self.table.change(number, |entry| entry.state = entry.leaving(now));
+        self.push(Effect::Observe(Note::Refused { lock, refusal }));
     }
 
-    #[allow(clippy::too_many_arguments, reason = "each is one fact of the grant")]
     pub(super) fn offer(
         &mut self,
-        now: Moment,
         number: u64,
         token: FencingToken,
         anchor: Moment,
         left: Duration,
         handed_over: bool,
-        fx: &mut Effects<P>,
     ) {
-        let Some(entry) = self.entries.get(&number) else { return };
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
         let lease = Lease::granted(&entry.options, token, now, anchor, left);
         let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
         let (wants, seat) = (entry.caller == Caller::Waits, entry.seat.clone());
-        self.change(number, |entry| entry.state = State::Offered(lease));
+        self.table.change(number, |entry| entry.state = State::Offered(lease));
         if !wants {
-            return self.withdraw(now, number, fx);
+            return self.withdraw(number);
         }
-        fx.push(Effect::Wake(seat));
-        fx.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
+        self.push(Effect::Wake(seat));
+        self.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
     }
 
     /// An offer was not taken in time: it is given on, and its attempt goes on in the next round
     /// once its caller comes.
-    pub(super) fn miss(&mut self, now: Moment, number: u64, fx: &mut Effects<P>) {
-        let next = self.next_round(now, number);
-        self.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
-        self.counts.places_lost += 1;
-        if let Some(entry) = self.entries.get(&number) {
-            fx.push(Effect::Observe(Note::Missed { lock: entry.lock.clone() }));
+    pub(super) fn miss(&mut self, number: u64) {
+        let now = self.now;
+        let next = self.next_round(number);
+        self.table.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+        self.table.count_lost_place();
+        if let Some(lock) = self.table.get(number).map(|entry| entry.lock.clone()) {
+            self.push(Effect::Observe(Note::Missed { lock }));
         }
         if self.is_closed {
             // Nothing begins any more: it would hold the lock when its node says that nothing is
             // left.
-            self.tell(next, Refusal::Kind(LockErrorKind::Closed), fx);
-            self.withdraw(now, next, fx);
+            self.tell(next, Refusal::Kind(LockErrorKind::Closed));
+            self.withdraw(next);
         }
     }
 }

@@ -3,15 +3,15 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::{Core, Effects, Line};
+use super::Core;
+use super::table::Line;
 use crate::key::LockName;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Seat, State};
 use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
-use crate::store::protocol::Command;
-use crate::store::{MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
+use crate::store::{Command, MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
 
 /// A touch that failed is repeated after this time.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
@@ -36,19 +36,19 @@ pub(super) fn weight(members: &[Member]) -> usize {
 
 impl<P: Seat> Core<P> {
     /// Messages may have been missed: every line is touched that was not since now.
-    pub(super) fn check_lines(&mut self, now: Moment) {
-        self.recheck = Some((Bound::Unbounded, now));
+    pub(super) fn check_lines(&mut self) {
+        self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    pub(super) fn recheck_on(&mut self, now: Moment, mut budget: usize, fx: &mut Effects<P>) {
+    pub(super) fn recheck_on(&mut self, mut budget: usize) {
         while budget > 0 && self.may_touch() {
             let Some((from, since)) = self.recheck.take() else { return };
-            let next = self.lines.range((from, Bound::Unbounded)).next();
+            let next = self.table.lines().range((from, Bound::Unbounded)).next();
             let Some((lock, line)) = next else { return };
             let (lock, is_stale) = (lock.clone(), line.touched <= since);
             if is_stale {
                 // Touched together now, and not for ever after.
-                self.touch_line(now, &lock, 2, fx);
+                self.touch_line(&lock, 2);
             }
             self.recheck = Some((Bound::Excluded(lock), since));
             budget -= 1;
@@ -57,101 +57,83 @@ impl<P: Seat> Core<P> {
 
     /// Lines that would be due soon go out with those that are. Not those that wait for a lease to
     /// end, before which there is nothing to ask for: they were touched lately.
-    pub(super) fn touch_what_is_due(
-        &mut self,
-        now: Moment,
-        mut budget: usize,
-        fx: &mut Effects<P>,
-    ) -> usize {
-        let is_any_due = self.touches.first().is_some_and(|(at, _)| *at <= now);
+    pub(super) fn touch_what_is_due(&mut self, mut budget: usize) -> usize {
+        let now = self.now;
+        let is_any_due = self.table.touches().first().is_some_and(|(at, _)| *at <= now);
         if !is_any_due || !self.may_touch() {
             return budget;
         }
         let room = budget.min(MAX_TOUCHING.saturating_sub(self.touching).div_ceil(MIN_WEIGHT));
         let is_soon = |(at, lock): &&(Moment, LockName)| {
-            let Line { period, touched, .. } = self.lines[lock];
+            let Line { period, touched, .. } = self.table.lines()[lock];
             *at <= now || *at <= now + period / AHEAD && now.since(touched) >= period - period / 8
         };
-        let due = self.touches.iter().take(room).filter(is_soon);
+        let due = self.table.touches().iter().take(room).filter(is_soon);
         let due: Vec<LockName> = due.map(|(_, lock)| lock.clone()).collect();
         for lock in &due {
             if !self.may_touch() {
                 break;
             }
-            self.touch_line(now, lock, 10, fx);
+            self.touch_line(lock, 10);
             budget -= 1;
         }
         budget
     }
 
     /// The next touch is due after the period, earlier by up to this part of it.
-    pub(super) fn touch_line(
-        &mut self,
-        now: Moment,
-        lock: &LockName,
-        part: u32,
-        fx: &mut Effects<P>,
-    ) {
-        let Some(line) = self.lines.get(lock) else { return };
+    pub(super) fn touch_line(&mut self, lock: &LockName, part: u32) {
+        let now = self.now;
+        let Some(line) = self.table.lines().get(lock) else { return };
         let numbers: Vec<u64> = line.numbers.iter().copied().collect();
-        let chance = numbers.first().map_or(0, |first| self.chance(*first, now));
+        let chance = numbers.first().map_or(0, |first| self.chance(*first));
         let due = now + (line.period - line.period / part / 1_000 * chance);
-        if let Some(line) = self.lines.get_mut(lock) {
-            line.touched = now;
-        }
-        self.touch_at(lock, due);
+        self.table.touched(lock, now);
+        self.table.touch_at(lock, due);
         for numbers in numbers.chunks(MAX_BATCH) {
-            let members = numbers.iter().map(|number| self.entries[number].member.clone());
+            let members = numbers.iter().map(|number| self.table.entries()[number].member.clone());
             let command = Command::Touch { members: members.collect() };
             let ask = Ask { lock: lock.clone(), command, sent: now, background: true };
-            self.background(ask, fx);
+            self.background(ask);
         }
     }
 
-    pub(super) fn touched(
-        &mut self,
-        now: Moment,
-        ask: &Ask,
-        members: &[Member],
-        reply: &Reply<Touched>,
-        fx: &mut Effects<P>,
-    ) {
+    pub(super) fn touched(&mut self, ask: &Ask, members: &[Member], reply: &Reply<Touched>) {
         for (member, presence) in members.iter().zip(&reply.outcome.members) {
             let Some(number) = self.known(member) else { continue };
             match presence {
                 Presence::Waiting => {
-                    self.change(number, |entry| entry.anchor = entry.anchor.max(ask.sent));
+                    self.table.change(number, |entry| entry.anchor = entry.anchor.max(ask.sent));
                 }
                 // Told as a grant in the same reply.
                 Presence::Holding => {}
-                Presence::Gone => self.place_lost(now, number, fx),
+                Presence::Gone => self.place_lost(number),
             }
         }
-        let first = self.lines.get(&ask.lock).and_then(|line| line.numbers.first().copied());
+        let first =
+            self.table.lines().get(&ask.lock).and_then(|line| line.numbers.first().copied());
         if let Some(first) = first {
-            let due = self.lease_end(now, first, reply.left_ms);
-            self.touch_by(&ask.lock, due);
+            let due = self.lease_end(first, reply.first_end_ms);
+            self.table.touch_by(&ask.lock, due);
         }
         if reply.outcome.listeners == 0 && self.subscription.is_up() {
-            fx.push(Effect::Observe(Note::Deaf));
-            fx.push(Effect::Reopen);
+            self.push(Effect::Observe(Note::Deaf));
+            self.push(Effect::Reopen);
         }
     }
 
     /// A JVM tells a member of ours to come. Asks for that one alone: it is next, and the line may
     /// be long.
-    pub(super) fn poked(&mut self, now: Moment, member: &Member, fx: &mut Effects<P>) {
-        let Some(number) = self.known(member) else { return };
-        let entry = &self.entries[&number];
+    pub(super) fn poked(&mut self, number: u64) {
+        let Some(entry) = self.table.get(number) else { return };
         match entry.state {
             State::Waiting => {
                 let lock = entry.lock.clone();
-                let command = Command::Touch { members: vec![member.clone()] };
-                self.background(Ask { lock, command, sent: now, background: true }, fx);
+                let command = Command::Touch { members: vec![entry.member.clone()] };
+                self.background(Ask { lock, command, sent: self.now, background: true });
             }
             State::Asking { .. } => {
                 // Its answer is older than this and may say that the lock is held.
-                self.change(number, |entry| {
+                self.table.change(number, |entry| {
                     if let State::Asking { poked, .. } = &mut entry.state {
                         *poked = true;
                     }
@@ -161,12 +143,14 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// When to ask for a lock whose lease has `left_ms` left; as usual if it has none.
-    pub(super) fn lease_end(&self, now: Moment, number: u64, left_ms: u64) -> Moment {
-        if left_ms == 0 {
+    /// When to ask for a lock whose first lease ends after these milliseconds; as usual if there
+    /// is none.
+    pub(super) fn lease_end(&self, number: u64, first_end_ms: Option<u64>) -> Moment {
+        let now = self.now;
+        let Some(left_ms) = first_end_ms.filter(|left_ms| *left_ms > 0) else {
             return now + TOUCH_PERIOD;
-        }
-        let jitter = u64::from(self.chance(number, now)) * JITTER_MS / 1_000;
+        };
+        let jitter = u64::from(self.chance(number)) * JITTER_MS / 1_000;
         now + Duration::from_millis(left_ms + jitter).max(FLOOR)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Core, Effects, MAX_AT_ONCE, ROUND_BITS};
+use super::{Core, MAX_AT_ONCE, ROUND_BITS};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::node::entry::{Caller, Seat, State};
@@ -82,22 +82,22 @@ impl<P: Seat> Core<P> {
 
     /// Where a number stands, if it is in the table.
     pub fn phase(&self, number: u64) -> Option<Phase> {
-        self.entries.get(&number).map(|entry| entry.state.phase())
+        self.table.get(number).map(|entry| entry.state.phase())
     }
 
     /// Its member.
     pub fn member(&self, number: u64) -> Option<&Member> {
-        self.entries.get(&number).map(|entry| &entry.member)
+        self.table.get(number).map(|entry| &entry.member)
     }
 
     /// From when on a grant that comes unasked is counted.
     pub fn anchor(&self, number: u64) -> Option<Moment> {
-        self.entries.get(&number).map(|entry| entry.anchor)
+        self.table.get(number).map(|entry| entry.anchor)
     }
 
     /// Until when a hold is certain, unless it is lost.
     pub fn until(&self, number: u64) -> Option<Moment> {
-        match &self.entries.get(&number)?.state {
+        match &self.table.get(number)?.state {
             State::Held(lease) | State::Offered(lease) => Some(lease.until()),
             _ => None,
         }
@@ -105,12 +105,12 @@ impl<P: Seat> Core<P> {
 
     /// All numbers in the table.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.entries.keys().copied()
+        self.table.entries().keys().copied()
     }
 
     /// Numbers of which a request is on its way, and nothing else would ever move them.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
-        let waits = self.entries.iter().filter(|(_, entry)| match &entry.state {
+        let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } => true,
             State::Releasing { due } | State::Leaving { due, .. } => due.is_none(),
             _ => false,
@@ -120,32 +120,33 @@ impl<P: Seat> Core<P> {
 
     /// What is due some time, alone: for those who decide themselves what comes first.
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
-        let ends = self.ends.iter().map(|(at, number)| (*at, Due::End(*number)));
-        let renewals = self.renewals.iter().map(|(at, number)| (*at, Due::Renewal(*number)));
-        let sends = self.sends.iter().map(|(at, number)| (*at, Due::Send(*number)));
-        let touches = self.touches.iter().map(|(at, lock)| (*at, Due::Touch(lock.clone())));
-        let retry = self.parked.first().map(|_| (Moment::default(), Due::Retry));
-        let turn = self.unsent.first().filter(|_| self.may_ask());
+        let ends = self.table.ends().iter().map(|(at, number)| (*at, Due::End(*number)));
+        let renewals =
+            self.table.renewals().iter().map(|(at, number)| (*at, Due::Renewal(*number)));
+        let sends = self.table.sends().iter().map(|(at, number)| (*at, Due::Send(*number)));
+        let touches = self.table.touches().iter().map(|(at, lock)| (*at, Due::Touch(lock.clone())));
+        let retry = self.table.parked().first().map(|_| (Moment::default(), Due::Retry));
+        let turn = self.table.unsent().first().filter(|_| self.may_ask());
         let turn = turn.map(|_| (Moment::default(), Due::Turn));
         ends.chain(renewals).chain(sends).chain(touches).chain(turn).chain(retry)
     }
 
     /// Handles one of them, whenever it is due.
-    pub fn attend(&mut self, now: Moment, due: &Due, fx: &mut Effects<P>) {
+    pub fn attend(&mut self, due: &Due) {
         match due {
-            Due::End(number) => self.ended(now, *number, fx),
-            Due::Renewal(number) => self.renew(now, *number, fx),
+            Due::End(number) => self.ended(*number),
+            Due::Renewal(number) => self.renew(*number),
             Due::Send(number) => {
                 let mut leaving = BTreeMap::new();
-                self.send(now, *number, &mut leaving, fx);
-                self.leave(now, leaving, fx);
+                self.send(*number, &mut leaving);
+                self.leave(leaving);
             }
-            Due::Touch(lock) => self.touch_line(now, lock, 10, fx),
+            Due::Touch(lock) => self.touch_line(lock, 10),
             Due::Turn => {
-                self.ask_in_turn(now, MAX_AT_ONCE, fx);
+                self.ask_in_turn(MAX_AT_ONCE);
             }
             Due::Retry => {
-                self.ask_again(now, MAX_AT_ONCE, fx);
+                self.ask_again(MAX_AT_ONCE);
             }
         }
     }
@@ -153,7 +154,7 @@ impl<P: Seat> Core<P> {
     /// What tells two tables apart that are to be told apart. Left out is what only decides when
     /// something is done, as counters do and the moments at which requests are due.
     pub fn print(&self, print: &mut Vec<u64>) {
-        for (number, entry) in &self.entries {
+        for (number, entry) in self.table.entries() {
             let caller = match entry.caller {
                 Caller::Waits => 0,
                 Caller::Told(_) => 1,

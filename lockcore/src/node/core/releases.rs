@@ -2,55 +2,48 @@
 
 use std::time::Duration;
 
+use super::Core;
 use super::attempts::LAST_RETRY;
-use super::{Core, Effects};
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Entry, Seat, State};
 use crate::node::moment::Moment;
-use crate::store::Leaving;
-use crate::store::protocol::Command;
+use crate::store::{Command, Leaving};
 
 impl<P: Seat> Core<P> {
     /// Returns whether there is something to release.
-    pub(super) fn begin_release(
-        &mut self,
-        now: Moment,
-        number: u64,
-        due: Option<Moment>,
-        fx: &mut Effects<P>,
-    ) -> bool {
-        let Some(entry) = self.entries.get(&number) else { return false };
+    pub(super) fn begin_release(&mut self, number: u64, due: Option<Moment>) -> bool {
+        let Some(entry) = self.table.get(number) else { return false };
         match &entry.state {
             // By the clock, though no tick came by yet.
-            State::Held(lease) if now >= lease.until() => {
-                self.lose(now, number, "its deadline has passed", fx);
+            State::Held(lease) if self.now >= lease.until() => {
+                self.lose(number, "its deadline has passed");
             }
             State::Held(_) | State::Lost => {}
             _ => return false,
         }
-        self.change(number, |entry| entry.state = State::Releasing { due });
+        self.table.change(number, |entry| entry.state = State::Releasing { due });
         true
     }
 
-    pub(super) fn release_request(&self, now: Moment, number: u64, background: bool) -> Ask {
-        let entry = &self.entries[&number];
+    pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
+        let entry = &self.table.entries()[&number];
         let Entry { lock, member, .. } = entry;
         let command = if entry.may_run_again() {
             Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
         } else {
             Command::Release { member: member.clone() }
         };
-        Ask { lock: lock.clone(), command, sent: now, background }
+        Ask { lock: lock.clone(), command, sent: self.now, background }
     }
 
     /// Ends what was being given back, since the server knows that the member is gone. Returns its
     /// number, if it is known.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
-        self.change(number, |entry| {
+        self.table.change(number, |entry| {
             if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
                 entry.state = State::Over;
             }
@@ -59,17 +52,11 @@ impl<P: Seat> Core<P> {
     }
 
     /// Repeating is harmless: the first copy takes the member away, later ones find nothing.
-    pub(super) fn leave_failed(
-        &mut self,
-        now: Moment,
-        member: &Member,
-        lock: &LockName,
-        error: &StoreError,
-        fx: &mut Effects<P>,
-    ) {
+    pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
+        let now = self.now;
         let Some(number) = self.known(member) else { return };
         let is_closed = error.kind == LockErrorKind::Closed;
-        let is_last = self.change(number, |entry| match &mut entry.state {
+        let is_last = self.table.change(number, |entry| match &mut entry.state {
             State::Releasing { .. } => {
                 entry.state = entry.leaving(now);
                 is_closed
@@ -82,10 +69,10 @@ impl<P: Seat> Core<P> {
             _ => false,
         });
         if is_last == Some(true) {
-            self.change(number, |entry| entry.state = State::Over);
-            self.counts.failed += 1;
+            self.table.change(number, |entry| entry.state = State::Over);
+            self.table.count_failed();
             let lock = lock.clone();
-            fx.push(Effect::Observe(Note::LeaveFailed { lock, error: error.clone() }));
+            self.push(Effect::Observe(Note::LeaveFailed { lock, error: error.clone() }));
         }
     }
 }

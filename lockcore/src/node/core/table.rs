@@ -1,18 +1,119 @@
-//! The table itself: an entry, and everything that is kept in order by it, change together.
+//! The table: all entries, and everything that is kept in order by them, which change together.
+//! Outside of this file an entry is read only.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Core, Effects, Line, ROUND_BITS, lines};
+use super::{Core, Counts, ROUND_BITS, lines};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect};
-use crate::node::entry::{Class, Entry, Place, Seat};
+use crate::node::entry::{Class, Entry, Place, Seat, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::store::protocol::Command;
+use crate::store::Command;
 
-impl<P: Seat> Core<P> {
+/// The attempts of this node that wait for one lock.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) numbers: BTreeSet<u64>,
+    pub(super) period: Duration,
+    due: Moment,
+    /// When it was last touched as a whole.
+    pub(super) touched: Moment,
+}
+
+/// Numbers by the time at which something of them is due.
+type ByTime<T = u64> = BTreeSet<(Moment, T)>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Table<P> {
+    entries: BTreeMap<u64, Entry<P>>,
+    lines: BTreeMap<LockName, Line>,
+    ends: ByTime,
+    renewals: ByTime,
+    /// Releases and leaves.
+    sends: ByTime,
+    touches: ByTime<LockName>,
+    unsent: BTreeSet<u64>,
+    parked: BTreeSet<u64>,
+    counts: Counts,
+}
+
+macro_rules! read_only {
+    ($($field:ident: $type:ty)*) => {$(
+        pub(super) fn $field(&self) -> &$type {
+            &self.$field
+        }
+    )*};
+}
+
+impl<P: Seat> Table<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            renewals: BTreeSet::new(),
+            sends: BTreeSet::new(),
+            touches: BTreeSet::new(),
+            unsent: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    read_only! {
+        entries: BTreeMap<u64, Entry<P>>
+        lines: BTreeMap<LockName, Line>
+        ends: ByTime
+        renewals: ByTime
+        sends: ByTime
+        touches: ByTime<LockName>
+        unsent: BTreeSet<u64>
+        parked: BTreeSet<u64>
+        counts: Counts
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
+        self.entries.get(&number)
+    }
+
+    /// The number of this very member, whose acquire was answered: no copy of that request is on
+    /// its way any more.
+    pub(super) fn answered(&mut self, member: &Member) -> Option<u64> {
+        let entry = self.entries.get_mut(&member.number())?;
+        let is_this = entry.member == *member;
+        // Nothing is found by this flag: an index never depends on it.
+        entry.unanswered &= !is_this;
+        is_this.then(|| member.number())
+    }
+
+    /// An entry that the server says holds. Where its own answer does not say so, a copy of its
+    /// acquire may still be on its way.
+    pub(super) fn granted(&mut self, number: u64, by_its_answer: bool) -> Option<&Entry<P>> {
+        let entry = self.entries.get_mut(&number)?;
+        entry.unanswered |= !by_its_answer && matches!(entry.state, State::Asking { .. });
+        Some(entry)
+    }
+
+    /// An attempt has lost its place.
+    pub(super) fn count_lost_place(&mut self) {
+        self.counts.places_lost += 1;
+    }
+
+    /// The server was not told of the end of a member.
+    pub(super) fn count_failed(&mut self) {
+        self.counts.failed += 1;
+    }
+
+    /// The line of `lock` is touched as a whole.
+    pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
+        if let Some(line) = self.lines.get_mut(lock) {
+            line.touched = now;
+        }
+    }
+
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
         let (lock, period, anchor) =
             (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
@@ -45,7 +146,7 @@ impl<P: Seat> Core<P> {
         Some(changed)
     }
 
-    pub(super) fn reorder(
+    fn reorder(
         &mut self,
         number: u64,
         lock: &LockName,
@@ -87,13 +188,7 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    pub(super) fn line_up(
-        &mut self,
-        number: u64,
-        lock: &LockName,
-        period: Duration,
-        anchor: Moment,
-    ) {
+    fn line_up(&mut self, number: u64, lock: &LockName, period: Duration, anchor: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.numbers.insert(number);
             line.period = line.period.min(period);
@@ -106,7 +201,7 @@ impl<P: Seat> Core<P> {
         self.touches.insert((due, lock.clone()));
     }
 
-    pub(super) fn step_out(&mut self, number: u64, lock: &LockName) {
+    fn step_out(&mut self, number: u64, lock: &LockName) {
         let Some(line) = self.lines.get_mut(lock) else { return };
         line.numbers.remove(&number);
         if line.numbers.is_empty() {
@@ -129,31 +224,25 @@ impl<P: Seat> Core<P> {
         self.touches.remove(&(before, lock.clone()));
         self.touches.insert((due, lock.clone()));
     }
+}
 
+impl<P: Seat> Core<P> {
     /// The last round of an attempt: the one that it stands in.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
-        let rounds = self.entries.range(first..first + (1 << ROUND_BITS));
+        let rounds = self.table.entries().range(first..first + (1 << ROUND_BITS));
         rounds.map(|(number, _)| *number).next_back()
     }
 
     /// The number of a member of this node.
     pub(super) fn number(&self, member: &Member) -> Option<u64> {
-        let (_, ours) = member.parts().filter(|(_, ours)| ours.node == self.node.as_str())?;
-        Some(ours.number)
+        member.is_of(&self.node).then(|| member.number())
     }
 
     /// The same, if this very member is in the table.
     pub(super) fn known(&self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
-        self.entries.get(&number).is_some_and(|entry| entry.member == *member).then_some(number)
-    }
-
-    /// The same, to change in place what nothing is found by.
-    pub(super) fn known_mut(&mut self, member: &Member) -> Option<(u64, &mut Entry<P>)> {
-        let number = self.number(member)?;
-        let entry = self.entries.get_mut(&number).filter(|entry| entry.member == *member)?;
-        Some((number, entry))
+        self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -173,16 +262,16 @@ impl<P: Seat> Core<P> {
         self.commands.is_up() && self.touching < lines::MAX_TOUCHING
     }
 
-    pub(super) fn background(&mut self, ask: Ask, fx: &mut Effects<P>) {
+    pub(super) fn background(&mut self, ask: Ask) {
         match &ask.command {
-            Command::Renew { .. } => self.renewing += 1,
+            Command::Renew { members } => self.renewing += members.len(),
             Command::Touch { members } => self.touching += lines::weight(members),
             _ => self.on_their_way += 1,
         }
         let ask = Ask { background: true, ..ask };
         // What replicas do not have, a failover takes back: no guard is to rely on it.
         let is_confirmed = self.rules.replicas > 0 && matches!(ask.command, Command::Renew { .. });
-        fx.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
+        self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
     pub(super) fn arrived(&mut self, ask: &Ask) {
@@ -191,7 +280,9 @@ impl<P: Seat> Core<P> {
                 self.asking = self.asking.saturating_sub(1);
             }
             _ if !ask.background => {}
-            Command::Renew { .. } => self.renewing = self.renewing.saturating_sub(1),
+            Command::Renew { members } => {
+                self.renewing = self.renewing.saturating_sub(members.len());
+            }
             Command::Touch { members } => {
                 self.touching = self.touching.saturating_sub(lines::weight(members));
             }
@@ -200,11 +291,11 @@ impl<P: Seat> Core<P> {
     }
 
     /// Up to a thousand, the same for the same number and moment.
-    pub(super) fn chance(&self, number: u64, now: Moment) -> u32 {
+    pub(super) fn chance(&self, number: u64) -> u32 {
         if self.rules.seed == 0 {
             return 0;
         }
-        let mut bits = self.rules.seed ^ number.rotate_left(32) ^ now.as_micros();
+        let mut bits = self.rules.seed ^ number.rotate_left(32) ^ self.now.as_micros();
         for factor in [0xBF58_476D_1CE4_E5B9_u64, 0x94D0_49BB_1331_11EB] {
             bits = (bits ^ (bits >> 30)).wrapping_mul(factor);
         }

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::error::LockErrorKind;
+use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::NodeId;
 use crate::store::protocol::permits::{self, PermitState};
-use crate::store::protocol::{Call, LockState, Message, Peers, TOKEN_MEMORY_MS};
+use crate::store::protocol::{Answer, Call, Command, LockState, Message, Peers, TOKEN_MEMORY_MS};
 use crate::store::{Event, Listener};
 
 /// With fewer locks than this, looking for ones to forget because of their number is not worth it.
@@ -20,9 +20,7 @@ pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
 pub(super) struct Inner {
-    pub(super) locks: HashMap<LockName, LockState>,
-    /// What is read, written or held in permits.
-    pub(super) permits: HashMap<LockName, PermitState>,
+    pub(super) locks: HashMap<LockName, State>,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
     pub(super) refusing: Option<LockErrorKind>,
     pub(super) outbox: VecDeque<Letter>,
@@ -36,78 +34,54 @@ pub(super) struct Inner {
 }
 
 impl Inner {
-    /// Runs one command on one lock and posts its messages.
-    pub(super) fn run<T>(
+    /// Runs one command on one lock and posts its messages. An acquire is refused if a test says
+    /// so.
+    pub(super) fn run(
         &mut self,
         lock: &LockName,
         node: &NodeId,
         peers: bool,
         now_us: u64,
-        command: impl FnOnce(&mut LockState, &mut Call<'_>) -> T,
-    ) -> T {
+        command: &Command,
+    ) -> Result<Answer, StoreError> {
+        let is_acquire = matches!(command, Command::Acquire { .. });
+        let refusing = self.refusing.filter(|_| is_acquire);
+        if let Some(kind) = refusing.filter(|kind| *kind != LockErrorKind::QueueFull) {
+            return Err(StoreError::refused(kind, "refused by the test"));
+        }
         self.sweep(now_us / 1_000);
         let connected = |node: &str| self.nodes.contains_key(node) && !self.deaf.has(node);
-        let mut call = Call::new(node, &connected, now_us);
-        call.peers = peers.then_some(Peers { listens: &|_| false });
         let mut new = None;
         let state = match self.locks.get_mut(lock) {
             Some(state) => state,
-            None => new.insert(LockState::default()),
+            None => new.insert(State::of(lock)),
         };
-        let outcome = command(state, &mut call);
-        let messages = call.messages;
+        let (answer, letters) = match state {
+            State::Mutex(state) => {
+                let mut call = Call::new(node, &connected, now_us);
+                call.peers = peers.then_some(Peers { listens: &|_| false });
+                let answer = match refusing {
+                    Some(_) => Answer::Acquired(state.full(&call)),
+                    None => state.step(&mut call, command),
+                };
+                (answer, call.messages.into_iter().filter_map(event).collect())
+            }
+            State::Permits(state) => {
+                let mut call = permits::Call::new(node, &connected, now_us);
+                let answer = match refusing {
+                    Some(_) => Answer::Acquired(state.full(&mut call)),
+                    None => state.step(&mut call, command),
+                };
+                (answer, call.messages.into_iter().map(event_of_permits).collect::<Vec<_>>())
+            }
+        };
         if let Some(state) = new.filter(|state| !state.is_empty()) {
             self.locks.insert(lock.clone(), state);
         }
-        for message in messages {
-            self.post(message);
+        for (node, event) in letters {
+            self.put(&node, event);
         }
-        outcome
-    }
-
-    /// The same on one resource with permits.
-    pub(super) fn run_permits<T>(
-        &mut self,
-        lock: &LockName,
-        node: &NodeId,
-        now_us: u64,
-        command: impl FnOnce(&mut PermitState, &mut permits::Call<'_>) -> T,
-    ) -> T {
-        self.sweep(now_us / 1_000);
-        let connected = |node: &str| self.nodes.contains_key(node) && !self.deaf.has(node);
-        let mut call = permits::Call::new(node, &connected, now_us);
-        let mut new = None;
-        let state = match self.permits.get_mut(lock) {
-            Some(state) => state,
-            None => new.insert(PermitState::default()),
-        };
-        let outcome = command(state, &mut call);
-        let messages = call.messages;
-        if let Some(state) = new.filter(|state| *state != PermitState::default()) {
-            self.permits.insert(lock.clone(), state);
-        }
-        for message in messages {
-            match message {
-                permits::Message::Grants { node, token, grants } => {
-                    self.put(&node, Event::GrantedSeveral { token, grants });
-                }
-                permits::Message::Revoked { node, numbers } => {
-                    self.put(&node, Event::RevokedSeveral { numbers });
-                }
-            }
-        }
-        outcome
-    }
-
-    fn post(&mut self, message: Message) {
-        match message {
-            Message::Grant { node, member, token, left_ms } => {
-                self.put(&node, Event::Granted { member, token, left_ms });
-            }
-            Message::Revoked { node, member } => self.put(&node, Event::Revoked { member }),
-            // No JVM waits here.
-            Message::Poke { .. } => {}
-        }
+        Ok(answer)
     }
 
     fn put(&mut self, node: &NodeId, event: Event) {
@@ -123,7 +97,7 @@ impl Inner {
     /// Forgets locks of which nothing is left: when their number has doubled, which is a constant
     /// cost per lock, and once in a while.
     fn sweep(&mut self, now_ms: u64) {
-        let has_doubled = self.locks.len() + self.permits.len() >= MIN_SWEEP.max(2 * self.swept_to);
+        let has_doubled = self.locks.len() >= MIN_SWEEP.max(2 * self.swept_to);
         if !has_doubled && now_ms < self.swept_at_ms + SWEEP_PERIOD_MS {
             return;
         }
@@ -132,13 +106,60 @@ impl Inner {
             state.expire(now_ms);
             !state.is_empty()
         });
-        self.permits.retain(|_, state| {
-            state.expire(now_ms);
-            *state != PermitState::default()
-        });
-        self.swept_to = self.locks.len() + self.permits.len();
+        self.swept_to = self.locks.len();
         self.locks.shrink_to(MIN_SWEEP.max(2 * self.swept_to));
-        self.permits.shrink_to(MIN_SWEEP.max(2 * self.swept_to));
+    }
+}
+
+/// All that is kept of one lock.
+pub(super) enum State {
+    Mutex(LockState),
+    /// Of reads, writes and permits.
+    Permits(PermitState),
+}
+
+impl State {
+    fn of(lock: &LockName) -> Self {
+        match lock.is_shared() {
+            false => Self::Mutex(LockState::default()),
+            true => Self::Permits(PermitState::default()),
+        }
+    }
+
+    fn expire(&mut self, now_ms: u64) {
+        match self {
+            Self::Mutex(state) => state.expire(now_ms),
+            Self::Permits(state) => state.expire(now_ms),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Mutex(state) => state.is_empty(),
+            Self::Permits(state) => *state == PermitState::default(),
+        }
+    }
+}
+
+fn event(message: Message) -> Option<(NodeId, Event)> {
+    match message {
+        Message::Grant { node, member, token, left_ms } => {
+            Some((node, Event::Granted { token, grants: vec![(member.number(), left_ms)] }))
+        }
+        Message::Revoked { node, member } => {
+            Some((node, Event::Revoked { numbers: vec![member.number()] }))
+        }
+        // No JVM waits here.
+        Message::Poke { .. } => None,
+    }
+}
+
+fn event_of_permits(message: permits::Message) -> (NodeId, Event) {
+    match message {
+        permits::Message::Grants { node, token, grants } => {
+            (node, Event::Granted { token, grants })
+        }
+        permits::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
     }
 }
 

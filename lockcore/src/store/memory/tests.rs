@@ -9,7 +9,7 @@ use super::*;
 use crate::error::StoreError;
 use crate::key::{LockKey, LockName};
 use crate::member::{Label, Member};
-use crate::store::{Acquired, Event, Mode, Released, Reply, StoreFuture};
+use crate::store::{Acquired, Answer, Command, Event, Mode, Released, Reply, StoreFuture};
 
 /// Writes down what it hears, and then does what it was told to.
 #[derive(Default)]
@@ -44,11 +44,15 @@ impl Process {
     }
 
     fn member(&self, number: u64) -> Member {
-        Member::new(&self.node, number, 30_000, &Label::new("test"))
+        Member::mutex(&self.node, number, 30_000, &Label::new("test"))
     }
 
     fn acquire(&self, lock: &LockName, number: u64) -> Result<Reply<Acquired>, StoreError> {
-        now(self.store.acquire(lock, &self.member(number), Mode::Wait, 100))
+        let (member, mode) = (self.member(number), Mode::Wait);
+        match run(&self.store, lock, Command::Acquire { member, mode, queue_limit: 100 })? {
+            Answer::Acquired(reply) => Ok(reply),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn acquired(&self, lock: &LockName, number: u64) -> Acquired {
@@ -56,7 +60,7 @@ impl Process {
     }
 
     fn release(&self, lock: &LockName, number: u64) -> Released {
-        now(self.store.release(lock, &self.member(number))).expect("the store answers").outcome
+        released(&self.store, lock, &self.member(number))
     }
 
     fn heard(&self) -> Vec<Event> {
@@ -70,6 +74,21 @@ fn now<T>(answer: StoreFuture<T>) -> Result<T, StoreError> {
         StoreFuture::Ready(Some(answer)) => answer,
         _ => panic!("not answered at once"),
     }
+}
+
+fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answer, StoreError> {
+    now(store.run(&[(lock, &command)]))?.remove(0)
+}
+
+fn released(store: &Arc<dyn Store>, lock: &LockName, member: &Member) -> Released {
+    match run(store, lock, Command::Release { member: member.clone() }) {
+        Ok(Answer::Released(reply)) => reply.outcome,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn force_release(store: &Arc<dyn Store>, lock: &LockName) {
+    run(store, lock, Command::ForceRelease { member: None }).expect("the store answers");
 }
 
 fn lock_named(name: &str) -> LockName {
@@ -89,8 +108,8 @@ fn a_release_hands_over_to_another_node_and_tells_it() {
     assert_eq!((a.acquired(&lock, 1), b.acquired(&lock, 1)), (Acquired::Granted, QUEUED));
     assert_eq!(a.release(&lock, 1), Released::Released);
     let reply = b.acquire(&lock, 1).expect("the store answers");
-    let grant = reply.grant.expect("it holds");
-    let told = Event::Granted { member: b.member(1), token: grant.token, left_ms: 10_000 };
+    let token = reply.grants[0].token;
+    let told = Event::Granted { token, grants: vec![(1, 10_000)] };
     assert_eq!((b.heard(), a.heard()), (vec![told], vec![]));
 }
 
@@ -99,8 +118,8 @@ fn a_forced_off_holder_hears_of_it() {
     let memory = MemoryStore::new();
     let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
     a.acquired(&lock, 1);
-    now(b.store.force_release(&lock)).expect("the store answers");
-    assert_eq!(a.heard(), [Event::Revoked { member: a.member(1) }]);
+    force_release(&b.store, &lock);
+    assert_eq!(a.heard(), [Event::Revoked { numbers: vec![1] }]);
 }
 
 #[test]
@@ -113,8 +132,8 @@ fn a_listener_may_call_back_and_messages_keep_their_order() {
     let react = move |event: &Event| {
         if matches!(event, Event::Granted { .. }) {
             let store: Arc<dyn Store> = Weak::upgrade(&store).expect("still there");
-            now(store.force_release(&name)).expect("the store answers");
-            assert_eq!(now(store.release(&name, &member)).expect("it").outcome, Released::NotHeld);
+            force_release(&store, &name);
+            assert_eq!(released(&store, &name, &member), Released::NotHeld);
         }
     };
     *b.ear.then.lock().expect("no panic") = Some(Box::new(react));
@@ -170,12 +189,9 @@ fn a_dropped_node_is_not_connected_and_its_listener_is_let_go() {
 fn a_deaf_node_is_passed_over_and_told_so_by_touch() {
     let memory = MemoryStore::new();
     let (a, b, lock) = (Process::on(&memory), Process::on(&memory), lock_named("x"));
-    let listeners = || {
-        let touched = now(b.store.touch(vec![(lock.clone(), vec![b.member(1)])]))
-            .expect("the store answers")
-            .remove(0)
-            .expect("answered");
-        touched.outcome.listeners
+    let listeners = || match run(&b.store, &lock, Command::Touch { members: vec![b.member(1)] }) {
+        Ok(Answer::Touched(reply)) => reply.outcome.listeners,
+        other => panic!("{other:?}"),
     };
     a.acquired(&lock, 1);
     b.acquired(&lock, 1);
@@ -237,7 +253,8 @@ async fn leases_end_by_the_paused_clock() {
 #[test]
 fn the_clock_runs_outside_a_runtime_from_the_wall_clocks_time() {
     let (memory, lock) = (MemoryStore::new(), lock_named("x"));
-    let told_us = Process::on(&memory).acquire(&lock, 1).expect("the store answers").now_us;
+    let reply = Process::on(&memory).acquire(&lock, 1).expect("the store answers");
+    let told_us = reply.now_us.expect("it tells the time");
     let wall_us = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_micros() as u64;
     assert!(told_us.abs_diff(wall_us) < 60_000_000, "{told_us} {wall_us}");
 }
@@ -252,7 +269,8 @@ async fn locks_of_which_nothing_is_left_are_forgotten() {
         if number % 100 == 0 {
             advance(Duration::from_secs(1)).await;
             a.acquired(&held, 0);
-            now(a.store.renew(vec![(held.clone(), a.member(0))])).expect("the store answers");
+            let renewal = Command::Renew { members: vec![a.member(0)] };
+            run(&a.store, &held, renewal).expect("the store answers");
         }
         let lock = lock_named(&number.to_string());
         assert_eq!(a.acquired(&lock, number + 1), Acquired::Granted);
@@ -282,7 +300,7 @@ async fn locks_of_a_burst_are_forgotten_although_only_few_follow() {
 fn looking_at_a_lock_does_not_make_it_remembered() {
     let memory = MemoryStore::new();
     let (a, lock) = (Process::on(&memory), lock_named("x"));
-    now(a.store.inspect(&lock)).expect("the store answers");
+    run(&a.store, &lock, Command::Inspect).expect("the store answers");
     a.release(&lock, 1);
     assert!(memory.shared.lock().locks.is_empty());
 }

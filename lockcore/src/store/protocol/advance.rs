@@ -5,14 +5,14 @@ use super::{
     Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, PATIENCE_MS,
     QUEUE_SLACK_MS, SWEEP, TOKEN_MEMORY_MS, claim_ms,
 };
-use crate::member::{Member, NodeId};
+use crate::member::{Member, NodeId, Party};
 use crate::token::FencingToken;
 
 /// What came of handing over a free lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Advanced {
     /// This member has it now.
-    Granted(Member),
+    Granted(Party),
     /// A foreign member is next.
     Stopped,
     /// There is no member that could take it.
@@ -32,7 +32,7 @@ impl LockState {
         advanced
     }
 
-    fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Member>) -> Advanced {
+    fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Party>) -> Advanced {
         let mut not_connected: Vec<String> = Vec::new();
         let mut gone = None;
         // Those who were passed over stay in front.
@@ -53,23 +53,23 @@ impl LockState {
                 }
                 return Advanced::Stopped;
             };
-            if ours.node == call.node.as_str() {
+            if ours.is_of(call.node) {
                 self.drop_waiting_at(passed_over.len());
-                self.grant(call, &member, claim_ms(ours.lease_ms));
+                self.grant(call, &member, claim_ms(ours.lease_ms()));
                 return Advanced::Granted(member);
             }
-            if not_connected.iter().any(|node| node == ours.node) {
+            if not_connected.iter().any(|node| node == ours.node()) {
                 passed_over.push(member);
-            } else if !(call.connected)(ours.node) {
-                not_connected.push(ours.node.to_owned());
+            } else if !(call.connected)(ours.node()) {
+                not_connected.push(ours.node().to_owned());
                 passed_over.push(member);
             } else {
-                let (node, left_ms) = (NodeId::from(ours.node), claim_ms(ours.lease_ms));
+                let (node, left_ms) = (NodeId::from(ours.node()), claim_ms(ours.lease_ms()));
                 self.drop_waiting_at(passed_over.len());
                 let token = self.grant(call, &member, left_ms);
-                let granted = member.clone();
-                call.messages.push(Message::Grant { node, member, token, left_ms });
-                return Advanced::Granted(granted);
+                let granted = ours.clone();
+                call.messages.push(Message::Grant { node, member: granted, token, left_ms });
+                return Advanced::Granted(member);
             }
         }
         Advanced::End
@@ -81,7 +81,7 @@ impl LockState {
     }
 
     /// Gives the lock to `member` for `ms`, with a new token.
-    pub(super) fn grant(&mut self, call: &Call<'_>, member: &Member, ms: u64) -> FencingToken {
+    pub(super) fn grant(&mut self, call: &Call<'_>, member: &Party, ms: u64) -> FencingToken {
         let expires_ms = call.now_ms() + ms;
         self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
         self.issue_token(call, expires_ms)
@@ -108,47 +108,47 @@ impl LockState {
     /// lease, which may be short.
     pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
         let Some(hold) = &mut self.hold else { return };
-        if let (None, Some(ours)) = (hold.expires_ms, member.ours()) {
+        if hold.expires_ms.is_none() {
             let least_ms = if hold.member.ours().is_some() { 0 } else { FOREIGN_LEASE_MS };
-            hold.expires_ms = Some(now_ms + ours.lease_ms.max(least_ms));
+            hold.expires_ms = Some(now_ms + member.lease_ms().max(least_ms));
         }
     }
 
     /// The outcome with the rest of an answer.
     pub(super) fn reply<T>(&mut self, call: &Call<'_>, outcome: T, stopped: bool) -> Reply<T> {
+        let end_ms = self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1));
         Reply {
             outcome,
-            left_ms: self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1)),
-            grant: self.grant_of(call),
-            foreign: stopped || self.hold.as_ref().is_some_and(|hold| hold.member.ours().is_none()),
-            now_us: call.now_us,
+            grants: self.grant_of(call, end_ms).into_iter().collect(),
+            first_end_ms: Some(end_ms),
+            now_us: Some(call.now_us),
             passed_over: call.passed_over,
-            several: Vec::new(),
             more: false,
+            foreign: stopped || self.hold.as_ref().is_some_and(|hold| hold.member.ours().is_none()),
         }
     }
 
     /// The holder with its token if it is the caller's; a token that was lost is replaced.
-    fn grant_of(&mut self, call: &Call<'_>) -> Option<Grant> {
-        let hold = self.hold.as_ref().filter(|hold| hold.member.is_of(call.node))?;
-        let member = hold.member.clone();
+    fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
+        let hold = self.hold.as_ref()?;
+        let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();
         let ends_ms = hold.expires_ms.unwrap_or(0);
         let token = match &self.token {
             Some(token) => token.value,
             None => self.issue_token(call, ends_ms),
         };
-        Some(Grant { member, token })
+        Some(Grant { member, token, left_ms })
     }
 
     /// The member's place in the queue: it stands in the list and has a score.
-    pub(super) fn position(&self, member: &Member) -> Option<usize> {
+    pub(super) fn position(&self, member: &Party) -> Option<usize> {
         // Newcomers, the usual case, need not walk the list.
         self.deadlines.get(member)?;
         self.queue.iter().position(|waiting| waiting == member)
     }
 
     /// Removes a waiting member; tells whether it was there.
-    pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
+    pub(super) fn drop_waiting(&mut self, member: &Party) -> bool {
         let found = self.deadlines.remove(member) | self.alive.remove(member);
         self.arrivals.retain(|arrived| arrived != member);
         if found && let Some(at) = self.queue.iter().position(|waiting| waiting == member) {
@@ -168,7 +168,7 @@ impl LockState {
     }
 
     /// Adds a member at the end.
-    pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Member) {
+    pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
         if call.peers.is_some() {
             return self.enqueue_beside_jvms(call, member);
         }
@@ -188,7 +188,7 @@ impl LockState {
     }
 
     /// Renews a waiting member's patience.
-    pub(super) fn raise(&mut self, call: &Call<'_>, member: &Member) {
+    pub(super) fn raise(&mut self, call: &Call<'_>, member: &Party) {
         if call.peers.is_some() {
             return self.raise_beside_jvms(call, member);
         }
@@ -197,7 +197,7 @@ impl LockState {
     }
 
     /// Leaves members whose node is away in their places, but not for long.
-    fn lower(&mut self, call: &Call<'_>, passed_over: &[Member]) {
+    fn lower(&mut self, call: &Call<'_>, passed_over: &[Party]) {
         let at_most_ms = call.now_ms() + PASSED_OVER_MS;
         for member in passed_over {
             if call.peers.is_some() {
@@ -214,7 +214,7 @@ impl LockState {
     }
 
     /// Writes a deadline, and gives list and sorted set the expiry that goes with it.
-    fn write_deadline(&mut self, member: &Member, deadline_ms: u64) {
+    fn write_deadline(&mut self, member: &Party, deadline_ms: u64) {
         self.deadlines.set(member, deadline_ms);
         self.queue_expires_ms = match self.deadlines.greatest() {
             Some((greatest_ms, last)) if last.ours().is_some() => {
@@ -229,7 +229,7 @@ impl LockState {
     pub(super) fn sweep(&mut self, call: &Call<'_>) {
         let judged_by = if call.peers.is_some() { &self.alive } else { &self.deadlines };
         let passed = judged_by.passed(call.now_ms()).take(SWEEP);
-        let ghosts: Vec<Member> = passed.filter(|m| m.ours().is_some()).cloned().collect();
+        let ghosts: Vec<Party> = passed.filter(|m| m.ours().is_some()).cloned().collect();
         for ghost in &ghosts {
             self.drop_waiting(ghost);
         }

@@ -1,50 +1,55 @@
-//! The commands and their answers as values: for the node, which decides what is sent, and for code
-//! that treats all commands alike.
+//! The commands and their answers as values: one vocabulary for node, stores and protocols.
 
-use super::permits;
+use std::num::NonZeroU32;
+
 use super::reply::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
 use crate::member::Member;
 
-/// One command, for those who treat all alike.
+/// One command on one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Takes the lock or queues for it.
+    /// Acquires the member's demand, or queues for it.
     Acquire {
-        /// Who.
+        /// The member.
         member: Member,
         /// Whether it may queue.
         mode: Mode,
         /// Most live waiters.
         queue_limit: u32,
     },
-    /// Gives a hold back.
+    /// Releases a hold.
     Release {
-        /// Whose.
+        /// The holder.
         member: Member,
     },
-    /// Extends a hold to the full lease.
+    /// Extends holds of one node to their full leases.
     Renew {
-        /// Whose.
-        member: Member,
-    },
-    /// Keeps waiters alive.
-    Touch {
-        /// Which.
+        /// The holders.
         members: Vec<Member>,
     },
-    /// Takes members out.
+    /// Lowers the weight of a hold: a write becomes a read.
+    Reduce {
+        /// The holder.
+        member: Member,
+        /// To this, never raised.
+        weight: NonZeroU32,
+    },
+    /// Keeps waiters of one node alive.
+    Touch {
+        /// The waiters.
+        members: Vec<Member>,
+    },
+    /// Takes members of one node out of the queue, or releases their holds.
     Leave {
-        /// Which.
+        /// The members.
         leaving: Vec<Leaving>,
     },
-    /// Makes a read of a write.
-    Downgrade {
-        /// Whose.
-        member: Member,
+    /// Drops one hold, or all, of any node.
+    ForceRelease {
+        /// The holder; all if there is none.
+        member: Option<Member>,
     },
-    /// Drops the hold, whichever member has it.
-    ForceRelease,
-    /// Looks.
+    /// Reads holders and queue.
     Inspect,
 }
 
@@ -55,29 +60,26 @@ pub enum Answer {
     Acquired(Reply<Acquired>),
     /// To a release or a force release.
     Released(Reply<Released>),
-    /// To a renew.
-    Renewed(Reply<Renewed>),
+    /// To a renewal, one a member, or to a reduction.
+    Renewed(Reply<Vec<Renewed>>),
     /// To a touch.
     Touched(Reply<Touched>),
-    /// To a leave.
+    /// To a leave, one a member.
     Left(Reply<Vec<Left>>),
-    /// To an inspect.
+    /// To an inspection.
     Inspected(Inspection),
-    /// To an inspect of a resource with permits.
-    SharedInspected(permits::Inspection),
 }
 
 impl Answer {
-    /// The server's time, µs since the epoch; 0 if it was not told.
-    pub fn now_us(&self) -> u64 {
+    /// The server's time, µs since the epoch, if the answer tells it.
+    pub fn now_us(&self) -> Option<u64> {
         match self {
             Self::Acquired(reply) => reply.now_us,
             Self::Released(reply) => reply.now_us,
             Self::Renewed(reply) => reply.now_us,
             Self::Touched(reply) => reply.now_us,
             Self::Left(reply) => reply.now_us,
-            Self::Inspected(inspection) => inspection.now_us,
-            Self::SharedInspected(inspection) => inspection.now_us,
+            Self::Inspected(inspection) => Some(inspection.now_us),
         }
     }
 }

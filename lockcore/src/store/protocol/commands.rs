@@ -4,8 +4,8 @@ use super::advance::{Advanced, left_ms};
 use super::reply::{
     Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, Touched,
 };
-use super::{Call, LockState, Message, TOMBSTONE_MS};
-use crate::member::{Member, NodeId};
+use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
+use crate::member::{Member, NodeId, Party};
 
 impl LockState {
     /// Takes the lock, or in [`Mode::Wait`] queues for it.
@@ -22,21 +22,22 @@ impl LockState {
         }
         self.end_endless_hold(member, call.now_ms());
         self.drop_apart();
+        let party = Party::from(member);
         let mut stopped = false;
         if self.hold.is_none() {
             match self.advance(call) {
                 // The caller is behind all others: none ahead could take it.
                 Advanced::End => {
-                    self.grant(call, member, lease_ms(member));
+                    self.grant(call, &party, member.lease_ms());
                 }
                 Advanced::Stopped => stopped = true,
                 Advanced::Granted(_) => {}
             }
         }
-        let outcome = if self.is_held_by(member) {
+        let outcome = if self.is_held_by(&party) {
             Acquired::Granted
         } else {
-            self.wait(call, member, mode, queue_limit)
+            self.wait(call, &party, mode, queue_limit)
         };
         self.reply(call, outcome, stopped)
     }
@@ -48,7 +49,7 @@ impl LockState {
     }
 
     /// The part of an acquire that did not get the lock.
-    fn wait(&mut self, call: &Call<'_>, member: &Member, mode: Mode, queue_limit: u32) -> Acquired {
+    fn wait(&mut self, call: &Call<'_>, member: &Party, mode: Mode, queue_limit: u32) -> Acquired {
         if let Some(position) = self.position(member) {
             self.raise(call, member);
             return Acquired::Queued { position: position as u64 };
@@ -75,18 +76,22 @@ impl LockState {
     }
 
     /// Extends a hold to its member's full lease.
-    pub fn renew(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Renewed> {
+    pub fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         self.expire(call.now_ms());
-        let ends_ms = call.now_ms() + lease_ms(member);
-        let outcome = match &mut self.hold {
+        let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
+        self.reply(call, outcome, false)
+    }
+
+    fn renew_one(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
+        let ends_ms = call.now_ms() + member.lease_ms();
+        match &mut self.hold {
             Some(hold) if hold.member == *member => {
                 hold.expires_ms = Some(ends_ms);
                 self.keep_token(call, ends_ms);
                 Renewed::Held
             }
             _ => Renewed::NotHeld,
-        };
-        self.reply(call, outcome, false)
+        }
     }
 
     /// Keeps the caller's waiting members alive.
@@ -100,14 +105,14 @@ impl LockState {
         if call.peers.is_some() {
             self.take_back(call, members);
         }
-        let members = members.iter().map(|member| self.touch_one(call, member)).collect();
+        let members = members.iter().map(|member| self.touch_one(call, &member.into())).collect();
         self.sweep(call);
         let stopped = self.advance_if_free(call);
         let listeners = u64::from((call.connected)(call.node.as_str()));
         self.reply(call, Touched { members, listeners }, stopped)
     }
 
-    fn touch_one(&mut self, call: &Call<'_>, member: &Member) -> Presence {
+    fn touch_one(&mut self, call: &Call<'_>, member: &Party) -> Presence {
         // Raised only if it is there: a touch that runs after a leave revives nothing.
         if self.deadlines.get(member).is_some() {
             self.raise(call, member);
@@ -132,22 +137,27 @@ impl LockState {
         if leaving.ambiguous {
             self.gone.insert(member.clone(), now_ms + TOMBSTONE_MS);
         }
-        if self.drop_waiting(member) || self.drop_hold_of(member) == Released::Released {
+        if self.drop_waiting(&member.into()) || self.drop_hold_of(member) == Released::Released {
             Left::Left
         } else {
             Left::Absent
         }
     }
 
-    /// Drops the hold, whichever member has it.
-    pub fn force_release(&mut self, call: &mut Call<'_>) -> Reply<Released> {
+    /// Drops the hold, that of `member` alone if one is meant.
+    pub fn force_release(
+        &mut self,
+        call: &mut Call<'_>,
+        member: Option<&Member>,
+    ) -> Reply<Released> {
         self.expire(call.now_ms());
-        let outcome = match self.hold.take() {
+        let is_meant = |hold: &mut Hold| member.is_none_or(|member| hold.member == *member);
+        let outcome = match self.hold.take_if(is_meant) {
             None => Released::NotHeld,
             Some(hold) => {
                 if let Some(ours) = hold.member.ours() {
-                    let node = NodeId::from(ours.node);
-                    call.messages.push(Message::Revoked { node, member: hold.member });
+                    let (node, member) = (NodeId::from(ours.node()), ours.clone());
+                    call.messages.push(Message::Revoked { node, member });
                 }
                 Released::Released
             }
@@ -159,20 +169,21 @@ impl LockState {
     /// Holder and queue, without changing anything but what has expired.
     pub fn inspect(&mut self, now_us: u64) -> Inspection {
         self.expire(now_us / 1_000);
-        let waiters = self.queue.iter();
+        let hold = self
+            .hold
+            .as_ref()
+            .map(|hold| (hold.member.clone(), hold.member.weight(), left_ms(hold, now_us / 1_000)));
+        // A list entry without a score has no time left.
+        let waits = |member: &Party| (member.clone(), self.life(member).unwrap_or(0));
         Inspection {
-            holder: self.hold.as_ref().map(|hold| hold.member.clone()),
+            holds: hold.into_iter().collect(),
+            waiters: self.queue.iter().map(waits).collect(),
             token: self.token.as_ref().map(|token| token.value),
-            left_ms: self.hold.as_ref().map_or(0, |hold| left_ms(hold, now_us / 1_000)),
-            // A list entry without a score has no time left.
-            waiters: waiters
-                .map(|member| (member.clone(), self.life(member).unwrap_or(0)))
-                .collect(),
             now_us,
         }
     }
 
-    pub(super) fn is_held_by(&self, member: &Member) -> bool {
+    pub(super) fn is_held_by(&self, member: &Party) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.member == *member)
     }
 
@@ -182,9 +193,4 @@ impl LockState {
             None => Released::NotHeld,
         }
     }
-}
-
-/// The full lease of a member. Only members of ours run commands.
-fn lease_ms(member: &Member) -> u64 {
-    member.ours().map_or(1, |ours| ours.lease_ms)
 }

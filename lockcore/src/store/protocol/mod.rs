@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::member::{Member, NodeId};
+use crate::member::{Member, NodeId, Party};
 use crate::token::FencingToken;
 
 mod advance;
@@ -15,7 +15,6 @@ pub mod permits;
 mod recognise;
 mod reply;
 mod sorted_set;
-#[cfg(any(test, feature = "unstable-internals"))]
 mod step;
 #[cfg(test)]
 mod tests;
@@ -30,9 +29,8 @@ pub use peers::{Peers, Suspects};
 pub use recognise::{is_hold, is_member, is_token};
 pub use reply::{
     Acquired, Grant, Inspection, Leaving, Left, MAX_BATCH, Mode, Presence, Released, Renewed,
-    Reply, Share, Touched,
+    Reply, Touched,
 };
-pub use sorted_set::Deadlines;
 pub use sorted_set::SortedSet;
 #[cfg(any(test, feature = "unstable-internals"))]
 pub use step::step;
@@ -67,9 +65,9 @@ pub struct LockState {
     /// Who holds the lock.
     pub hold: Option<Hold>,
     /// The waiting members, the next one first.
-    pub queue: VecDeque<Member>,
+    pub queue: VecDeque<Party>,
     /// The waiting members' deadlines.
-    pub deadlines: Deadlines,
+    pub deadlines: SortedSet<Party>,
     /// When queue and deadlines expire.
     pub queue_expires_ms: Option<u64>,
     /// The last token.
@@ -77,9 +75,9 @@ pub struct LockState {
     /// Tombstones, and when they expire.
     pub gone: BTreeMap<Member, u64>,
     /// Up to when waiting members of ours are believed alive, if JVMs judge by `deadlines`.
-    pub alive: Deadlines,
+    pub alive: SortedSet<Party>,
     /// The same members in the order in which they came.
-    pub arrivals: Vec<Member>,
+    pub arrivals: Vec<Party>,
     /// When `alive` and `arrivals` expire.
     pub alive_expires_ms: Option<u64>,
     /// The foreign members that do not hear.
@@ -89,8 +87,8 @@ pub struct LockState {
 /// A hold.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// Whose.
-    pub member: Member,
+    /// The holder.
+    pub member: Party,
     /// When its lease ends.
     pub expires_ms: Option<u64>,
 }
@@ -127,8 +125,8 @@ pub enum Message {
     },
     /// To a foreign waiter: try again.
     Poke {
-        /// Who.
-        member: Member,
+        /// The waiter.
+        member: Party,
     },
 }
 

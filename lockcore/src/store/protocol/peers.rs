@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Call, LockState, PATIENCE_MS};
-use crate::member::Member;
+use crate::member::{Member, Party};
 
 /// What a JVM subtracts from every score behind it when it leaves the queue, by default.
 pub const JVM_STEP_MS: u64 = 300_000;
@@ -41,14 +41,14 @@ impl std::fmt::Debug for Peers<'_> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Suspects {
     /// When that was first found, by the member and its score: the same thread may queue again.
-    pub since_ms: BTreeMap<(Member, u64), u64>,
+    pub since_ms: BTreeMap<(Party, u64), u64>,
     /// When this is forgotten.
     pub expire_ms: Option<u64>,
 }
 
 impl LockState {
     /// Up to when a waiting member is believed alive; nothing if it has no score.
-    pub(super) fn life(&self, member: &Member) -> Option<u64> {
+    pub(super) fn life(&self, member: &Party) -> Option<u64> {
         let score_ms = self.deadlines.get(member)?;
         Some(self.alive.get(member).unwrap_or(score_ms))
     }
@@ -64,7 +64,7 @@ impl LockState {
     /// Adds a member at the end. Its score is high enough to stay in the future when every foreign
     /// member ahead has subtracted its step; a higher one of the last, on which JVMs build theirs,
     /// is kept for a while.
-    pub(super) fn enqueue_beside_jvms(&mut self, call: &Call<'_>, member: &Member) {
+    pub(super) fn enqueue_beside_jvms(&mut self, call: &Call<'_>, member: &Party) {
         let now_ms = call.now_ms();
         let last_ms = self.queue.back().and_then(|last| self.deadlines.get(last)).unwrap_or(0);
         let left_ms = self.hold.as_ref().map_or(0, |hold| {
@@ -79,7 +79,7 @@ impl LockState {
     }
 
     /// The member is the last of ours that has come.
-    fn arrive(&mut self, member: &Member) {
+    fn arrive(&mut self, member: &Party) {
         self.arrivals.retain(|arrived| arrived != member);
         self.arrivals.push(member.clone());
     }
@@ -87,7 +87,7 @@ impl LockState {
     /// Renews a waiting member's patience. Its score rises with the time that has passed. Where no
     /// foreign member stands before it, it is short: none subtracts from it any more, and a JVM
     /// is to get past it soon if we die.
-    pub(super) fn raise_beside_jvms(&mut self, call: &Call<'_>, member: &Member) {
+    pub(super) fn raise_beside_jvms(&mut self, call: &Call<'_>, member: &Party) {
         let patience_ms = call.now_ms() + PATIENCE_MS;
         let short_ms = call.now_ms() + SHORT_SCORE_MS;
         let lived_ms = self.alive.get(member).unwrap_or(patience_ms);
@@ -119,11 +119,12 @@ impl LockState {
     /// and all others of ours with it, in the order in which they came: were each put back by its
     /// own node, the last node to look would be first.
     pub(super) fn take_back(&mut self, call: &Call<'_>, touched: &[Member]) {
-        let out: Vec<_> = touched.iter().filter(|member| self.is_out(call, member)).collect();
+        let touched = touched.iter().map(Party::from);
+        let out: Vec<_> = touched.filter(|member| self.is_out(call, member)).collect();
         if out.is_empty() {
             return;
         }
-        for member in out {
+        for member in &out {
             if !self.arrivals.contains(member) {
                 self.arrive(member);
             }
@@ -140,14 +141,14 @@ impl LockState {
     }
 
     /// Whether a member of ours waits, but a JVM has thrown it out.
-    fn is_out(&self, call: &Call<'_>, member: &Member) -> bool {
+    fn is_out(&self, call: &Call<'_>, member: &Party) -> bool {
         self.alive.get(member).is_some_and(|ms| ms > call.now_ms())
             && self.deadlines.get(member).is_none()
             && !self.is_held_by(member)
     }
 
     /// Writes a deadline of our own, and gives the keys the expiry that goes with it.
-    pub(super) fn believe_alive(&mut self, call: &Call<'_>, member: &Member, until_ms: u64) {
+    pub(super) fn believe_alive(&mut self, call: &Call<'_>, member: &Party, until_ms: u64) {
         self.alive.set(member, until_ms);
         self.alive_expires_ms = Some(call.now_ms() + ALIVE_MS);
         // A JVM expects its queue not to expire.
@@ -160,8 +161,8 @@ impl LockState {
         &mut self,
         call: &Call<'_>,
         peers: Peers<'_>,
-        member: &Member,
-        gone: &mut Option<BTreeSet<Member>>,
+        member: &Party,
+        gone: &mut Option<BTreeSet<Party>>,
     ) -> bool {
         if !(peers.listens)(member.as_str()) {
             return gone.get_or_insert_with(|| self.look_for_gone(call, peers)).contains(member);
@@ -178,7 +179,7 @@ impl LockState {
     /// Suspects every foreign member that does not hear, each since it was first found so, and
     /// returns those who have had their time. All at once: the threads of a JVM that is gone cost
     /// one grace, not one each.
-    fn look_for_gone(&mut self, call: &Call<'_>, peers: Peers<'_>) -> BTreeSet<Member> {
+    fn look_for_gone(&mut self, call: &Call<'_>, peers: Peers<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
         let (mut gone, mut suspects) = (BTreeSet::new(), BTreeMap::new());
         for member in self.queue.iter().take(LOOKED_AT).filter(|member| member.ours().is_none()) {

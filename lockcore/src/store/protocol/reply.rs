@@ -1,6 +1,6 @@
-//! What the commands take and what they answer: the vocabulary that both stores share.
+//! The parts of commands and answers.
 
-use crate::member::Member;
+use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
 /// Most members in one touch or leave; more are split by the caller.
@@ -15,51 +15,43 @@ pub enum Mode {
     Wait,
 }
 
-/// What every command answers: its outcome, and the state of the lock after it.
+/// The outcome of a command, with the facts that every answer tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<T> {
     /// What the command did.
     pub outcome: T,
-    /// Milliseconds left of the lock's hold; 0 when it is free.
-    pub left_ms: u64,
-    /// The holder, if it is a member of the calling node.
-    pub grant: Option<Grant>,
-    /// A foreign member holds the lock, or stopped the hand-over.
-    pub foreign: bool,
-    /// The server's time, µs since the epoch; 0 if it was not told.
-    pub now_us: u64,
+    /// Holds of the calling node: those that this command granted, renewed or reduced, and those
+    /// of members that ask again. A mutex that the node holds is told with every answer. Not all
+    /// that a node holds of permits, which may be thousands.
+    pub grants: Vec<Grant>,
+    /// Milliseconds to the first end of a lease, at least 1, or 0 if none holds. Nothing where a
+    /// short answer leaves it out: then none waits, or leases were renewed.
+    pub first_end_ms: Option<u64>,
+    /// The server's time, µs since the epoch. Nothing where a short answer leaves it out.
+    pub now_us: Option<u64>,
     /// Waiting members that the hand-over passed over: their nodes are not connected.
     pub passed_over: u64,
-    /// Of a resource with permits: all that the calling node is told that it holds.
-    pub several: Vec<Share>,
-    /// Of a resource with permits: there was more to do than one command does.
+    /// There was more to do than one command does: a touch at once goes on.
     pub more: bool,
+    /// A foreign holder or waiter stopped the hand-over.
+    pub foreign: bool,
 }
 
 /// A hold, as the server tells its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Who holds.
+    /// The holder.
     pub member: Member,
     /// The token of this hold.
     pub token: FencingToken,
-}
-
-/// One of several holds, as the server tells its node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Share {
-    /// Who holds.
-    pub member: Member,
-    /// The token of this hold.
-    pub token: FencingToken,
-    /// Milliseconds left of its lease, or of its claim.
+    /// Milliseconds left of its lease, or of its claim; 0 for a reduction, which leaves it as it is.
     pub left_ms: u64,
 }
 
 /// Outcome of an acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acquired {
-    /// The member holds the lock; the grant is in the reply.
+    /// The member holds; the grant is in the reply.
     Granted,
     /// The member waits; 0 is next.
     Queued {
@@ -95,7 +87,7 @@ pub enum Renewed {
 /// Outcome of a touch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
-    /// One per member asked for, in order.
+    /// One per member asked for, in order, as it was before this command granted anything.
     pub members: Vec<Presence>,
     /// Connections that listen to the node's channel on this server.
     pub listeners: u64,
@@ -106,16 +98,16 @@ pub struct Touched {
 pub enum Presence {
     /// In the queue.
     Waiting,
-    /// It holds the lock.
+    /// It holds: the reply tells it as a grant.
     Holding,
-    /// Neither: its place is lost.
+    /// Neither: its place or its hold is lost.
     Gone,
 }
 
 /// One member that leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
-    /// Who.
+    /// The member.
     pub member: Member,
     /// A copy of its acquire may still run later, so leave a tombstone.
     pub ambiguous: bool,
@@ -133,14 +125,13 @@ pub enum Left {
 /// A lock as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// Who holds it.
-    pub holder: Option<Member>,
+    /// The holders, each with the weight of its hold and the milliseconds left of its lease, 0 if
+    /// it has no end; the first to end comes first.
+    pub holds: Vec<(Party, u64, u64)>,
+    /// The queue in order, with each waiter's deadline (ms since the epoch, by the server's clock).
+    pub waiters: Vec<(Party, u64)>,
     /// The last token that was given out, if it is still remembered.
     pub token: Option<FencingToken>,
-    /// Milliseconds left of the holder's lease; 0 when free or without end.
-    pub left_ms: u64,
-    /// The queue in order, with each member's deadline (ms since the epoch, by the server's clock).
-    pub waiters: Vec<(Member, u64)>,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
 }

@@ -4,11 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-use crate::member::Member;
-
-/// Up to when each waiting member is believed alive, ms since the epoch.
-pub type Deadlines = SortedSet<Member>;
-
 /// Member → score, and the same by score. Equal scores are ordered by the members' bytes, as in
 /// Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,9 @@
-//! All commands behind one function, for code that treats them alike: model checkers and
-//! comparisons.
+//! All commands behind one function.
 
-use super::{Answer, Call, Command, LockState, Message, Renewed};
+#[cfg(any(test, feature = "unstable-internals"))]
+use super::Message;
+use super::{Answer, Call, Command, LockState, Renewed};
+#[cfg(any(test, feature = "unstable-internals"))]
 use crate::member::NodeId;
 
 impl LockState {
@@ -12,12 +14,16 @@ impl LockState {
                 Answer::Acquired(self.acquire(call, member, *mode, *queue_limit))
             }
             Command::Release { member } => Answer::Released(self.release(call, member)),
-            Command::Renew { member } => Answer::Renewed(self.renew(call, member)),
+            Command::Renew { members } => Answer::Renewed(self.renew(call, members)),
+            // Of a mutex there is no part to give back.
+            Command::Reduce { .. } => {
+                Answer::Renewed(self.reply(call, vec![Renewed::NotHeld], false))
+            }
             Command::Touch { members } => Answer::Touched(self.touch(call, members)),
             Command::Leave { leaving } => Answer::Left(self.leave(call, leaving)),
-            Command::ForceRelease => Answer::Released(self.force_release(call)),
-            // Of a mutex there is no part to give back.
-            Command::Downgrade { .. } => Answer::Renewed(self.reply(call, Renewed::NotHeld, false)),
+            Command::ForceRelease { member } => {
+                Answer::Released(self.force_release(call, member.as_ref()))
+            }
             Command::Inspect => Answer::Inspected(self.inspect(call.now_us)),
         }
     }
@@ -25,6 +31,7 @@ impl LockState {
 
 /// Runs one command of `node` at `now_us`; `connected` tells whether a node would receive a
 /// message.
+#[cfg(any(test, feature = "unstable-internals"))]
 pub fn step(
     state: &mut LockState,
     connected: &dyn Fn(&str) -> bool,

@@ -23,17 +23,17 @@ fn node(letter: char) -> NodeId {
     NodeId::from(letter.to_string().repeat(22).as_str())
 }
 
-fn member_with_lease(letter: char, number: u64, lease_ms: u64) -> Member {
-    Member::new(&node(letter), number, lease_ms, &Label::new("test"))
+fn member_with_lease(letter: char, number: u64, lease_ms: u64) -> Party {
+    Member::mutex(&node(letter), number, lease_ms, &Label::new("test")).into()
 }
 
-fn member(letter: char, number: u64) -> Member {
+fn member(letter: char, number: u64) -> Party {
     member_with_lease(letter, number, LEASE)
 }
 
 /// The thread of a JVM.
-fn jvm(number: u64) -> Member {
-    Member::from(format!("0e4a6f0c-5b0e-4a39-8a8d-3c2f5c1f1d55:{number}").as_str())
+fn jvm(number: u64) -> Party {
+    Party::from(format!("0e4a6f0c-5b0e-4a39-8a8d-3c2f5c1f1d55:{number}").as_str())
 }
 
 /// One lock on a server.
@@ -70,43 +70,43 @@ impl Bench {
         answer
     }
 
-    fn acquire(&mut self, member: &Member) -> Reply<Acquired> {
+    fn acquire(&mut self, member: &Party) -> Reply<Acquired> {
         self.acquire_as(member, Mode::Wait, MANY)
     }
 
-    fn acquire_as(&mut self, member: &Member, mode: Mode, queue_limit: u32) -> Reply<Acquired> {
-        let command = Command::Acquire { member: member.clone(), mode, queue_limit };
+    fn acquire_as(&mut self, member: &Party, mode: Mode, queue_limit: u32) -> Reply<Acquired> {
+        let command = Command::Acquire { member: ours(member), mode, queue_limit };
         let Answer::Acquired(reply) = self.run(letter(member), command) else { unreachable!() };
         reply
     }
 
-    fn release(&mut self, member: &Member) -> Reply<Released> {
-        let command = Command::Release { member: member.clone() };
+    fn release(&mut self, member: &Party) -> Reply<Released> {
+        let command = Command::Release { member: ours(member) };
         let Answer::Released(reply) = self.run(letter(member), command) else { unreachable!() };
         reply
     }
 
-    fn renew(&mut self, member: &Member) -> Reply<Renewed> {
-        let command = Command::Renew { member: member.clone() };
+    fn renew(&mut self, member: &Party) -> Reply<Vec<Renewed>> {
+        let command = Command::Renew { members: vec![ours(member)] };
         let Answer::Renewed(reply) = self.run(letter(member), command) else { unreachable!() };
         reply
     }
 
-    fn touch(&mut self, members: &[&Member]) -> Reply<Touched> {
+    fn touch(&mut self, members: &[&Party]) -> Reply<Touched> {
         let by = letter(members[0]);
-        let members = members.iter().map(|&member| member.clone()).collect();
+        let members = members.iter().map(|member| ours(member)).collect();
         let Answer::Touched(reply) = self.run(by, Command::Touch { members }) else {
             unreachable!()
         };
         reply
     }
 
-    fn presence(&mut self, member: &Member) -> Presence {
+    fn presence(&mut self, member: &Party) -> Presence {
         self.touch(&[member]).outcome.members[0]
     }
 
-    fn leave(&mut self, member: &Member, ambiguous: bool) -> Reply<Vec<Left>> {
-        let leaving = vec![Leaving { member: member.clone(), ambiguous }];
+    fn leave(&mut self, member: &Party, ambiguous: bool) -> Reply<Vec<Left>> {
+        let leaving = vec![Leaving { member: ours(member), ambiguous }];
         let Answer::Left(reply) = self.run(letter(member), Command::Leave { leaving }) else {
             unreachable!()
         };
@@ -114,7 +114,9 @@ impl Bench {
     }
 
     fn force_release(&mut self, by: char) -> Reply<Released> {
-        let Answer::Released(reply) = self.run(by, Command::ForceRelease) else { unreachable!() };
+        let Answer::Released(reply) = self.run(by, Command::ForceRelease { member: None }) else {
+            unreachable!()
+        };
         reply
     }
 
@@ -127,7 +129,7 @@ impl Bench {
         std::mem::take(&mut self.said)
     }
 
-    fn holder(&self) -> Option<&Member> {
+    fn holder(&self) -> Option<&Party> {
         self.state.hold.as_ref().map(|hold| &hold.member)
     }
 
@@ -136,24 +138,34 @@ impl Bench {
     }
 
     /// A JVM queues: it writes both keys, and without a TTL.
-    fn queue_foreign(&mut self, member: &Member, deadline_ms: u64) {
+    fn queue_foreign(&mut self, member: &Party, deadline_ms: u64) {
         self.state.queue.push_back(member.clone());
         self.state.deadlines.set(member, deadline_ms);
         self.state.queue_expires_ms = None;
     }
 
     /// The members in the queue, in order.
-    fn waiting(&self) -> Vec<Member> {
+    fn waiting(&self) -> Vec<Party> {
         self.state.queue.iter().cloned().collect()
     }
 
-    fn deadline(&self, member: &Member) -> u64 {
+    fn deadline(&self, member: &Party) -> u64 {
         self.state.deadlines.get(member).expect("it waits")
     }
 }
 
+/// The member of ours.
+fn ours(party: &Party) -> Member {
+    party.ours().expect("a member of ours").clone()
+}
+
+/// The milliseconds left of the hold, 0 if there is none.
+fn left<T>(reply: &Reply<T>) -> u64 {
+    reply.first_end_ms.expect("a full answer")
+}
+
 /// The letter of a member's node.
-fn letter(member: &Member) -> char {
+fn letter(member: &Party) -> char {
     member.as_str().chars().nth(2).expect("a member of ours")
 }
 

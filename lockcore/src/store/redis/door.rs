@@ -8,14 +8,14 @@ use super::{failure, reply, scripts, subscription};
 use crate::error::StoreError;
 use crate::key::LockName;
 use crate::member::Member;
-use crate::store::{Acquired, Each, Event, Inspection, Left, Released, Renewed, Reply, Touched};
+use crate::store::{Answer, Answers, Command, Event};
 
 /// All keys of a lock, with the tombstone of `member`.
 pub fn keys(lock: &LockName, member: &Member) -> [Vec<u8>; 5] {
     let name = lock.as_str().as_bytes().to_vec();
     let [queue, deadlines, token] =
         [Key::queue(lock), Key::deadlines(lock), Key::token(lock)].map(|key| text(&key));
-    [name, queue, deadlines, token, text(&Tombstone { lock, member })]
+    [name, queue, deadlines, token, text(&Tombstone { lock, member: member.as_str() })]
 }
 
 fn text(key: &impl ToRedisArgs) -> Vec<u8> {
@@ -32,40 +32,20 @@ pub fn message(payload: &[u8]) -> Option<Event> {
     subscription::read(payload)
 }
 
-/// The answer to an acquire of `member`.
+/// The answer to one command that is neither a renewal nor a touch.
 ///
 /// # Errors
-/// It has no known form; so all the others.
-pub fn acquired(answer: Value, member: &Member) -> Result<Reply<Acquired>, StoreError> {
-    reply::acquired(answer, member)
+/// It has no known form.
+pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
+    reply::answer(command, answer)
 }
 
-/// The answer to a release.
-pub fn released(answer: Value) -> Result<Reply<Released>, StoreError> {
-    reply::released(answer)
-}
-
-/// The answer to a renewal of these.
-pub fn renewed(answer: Value, holds: &[(LockName, Member)]) -> Result<Each<Renewed>, StoreError> {
-    reply::renewed(answer, holds)
-}
-
-/// The answer to a touch of these.
-pub fn touched(
-    answer: Value,
-    lines: &[(LockName, Vec<Member>)],
-) -> Result<Each<Touched>, StoreError> {
-    reply::touched(answer, lines)
-}
-
-/// The answer to a leave.
-pub fn left(answer: Value) -> Result<Reply<Vec<Left>>, StoreError> {
-    reply::left(answer)
-}
-
-/// The answer to an inspection.
-pub fn inspection(answer: Value) -> Result<Inspection, StoreError> {
-    reply::inspection(answer)
+/// The answers to several renewals, or to several touches.
+///
+/// # Errors
+/// They have no known form.
+pub fn answers(commands: &[Command], answer: &Value) -> Result<Answers, StoreError> {
+    reply::answers(commands, answer)
 }
 
 /// What an error of a command means.
@@ -80,8 +60,8 @@ pub mod permits {
     use crate::error::StoreError;
     use crate::key::LockName;
     use crate::member::NodeId;
-    use crate::store::protocol::permits::{Answer, Command};
     use crate::store::redis::{permits, scripts};
+    use crate::store::{Answer, Command};
 
     /// The script of this name.
     pub fn script(name: &str) -> Option<&'static str> {
@@ -111,7 +91,7 @@ pub mod permits {
     ///
     /// # Errors
     /// It has no known form.
-    pub fn answer(command: &Command, answer: Value) -> Result<Answer, StoreError> {
+    pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
         permits::answer(command, answer)
     }
 }

@@ -6,7 +6,6 @@ use redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 use crate::key::LockName;
 use crate::member::{MARKER, Member, NodeId};
-use crate::store::protocol::permits;
 
 /// One key of a lock. Redisson puts braces around a name only if it has none itself.
 pub(crate) struct Key<'a> {
@@ -71,7 +70,7 @@ impl ToSingleRedisArg for Key<'_> {}
 /// The key that says that a member was given up.
 pub(crate) struct Tombstone<'a> {
     pub(crate) lock: &'a LockName,
-    pub(crate) member: &'a Member,
+    pub(crate) member: &'a str,
 }
 
 impl ToRedisArgs for Tombstone<'_> {
@@ -84,7 +83,7 @@ impl ToRedisArgs for Tombstone<'_> {
 impl ToSingleRedisArg for Tombstone<'_> {}
 
 /// The key that says that a member of a resource with permits was given up.
-pub(crate) fn permit_tombstone(lock: &LockName, member: &permits::Member) -> String {
+pub(crate) fn permit_tombstone(lock: &LockName, member: &Member) -> String {
     format!("{}:{member}", Key { prefix: "lock_permits_gone", lock })
 }
 
@@ -101,10 +100,10 @@ pub(crate) fn pokes_pattern(node: &NodeId) -> String {
     format!("{PEER_CHANNELS}*:{MARKER}{node}:*")
 }
 
-/// Which of a node's members is told to come, by the channel.
+/// The member of a node that is told to come, by the channel.
 pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
     let at = channel.find(&format!(":{MARKER}{node}:"))?;
-    Some(Member::from(&channel[at + 1..]))
+    Member::parse(&channel[at + 1..])
 }
 
 #[cfg(test)]
@@ -127,7 +126,7 @@ mod tests {
         let member = format!("~1{node}:7:30000:a:{node} b");
         for lock in ["{x}", "{~1:y}", "tenant:{a}:b"] {
             let channel = format!("redisson_lock__channel:{lock}:{member}");
-            assert_eq!(poked_member(&channel, &node), Some(Member::from(&*member)));
+            assert_eq!(poked_member(&channel, &node), Member::parse(&member));
             assert_eq!(poked_member(&channel, &NodeId::random()), None);
         }
     }

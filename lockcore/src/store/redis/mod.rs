@@ -10,6 +10,7 @@ mod greeting;
 mod hello;
 mod keys;
 mod link;
+mod mutex;
 mod permits;
 mod preflight;
 mod reply;
@@ -33,18 +34,15 @@ pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
-use crate::error::{LockError, StoreError};
+use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::key::LockName;
-use crate::member::{Label, Member, NodeId};
-use crate::store::{
-    Acquired, Each, Inspection, Leaving, Left, Link, Listener, Mode, Released, Renewed, Reply,
-    Store, StoreFuture, Touched, protocol, without_replicas,
-};
-use keys::{Key, Tombstone};
+use crate::member::{Label, NodeId};
+use crate::store::{Answer, Answers, Command, Link, Listener, Store, StoreFuture};
 use link::CommandLink;
+use mutex::Writer;
 use rights::Rights;
 use scripts::{Script, Scripts};
-use seen::{Dated, Seen};
+use seen::Seen;
 use subscription::{Channels, Subscription};
 
 /// What a store on Redis needs to know.
@@ -150,196 +148,99 @@ impl RedisStore {
         Ok(Self { node, prefix, peers, scripts, link, subscription, confirmations, seen, closed })
     }
 
-    /// `script` with the keys of `lock`, then what every script knows of the caller.
-    fn command(&self, script: &Script, lock: &LockName) -> Cmd {
-        self.command_with(script, lock, &[])
-    }
-
-    fn command_with(&self, script: &Script, lock: &LockName, tombstones: &[&Member]) -> Cmd {
-        let mut command = script.command(self.keys_each() + tombstones.len());
-        self.add_keys(&mut command, lock, tombstones);
-        command.arg(self.node.as_str()).arg(&*self.prefix);
-        command
-    }
-
-    /// How many keys of a lock most scripts are given.
-    fn keys_each(&self) -> usize {
-        4 + 3 * usize::from(self.peers)
-    }
-
-    fn add_keys(&self, command: &mut Cmd, lock: &LockName, tombstones: &[&Member]) {
-        command.arg(lock.as_str());
-        command.arg(Key::queue(lock)).arg(Key::deadlines(lock)).arg(Key::token(lock));
-        for member in tombstones {
-            command.arg(Tombstone { lock, member });
-        }
-        if self.peers {
-            command.arg(&Key::of_peers(lock));
-        }
-    }
-
-    fn renewal(&self, holds: &[(LockName, Member)]) -> Cmd {
-        let mut command = self.scripts.renew.command(2 * holds.len());
-        for (lock, _) in holds {
-            command.arg(lock.as_str()).arg(Key::token(lock));
-        }
-        command.arg(self.node.as_str()).arg(&*self.prefix);
-        for (_, member) in holds {
-            command.arg(member.as_str()).arg(member.ours().map_or(0, |ours| ours.lease_ms));
-        }
-        command
-    }
-
-    /// Runs a command, reads its answer, and says how many replicas have what it has written.
-    fn run_confirmed<T: Dated + Send + 'static>(
+    /// A call of a script that runs these commands, and the reader of its answer. The latest times
+    /// that this node has seen end the arguments.
+    fn write(
         &self,
-        script: &'static Script,
-        command: Cmd,
-        read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
-    ) -> StoreFuture<(T, u32)> {
-        let Some(confirmations) = &self.confirmations else {
-            return StoreFuture::ready(Err(without_replicas()));
+        commands: &[(&LockName, &Command)],
+    ) -> Result<(&'static Script, Cmd, Asked), StoreError> {
+        let writer = Writer {
+            node: &self.node,
+            prefix: &self.prefix,
+            peers: self.peers,
+            scripts: self.scripts,
         };
-        let running = confirmations.run(script, command);
-        let (server, seen) = (self.link.servers(), Arc::clone(&self.seen));
-        StoreFuture::pending(async move {
-            let (answer, replicas) = running.await?;
-            let answer = read(answer)?;
-            seen.note(answer.now_us(), server);
-            Ok((answer, replicas))
-        })
+        let (latest, elsewhere) = self.seen.by(self.link.servers());
+        if let [(lock, command)] = commands
+            && lock.is_shared()
+        {
+            let mut call = permits::command(lock, &self.node, &self.prefix, command);
+            call.arg(latest).arg(elsewhere);
+            return Ok((permits::script(command), call, Asked::Permits(Command::clone(command))));
+        }
+        let alone = match commands {
+            [(lock, command)] => writer.write(lock, command).map(|written| (written, *command)),
+            _ => None,
+        };
+        let ((script, mut call), asked) = match alone {
+            Some((written, command)) => (written, Asked::Mutex(command.clone())),
+            None => {
+                let asked = commands.iter().map(|(_, command)| Command::clone(command));
+                let written = writer.write_several(commands).ok_or_else(no_such_command)?;
+                (written, Asked::Mutexes(asked.collect()))
+            }
+        };
+        call.arg(latest);
+        Ok((script, call, asked))
     }
+}
 
-    /// Runs a command and reads its answer.
-    fn run<T: Dated + Send + 'static>(
-        &self,
-        script: &'static Script,
-        command: Cmd,
-        read: impl FnOnce(redis::Value) -> Result<T, StoreError> + Send + 'static,
-    ) -> StoreFuture<T> {
+/// The commands that an answer is for.
+enum Asked {
+    Mutex(Command),
+    /// Renewals or touches.
+    Mutexes(Vec<Command>),
+    /// Of reads, writes and permits.
+    Permits(Command),
+}
+
+impl Asked {
+    /// Reads the answer, and remembers the server's time.
+    fn read(&self, answer: &redis::Value, seen: &Seen, server: u64) -> Result<Answers, StoreError> {
+        let answers = match self {
+            Self::Mutex(command) => vec![Ok(reply::answer(command, answer)?)],
+            Self::Mutexes(commands) => reply::answers(commands, answer)?,
+            Self::Permits(command) => vec![Ok(permits::answer(command, answer)?)],
+        };
+        // One script has answered them all.
+        let now_us = answers.iter().flatten().filter_map(Answer::now_us).max();
+        now_us.inspect(|now_us| seen.note(*now_us, server));
+        Ok(answers)
+    }
+}
+
+fn no_such_command() -> StoreError {
+    StoreError::refused(LockErrorKind::Protocol, "there is no script for these commands")
+}
+
+impl Store for RedisStore {
+    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+        let (script, call, asked) = match self.write(commands) {
+            Ok(written) => written,
+            Err(error) => return StoreFuture::ready(Err(error)),
+        };
         let (link, seen, server) = (self.link.clone(), Arc::clone(&self.seen), self.link.servers());
         StoreFuture::pending(async move {
             // One that is replaced meanwhile answers in a good form, or the next bad one shows it.
             let generation = link.generation();
-            let answer = read(link.run_script(script, command).await?)
-                .inspect_err(|_| link.distrust(generation))?;
-            seen.note(answer.now_us(), server);
-            Ok(answer)
+            let answer = link.run_script(script, call).await?;
+            asked.read(&answer, &seen, server).inspect_err(|_| link.distrust(generation))
         })
     }
 
-    /// Adds the latest time, which ends the arguments of a mutex' script.
-    fn dated(&self, mut command: Cmd) -> Cmd {
-        let (latest, _) = self.seen.by(self.link.servers());
-        command.arg(latest);
-        command
-    }
-
-    /// Adds the latest times, which end the arguments of a script of permits.
-    fn dated_twice(&self, mut command: Cmd) -> Cmd {
-        let (latest, elsewhere) = self.seen.by(self.link.servers());
-        command.arg(latest).arg(elsewhere);
-        command
-    }
-}
-
-impl Store for RedisStore {
-    fn acquire(
-        &self,
-        lock: &LockName,
-        member: &Member,
-        mode: Mode,
-        queue_limit: u32,
-    ) -> StoreFuture<Reply<Acquired>> {
-        let script = &self.scripts.acquire;
-        let mut command = self.command_with(script, lock, &[member]);
-        let lease_ms = member.ours().map_or(0, |ours| ours.lease_ms);
-        let mode = match mode {
-            Mode::Try => "try",
-            Mode::Wait => "wait",
+    fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
+        let written = self.confirmations.as_ref().ok_or_else(no_such_command);
+        let written = written.and_then(|confirmations| Ok((confirmations, self.write(renewals)?)));
+        let (confirmations, (script, call, asked)) = match written {
+            Ok(written) => written,
+            Err(error) => return StoreFuture::ready(Err(error)),
         };
-        command.arg(member.as_str()).arg(lease_ms).arg(mode).arg(queue_limit);
-        let member = member.clone();
-        self.run(script, self.dated(command), move |answer| reply::acquired(answer, &member))
-    }
-
-    fn release(&self, lock: &LockName, member: &Member) -> StoreFuture<Reply<Released>> {
-        let script = &self.scripts.release;
-        let mut command = self.command(script, lock);
-        command.arg(member.as_str());
-        self.run(script, self.dated(command), reply::released)
-    }
-
-    fn renew(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<Each<Renewed>> {
-        let command = self.dated(self.renewal(&holds));
-        self.run(&self.scripts.renew, command, move |answer| reply::renewed(answer, &holds))
-    }
-
-    fn confirm(&self, holds: Vec<(LockName, Member)>) -> StoreFuture<(Each<Renewed>, u32)> {
-        let command = self.dated(self.renewal(&holds));
-        self.run_confirmed(&self.scripts.renew, command, move |answer| {
-            reply::renewed(answer, &holds)
+        let running = confirmations.run(script, call);
+        let (seen, server) = (Arc::clone(&self.seen), self.link.servers());
+        StoreFuture::pending(async move {
+            let (answer, replicas) = running.await?;
+            Ok((asked.read(&answer, &seen, server)?, replicas))
         })
-    }
-
-    fn touch(&self, lines: Vec<(LockName, Vec<Member>)>) -> StoreFuture<Each<Touched>> {
-        let script = &self.scripts.touch;
-        let mut command = script.command(self.keys_each() * lines.len());
-        for (lock, _) in &lines {
-            self.add_keys(&mut command, lock, &[]);
-        }
-        command.arg(self.node.as_str()).arg(&*self.prefix);
-        for (_, members) in &lines {
-            command.arg(members.len());
-            for member in members {
-                command.arg(member.as_str());
-            }
-        }
-        self.run(script, self.dated(command), move |answer| reply::touched(answer, &lines))
-    }
-
-    fn leave(&self, lock: &LockName, leaving: Vec<Leaving>) -> StoreFuture<Reply<Vec<Left>>> {
-        let script = &self.scripts.leave;
-        let tombstones: Vec<_> = leaving
-            .iter()
-            .filter(|leaving| leaving.ambiguous)
-            .map(|leaving| &leaving.member)
-            .collect();
-        let mut command = self.command_with(script, lock, &tombstones);
-        for Leaving { member, ambiguous } in &leaving {
-            command.arg(member.as_str()).arg(u8::from(*ambiguous));
-        }
-        self.run(script, self.dated(command), reply::left)
-    }
-
-    fn force_release(&self, lock: &LockName) -> StoreFuture<Reply<Released>> {
-        let script = &self.scripts.force_release;
-        self.run(script, self.dated(self.command(script, lock)), reply::released)
-    }
-
-    fn inspect(&self, lock: &LockName) -> StoreFuture<Inspection> {
-        let script = &self.scripts.inspect;
-        self.run(script, self.dated(self.command(script, lock)), reply::inspection)
-    }
-
-    fn permits(
-        &self,
-        lock: &LockName,
-        command: protocol::permits::Command,
-    ) -> StoreFuture<protocol::permits::Answer> {
-        let script = permits::script(&command);
-        let call = self.dated_twice(permits::command(lock, &self.node, &self.prefix, &command));
-        self.run(script, call, move |answer| permits::answer(&command, answer))
-    }
-
-    fn confirm_permits(
-        &self,
-        lock: &LockName,
-        command: protocol::permits::Command,
-    ) -> StoreFuture<(protocol::permits::Answer, u32)> {
-        let script = permits::script(&command);
-        let call = self.dated_twice(permits::command(lock, &self.node, &self.prefix, &command));
-        self.run_confirmed(script, call, move |answer| permits::answer(&command, answer))
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -7,11 +7,12 @@ use super::reply::{self, fencing_token, integer, nonsense, text};
 use super::scripts::{self, Script};
 use crate::error::StoreError;
 use crate::key::LockName;
-use crate::member::NodeId;
-use crate::store::protocol::permits::{
-    Acquired, Answer, Command, Grant, Inspection, Left, Member, Mode, Presence, Released, Renewed,
-    Reply, Touched,
+use crate::member::{Member, NodeId};
+use crate::store::{
+    Acquired, Answer, Command, Grant, Inspection, Left, Mode, Presence, Released, Renewed, Reply,
+    Touched,
 };
+use crate::token::FencingToken;
 
 /// The script that runs the command.
 pub(crate) fn script(command: &Command) -> &'static Script {
@@ -90,8 +91,8 @@ pub(crate) fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Co
 ///
 /// # Errors
 /// It has no known form.
-pub(crate) fn answer(command: &Command, answer: Value) -> Result<Answer, StoreError> {
-    read(command, &answer).ok_or_else(nonsense)
+pub(crate) fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
+    read(command, answer).ok_or_else(nonsense)
 }
 
 fn read(command: &Command, answer: &Value) -> Option<Answer> {
@@ -100,10 +101,10 @@ fn read(command: &Command, answer: &Value) -> Option<Answer> {
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer)?)
         }
-        Command::Renew { members } => Answer::Renewed(all_renewed(answer, members.len())?),
-        Command::Reduce { .. } => Answer::Renewed(all_renewed(answer, 1)?),
-        Command::Touch { .. } => Answer::Touched(touched(answer)?),
-        Command::Leave { .. } => Answer::Left(full(answer, |letters, _| {
+        Command::Renew { members } => Answer::Renewed(all_renewed(answer, members)?),
+        Command::Reduce { member, .. } => Answer::Renewed(reduced(answer, member)?),
+        Command::Touch { members } => Answer::Touched(touched(answer, members)?),
+        Command::Leave { .. } => Answer::Left(all(answer, |letters, _| {
             letters.chars().map(left).collect::<Option<_>>()
         })?),
         Command::Inspect => Answer::Inspected(inspection(answer)?),
@@ -116,11 +117,15 @@ fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     if let Value::Array(parts) = answer
         && let [clock, token] = parts.as_slice()
     {
-        let granted = Grant { member: member.clone(), left_ms: member.lease_ms() };
         let clock = reply::clock_for(text(clock)?, member.number())?;
-        return short(Acquired::Granted, Some(clock), Some(token), vec![granted]);
+        let granted = Grant {
+            member: member.clone(),
+            token: fencing_token(text(token)?)?,
+            left_ms: member.lease_ms(),
+        };
+        return short(Acquired::Granted, Some(clock), vec![granted]);
     }
-    full(answer, |outcome, number| match outcome {
+    all(answer, |outcome, number| match outcome {
         "granted" => Some(Acquired::Granted),
         "queued" => Some(Acquired::Queued { position: number }),
         "busy" => Some(Acquired::Busy),
@@ -134,18 +139,22 @@ fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
 /// was handed to another node, or to the member that follows.
 fn released(answer: &Value) -> Option<Reply<Released>> {
     if let Value::Int(1) = answer {
-        return short(Released::Released, None, None, Vec::new());
+        return short(Released::Released, None, Vec::new());
     }
     if let Value::Array(parts) = answer
         && let [clock, token, claim, head] = parts.as_slice()
     {
+        let token = fencing_token(text(token)?)?;
         let grants = match text(head) {
-            Some(head) => vec![Grant { member: Member::parse(head)?, left_ms: integer(claim)? }],
+            Some(head) => {
+                let (member, left_ms) = (Member::parse(head)?, integer(claim)?);
+                vec![Grant { member, token, left_ms }]
+            }
             None => Vec::new(),
         };
-        return short(Released::Released, Some(text(clock)?), Some(token), grants);
+        return short(Released::Released, Some(text(clock)?), grants);
     }
-    full(answer, |outcome, _| match outcome {
+    all(answer, |outcome, _| match outcome {
         "released" => Some(Released::Released),
         "not_held" => Some(Released::NotHeld),
         _ => None,
@@ -153,13 +162,35 @@ fn released(answer: &Value) -> Option<Reply<Released>> {
 }
 
 /// Clock and token say that all hold.
-fn all_renewed(answer: &Value, members: usize) -> Option<Reply<Vec<Renewed>>> {
+fn all_renewed(answer: &Value, members: &[Member]) -> Option<Reply<Vec<Renewed>>> {
+    let grant = |member: &Member, token| {
+        let left_ms = member.lease_ms();
+        Grant { member: member.clone(), token, left_ms }
+    };
     if let Value::Array(parts) = answer
         && let [clock, token] = parts.as_slice()
     {
-        return short(vec![Renewed::Held; members], Some(text(clock)?), Some(token), Vec::new());
+        let token = fencing_token(text(token)?)?;
+        let grants = members.iter().map(|member| grant(member, token)).collect();
+        return short(vec![Renewed::Held; members.len()], Some(text(clock)?), grants);
     }
-    full(answer, |letters, _| letters.chars().map(renewed).collect())
+    let (mut reply, token) =
+        full(answer, |letters, _| letters.chars().map(renewed).collect::<Option<Vec<_>>>())?;
+    let each = members.iter().zip(&reply.outcome);
+    let held = each.filter(|(_, outcome)| **outcome == Renewed::Held);
+    let told: Option<Vec<Grant>> =
+        held.map(|(member, _): (&Member, _)| Some(grant(member, token?))).collect();
+    reply.grants.splice(0..0, told?);
+    (reply.outcome.len() == members.len()).then_some(reply)
+}
+
+fn reduced(answer: &Value, member: &Member) -> Option<Reply<Vec<Renewed>>> {
+    let (mut reply, token) =
+        full(answer, |letters, _| letters.chars().map(renewed).collect::<Option<Vec<_>>>())?;
+    if reply.outcome == [Renewed::Held] {
+        reply.grants.insert(0, Grant { member: member.clone(), token: token?, left_ms: 0 });
+    }
+    Some(reply)
 }
 
 fn renewed(letter: char) -> Option<Renewed> {
@@ -179,20 +210,30 @@ fn left(letter: char) -> Option<Left> {
 }
 
 /// As all others, and the milliseconds left of those that hold.
-fn touched(answer: &Value) -> Option<Reply<Touched>> {
+fn touched(answer: &Value, members: &[Member]) -> Option<Reply<Touched>> {
     let Value::Array(parts) = answer else { return None };
     let (Value::Array(lefts), rest) = parts.split_last()? else { return None };
-    let mut lefts = lefts.iter();
-    reply_of(rest, |letters, listeners| {
-        let mut presence = |letter| match letter {
-            'w' => Some(Presence::Waiting),
-            'h' => Some(Presence::Holding { left_ms: integer(lefts.next()?)? }),
-            'g' => Some(Presence::Gone),
-            _ => None,
-        };
-        let members = letters.chars().map(&mut presence).collect::<Option<_>>()?;
+    let presence = |letter| match letter {
+        'w' => Some(Presence::Waiting),
+        'h' => Some(Presence::Holding),
+        'g' => Some(Presence::Gone),
+        _ => None,
+    };
+    let (mut reply, token) = reply_of(rest, |letters, listeners| {
+        let members = letters.chars().map(presence).collect::<Option<_>>()?;
         Some(Touched { members, listeners })
-    })
+    })?;
+    let each = members.iter().zip(&reply.outcome.members);
+    let holding = each.filter(|(_, presence)| **presence == Presence::Holding);
+    let told: Option<Vec<_>> = holding
+        .zip(lefts)
+        .map(|((member, _), left)| {
+            Some(Grant { member: member.clone(), token: token?, left_ms: integer(left)? })
+        })
+        .collect();
+    let told = told.filter(|told| told.len() == lefts.len())?;
+    reply.grants.splice(0..0, told);
+    Some(reply)
 }
 
 fn inspection(answer: &Value) -> Option<Inspection> {
@@ -210,9 +251,9 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     let held = |(hold, weight): (&[Value], &Value)| {
         let [member, ends] = hold else { return None };
         let left_ms = time(ends)?.saturating_sub(now_us / 1_000);
-        Some((Member::parse(text(member)?)?, integer(weight)?, left_ms))
+        Some((member_of(member)?.into(), integer(weight)?, left_ms))
     };
-    let waits = |(member, at): (&Value, &Value)| Some((Member::parse(text(member)?)?, time(at)?));
+    let waits = |(member, at): (&Value, &Value)| Some((member_of(member)?.into(), time(at)?));
     Some(Inspection {
         // One whose lease has ended stays until its room is needed, but holds nothing.
         holds: (holds.chunks(2).zip(weights).map(held))
@@ -224,54 +265,68 @@ fn inspection(answer: &Value) -> Option<Inspection> {
     })
 }
 
+fn member_of(value: &Value) -> Option<Member> {
+    Member::parse(text(value)?)
+}
+
+fn all<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+    full(answer, outcome).map(|(reply, _)| reply)
+}
+
 /// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with
-/// their ms }`
-fn full<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+/// their ms }`. Also returns the token, which is that of every hold there is.
+fn full<T>(
+    answer: &Value,
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<(Reply<T>, Option<FencingToken>)> {
     let Value::Array(parts) = answer else { return None };
     reply_of(parts, outcome)
 }
 
-fn reply_of<T>(parts: &[Value], outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+fn reply_of<T>(
+    parts: &[Value],
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<(Reply<T>, Option<FencingToken>)> {
     let [of, number, first_end, token, clock, passed_over, more, Value::Array(grants)] = parts
     else {
         return None;
     };
+    let token = optional_token(token)?;
     let grant = |pair: &[Value]| {
         let [member, left_ms] = pair else { return None };
-        Some(Grant { member: Member::parse(text(member)?)?, left_ms: integer(left_ms)? })
+        Some(Grant { member: member_of(member)?, token: token?, left_ms: integer(left_ms)? })
     };
-    Some(Reply {
+    let reply = Reply {
         outcome: outcome(text(of)?, integer(number)?)?,
         grants: grants.chunks(2).map(grant).collect::<Option<_>>()?,
-        token: optional_token(token)?,
         first_end_ms: Some(integer(first_end)?),
         now_us: Some(text(clock)?.parse().ok()?),
         passed_over: integer(passed_over)?,
         more: integer(more)? == 1,
-    })
+        foreign: false,
+    };
+    Some((reply, token))
 }
 
 /// What the short ways of the scripts leave out: nothing else happened.
-fn short<T>(
-    outcome: T,
-    clock: Option<&str>,
-    token: Option<&Value>,
-    grants: Vec<Grant>,
-) -> Option<Reply<T>> {
+fn short<T>(outcome: T, clock: Option<&str>, grants: Vec<Grant>) -> Option<Reply<T>> {
     let now_us = match clock {
         Some(clock) => Some(clock.parse().ok()?),
         None => None,
     };
-    let token = match token {
-        Some(token) => Some(fencing_token(text(token)?)?),
-        None => None,
-    };
-    let (passed_over, more) = (0, false);
-    Some(Reply { outcome, grants, token, first_end_ms: None, now_us, passed_over, more })
+    Some(Reply {
+        outcome,
+        grants,
+        first_end_ms: None,
+        now_us,
+        passed_over: 0,
+        more: false,
+        foreign: false,
+    })
 }
 
 /// No token is none; what is no token is nonsense.
-fn optional_token(value: &Value) -> Option<Option<crate::token::FencingToken>> {
+fn optional_token(value: &Value) -> Option<Option<FencingToken>> {
     match value {
         Value::Nil => Some(None),
         token => Some(Some(fencing_token(text(token)?)?)),

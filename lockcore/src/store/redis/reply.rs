@@ -1,33 +1,61 @@
-//! From a script's answer to a typed reply.
+//! From a mutex script's answer to a typed reply.
 
 use redis::Value;
 
 use super::failure;
 use crate::error::{LockErrorKind, StoreError};
-use crate::key::LockName;
-use crate::member::Member;
+use crate::member::{Member, Party};
 use crate::store::{
-    Acquired, Each, Grant, Inspection, Left, Presence, Released, Renewed, Reply, Touched,
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
+    Reply, Touched,
 };
 use crate::token::FencingToken;
 
 type Read<T> = Result<T, StoreError>;
 
+/// The answer to one command that is neither a renewal nor a touch.
+///
+/// # Errors
+/// It has no known form.
+pub(crate) fn answer(command: &Command, answer: &Value) -> Read<Answer> {
+    let read = match command {
+        Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
+        Command::Release { .. } | Command::ForceRelease { .. } => {
+            released(answer).map(Answer::Released)
+        }
+        Command::Leave { .. } => left(answer).map(Answer::Left),
+        Command::Inspect => inspection(answer).map(Answer::Inspected),
+        Command::Renew { .. } | Command::Reduce { .. } | Command::Touch { .. } => None,
+    };
+    read.ok_or_else(nonsense)
+}
+
+/// The answers to several renewals, or to several touches.
+///
+/// # Errors
+/// They have no known form.
+pub(crate) fn answers(commands: &[Command], answer: &Value) -> Read<Answers> {
+    let Value::Array(parts) = answer else { return Err(nonsense()) };
+    let read = match commands.first() {
+        Some(Command::Touch { .. }) => all_touched(parts, commands),
+        _ => all_renewed(parts, commands),
+    };
+    read.ok_or_else(nonsense)
+}
+
 /// A clock with the member's number says that `member` has the full lease, with the clock as its
 /// token; five parts, that one of ours holds the lock, and that the member waits or, without a
 /// position, that it may not.
-pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> {
-    if let Some(clock) = text(&answer) {
-        let ours = member.ours().ok_or_else(nonsense)?;
-        let clock = clock_for(clock, ours.number).ok_or_else(nonsense)?;
-        return short(Acquired::Granted, clock, ours.lease_ms, Some(member)).ok_or_else(nonsense);
+fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
+    if let Some(clock) = text(answer) {
+        let clock = clock_for(clock, member.number())?;
+        return short(Acquired::Granted, clock, member.lease_ms(), Some(member.clone()));
     }
-    if let Value::Array(parts) = &answer
+    if let Value::Array(parts) = answer
         && let [clock, position, left, holder, token] = parts.as_slice()
     {
-        let number = member.ours().ok_or_else(nonsense)?.number;
-        let clock = text(clock).and_then(|clock| clock_for(clock, number)).ok_or_else(nonsense)?;
-        return behind_another(clock, position, left, holder, token).ok_or_else(nonsense);
+        let clock = clock_for(text(clock)?, member.number())?;
+        return behind_another(clock, position, left, holder, token);
     }
     reply(answer, |outcome, number| match outcome {
         "granted" => Some(Acquired::Granted),
@@ -41,14 +69,14 @@ pub(crate) fn acquired(answer: Value, member: &Member) -> Read<Reply<Acquired>> 
 
 /// A bare 1 says that the lock is free now, and not at what time; clock and claim, that it was
 /// handed over, to another node or to the member that follows.
-pub(crate) fn released(answer: Value) -> Read<Reply<Released>> {
-    if answer == Value::Int(1) {
-        return Ok(usual(Released::Released, 0, None, 0));
+fn released(answer: &Value) -> Option<Reply<Released>> {
+    if let Value::Int(1) = answer {
+        return Some(usual(Released::Released, 0, None, None));
     }
-    if let Value::Array(parts) = &answer
+    if let Value::Array(parts) = answer
         && let [clock, claim, head] = parts.as_slice()
     {
-        return handed_over(clock, claim, head).ok_or_else(nonsense);
+        return handed_over(clock, claim, head);
     }
     reply(answer, |outcome, _| match outcome {
         "released" => Some(Released::Released),
@@ -58,106 +86,85 @@ pub(crate) fn released(answer: Value) -> Read<Reply<Released>> {
 }
 
 /// `{ clock, then for each: its token, 0 if it is not held, or as [`one_of_several`] }`
-pub(crate) fn renewed(answer: Value, holds: &[(LockName, Member)]) -> Read<Each<Renewed>> {
-    let mut parts = parts(answer)?;
-    let clock = parts.next().ok_or_else(nonsense)?;
-    let now_us = text(&clock).and_then(|clock| clock.parse().ok()).ok_or_else(nonsense)?;
-    each(parts, holds, |answer, member| match (&answer, text(&answer), member.ours()) {
-        (_, Some(token), Some(ours)) => {
-            let grant = Grant { member: member.clone(), token: fencing_token(token)? };
-            Some(Ok(usual(Renewed::Held, ours.lease_ms, Some(grant), now_us)))
-        }
-        (Value::Int(0), ..) => Some(Ok(usual(Renewed::NotHeld, 0, None, now_us))),
-        _ => one_of_several(answer, |outcome, _| match outcome {
-            "held" => Some(Renewed::Held),
-            "not_held" => Some(Renewed::NotHeld),
-            _ => None,
-        }),
+fn all_renewed(parts: &[Value], commands: &[Command]) -> Option<Answers> {
+    let (clock, each) = parts.split_first()?;
+    let now_us = text(clock)?.parse().ok()?;
+    all(each, commands, |answer, command| {
+        let Command::Renew { members } = command else { return None };
+        let [member] = members.as_slice() else { return None };
+        let renewed = match (answer, text(answer)) {
+            (_, Some(token)) => {
+                let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
+                let grant = Grant { member: member.clone(), token, left_ms };
+                Ok(usual(vec![Renewed::Held], left_ms, Some(grant), Some(now_us)))
+            }
+            (Value::Int(0), _) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
+            _ => one_of_several(answer, |outcome, _| match outcome {
+                "held" => Some(vec![Renewed::Held]),
+                "not_held" => Some(vec![Renewed::NotHeld]),
+                _ => None,
+            })?,
+        };
+        Some(renewed.map(Answer::Renewed))
     })
 }
 
 /// `{ clock, listeners, then for each: ms left, { ms left, holder, token }, or as
 /// [`one_of_several`] }`
-pub(crate) fn touched(answer: Value, lines: &[(LockName, Vec<Member>)]) -> Read<Each<Touched>> {
-    let mut parts = parts(answer)?;
-    let (Some(clock), Some(listeners)) = (parts.next(), parts.next()) else {
-        return Err(nonsense());
-    };
-    let now_us = text(&clock).and_then(|clock| clock.parse().ok()).ok_or_else(nonsense)?;
-    let listeners = integer(&listeners).ok_or_else(nonsense)?;
-    each(parts, lines, |answer, members| {
+fn all_touched(parts: &[Value], commands: &[Command]) -> Option<Answers> {
+    let [clock, listeners, each @ ..] = parts else { return None };
+    let now_us = text(clock)?.parse().ok()?;
+    let listeners = integer(listeners)?;
+    all(each, commands, |answer, command| {
+        let Command::Touch { members } = command else { return None };
         let all_wait = || Touched { members: vec![Presence::Waiting; members.len()], listeners };
-        if let Value::Int(_) = &answer {
-            return Some(Ok(usual(all_wait(), integer(&answer)?, None, now_us)));
-        }
-        if let Value::Array(parts) = &answer
-            && let [left, holder, token] = parts.as_slice()
-        {
-            let member = Member::from(text(holder)?);
-            let grant = Grant { member, token: fencing_token(text(token)?)? };
-            return Some(Ok(usual(all_wait(), integer(left)?, Some(grant), now_us)));
-        }
-        one_of_several(answer, |outcome, number| {
-            let presence = |letter| match letter {
-                'w' => Some(Presence::Waiting),
-                'h' => Some(Presence::Holding),
-                'g' => Some(Presence::Gone),
-                _ => None,
-            };
-            let members = outcome.chars().map(presence).collect::<Option<Vec<_>>>()?;
-            Some(Touched { members, listeners: number })
-        })
+        let touched = match answer {
+            Value::Int(_) => Ok(usual(all_wait(), integer(answer)?, None, Some(now_us))),
+            Value::Array(parts) if parts.len() == 3 => {
+                let left_ms = integer(&parts[0])?;
+                let grant = grant(&parts[1], &parts[2], left_ms)?;
+                Ok(usual(all_wait(), left_ms, Some(grant), Some(now_us)))
+            }
+            _ => one_of_several(answer, |outcome, number| {
+                let presence = |letter| match letter {
+                    'w' => Some(Presence::Waiting),
+                    'h' => Some(Presence::Holding),
+                    'g' => Some(Presence::Gone),
+                    _ => None,
+                };
+                let members = outcome.chars().map(presence).collect::<Option<Vec<_>>>()?;
+                Some(Touched { members, listeners: number })
+            })?,
+        };
+        Some(touched.map(Answer::Touched))
     })
 }
 
-fn parts(answer: Value) -> Read<std::vec::IntoIter<Value>> {
-    match answer {
-        Value::Array(parts) => Ok(parts.into_iter()),
-        _ => Err(nonsense()),
-    }
-}
-
-/// Reads one answer for each lock.
-fn each<A, T>(
-    answers: std::vec::IntoIter<Value>,
-    locks: &[(LockName, A)],
-    read: impl Fn(Value, &A) -> Option<Result<Reply<T>, StoreError>>,
-) -> Read<Each<T>> {
-    if answers.len() != locks.len() {
-        return Err(nonsense());
-    }
-    let read = answers.zip(locks).map(|(answer, (_, of_lock))| read(answer, of_lock));
-    read.collect::<Option<_>>().ok_or_else(nonsense)
+/// Reads one answer for each command.
+fn all(
+    answers: &[Value],
+    commands: &[Command],
+    read: impl Fn(&Value, &Command) -> Option<Result<Answer, StoreError>>,
+) -> Option<Answers> {
+    let is_whole = answers.len() == commands.len();
+    let read = answers.iter().zip(commands).map(|(answer, command)| read(answer, command));
+    read.collect::<Option<_>>().filter(|_| is_whole)
 }
 
 /// An answer in full, or a list of what the server says against this lock.
 fn one_of_several<T>(
-    answer: Value,
+    answer: &Value,
     outcome: impl FnOnce(&str, u64) -> Option<T>,
 ) -> Option<Result<Reply<T>, StoreError>> {
-    if let Value::Array(parts) = &answer
+    if let Value::Array(parts) = answer
         && let [error] = parts.as_slice()
     {
         return Some(Err(failure::of_text(text(error)?)));
     }
-    read_reply(answer, outcome).map(Ok)
+    reply(answer, outcome).map(Ok)
 }
 
-/// What the short ways of the scripts for several locks leave out.
-fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: u64) -> Reply<T> {
-    Reply {
-        outcome,
-        left_ms,
-        grant,
-        foreign: false,
-        now_us,
-        passed_over: 0,
-        several: Vec::new(),
-        more: false,
-    }
-}
-
-pub(crate) fn left(answer: Value) -> Read<Reply<Vec<Left>>> {
+fn left(answer: &Value) -> Option<Reply<Vec<Left>>> {
     reply(answer, |outcome, _| {
         let left = |letter| match letter {
             'l' => Some(Left::Left),
@@ -166,14 +173,6 @@ pub(crate) fn left(answer: Value) -> Read<Reply<Vec<Left>>> {
         };
         outcome.chars().map(left).collect()
     })
-}
-
-pub(crate) fn inspection(answer: Value) -> Read<Inspection> {
-    read_inspection(answer).ok_or_else(nonsense)
-}
-
-fn reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Read<Reply<T>> {
-    read_reply(answer, outcome).ok_or_else(nonsense)
 }
 
 /// The clock of `<clock>:<number>`; nothing if the number is another. An answer that goes missing
@@ -195,36 +194,47 @@ fn behind_another(
         Value::Nil => Acquired::Busy,
         position => Acquired::Queued { position: integer(position)? },
     };
-    let grant = match text(holder) {
-        Some(member) => {
-            Some(Grant { member: Member::from(member), token: fencing_token(text(token)?)? })
-        }
-        None => None,
+    let left_ms = integer(left)?;
+    let grant = match holder {
+        Value::Nil => None,
+        holder => Some(grant(holder, token, left_ms)?),
     };
-    Some(usual(outcome, integer(left)?, grant, clock.parse().ok()?))
+    Some(usual(outcome, left_ms, grant, Some(clock.parse().ok()?)))
 }
 
 fn handed_over(clock: &Value, claim: &Value, head: &Value) -> Option<Reply<Released>> {
-    let member = text(head).map(Member::from);
-    short(Released::Released, text(clock)?, text(claim)?.parse().ok()?, member.as_ref())
+    let member = match text(head) {
+        Some(head) => Some(Member::parse(head)?),
+        None => None,
+    };
+    short(Released::Released, text(clock)?, text(claim)?.parse().ok()?, member)
 }
 
 /// What the short ways of the scripts leave out: the clock is the token, and nothing else happened.
-fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<&Member>) -> Option<Reply<T>> {
+fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<Member>) -> Option<Reply<T>> {
     let grant = match holder {
-        Some(member) => Some(Grant { member: member.clone(), token: fencing_token(clock)? }),
+        Some(member) => Some(Grant { member, token: fencing_token(clock)?, left_ms }),
         None => None,
     };
-    Some(Reply {
+    Some(usual(outcome, left_ms, grant, Some(clock.parse().ok()?)))
+}
+
+/// A reply of the short ways, beside whose outcome nothing else happened.
+fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
+    Reply {
         outcome,
-        left_ms,
-        grant,
-        foreign: false,
-        now_us: clock.parse().ok()?,
+        grants: grant.into_iter().collect(),
+        first_end_ms: Some(left_ms),
+        now_us,
         passed_over: 0,
-        several: Vec::new(),
         more: false,
-    })
+        foreign: false,
+    }
+}
+
+fn grant(member: &Value, token: &Value, left_ms: u64) -> Option<Grant> {
+    let (member, token) = (Member::parse(text(member)?)?, fencing_token(text(token)?)?);
+    Some(Grant { member, token, left_ms })
 }
 
 pub(super) fn nonsense() -> StoreError {
@@ -233,30 +243,28 @@ pub(super) fn nonsense() -> StoreError {
 }
 
 /// `{ outcome, number, ms left, holder, token, foreign, server's time, passed over }`
-fn read_reply<T>(answer: Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+fn reply<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Value::Array(parts) = answer else { return None };
     let [of, number, left, holder, token, foreign, now_us, passed_over] = parts.as_slice() else {
         return None;
     };
-    let grant = match (text(holder), text(token)) {
-        (Some(member), Some(token)) => {
-            Some(Grant { member: Member::from(member), token: fencing_token(token)? })
-        }
-        _ => None,
+    let left_ms = integer(left)?;
+    let grant = match (holder, token) {
+        (Value::Nil, _) | (_, Value::Nil) => None,
+        (holder, token) => Some(grant(holder, token, left_ms)?),
     };
     Some(Reply {
         outcome: outcome(text(of)?, integer(number)?)?,
-        left_ms: integer(left)?,
-        grant,
-        foreign: integer(foreign)? == 1,
-        now_us: text(now_us)?.parse().ok()?,
+        grants: grant.into_iter().collect(),
+        first_end_ms: Some(left_ms),
+        now_us: Some(text(now_us)?.parse().ok()?),
         passed_over: integer(passed_over)?,
-        several: Vec::new(),
         more: false,
+        foreign: integer(foreign)? == 1,
     })
 }
 
-fn read_inspection(answer: Value) -> Option<Inspection> {
+fn inspection(answer: &Value) -> Option<Inspection> {
     let Value::Array(parts) = answer else { return None };
     let [holder, token, left, now_us, Value::Array(members), Value::Array(deadlines)] =
         parts.as_slice()
@@ -267,11 +275,15 @@ fn read_inspection(answer: Value) -> Option<Inspection> {
     let waiters = members
         .iter()
         .zip(deadlines)
-        .map(|(member, at)| Some((Member::from(text(member)?), deadline(at)?)));
+        .map(|(member, at)| Some((Party::from(text(member)?), deadline(at)?)));
+    let left_ms = integer(left)?;
+    let holder = text(holder).map(Party::from);
     Some(Inspection {
-        holder: text(holder).map(Member::from),
+        holds: holder
+            .into_iter()
+            .map(|holder| (holder.clone(), holder.weight(), left_ms))
+            .collect(),
         token: text(token).and_then(fencing_token),
-        left_ms: integer(left)?,
         waiters: waiters.collect::<Option<_>>()?,
         now_us: text(now_us)?.parse().ok()?,
     })
@@ -299,6 +311,9 @@ pub(super) fn fencing_token(text: &str) -> Option<FencingToken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Mode;
+
+    const MEMBER: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web";
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -320,21 +335,22 @@ mod tests {
     }
 
     fn member() -> Member {
-        Member::from("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web")
+        Member::parse(MEMBER).unwrap()
     }
 
     #[test]
     fn a_clock_and_the_number_are_the_whole_answer_where_the_lock_is_free() {
-        let granted = acquired(bulk("1795242275666200:7"), &member()).unwrap();
-        assert_eq!((granted.outcome, granted.left_ms), (Acquired::Granted, 30_000));
-        assert_eq!(granted.grant.unwrap().token.get(), granted.now_us);
+        let granted = acquired(&bulk("1795242275666200:7"), &member()).unwrap();
+        let grant = &granted.grants[0];
+        assert_eq!((granted.outcome, grant.left_ms), (Acquired::Granted, 30_000));
+        assert_eq!(Some(grant.token.get()), granted.now_us);
     }
 
     #[test]
     fn a_release_with_nobody_waiting_tells_no_time() {
-        let released = released(Value::Int(1)).unwrap();
-        assert_eq!((released.outcome, released.left_ms), (Released::Released, 0));
-        assert_eq!((released.grant, released.now_us), (None, 0));
+        let released = released(&Value::Int(1)).unwrap();
+        assert_eq!((released.outcome, released.first_end_ms), (Released::Released, Some(0)));
+        assert_eq!((released.grants, released.now_us), (Vec::new(), None));
     }
 
     #[test]
@@ -342,47 +358,49 @@ mod tests {
         let (clock, left) = (bulk("1795242275666200:7"), Value::Int(900));
         let of_another_node =
             Value::Array(vec![clock.clone(), Value::Int(2), left.clone(), Value::Nil, Value::Nil]);
-        let reply = acquired(of_another_node, &member()).unwrap();
+        let reply = acquired(&of_another_node, &member()).unwrap();
         assert_eq!(reply.outcome, Acquired::Queued { position: 2 });
-        assert_eq!((reply.left_ms, reply.grant), (900, None));
-        assert_eq!(reply.now_us, 1_795_242_275_666_200);
+        assert_eq!((reply.first_end_ms, reply.grants), (Some(900), Vec::new()));
+        assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
         let token = bulk("1795242275666100");
-        let of_this_node = Value::Array(vec![clock, Value::Nil, left, bulk("~1x:1:1:"), token]);
-        let reply = acquired(of_this_node, &member()).unwrap();
+        let of_this_node = Value::Array(vec![clock, Value::Nil, left, bulk(MEMBER), token]);
+        let reply = acquired(&of_this_node, &member()).unwrap();
         assert_eq!(reply.outcome, Acquired::Busy);
-        assert_eq!(reply.grant.unwrap().token.get(), 1_795_242_275_666_100);
+        assert_eq!(reply.grants[0].token.get(), 1_795_242_275_666_100);
     }
 
     #[test]
     fn a_hand_over_tells_the_grant_only_to_the_grantees_own_node() {
         let answer = |head| Value::Array(vec![bulk("1795242275666200"), bulk("10000"), head]);
-        let elsewhere = released(answer(Value::Nil)).unwrap();
-        assert_eq!((elsewhere.left_ms, elsewhere.grant), (10_000, None));
-        let here = released(answer(bulk(member().as_str()))).unwrap();
-        assert_eq!(here.grant.unwrap().member, member());
+        let elsewhere = released(&answer(Value::Nil)).unwrap();
+        assert_eq!((elsewhere.first_end_ms, elsewhere.grants), (Some(10_000), Vec::new()));
+        let here = released(&answer(bulk(MEMBER))).unwrap();
+        assert_eq!(here.grants[0].member, member());
     }
 
     #[test]
     fn a_grant_is_read_whatever_the_outcome_is() {
-        let answer = answer("queued", bulk("~1x:1:1:"), bulk("1795242275666100"));
-        let reply = acquired(answer, &member()).unwrap();
+        let answer = answer("queued", bulk(MEMBER), bulk("1795242275666100"));
+        let reply = acquired(&answer, &member()).unwrap();
         assert_eq!(reply.outcome, Acquired::Queued { position: 3 });
-        assert_eq!(reply.left_ms, 900);
-        assert_eq!(reply.now_us, 1_795_242_275_666_200);
-        assert_eq!(reply.grant.unwrap().token.get(), 1_795_242_275_666_100);
+        assert_eq!(reply.first_end_ms, Some(900));
+        assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
+        assert_eq!(reply.grants[0].token.get(), 1_795_242_275_666_100);
     }
 
     #[test]
     fn no_grant_is_no_grant() {
-        assert_eq!(released(answer("not_held", Value::Nil, Value::Nil)).unwrap().grant, None);
+        let answer = answer("not_held", Value::Nil, Value::Nil);
+        assert_eq!(released(&answer).unwrap().grants, []);
     }
 
     #[test]
     fn letters_stand_for_members_in_order() {
-        let lines = [(LockName::from("a"), vec![member(), member(), member()])];
+        let lines = [Command::Touch { members: vec![member(), member(), member()] }];
         let full = answer("whg", Value::Nil, Value::Nil);
         let answer = Value::Array(vec![bulk("1795242275666200"), Value::Int(3), full]);
-        let reply = touched(answer, &lines).unwrap().remove(0).unwrap();
+        let read = answers(&lines, &answer).unwrap().remove(0).unwrap();
+        let Answer::Touched(reply) = read else { panic!("{read:?}") };
         assert_eq!(reply.outcome.members, [Presence::Waiting, Presence::Holding, Presence::Gone]);
         assert_eq!(reply.outcome.listeners, 3);
     }
@@ -398,11 +416,14 @@ mod tests {
             Value::Array(behind.to_vec()),
             Value::Array(vec![]),
             answer("something", Value::Nil, Value::Nil),
-            answer("granted", bulk("m"), bulk("9007199254740992")),
-            answer("granted", bulk("m"), bulk("-1")),
+            answer("granted", bulk(MEMBER), bulk("9007199254740992")),
+            answer("granted", bulk(MEMBER), bulk("-1")),
+            answer("granted", bulk("m"), bulk("1795242275666100")),
         ];
         for value in bad {
-            assert_eq!(acquired(value, &member()).unwrap_err().kind, LockErrorKind::Protocol);
+            let command = Command::Acquire { member: member(), mode: Mode::Try, queue_limit: 1 };
+            let error = super::answer(&command, &value).unwrap_err();
+            assert_eq!(error.kind, LockErrorKind::Protocol);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::link::CommandLink;
 use super::scripts::{Script, Scripts};
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::key::LockName;
-use crate::member::{Member, NodeId};
+use crate::member::NodeId;
 
 /// Whose rights are looked at, and for what.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ impl Rights<'_> {
         }
         command.arg(probe.as_str());
         command.arg(Key::queue(probe)).arg(Key::deadlines(probe)).arg(Key::token(probe));
-        command.arg(Tombstone { lock: probe, member: &Member::from("preflight") });
+        command.arg(Tombstone { lock: probe, member: "preflight" });
         if self.peers {
             command.arg(&Key::of_peers(probe));
         }

@@ -18,10 +18,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tracing::warn;
 
-use crate::error::StoreError;
-use crate::store::protocol::permits;
-use crate::store::{Each, Inspection, Reply};
-
 /// A day in µs. Clocks that are kept at all differ by less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 
@@ -50,12 +46,8 @@ impl Seen {
         (times.latest, times.elsewhere)
     }
 
-    /// Remembers a time of the server with this number, if none later is known; 0 if an answer does
-    /// not tell it.
+    /// Remembers a time of the server with this number, if none later is known.
     pub(crate) fn note(&self, now_us: u64, server: u64) {
-        if now_us == 0 {
-            return;
-        }
         let mut times = self.times();
         let is_behind = now_us.saturating_add(WRONG_BY) < times.latest;
         if is_behind && times.was_behind {
@@ -92,46 +84,6 @@ impl Seen {
     }
 }
 
-/// An answer, which tells the time.
-pub(crate) trait Dated {
-    /// The server's time, µs since the epoch; 0 if it was not told.
-    fn now_us(&self) -> u64;
-}
-
-impl<T> Dated for Reply<T> {
-    fn now_us(&self) -> u64 {
-        self.now_us
-    }
-}
-
-/// One script has answered them all.
-impl<T> Dated for Each<T> {
-    fn now_us(&self) -> u64 {
-        let of = |one: &Result<Reply<T>, StoreError>| one.as_ref().map_or(0, |reply| reply.now_us);
-        self.iter().map(of).max().unwrap_or(0)
-    }
-}
-
-impl Dated for Inspection {
-    fn now_us(&self) -> u64 {
-        self.now_us
-    }
-}
-
-impl Dated for permits::Answer {
-    fn now_us(&self) -> u64 {
-        let told = match self {
-            Self::Acquired(reply) => reply.now_us,
-            Self::Released(reply) => reply.now_us,
-            Self::Renewed(reply) => reply.now_us,
-            Self::Touched(reply) => reply.now_us,
-            Self::Left(reply) => reply.now_us,
-            Self::Inspected(inspection) => Some(inspection.now_us),
-        };
-        told.unwrap_or(0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,7 +107,6 @@ mod tests {
         assert_eq!(seen.by(1), (years, years));
         seen.note(now + 1, 1);
         assert_eq!(seen.get(), years, "one answer may itself be wrong");
-        seen.note(0, 1);
         seen.note(now + 2, 1);
         assert_eq!(seen.by(1), (now + 2, now + 2));
         seen.note(now + 1, 1);

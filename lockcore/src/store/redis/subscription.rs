@@ -26,10 +26,10 @@ use super::connector::{Connector, Place, Subscribed};
 use super::failure;
 use super::keys;
 use super::link::{Backoff, LASTED};
+use super::reply;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
 use crate::store::{Event, Link, Listener};
-use crate::token::FencingToken;
 
 /// A PING this often shows that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -202,7 +202,7 @@ impl Task {
     fn pass_on(&self, message: &Msg) {
         if let (true, Some((_, node))) = (message.from_pattern(), &self.channels.pokes) {
             if let Some(member) = keys::poked_member(message.get_channel_name(), node) {
-                self.listener.hear(Event::Poked { member });
+                self.listener.hear(Event::Poked { number: member.number() });
             }
             return;
         }
@@ -231,27 +231,25 @@ pub(super) fn read(payload: &[u8]) -> Option<Event> {
     if let Some(grants) = payload.strip_prefix("p ") {
         return several(grants);
     }
-    if let Some(numbers) = payload.strip_prefix("r ").and_then(numbers) {
-        return Some(Event::RevokedSeveral { numbers });
-    }
-    if let Some(member) = payload.strip_prefix("r ") {
-        return Some(Event::Revoked { member: Member::from(member) });
+    if let Some(revoked) = payload.strip_prefix("r ") {
+        let alone = || Some(vec![Member::parse(revoked)?.number()]);
+        return Some(Event::Revoked { numbers: numbers(revoked).or_else(alone)? });
     }
     let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
     let left_ms = parts.next()?.parse().ok()?;
-    let token = parts.next()?.parse::<u64>().ok()?;
-    let member = Member::from(parts.next()?);
-    Some(Event::Granted { member, token: FencingToken::try_from(token).ok()?, left_ms })
+    let token = reply::fencing_token(parts.next()?)?;
+    let number = Member::parse(parts.next()?)?.number();
+    Some(Event::Granted { token, grants: vec![(number, left_ms)] })
 }
 
 fn several(text: &str) -> Option<Event> {
     let (token, grants) = text.split_once(' ')?;
-    let token = FencingToken::try_from(token.parse::<u64>().ok()?).ok()?;
+    let token = reply::fencing_token(token)?;
     let numbers = numbers(grants)?;
     let pairs = numbers.chunks_exact(2);
     let is_whole = pairs.remainder().is_empty();
     let grants = pairs.map(|pair| (pair[0], pair[1])).collect();
-    is_whole.then_some(Event::GrantedSeveral { token, grants })
+    is_whole.then_some(Event::Granted { token, grants })
 }
 
 /// All of them, or nothing: no member is a number.
@@ -262,26 +260,30 @@ fn numbers(text: &str) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::FencingToken;
+
+    fn token(number: u64) -> FencingToken {
+        FencingToken::try_from(number).expect("a token")
+    }
 
     #[test]
     fn a_grant_is_read_even_if_its_label_has_spaces() {
-        let event = read(b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42 1795242275666200 10000");
-        let Some(Event::Granted { member, token, left_ms }) = event else { panic!("{event:?}") };
-        assert_eq!(member.as_str(), "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42");
-        assert_eq!((token.get(), left_ms), (1_795_242_275_666_200, 10_000));
+        let grant = b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42 1795242275666200 10000";
+        let token = token(1_795_242_275_666_200);
+        assert_eq!(read(grant), Some(Event::Granted { token, grants: vec![(7, 10_000)] }));
     }
 
     #[test]
     fn a_revocation_is_read() {
-        assert_eq!(read(b"r a b"), Some(Event::Revoked { member: Member::from("a b") }));
+        let revoked = read(b"r ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17");
+        assert_eq!(revoked, Some(Event::Revoked { numbers: vec![7] }));
     }
 
     #[test]
     fn grants_and_revocations_of_several_are_read() {
-        let token = FencingToken::try_from(17).expect("a token");
-        let several = Event::GrantedSeveral { token, grants: vec![(1, 10_000), (5, 300)] };
+        let several = Event::Granted { token: token(17), grants: vec![(1, 10_000), (5, 300)] };
         assert_eq!(read(b"p 17 1 10000 5 300"), Some(several));
-        assert_eq!(read(b"r 1 5"), Some(Event::RevokedSeveral { numbers: vec![1, 5] }));
+        assert_eq!(read(b"r 1 5"), Some(Event::Revoked { numbers: vec![1, 5] }));
     }
 
     #[test]
@@ -291,10 +293,12 @@ mod tests {
             b"g",
             b"g x",
             b"g x y z",
-            b"g m 9007199254740992 5",
+            b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 9007199254740992 5",
+            b"g m 1795242275666200 5",
+            b"r a b",
             b"0",
             b"\xff\xfe",
-            b"g m 1 -1",
+            b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1 -1",
             b"p",
             b"p 17",
             b"p 17 1",

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use lockcore::internals::protocol::permits::{Demand, Member};
+use lockcore::internals::{Demand, Member};
 
 use super::super::client::read_label;
 use super::{Key, Line, ServerGrant, Step, Violation, What};
@@ -69,15 +69,9 @@ struct Done {
     is_write_reduced: bool,
 }
 
-/// Child and attempt of a member of ours: `~1<node>:<number>:<lease>:<label>`, or with its demand
-/// before the label.
+/// Child and attempt of a member of ours.
 pub(in crate::chaos) fn who(member: &str) -> Option<(u32, u32)> {
-    let label = match member.get(..2)? {
-        "~1" => member.splitn(4, ':').nth(3)?,
-        "~2" => member.splitn(5, ':').nth(4)?,
-        _ => return None,
-    };
-    read_label(label)
+    read_label(Member::parse(member)?.label())
 }
 
 fn lease_ms(member: &str) -> Option<i64> {

@@ -1,6 +1,6 @@
 //! One lock on a server, whose queue the nodes share with JVMs.
 
-use lockcore::internals::{Acquired, LockName, Member, Mode, Presence, Reply, touch_one};
+use lockcore::internals::{Acquired, LockName, Member, Mode, Presence, Reply};
 use redis::aio::PubSub;
 use redis::cmd;
 
@@ -29,8 +29,8 @@ impl Bench {
 
     pub(crate) async fn acquire(&self, node: usize) -> (Member, Reply<Acquired>) {
         let member = self.node(node).member(30_000);
-        let acquired = self.node(node).store.acquire(&self.lock, &member, Mode::Wait, 100).await;
-        (member, acquired.expect("answered"))
+        let reply = self.node(node).acquire(&member, Mode::Wait, 100).await;
+        (member, reply)
     }
 
     pub(crate) async fn queued(&self, node: usize) -> Member {
@@ -40,12 +40,11 @@ impl Bench {
     }
 
     pub(crate) async fn touch(&self, node: usize, member: &Member) -> Presence {
-        let touched = touch_one(&*self.node(node).store, &self.lock, vec![member.clone()]).await;
-        touched.expect("answered").outcome.members[0]
+        self.node(node).touch(&[member]).await.outcome.members[0]
     }
 
     pub(crate) async fn release(&self, node: usize, member: &Member) {
-        self.node(node).store.release(&self.lock, member).await.expect("answered");
+        self.node(node).release(member).await;
     }
 
     pub(crate) async fn look(&mut self) -> Snapshot {

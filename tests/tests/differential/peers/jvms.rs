@@ -1,6 +1,6 @@
 //! What JVMs do in a random sequence: they queue, take, subtract, throw out and disappear.
 
-use lockcore::internals::Member;
+use lockcore::internals::Party;
 use lockcore::internals::protocol::{LockState, Message};
 use redis::cmd;
 
@@ -39,16 +39,16 @@ impl Case<'_> {
                 met.push("a suspect beside an older one");
             }
         }
-        let dropped = |m: &&Member| m.ours().is_none() && !after.queue.contains(*m);
-        let is_known = |m: &Member| old.keys().any(|(suspect, _)| suspect == m);
+        let dropped = |m: &&Party| m.ours().is_none() && !after.queue.contains(*m);
+        let is_known = |m: &Party| old.keys().any(|(suspect, _)| suspect == m);
         if before.queue.iter().filter(dropped).any(is_known) {
             met.push("a JVM dropped");
         }
-        let back = |m: &&Member| before.alive.get(m).is_some() && !before.queue.contains(*m);
+        let back = |m: &&Party| before.alive.get(m).is_some() && !before.queue.contains(*m);
         let id = &self.world.nodes[node].id;
         for member in after.queue.iter().filter(back) {
             met.push("taken back");
-            if !member.is_of(id) {
+            if !member.ours().is_some_and(|member| member.is_of(id)) {
                 met.push("taken back for another node");
             }
         }

@@ -1,10 +1,11 @@
 //! Who keeps the place, and for how long: scores, our own deadlines, and getting back in.
 
-use lockcore::internals::{Acquired, Leaving, Member, Mode, Presence, touch_one};
+use lockcore::internals::{Acquired, Member, Mode, Party, Presence};
 use redis::cmd;
 
 use super::THREADS;
 use super::bench::Bench;
+use crate::asking::left_ms;
 use crate::snapshot::{Snapshot, keys};
 
 const STEP: u64 = 300_000;
@@ -22,7 +23,7 @@ async fn a_newcomer_s_score_bears_every_step_that_those_ahead_may_subtract() {
         bench.jvm_head_goes(STEP as i64).await;
     }
     let seen = bench.look().await;
-    let score = seen.state.deadlines.get(&member).expect("it waits");
+    let score = seen.score(&member);
     assert!(score > seen.at_ms() + STEP, "{} ms are left", score as i64 - seen.at_ms() as i64);
     assert_eq!(seen.state.hold.expect("held").member, holder);
 }
@@ -57,19 +58,18 @@ async fn a_score_rises_with_the_time_and_is_short_where_no_jvm_stands_before_us(
     // Ten seconds pass without a touch.
     let seen = bench.look().await;
     for member in [&head, &second] {
-        let lived = seen.state.alive.get(member).expect("alive") - 10_000;
+        let lived = seen.state.alive.get(&Party::from(member)).expect("alive") - 10_000;
         let () =
             bench.world.redis.ask(cmd("ZADD").arg(&alive).arg(lived).arg(member.as_str())).await;
     }
-    let before = seen.state.deadlines.get(&second).expect("it waits");
+    let before = seen.score(&second);
     assert_eq!(bench.touch(1, &second).await, Presence::Waiting);
     assert_eq!(bench.touch(0, &head).await, Presence::Waiting);
     let seen = bench.look().await;
-    let after = seen.state.deadlines.get(&second).expect("it waits");
+    let after = seen.score(&second);
     assert!((10_000..20_000).contains(&(after - before)), "{}", after - before);
-    let short = |seen: &Snapshot, member| {
-        let score = seen.state.deadlines.get(member).expect("it waits");
-        (seen.at_ms() + 50_000..=seen.at_ms() + 60_000).contains(&score)
+    let short = |seen: &Snapshot, member: &Member| {
+        (seen.at_ms() + 50_000..=seen.at_ms() + 60_000).contains(&seen.score(member))
     };
     assert!(short(&seen, &head));
     // Once the JVM has gone, both have none before them that subtracts.
@@ -96,19 +96,16 @@ async fn a_jvm_that_built_its_score_on_a_short_one_of_ours_does_not_run_out_of_i
     }
     bench.touch(0, &first).await;
     let seen = bench.look().await;
-    let score =
-        |seen: &Snapshot, thread| seen.state.deadlines.get(&Member::from(thread)).expect("queued");
-    assert!(score(&seen, THREADS[0]) > seen.at_ms() + STEP - 10_000, "the next is raised");
-    assert!(score(&seen, THREADS[1]) < seen.at_ms() + 100_000, "and no other");
+    assert!(seen.score(THREADS[0]) > seen.at_ms() + STEP - 10_000, "the next is raised");
+    assert!(seen.score(THREADS[1]) < seen.at_ms() + 100_000, "and no other");
     // Once it is first itself, it is left to what JVMs make of it.
-    let leaving = Leaving { member: first, ambiguous: false };
-    bench.node(0).store.leave(&bench.lock, vec![leaving]).await.expect("answered");
+    bench.node(0).leave(&first).await;
     let waiting = bench.queued(0).await;
     let [_, _, scores, ..] = keys(bench.lock.as_str());
     let soon = bench.look().await.at_ms() + 20_000;
     let () = bench.world.redis.ask(cmd("ZADD").arg(scores).arg(soon).arg(THREADS[0])).await;
     bench.touch(0, &waiting).await;
-    assert_eq!(score(&bench.look().await, THREADS[0]), soon);
+    assert_eq!(bench.look().await.score(THREADS[0]), soon);
 }
 
 /// Each dead entry has added five minutes, and who drops it subtracts nothing.
@@ -128,14 +125,14 @@ async fn dead_entries_that_were_dropped_do_not_push_the_scores_into_the_future()
         bench.release(0, &waiting).await;
         bench.age_suspects(8_000).await;
         bench.touch(0, &next).await;
-        let left = [Member::from(THREADS[0]), next.clone()];
+        let left = [Party::from(THREADS[0]), Party::from(&next)];
         assert_eq!(bench.look().await.state.queue, left, "the dead entry is dropped");
         bench.jvm_head_goes(STEP as i64).await;
         bench.jvm_holds(THREADS[0]).await;
         waiting = next;
     }
     let seen = bench.look().await;
-    let score = seen.state.deadlines.get(&waiting).expect("it waits");
+    let score = seen.score(&waiting);
     assert!(score > seen.at_ms() + STEP, "{} ms ahead", score as i64 - seen.at_ms() as i64);
     assert!(score < seen.at_ms() + 16 * STEP, "{} ms ahead", score - seen.at_ms());
 }
@@ -152,15 +149,15 @@ async fn whom_a_jvm_threw_out_of_several_nodes_come_back_in_the_order_in_which_t
     for _ in 0..6 {
         bench.jvm_head_goes(0).await;
     }
-    assert_eq!(bench.look().await.state.queue, [Member::from(THREADS[0])]);
+    assert_eq!(bench.look().await.state.queue, [Party::from(THREADS[0])]);
     for node in [1, 0] {
-        let members = ours.iter().skip(node).step_by(2).cloned().collect();
-        let touched =
-            touch_one(&*bench.node(node).store, &bench.lock, members).await.expect("answered");
+        let members: Vec<_> = ours.iter().skip(node).step_by(2).collect();
+        let touched = bench.node(node).touch(&members).await;
         assert_eq!(touched.outcome.members, [Presence::Waiting; 3]);
     }
-    ours.push(Member::from(THREADS[0]));
-    assert_eq!(bench.look().await.state.queue, ours);
+    let mut queue: Vec<_> = ours.iter().map(Party::from).collect();
+    queue.push(Party::from(THREADS[0]));
+    assert_eq!(bench.look().await.state.queue, queue);
 }
 
 #[tokio::test]
@@ -173,12 +170,12 @@ async fn a_hold_without_an_end_gets_the_lease_of_the_one_who_asks_and_a_jvm_s_th
         let () = bench.world.redis.ask(cmd("DEL").arg(&hold)).await;
         let () = bench.world.redis.ask(cmd("HSET").arg(&hold).arg(holder).arg(1)).await;
         let member = bench.node(0).member(300);
-        let store = &bench.node(0).store;
-        let reply = store.acquire(&bench.lock, &member, Mode::Try, 1).await.expect("answered");
+        let reply = bench.node(0).acquire(&member, Mode::Try, 1).await;
         assert_eq!(reply.outcome, Acquired::Busy);
-        assert!(expected.contains(&reply.left_ms), "{} ms for {holder}", reply.left_ms);
+        let told = left_ms(&reply);
+        assert!(expected.contains(&told), "{told} ms for {holder}");
         let left = bench.world.redis.pttl(&hold).await;
-        assert!(left > 0 && left as u64 <= reply.left_ms, "{left} ms for {holder}");
+        assert!(left > 0 && left as u64 <= told, "{left} ms for {holder}");
     }
 }
 
@@ -191,13 +188,11 @@ async fn those_whom_a_jvm_threw_out_are_back_at_the_head_in_their_order_unless_t
     for _ in 0..3 {
         bench.jvm_head_goes(0).await;
     }
-    let leaving = Leaving { member: b.clone(), ambiguous: false };
-    bench.node(0).store.leave(&bench.lock, vec![leaving]).await.expect("answered");
-    let members = vec![a.clone(), b, c.clone()];
-    let touched = touch_one(&*bench.node(0).store, &bench.lock, members).await.expect("answered");
+    bench.node(0).leave(&b).await;
+    let touched = bench.node(0).touch(&[&a, &b, &c]).await;
     let expected = [Presence::Waiting, Presence::Gone, Presence::Waiting];
     assert_eq!(touched.outcome.members, expected);
-    assert_eq!(bench.look().await.state.queue, [a, c, Member::from(THREADS[0])]);
+    assert_eq!(bench.look().await.state.queue, [a.into(), c.into(), Party::from(THREADS[0])]);
 }
 
 #[tokio::test]
@@ -245,6 +240,6 @@ async fn a_hold_of_400_s_leaves_a_waiter_enough_for_the_steps_of_those_ahead() {
     }
     bench.jvm_head_goes(STEP as i64).await;
     let seen = bench.look().await;
-    let score = seen.state.deadlines.get(&member).expect("it waits");
+    let score = seen.score(&member);
     assert!(score > seen.at_ms() + 200_000, "{} ms are left", score as i64 - seen.at_ms() as i64);
 }

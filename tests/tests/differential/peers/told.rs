@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_tests::eventually;
-use lockcore::internals::{Event, Member};
+use lockcore::internals::{Event, Party};
 use redis::cmd;
 
 use super::THREADS;
@@ -21,7 +21,9 @@ async fn a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node() {
     let channel = bench.channel(ours.as_str());
     bench.world.redis.publish(&channel, "0").await;
     let Bench { world, .. } = &mut bench;
-    for (number, told) in [(0, vec![Event::Poked { member: ours }]), (1, vec![]), (2, vec![])] {
+    for (number, told) in
+        [(0, vec![Event::Poked { number: ours.number() }]), (1, vec![]), (2, vec![])]
+    {
         assert_eq!(world.nodes[number].heard(&mut world.redis).await, told, "node {number}");
     }
 }
@@ -81,7 +83,7 @@ async fn a_thread_that_queued_after_a_ghost_of_its_jvm_was_found_out_has_its_own
     assert_eq!(bench.suspects().await, [THREADS[1], THREADS[2]]);
     bench.age_suspects(3_000).await;
     bench.touch(1, &waiting).await;
-    assert_eq!(bench.look().await.state.queue, [Member::from(THREADS[2]), waiting.clone()]);
+    assert_eq!(bench.look().await.state.queue, [Party::from(THREADS[2]), Party::from(&waiting)]);
     bench.age_suspects(5_000).await;
     bench.touch(1, &waiting).await;
     assert_eq!(bench.look().await.state.hold.expect("none is before it").member, waiting);
@@ -107,7 +109,7 @@ async fn a_suspect_that_is_heard_of_again_has_its_eight_seconds_anew() {
     eventually("the server notices", SOON, async || redis.subscribers(&channel).await == 0).await;
     bench.age_suspects(1_000).await;
     bench.touch(1, &waiting).await;
-    assert_eq!(bench.look().await.state.queue, [Member::from(THREADS[2]), waiting]);
+    assert_eq!(bench.look().await.state.queue, [Party::from(THREADS[2]), Party::from(waiting)]);
 }
 
 #[tokio::test]
@@ -132,12 +134,12 @@ async fn a_deaf_node_s_member_is_passed_over_for_five_seconds_and_keeps_its_scor
     let mut bench = Bench::start().await;
     let (holder, _) = bench.acquire(0).await;
     let deaf = bench.queued(DEAF).await;
-    let before = bench.look().await.state.deadlines.get(&deaf).expect("it waits");
+    let before = bench.look().await.score(&deaf);
     let near = bench.queued(1).await;
     bench.release(0, &holder).await;
     let seen = bench.look().await;
     assert_eq!(seen.state.hold.as_ref().expect("handed over").member, near);
-    assert_eq!(seen.state.deadlines.get(&deaf), Some(before));
-    let alive = seen.state.alive.get(&deaf).expect("still believed alive");
+    assert_eq!(seen.score(&deaf), before);
+    let alive = seen.state.alive.get(&Party::from(deaf)).expect("still believed alive");
     assert!(alive <= seen.at_ms() + 5_000);
 }

@@ -17,7 +17,7 @@ pub(crate) fn check(bytes: &[u8]) {
 fn almost(source: &mut Source<'_>) {
     let lease = ["30000", "0", "", "-1", "1x"][source.below(5)];
     let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:{lease}:web");
-    assert_eq!(Member::from(member.as_str()).ours().is_some(), lease == "30000", "{member}");
+    assert_eq!(Member::parse(&member).is_some(), lease == "30000", "{member}");
     let mut parts = ["g".to_owned(), member, "1795242275666200".to_owned(), "10000".to_owned()];
     parts[source.below(4)] = source.text(2);
     any(parts.join(" ").as_bytes());
@@ -28,35 +28,40 @@ fn any(payload: &[u8]) {
     let Some(event) = wire::message(payload) else { return };
     let text = std::str::from_utf8(payload).expect("what is no text is nothing");
     match event {
-        Event::Granted { member, token, left_ms } => {
-            let rest = text.strip_prefix("g ").expect("a grant begins with a g");
-            let rest = rest.strip_prefix(member.as_str()).expect("then the member");
-            let numbers: Vec<_> = rest.split(' ').collect();
-            let [between, written_token, written_left] = numbers[..] else {
-                panic!("{text:?} is no grant")
-            };
-            assert_eq!(between, "");
-            assert_eq!(number(written_token), Some(token.get()));
-            assert_eq!(number(written_left), Some(left_ms));
-            assert!(token.get() < 1 << 53);
-            if let Some(ours) = member.ours() {
-                let back = format!("~1{}:", ours.node);
-                assert!(member.as_str().starts_with(&back) && ours.lease_ms > 0);
-            }
-        }
-        Event::Revoked { member } => assert_eq!(text, format!("r {member}")),
-        Event::GrantedSeveral { token, grants } => {
-            let numbers = text.strip_prefix("p ").expect("several begin with a p").split(' ');
+        Event::Granted { token, grants } => {
             let told = grants.iter().flat_map(|(number, left_ms)| [*number, *left_ms]);
-            assert!(numbers.map(number).eq([token.get()].into_iter().chain(told).map(Some)));
+            let told: Vec<_> = [token.get()].into_iter().chain(told).map(Some).collect();
+            assert_eq!(granted(text), told, "{text:?}");
             assert!(token.get() < 1 << 53 && !grants.is_empty());
         }
-        Event::RevokedSeveral { numbers } => {
-            let written = text.strip_prefix("r ").expect("they begin with an r").split(' ');
-            assert!(written.map(number).eq(numbers.into_iter().map(Some)));
+        Event::Revoked { numbers } => {
+            let written = text.strip_prefix("r ").expect("a revocation begins with an r");
+            match Member::parse(written) {
+                Some(member) => assert_eq!(numbers, [well_formed(member).number()]),
+                None => assert!(written.split(' ').map(number).eq(numbers.into_iter().map(Some))),
+            }
         }
         Event::Poked { .. } | Event::Resubscribed => panic!("no payload says that"),
     }
+}
+
+/// The token that is written, then the number and the milliseconds of each hold.
+fn granted(text: &str) -> Vec<Option<u64>> {
+    if let Some(several) = text.strip_prefix("p ") {
+        return several.split(' ').map(number).collect();
+    }
+    let grant = text.strip_prefix("g ").expect("a grant begins with a g or a p");
+    let mut parts = grant.rsplitn(3, ' ');
+    let [left_ms, token] = [(); 2].map(|()| parts.next().and_then(number));
+    let member = parts.next().and_then(Member::parse).expect("first the member");
+    vec![token, Some(well_formed(member).number()), left_ms]
+}
+
+fn well_formed(member: Member) -> Member {
+    let (marker, rest) = member.as_str().split_at(2);
+    assert!(["~1", "~2"].contains(&marker) && rest.starts_with(&format!("{}:", member.node())));
+    assert!(member.lease_ms() > 0);
+    member
 }
 
 /// Digits, as the scripts write them; with a plus before them they are still that number.
@@ -72,13 +77,14 @@ fn round_trip(source: &mut Source<'_>) {
     let plain = label.as_str().len() - 2 * label.as_str().matches('%').count();
     assert!(plain <= 64 && !label.as_str().contains(char::is_control), "{label:?}");
     let (number, lease_ms) = (source.integer() as u64, 1 + u64::from(source.byte()));
-    let member = Member::new(&new_node(), number, lease_ms, &label);
-    let ours = member.ours().expect("it is ours");
-    assert_eq!((ours.number, ours.lease_ms, ours.label), (number, lease_ms, label.as_str()));
+    let member = Member::mutex(&new_node(), number, lease_ms, &label);
+    let read = Member::parse(member.as_str()).expect("it is ours");
+    assert_eq!((read.number(), read.lease_ms()), (number, lease_ms));
+    assert_eq!((read.label(), &read), (label.as_str(), &member));
     let (token, left_ms) = (source.integer() as u64 % (1 << 53), source.integer() as u64);
     let event = wire::message(format!("g {member} {token} {left_ms}").as_bytes());
     let token = FencingToken::try_from(token).expect("it is in the range");
-    assert_eq!(event, Some(Event::Granted { member: member.clone(), token, left_ms }));
+    assert_eq!(event, Some(Event::Granted { token, grants: vec![(number, left_ms)] }));
     let event = wire::message(format!("r {member}").as_bytes());
-    assert_eq!(event, Some(Event::Revoked { member }));
+    assert_eq!(event, Some(Event::Revoked { numbers: vec![number] }));
 }

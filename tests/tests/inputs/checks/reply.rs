@@ -1,9 +1,9 @@
 //! Answers of scripts: any tree of values is read or refused, and only what says a grant is one.
 
-use lockcore::LockErrorKind;
 use lockcore::internals::{
-    Acquired, Each, Grant, Inspection, LockName, Member, Reply, StoreError, wire,
+    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Released, Reply, StoreError, wire,
 };
+use lockcore::{FencingToken, LockErrorKind};
 use redis::Value;
 
 use super::source::Source;
@@ -17,34 +17,60 @@ pub(crate) fn check(bytes: &[u8]) {
         1 => almost(&mut source),
         _ => return round_trip(&mut source),
     };
-    let member = Member::from(OURS);
-    let clock = text(&value).is_some();
-    let acquired = wire::acquired(value.clone(), &member);
-    if let Ok(Reply { outcome: Acquired::Granted, grant, .. }) = &acquired
-        && clock
-    {
-        let grant = grant.as_ref().expect("a bare clock is a grant of the caller");
-        assert_eq!(grant.member, member);
-    }
-    verify(&value, acquired, clock.then_some(OURS));
-    verify(&value, wire::released(value.clone()), None);
-    several(&value, &mut source);
-    verify(&value, wire::left(value.clone()), None);
-    match wire::inspection(value.clone()) {
-        Ok(Inspection { holder, waiters, .. }) => {
-            let Value::Array(parts) = &value else { panic!("{value:?} was read") };
-            assert_eq!(parts.len(), 6);
-            assert_eq!(holder.as_ref().map(Member::as_str), text(&parts[0]));
-            let Value::Array(members) = &parts[4] else { panic!("{value:?} was read") };
-            assert!(waiters.len() <= members.len());
+    let commands = [
+        acquire(&ours()),
+        Command::Release { member: ours() },
+        Command::ForceRelease { member: None },
+        Command::Leave { leaving: Vec::new() },
+        Command::Inspect,
+    ];
+    for command in commands {
+        match (&command, wire::answer(&command, &value)) {
+            (_, Err(error)) => refused(&error),
+            (Command::Acquire { .. }, Ok(Answer::Acquired(reply))) => {
+                let implied = text(&value).map(|_| OURS);
+                if reply.outcome == Acquired::Granted && implied.is_some() {
+                    let [grant] = &reply.grants[..] else { panic!("a bare clock is a grant") };
+                    assert_eq!((&grant.member, grant.left_ms), (&ours(), 30_000));
+                }
+                verify(&value, &reply, implied);
+            }
+            (
+                Command::Release { .. } | Command::ForceRelease { .. },
+                Ok(Answer::Released(reply)),
+            ) => verify(&value, &reply, None),
+            (Command::Leave { .. }, Ok(Answer::Left(reply))) => verify(&value, &reply, None),
+            (Command::Inspect, Ok(Answer::Inspected(found))) => inspected(&value, &found),
+            (_, Ok(other)) => panic!("{other:?} to {command:?}"),
         }
-        Err(error) => refused(&error),
     }
+    several(&value, &mut source);
+}
+
+fn ours() -> Member {
+    Member::parse(OURS).expect("a member")
+}
+
+fn acquire(member: &Member) -> Command {
+    Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 }
+}
+
+fn inspected(value: &Value, found: &Inspection) {
+    let Value::Array(parts) = value else { panic!("{value:?} was read") };
+    let [holder, _, left, _, Value::Array(members), _] = &parts[..] else {
+        panic!("{value:?} was read")
+    };
+    for (holder, weight, left_ms) in &found.holds {
+        assert_eq!(*weight, holder.weight());
+        assert_eq!(i64::try_from(*left_ms).ok().map(Value::Int).as_ref(), Some(left));
+    }
+    let told: Vec<_> = found.holds.iter().map(|(holder, ..)| Some(holder.as_str())).collect();
+    assert_eq!(told, Vec::from_iter(text(holder).map(Some)));
+    assert!(found.waiters.len() <= members.len());
 }
 
 /// The value as the answer to renewals and touches, and as one of the answers in it.
 fn several(value: &Value, source: &mut Source<'_>) {
-    let member = Member::from(OURS);
     let (clock, listeners) = (bulk("1795242275666200"), Value::Int(source.integer()));
     let around = source.below(3);
     let parts = std::iter::repeat_n(value.clone(), around);
@@ -55,28 +81,35 @@ fn several(value: &Value, source: &mut Source<'_>) {
             Value::Array([clock, listeners].into_iter().chain(parts).collect()),
         ),
     };
-    let lock = LockName::from("a lock");
-    let holds = vec![(lock.clone(), member.clone()); around];
-    let lines = vec![(lock, vec![member]); around];
-    let renewed = wire::renewed(renewals, &holds).map(|each| verify_each(value, &each, around));
-    let touched = wire::touched(touches, &lines).map(|each| verify_each(value, &each, around));
-    for error in [renewed.err(), touched.err()].into_iter().flatten() {
-        refused(&error);
+    let members = vec![ours()];
+    let renewal = Command::Renew { members: members.clone() };
+    let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
+    for (command, answer) in asked {
+        match wire::answers(&vec![command.clone(); around], &answer) {
+            Ok(each) => {
+                assert_eq!(each.len(), around);
+                each.iter().flatten().for_each(|answer| verify_one(value, &command, answer));
+            }
+            Err(error) => refused(&error),
+        }
     }
 }
 
-/// One answer each, and no grant that does not stand there.
-fn verify_each<T>(value: &Value, each: &Each<T>, count: usize) {
-    assert_eq!(each.len(), count);
+/// No grant that does not stand there.
+fn verify_one(value: &Value, command: &Command, answer: &Answer) {
+    let grants = match (command, answer) {
+        (Command::Renew { .. }, Answer::Renewed(reply)) => &reply.grants,
+        (Command::Touch { .. }, Answer::Touched(reply)) => &reply.grants,
+        _ => panic!("{answer:?} to {command:?}"),
+    };
     let said = |wanted: &str| match value {
         Value::Array(parts) => parts.iter().any(|part| text(part) == Some(wanted)),
         bare => text(bare) == Some(wanted),
     };
-    for Reply { grant, .. } in each.iter().flatten() {
-        if let Some(Grant { member, token }) = grant {
-            assert!(said(member.as_str()) || member.as_str() == OURS, "{value:?}");
-            assert!(number_said(value, token.get()), "{value:?}");
-        }
+    assert!(grants.len() <= 1, "{grants:?} of a mutex");
+    for Grant { member, token, .. } in grants {
+        assert!(said(member.as_str()) || member.as_str() == OURS, "{value:?}");
+        assert!(number_said(value, token.get()), "{value:?}");
     }
 }
 
@@ -94,48 +127,53 @@ fn refused(error: &StoreError) {
 }
 
 /// A grant stands in the answer, member and token, each in its place.
-fn verify<T>(value: &Value, reply: Result<Reply<T>, StoreError>, implied: Option<&str>) {
-    let reply = match reply {
-        Ok(reply) => reply,
-        Err(error) => return refused(&error),
-    };
+fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
     let (member, token, now) = match value {
-        Value::Array(parts) if parts.len() == 8 => {
-            (text(&parts[3]), text(&parts[4]), text(&parts[6]))
-        }
-        Value::Array(parts) if parts.len() == 3 => {
-            (text(&parts[2]), text(&parts[0]), text(&parts[0]))
-        }
-        Value::Array(parts) if parts.len() == 5 => {
-            (text(&parts[3]), text(&parts[4]), text(&parts[0]))
-        }
-        // A bare number does not tell the time.
-        bare => (implied, text(bare), text(bare).or(Some("0"))),
+        Value::Array(parts) => match &parts[..] {
+            [_, _, _, member, token, _, now, _] => (text(member), text(token), text(now)),
+            [now, _, member] => (text(member), text(now), text(now)),
+            [now, _, _, member, token] => (text(member), text(token), clock_for_seven(now)),
+            _ => panic!("{value:?} was read"),
+        },
+        // A number does not tell the time.
+        clock => (implied, clock_for_seven(clock), clock_for_seven(clock)),
     };
-    assert_eq!(now.and_then(|now| now.parse().ok()), Some(reply.now_us), "{value:?}");
+    assert_eq!(now.and_then(|now| now.parse().ok()), reply.now_us, "{value:?}");
+    let left_ms = reply.first_end_ms.expect("it is told of every mutex");
+    let integer = |number: u64| i64::try_from(number).ok().map(Value::Int);
     match value {
         Value::Array(parts) if parts.len() == 8 => {
-            let numbers =
-                [reply.left_ms, reply.passed_over].map(|number| i64::try_from(number).ok());
-            let [left, passed_over] = numbers.map(|number| number.map(Value::Int));
-            assert_eq!((left.as_ref(), passed_over.as_ref()), (Some(&parts[2]), Some(&parts[7])));
+            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
+            assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[7]));
         }
         Value::Array(parts) if parts.len() == 5 => {
-            let left = i64::try_from(reply.left_ms).ok().map(Value::Int);
-            assert_eq!(left.as_ref(), Some(&parts[2]));
+            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
         }
         Value::Array(parts) => {
-            assert_eq!(text(&parts[1]).and_then(|left| left.parse().ok()), Some(reply.left_ms));
+            assert_eq!(text(&parts[1]).and_then(|left| left.parse().ok()), Some(left_ms));
         }
         _ => {}
     }
-    if let Some(Grant { member: found, token: number }) = reply.grant {
-        assert_eq!(Some(found.as_str()), member, "{value:?}");
-        assert_eq!(token.and_then(|token| token.parse().ok()), Some(number.get()), "{value:?}");
-        assert!(number.get() < 1 << 53);
-    } else {
-        assert!(member.is_none() || token.is_none(), "the grant in {value:?} was overlooked");
+    match &reply.grants[..] {
+        [grant] => {
+            assert_eq!(Some(grant.member.as_str()), member, "{value:?}");
+            let number = grant.token.get();
+            assert_eq!(token.and_then(|token| token.parse().ok()), Some(number), "{value:?}");
+            assert!(number < 1 << 53);
+            assert_eq!(grant.left_ms, left_ms);
+        }
+        [] => {
+            let is_none = member.is_none() || token.is_none();
+            assert!(is_none, "the grant in {value:?} was overlooked");
+        }
+        several => panic!("{several:?} of a mutex"),
     }
+}
+
+/// The clock of `<clock>:7`: behind one that is alone or the first of five, the member's number.
+fn clock_for_seven(value: &Value) -> Option<&str> {
+    let (clock, of) = text(value)?.split_once(':')?;
+    (of.parse() == Ok(7)).then_some(clock)
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -177,6 +215,7 @@ fn bulk(text: &str) -> Value {
 /// One of the forms that are known, with some of its parts replaced, dropped or doubled.
 fn almost(source: &mut Source<'_>) -> Value {
     let clock = "1795242275666200";
+    let of_seven = bulk(&format!("{clock}:7"));
     let full = |outcome| {
         let (three, zero) = (Value::Int(3), Value::Int(0));
         vec![
@@ -201,8 +240,8 @@ fn almost(source: &mut Source<'_>) -> Value {
         7 => full("la"),
         8 => vec![bulk(clock), bulk("10000"), bulk(OURS)],
         9 => vec![bulk(clock), bulk("10000"), Value::Nil],
-        11 => vec![bulk(clock), Value::Int(3), Value::Int(900), bulk(OURS), bulk(clock)],
-        12 => vec![bulk(clock), Value::Nil, Value::Int(900), Value::Nil, Value::Nil],
+        11 => vec![of_seven, Value::Int(3), Value::Int(900), bulk(OURS), bulk(clock)],
+        12 => vec![of_seven, Value::Nil, Value::Int(900), Value::Nil, Value::Nil],
         10 => {
             let (members, deadlines) = (trees(source, 1), trees(source, 1));
             let lists = [Value::Array(members), Value::Array(deadlines)];
@@ -225,8 +264,8 @@ fn almost(source: &mut Source<'_>) -> Value {
 
 /// What the scripts answer is read as what it says.
 fn round_trip(source: &mut Source<'_>) {
-    let member =
-        Member::from(format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3)).as_str());
+    let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3));
+    let member = Member::parse(&member).expect("a member");
     let number = |source: &mut Source<'_>| source.integer() as u64 % (1 << 53);
     let (token, now_us, claim) = (number(source), number(source), number(source));
     let (position, left_ms) = (source.integer() & i64::MAX, source.integer() & i64::MAX);
@@ -245,20 +284,33 @@ fn round_trip(source: &mut Source<'_>) {
         clock.clone(),
         Value::Int(position),
     ]);
-    let reply = wire::acquired(answer, &member).expect("it is well formed");
+    let acquired = |value: &Value| match wire::answer(&acquire(&member), value) {
+        Ok(Answer::Acquired(reply)) => Ok(reply),
+        Ok(other) => panic!("{other:?} to an acquire"),
+        Err(error) => Err(error.kind),
+    };
+    let reply = acquired(&answer).expect("it is well formed");
     assert_eq!(reply.outcome, Acquired::Queued { position: position as u64 });
-    assert_eq!((reply.left_ms, reply.foreign, reply.now_us), (left_ms as u64, holds, now_us));
-    assert_eq!(reply.passed_over, position as u64);
-    let grant = reply.grant.map(|grant| (grant.member, grant.token.get()));
-    assert_eq!(grant, holds.then(|| (member.clone(), token)));
+    let left_ms = left_ms as u64;
+    assert_eq!((reply.first_end_ms, reply.foreign), (Some(left_ms), holds));
+    assert_eq!((reply.now_us, reply.passed_over), (Some(now_us), position as u64));
+    let grant = |token, left_ms| {
+        let token = FencingToken::try_from(token).expect("it is in the range");
+        Grant { member: member.clone(), token, left_ms }
+    };
+    assert_eq!(reply.grants, Vec::from_iter(holds.then(|| grant(token, left_ms))));
 
-    let short = wire::acquired(bulk(&format!("{now_us}:7")), &member).expect("it is well formed");
-    let grant = short.grant.expect("a clock is a grant");
-    assert_eq!((grant.member, grant.token.get(), short.left_ms), (member.clone(), now_us, 30_000));
-    let of_another = wire::acquired(bulk(&format!("{now_us}:8")), &member);
-    assert_eq!(of_another.map_err(|error| error.kind), Err(LockErrorKind::Protocol));
+    let short = acquired(&bulk(&format!("{now_us}:7"))).expect("it is well formed");
+    assert_eq!((short.outcome, short.first_end_ms), (Acquired::Granted, Some(30_000)));
+    assert_eq!(short.grants, [grant(now_us, 30_000)]);
+    let of_another = acquired(&bulk(&format!("{now_us}:8")));
+    assert_eq!(of_another, Err(LockErrorKind::Protocol));
     let claim_text = bulk(&claim.to_string());
     let handed = Value::Array(vec![clock, claim_text, bulk(member.as_str())]);
-    let reply = wire::released(handed).expect("it is well formed");
-    assert_eq!((reply.left_ms, reply.grant.map(|grant| grant.member)), (claim, Some(member)));
+    let release = Command::Release { member: member.clone() };
+    let Ok(Answer::Released(reply)) = wire::answer(&release, &handed) else {
+        panic!("it is well formed")
+    };
+    assert_eq!((reply.outcome, reply.first_end_ms), (Released::Released, Some(claim)));
+    assert_eq!(reply.grants, [grant(now_us, claim)]);
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// So many attempts, and the requests that their callers send.
 fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
-    (0..count).map(|_| core.begin(at(0), wish("k"), ()).expect("it is open")).collect()
+    (0..count).map(|_| core.event(at(0)).begin(wish("k"), ()).expect("it is open")).collect()
 }
 
 /// The attempts whose acquires a tick sends.
@@ -25,16 +25,19 @@ fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order()
     let behind = |place: usize| begun[ACQUIRES + place].0;
 
     let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
-    core.replied(at(0), &asks[1], &queued, &mut Vec::new());
+    core.event(at(0)).replied(&asks[1], &queued);
+    core.drain();
     // Not those that come now: others came before them.
-    let (late, ask) = core.begin(at(0), wish("k"), ()).expect("it is open");
+    let (late, ask) = core.event(at(0)).begin(wish("k"), ()).expect("it is open");
     assert!(ask.is_none());
     assert_eq!(sent_in_turn(&mut core), [behind(0)]);
 
     let error = StoreError::ambiguous("cut");
-    core.unanswered(at(0), &asks[0], &error, &mut Vec::new());
+    core.event(at(0)).unanswered(&asks[0], &error);
+    core.drain();
     for ask in &asks[2..5] {
-        core.replied(at(0), ask, &queued, &mut Vec::new());
+        core.event(at(0)).replied(ask, &queued);
+        core.drain();
     }
     assert_eq!(sent_in_turn(&mut core), [behind(1), behind(2), behind(3), late]);
 }
@@ -44,13 +47,13 @@ fn nothing_is_sent_for_an_attempt_that_is_cancelled_before_its_turn() {
     let mut core = core();
     let begun = begun(&mut core, ACQUIRES + 2);
     let (cancelled, _) = begun[ACQUIRES];
-    let mut fx = Vec::new();
-    assert_eq!(core.cancel(at(0), cancelled, &mut fx), None);
-    assert_eq!(sent(&mut fx), []);
+    assert_eq!(core.event(at(0)).cancel(cancelled), None);
+    assert_eq!(sent(&mut core), []);
 
     let asked = begun[0].1.as_ref().expect("there was room");
     let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
-    core.replied(at(0), asked, &queued, &mut Vec::new());
+    core.event(at(0)).replied(asked, &queued);
+    core.drain();
     assert_eq!(sent_in_turn(&mut core), [begun[ACQUIRES + 1].0]);
     assert_eq!(core.counts().attempts, ACQUIRES + 1);
 }
@@ -58,32 +61,32 @@ fn nothing_is_sent_for_an_attempt_that_is_cancelled_before_its_turn() {
 #[test]
 fn an_attempt_that_is_cancelled_before_its_answer_leaves_after_it() {
     let mut core = core();
-    let mut fx = Vec::new();
-    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    core.cancel(at(1), attempt, &mut fx);
+    core.event(at(1)).cancel(attempt);
     assert_eq!(ticked(&mut core, at(1)), [], "a leave must not overtake its acquire");
     let queued = reply(Acquired::Queued { position: 3 }, LEASE, None);
-    core.replied(at(2), &ask, &Answer::Acquired(queued), &mut fx);
+    core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
     let leaves = ticked(&mut core, at(2));
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if !leaving[0].ambiguous));
-    core.replied(at(3), &leaves[0], &Answer::Left(reply(vec![Left::Left], LEASE, None)), &mut fx);
+    core.event(at(3)).replied(&leaves[0], &Answer::Left(reply(vec![Left::Left], LEASE, None)));
     assert_eq!(core.counts(), Counts::default());
-    assert!(core.entries.is_empty() && core.lines.is_empty() && core.next().is_none());
+    assert!(
+        core.table.entries().is_empty() && core.table.lines().is_empty() && core.next().is_none()
+    );
 }
 
 #[test]
 fn an_acquire_without_an_answer_is_asked_for_again_and_leaves_with_a_tombstone() {
     let mut core = core();
-    let mut fx = Vec::new();
-    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    core.unanswered(at(1), &ask, &StoreError::ambiguous("cut"), &mut fx);
+    core.event(at(1)).unanswered(&ask, &StoreError::ambiguous("cut"));
     assert_eq!(ticked(&mut core, at(50)), []);
     let again = ticked(&mut core, at(101));
     assert_eq!(again[0].command, ask.command);
-    core.unanswered(at(102), &again[0], &StoreError::ambiguous("cut"), &mut fx);
-    let error = core.cancel(at(103), attempt, &mut fx).expect("the store did not answer");
+    core.event(at(102)).unanswered(&again[0], &StoreError::ambiguous("cut"));
+    let error = core.event(at(103)).cancel(attempt).expect("the store did not answer");
     assert_eq!(error.kind, LockErrorKind::Unavailable);
     let leaves = ticked(&mut core, at(103));
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
@@ -92,18 +95,17 @@ fn an_acquire_without_an_answer_is_asked_for_again_and_leaves_with_a_tombstone()
 #[test]
 fn a_place_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() {
     let mut core = core();
-    let mut fx = Vec::new();
     let (attempt, first) = queued(&mut core, at(0), "a");
     let touches = ticked(&mut core, at(5_000));
     let gone = Touched { members: vec![Presence::Gone], listeners: 1 };
-    core.replied(at(5_001), &touches[0], &Answer::Touched(reply(gone, LEASE, None)), &mut fx);
-    let asks = sent(&mut fx);
+    core.event(at(5_001)).replied(&touches[0], &Answer::Touched(reply(gone, LEASE, None)));
+    let asks = sent(&mut core);
     let second = member_of(&asks[0]);
     assert_ne!(first, second);
     assert_eq!(core.counts().places_lost, 1);
-    let message = |member| Event::Granted { member, token: token(), left_ms: 10_000 };
-    core.heard(at(5_002), message(first), &mut fx);
-    assert!(matches!(core.take(at(5_002), attempt, &mut fx), Outcome::Waits));
-    core.heard(at(5_003), message(second), &mut fx);
-    assert!(matches!(core.take(at(5_003), attempt, &mut fx), Outcome::Granted { .. }));
+    let message = |member: &Member| told(member, 10_000);
+    core.event(at(5_002)).heard(message(&first));
+    assert!(matches!(core.event(at(5_002)).take(attempt), Outcome::Waits));
+    core.event(at(5_003)).heard(message(&second));
+    assert!(matches!(core.event(at(5_003)).take(attempt), Outcome::Granted { .. }));
 }

@@ -4,7 +4,7 @@ use super::*;
 
 /// The answer of a server whose clock shows `ms`.
 fn by(server_ms: u64, answer: Answer) -> Answer {
-    let now_us = server_ms * 1_000;
+    let now_us = Some(server_ms * 1_000);
     match answer {
         Answer::Renewed(reply) => Answer::Renewed(Reply { now_us, ..reply }),
         Answer::Touched(reply) => Answer::Touched(Reply { now_us, ..reply }),
@@ -13,41 +13,40 @@ fn by(server_ms: u64, answer: Answer) -> Answer {
 }
 
 fn renewed(ask: &Ask, server_ms: u64) -> Answer {
-    by(server_ms, Answer::Renewed(reply(Renewed::Held, LEASE, Some(&member_of(ask)))))
+    by(server_ms, Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member_of(ask)))))
 }
 
 // A4.
 #[test]
 fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_by_that() {
     let mut core = core();
-    let mut fx = Vec::new();
     let holds: Vec<_> = (0..200).map(|lock| held(&mut core, at(0), &format!("{lock}")).0).collect();
     let (offer, _) = offered(&mut core, at(5_000), "offered");
     // A third of a lease later, and the next one in time.
     let first = ticked(&mut core, at(10_000));
-    core.replied(at(10_010), &first[0], &renewed(&first[0], 10_005), &mut fx);
-    core.replied(at(10_130), &first[1], &renewed(&first[1], 10_120), &mut fx);
+    core.event(at(10_010)).replied(&first[0], &renewed(&first[0], 10_005));
+    core.event(at(10_130)).replied(&first[1], &renewed(&first[1], 10_120));
     assert_eq!(ticked(&mut core, at(10_131)), [], "all of them are on their way");
     assert_eq!(core.doubt, Moment::default());
     // Here a tenth of a second, there 40 s.
-    let (_, ask) = core.begin(at(10_200), wish("x"), ()).expect("it is open");
+    let (_, ask) = core.event(at(10_200)).begin(wish("x"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
-    let answer = Answer::Acquired(Reply { now_us: 50_205_000, ..granted });
-    core.replied(at(10_210), &ask, &answer, &mut fx);
-    assert_eq!(lost(&mut fx), 0, "only the server can say that");
+    let answer = Answer::Acquired(Reply { now_us: Some(50_205_000), ..granted });
+    core.event(at(10_210)).replied(&ask, &answer);
+    assert_eq!(lost(&mut core), 0, "only the server can say that");
     let mut again = ticked(&mut core, at(10_211));
     assert_eq!(again.len(), 2, "the others are on their way since before");
-    core.take(at(10_212), offer, &mut fx);
+    core.event(at(10_212)).take(offer);
     again.extend(ticked(&mut core, at(10_212)));
     assert_eq!(again.len(), 3, "and what was only offered by then");
     // What was on its way is asked for once more: it may have run before.
-    core.replied(at(10_220), &first[2], &renewed(&first[2], 50_215), &mut fx);
+    core.event(at(10_220)).replied(&first[2], &renewed(&first[2], 50_215));
     assert_eq!(ticked(&mut core, at(10_221))[0].command, first[2].command);
     for ask in &again {
-        core.replied(at(10_230), ask, &renewed(ask, 50_225), &mut fx);
+        core.event(at(10_230)).replied(ask, &renewed(ask, 50_225));
     }
-    assert_eq!((ticked(&mut core, at(10_231)), lost(&mut fx)), (vec![], 0));
+    assert_eq!((ticked(&mut core, at(10_231)), lost(&mut core)), (vec![], 0));
     assert_eq!(core.counts().holds, holds.len() + 2, "and the two that were offered");
 }
 
@@ -55,55 +54,54 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
 #[test]
 fn a_grant_from_before_the_server_s_clock_ran_ahead_is_confirmed_before_it_is_handed_out() {
     let mut core = core();
-    let mut fx = Vec::new();
     let (attempt, member) = queued(&mut core, at(0), "a");
-    let (_, ask) = core.begin(at(2_000), wish("x"), ()).expect("it is open");
+    let (_, ask) = core.event(at(2_000)).begin(wish("x"), ()).expect("it is open");
     let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
-    let answer = Answer::Acquired(Reply { now_us: 1_000_000_000, ..queued });
-    core.replied(at(2_001), &ask.expect("sent"), &answer, &mut fx);
-    let message = Event::Granted { member: member.clone(), token: token(), left_ms: 10_000 };
-    core.heard(at(2_002), message, &mut fx);
-    assert!(matches!(core.take(at(2_002), attempt, &mut fx), Outcome::Waits));
-    let confirming = sent(&mut fx);
-    assert_eq!(confirming[0].command, Command::Renew { member });
-    core.replied(at(2_003), &confirming[0], &renewed(&confirming[0], 1_000_001), &mut fx);
-    assert!(matches!(core.take(at(2_004), attempt, &mut fx), Outcome::Granted { .. }));
+    let answer = Answer::Acquired(Reply { now_us: Some(1_000_000_000), ..queued });
+    core.event(at(2_001)).replied(&ask.expect("sent"), &answer);
+    let message = told(&member, 10_000);
+    core.event(at(2_002)).heard(message);
+    assert!(matches!(core.event(at(2_002)).take(attempt), Outcome::Waits));
+    let confirming = sent(&mut core);
+    assert_eq!(confirming[0].command, Command::Renew { members: vec![member] });
+    core.event(at(2_003)).replied(&confirming[0], &renewed(&confirming[0], 1_000_001));
+    assert!(matches!(core.event(at(2_004)).take(attempt), Outcome::Granted { .. }));
 }
 
 // A4.
 #[test]
 fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_doubt() {
     let mut core = core();
-    let mut fx = Vec::new();
     let asks: Vec<_> = (0..4)
         .map(|number| {
-            let (_, ask) = core.begin(at(number * 100), wish("a"), ()).expect("it is open");
+            let (_, ask) = core.event(at(number * 100)).begin(wish("a"), ()).expect("it is open");
             ask.expect("the subscription stands")
         })
         .collect();
     let queued = |server_ms: u64| {
         let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
-        Answer::Acquired(Reply { now_us: server_ms * 1_000, ..queued })
+        Answer::Acquired(Reply { now_us: Some(server_ms * 1_000), ..queued })
     };
-    core.replied(at(10), &asks[0], &queued(5_000), &mut fx);
+    core.event(at(10)).replied(&asks[0], &queued(5_000));
     // Run three seconds after it was sent, and told later still.
-    core.replied(at(3_500), &asks[2], &queued(8_100), &mut fx);
-    core.replied(at(3_600), &asks[1], &queued(5_100), &mut fx);
-    core.replied(at(3_700), &asks[3], &queued(1_000), &mut fx);
+    core.event(at(3_500)).replied(&asks[2], &queued(8_100));
+    core.event(at(3_600)).replied(&asks[1], &queued(5_100));
+    core.event(at(3_700)).replied(&asks[3], &queued(1_000));
     assert_eq!(core.doubt, Moment::default());
     // The next is compared with that.
-    let (_, ask) = core.begin(at(3_800), wish("a"), ()).expect("it is open");
-    core.replied(at(3_900), &ask.expect("sent"), &queued(5_000), &mut fx);
+    let (_, ask) = core.event(at(3_800)).begin(wish("a"), ()).expect("it is open");
+    core.event(at(3_900)).replied(&ask.expect("sent"), &queued(5_000));
     assert_eq!(core.doubt, at(3_800));
 }
 
 #[test]
 fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
-    let (mut core, mut fx) = (core(), Vec::new());
+    let mut core = core();
     let (_, ask, _) = read_queued(&mut core, at(1_000));
     for now_us in [1_000, 0, 1_500] {
-        let told = Reply { now_us, ..reply(Acquired::Queued { position: 0 }, LEASE, None) };
-        core.replied(at(1_001), &ask, &Answer::Acquired(told), &mut fx);
+        let told =
+            Reply { now_us: Some(now_us), ..reply(Acquired::Queued { position: 0 }, LEASE, None) };
+        core.event(at(1_001)).replied(&ask, &Answer::Acquired(told));
     }
     assert_eq!(core.doubt, Moment::default());
 }

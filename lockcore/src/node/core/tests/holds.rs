@@ -13,19 +13,20 @@ fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_dea
     let mut told = 0;
     let mut now = at(9_000);
     while told < 40_000 {
-        let mut fx = Vec::new();
-        core.tick(now, &mut fx);
-        assert!(fx.len() <= 4 * MAX_AT_ONCE, "{} effects in one section", fx.len());
-        let asks: Vec<Ask> = fx
+        core.event(now).tick();
+        let effects = core.drain();
+        assert!(effects.len() <= 4 * MAX_AT_ONCE, "{} effects in one section", effects.len());
+        let asks: Vec<Ask> = effects
             .iter()
             .filter_map(|effect| match effect {
                 Effect::Send(ask) => Some(ask.clone()),
                 _ => None,
             })
             .collect();
-        told += lost(&mut fx);
+        told += effects.iter().filter(|effect| matches!(effect, Effect::TellLost(()))).count();
         for ask in asks {
-            core.unanswered(now, &ask, &error, &mut Vec::new());
+            core.event(now).unanswered(&ask, &error);
+            core.drain();
         }
         // So fast comes the driver, under load.
         now = now + Duration::from_micros(500);
@@ -43,7 +44,7 @@ fn a_new_connection_has_every_hold_renewed_at_once_in_windows() {
     for lock in 0..1_000 {
         held(&mut core, at(0), &format!("{lock}"));
     }
-    core.linked(at(20), Link::Up, Link::Up);
+    core.event(at(20)).linked(Link::Up, Link::Up);
     let mut renewed = 0;
     let mut rounds = 0;
     loop {
@@ -55,8 +56,9 @@ fn a_new_connection_has_every_hold_renewed_at_once_in_windows() {
         rounds += 1;
         renewed += asks.len();
         for ask in asks {
-            let held = reply(Renewed::Held, LEASE, Some(&member_of(&ask)));
-            core.replied(at(21), &ask, &Answer::Renewed(held), &mut Vec::new());
+            let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&ask)));
+            core.event(at(21)).replied(&ask, &Answer::Renewed(held));
+            core.drain();
         }
     }
     assert_eq!((renewed, rounds), (1_000, 4), "each once, 256 at a time");
@@ -81,15 +83,14 @@ fn a_renewal_that_is_due_takes_along_those_that_follow_soon_and_is_no_later_for_
 #[test]
 fn renewals_in_a_burst_part_again() {
     let mut core = core();
-    let mut fx = Vec::new();
     for number in 0..200 {
         held(&mut core, at(0), &format!("lock {number}"));
     }
     let asks = ticked(&mut core, at(10_000));
     assert_eq!(renewals(&asks), 200);
     for ask in &asks {
-        let held = reply(crate::store::Renewed::Held, LEASE, Some(&member_of(ask)));
-        core.replied(at(10_001), ask, &Answer::Renewed(held), &mut fx);
+        let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(ask)));
+        core.event(at(10_001)).replied(ask, &Answer::Renewed(held));
     }
     let mut rounds = Vec::new();
     while let Some(next) = core.next().filter(|next| *next <= at(20_000)) {

@@ -22,10 +22,11 @@ fn after_an_interruption_lines_are_touched_once_within_the_window_and_part_from_
     for lock in 0..20_000 {
         queued(&mut core, at(0), &format!("{lock}"));
     }
-    core.linked(at(500), Link::Down { reason: "cut".into() }, Link::Up);
+    core.event(at(500)).linked(Link::Down { reason: "cut".into() }, Link::Up);
     assert_eq!(ticked(&mut core, at(600)), [], "nothing is sent without a connection");
-    core.linked(at(700), Link::Up, Link::Up);
-    core.heard(at(700), Event::Resubscribed, &mut Vec::new());
+    core.event(at(700)).linked(Link::Up, Link::Up);
+    core.event(at(700)).heard(Event::Resubscribed);
+    core.drain();
     let mut touched = 0;
     loop {
         let asks = ticked(&mut core, at(701));
@@ -37,11 +38,12 @@ fn after_an_interruption_lines_are_touched_once_within_the_window_and_part_from_
         for ask in asks {
             let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
             let answer = Answer::Touched(reply(waiting, LEASE, None));
-            core.replied(at(701), &ask, &answer, &mut Vec::new());
+            core.event(at(701)).replied(&ask, &answer);
+            core.drain();
         }
     }
     assert_eq!(touched, 20_000, "each once, although two things said that messages may be missing");
-    let dues: Vec<Moment> = core.touches.iter().map(|(at, _)| *at).collect();
+    let dues: Vec<Moment> = core.table.touches().iter().map(|(at, _)| *at).collect();
     let in_window = |from, to| dues.iter().filter(|due| (from..to).contains(*due)).count();
     for start in (2_701..4_701).step_by(250) {
         let part = in_window(at(start), at(start + 250));
@@ -56,19 +58,18 @@ fn touches(asks: &[Ask]) -> usize {
 #[test]
 fn a_touch_that_is_due_takes_along_lines_that_follow_soon_but_none_that_waits_for_a_lease_to_end() {
     let mut core = core();
-    let mut fx = Vec::new();
     for (at_ms, lock) in [(0, "a"), (60, "b"), (300, "c")] {
         queued(&mut core, at(at_ms), lock);
     }
     let due = core.next().expect("the first");
     // The lease of this one's holder ends a little later than that.
     let (_, waits) = queued(&mut core, at(0), "d");
-    core.heard(at(3_000), Event::Poked { member: waits }, &mut fx);
-    let ask = sent(&mut fx).remove(0);
-    core.touch_line(at(3_000), &LockName::from("d"), 10, &mut fx);
+    core.event(at(3_000)).heard(Event::Poked { number: waits.number() });
+    let ask = sent(&mut core).remove(0);
+    core.event(at(3_000)).touch_line(&LockName::from("d"), 10);
     let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
     let left = (due + Duration::from_millis(40)).since(at(3_000));
-    core.replied(at(3_000), &ask, &Answer::Touched(reply(waiting, left, None)), &mut fx);
+    core.event(at(3_000)).replied(&ask, &Answer::Touched(reply(waiting, left, None)));
     let asks = ticked(&mut core, due);
     let locks: Vec<&str> = asks.iter().map(|ask| ask.lock.as_str()).collect();
     assert_eq!(locks, ["a", "b"]);
@@ -87,17 +88,17 @@ fn no_more_lines_are_touched_ahead_of_time_than_the_window_has_room_for() {
 
 #[test]
 fn where_a_command_left_something_to_do_a_touch_follows_at_once() {
-    let (mut core, mut fx) = (core(), Vec::new());
+    let mut core = core();
     let (_, ask, _) = read_queued(&mut core, at(0));
     let member = member_of(&ask);
     let release = Ask { command: Command::Release { member }, ..ask };
     let done = Reply { more: true, ..reply(Released::Released, LEASE, None) };
-    core.replied(at(1), &release, &Answer::Released(done), &mut fx);
-    let asked = sent(&mut fx);
+    core.event(at(1)).replied(&release, &Answer::Released(done));
+    let asked = sent(&mut core);
     assert_eq!(asked[0].command, Command::Touch { members: Vec::new() });
     assert_eq!(asked[0].lock, release.lock);
     let done = Touched { members: Vec::new(), listeners: 1 };
     let done = Reply { more: true, ..reply(done, LEASE, None) };
-    core.replied(at(2), &asked[0], &Answer::Touched(done), &mut fx);
-    assert_eq!(sent(&mut fx).len(), 1, "until nothing is left to do");
+    core.event(at(2)).replied(&asked[0], &Answer::Touched(done));
+    assert_eq!(sent(&mut core).len(), 1, "until nothing is left to do");
 }

@@ -13,12 +13,10 @@ mod revoked;
 mod shared;
 
 use super::*;
+use crate::demand::Demand;
 use crate::member::Label;
 use crate::options::LockOptions;
-use crate::store::protocol::permits::Demand;
-use crate::store::{
-    Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Share, Touched,
-};
+use crate::store::{Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Touched};
 
 const LEASE: Duration = Duration::from_secs(30);
 const ACQUIRES: usize = 8;
@@ -54,31 +52,35 @@ fn token() -> crate::token::FencingToken {
 }
 
 fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
-    let grant = grant.map(|member| Grant { member: member.clone(), token: token() });
     let left_ms = left.as_millis() as u64;
+    let grant = grant.map(|member| Grant { member: member.clone(), token: token(), left_ms });
     Reply {
         outcome,
-        left_ms,
-        grant,
-        foreign: false,
-        now_us: 1,
+        grants: grant.into_iter().collect(),
+        first_end_ms: Some(left_ms),
+        now_us: Some(1),
         passed_over: 0,
-        several: Vec::new(),
         more: false,
+        foreign: false,
     }
+}
+
+/// A message of a grant.
+fn told(member: &Member, left_ms: u64) -> Event {
+    Event::Granted { token: token(), grants: vec![(member.number(), left_ms)] }
 }
 
 fn member_of(ask: &Ask) -> Member {
     match &ask.command {
-        Command::Acquire { member, .. }
-        | Command::Release { member }
-        | Command::Renew { member } => member.clone(),
+        Command::Acquire { member, .. } | Command::Release { member } => member.clone(),
+        Command::Renew { members } if members.len() == 1 => members[0].clone(),
         other => panic!("{other:?} is not of one member"),
     }
 }
 
-fn sent(fx: &mut Effects<()>) -> Vec<Ask> {
-    fx.drain(..)
+fn sent(core: &mut Core<()>) -> Vec<Ask> {
+    core.drain()
+        .into_iter()
         .filter_map(|effect| match effect {
             Effect::Send(ask) => Some(ask),
             _ => None,
@@ -86,29 +88,29 @@ fn sent(fx: &mut Effects<()>) -> Vec<Ask> {
         .collect()
 }
 
-fn lost(fx: &mut Effects<()>) -> usize {
-    fx.drain(..).filter(|effect| matches!(effect, Effect::TellLost(()))).count()
+fn lost(core: &mut Core<()>) -> usize {
+    core.drain().into_iter().filter(|effect| matches!(effect, Effect::TellLost(()))).count()
 }
 
 /// An attempt in the queue.
 fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
-    let mut fx = Vec::new();
-    let (attempt, ask) = core.begin(now, wish(lock), ()).expect("it is open");
+    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
-    core.replied(now, &ask, &Answer::Acquired(queued), &mut fx);
+    core.event(now).replied(&ask, &Answer::Acquired(queued));
+    core.drain();
     (attempt, member_of(&ask))
 }
 
 /// A read in the queue; its attempt, its request and its number.
 fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
-    let mut fx = Vec::new();
     let wish = wish("a");
     let wish = Request { lock: wish.lock.shared(), demand: Some(Demand::READ), ..wish };
-    let (attempt, ask) = core.begin(now, wish, ()).expect("it is open");
+    let (attempt, ask) = core.event(now).begin(wish, ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
-    core.replied(now, &ask, &Answer::Acquired(queued), &mut fx);
+    core.event(now).replied(&ask, &Answer::Acquired(queued));
+    core.drain();
     let number = core.current(attempt).expect("it waits");
     (attempt, ask, number)
 }
@@ -116,41 +118,41 @@ fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
 /// A guard; its number.
 fn held(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let (attempt, member) = offered(core, now, lock);
-    match core.take(now, attempt, &mut Vec::new()) {
+    match core.event(now).take(attempt) {
         Outcome::Granted { number, .. } => (number, member),
         other => panic!("{other:?}"),
     }
 }
 
 fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
-    let mut fx = Vec::new();
-    let (attempt, ask) = core.begin(now, wish(lock), ()).expect("it is open");
+    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let member = member_of(&ask);
     let granted = reply(Acquired::Granted, LEASE, Some(&member));
-    let granted = Reply { now_us: now.as_micros(), ..granted };
-    core.replied(now, &ask, &Answer::Acquired(granted), &mut fx);
+    let granted = Reply { now_us: Some(now.as_micros()), ..granted };
+    core.event(now).replied(&ask, &Answer::Acquired(granted));
+    core.drain();
     (attempt, member)
 }
 
 /// A guard of which a copy of the acquire may still run.
 fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
-    let mut fx = Vec::new();
-    let (attempt, ask) = core.begin(now, wish(lock), ()).expect("it is open");
+    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    core.unanswered(now, &ask, &StoreError::ambiguous("cut"), &mut fx);
+    core.event(now).unanswered(&ask, &StoreError::ambiguous("cut"));
     let now = now + Duration::from_millis(198);
     let again = ticked(core, now);
     let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
-    core.replied(now, &again[0], &Answer::Acquired(granted), &mut fx);
-    match core.take(now, attempt, &mut fx) {
+    core.event(now).replied(&again[0], &Answer::Acquired(granted));
+    core.drain();
+    match core.event(now).take(attempt) {
         Outcome::Granted { number, .. } => number,
         other => panic!("{other:?}"),
     }
 }
 
 fn ticked(core: &mut Core<()>, now: Moment) -> Vec<Ask> {
-    let mut fx = Vec::new();
-    while core.tick(now, &mut fx) {}
-    sent(&mut fx)
+    core.drain();
+    while core.event(now).tick() {}
+    sent(core)
 }

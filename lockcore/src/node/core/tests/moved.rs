@@ -5,19 +5,22 @@ use super::*;
 /// A hold that is released, and the release is answered.
 fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (number, member) = held(core, now, lock);
-    let ask = core.release(now, number, &mut Vec::new()).expect("it is held");
+    let ask = core.event(now).release(number).expect("it is held");
     let answer = Answer::Released(reply(Released::Released, Duration::ZERO, None));
-    core.replied(now, &ask, &answer, &mut Vec::new());
+    core.event(now).replied(&ask, &answer);
+    core.drain();
     member
 }
 
 /// A waiter that leaves, and the leave is answered.
 fn left(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (attempt, member) = queued(core, now, lock);
-    core.cancel(now, attempt, &mut Vec::new());
+    core.event(now).cancel(attempt);
+    core.drain();
     let asks = ticked(core, now);
     let left = reply(vec![Left::Left], Duration::ZERO, None);
-    core.replied(now, &asks[0], &Answer::Left(left), &mut Vec::new());
+    core.event(now).replied(&asks[0], &Answer::Left(left));
+    core.drain();
     member
 }
 
@@ -34,7 +37,8 @@ fn answer_all(core: &mut Core<()>, now: Moment, asks: &[Ask]) {
     for ask in asks {
         let outcome = vec![Left::Absent; leaving(std::slice::from_ref(ask)).len()];
         let answer = Answer::Left(reply(outcome, Duration::ZERO, None));
-        core.replied(now, ask, &answer, &mut Vec::new());
+        core.event(now).replied(ask, &answer);
+        core.drain();
     }
 }
 
@@ -43,7 +47,7 @@ fn answer_all(core: &mut Core<()>, now: Moment, asks: &[Ask]) {
 fn on_another_server_all_leave_once_more_that_ended_lately() {
     let mut core = core();
     let gone = [released(&mut core, at(0), "a"), left(&mut core, at(1), "b")];
-    core.moved(at(2_000));
+    core.event(at(2_000)).moved();
     let asks = ticked(&mut core, at(2_000));
     assert_eq!(leaving(&asks), gone);
     assert_eq!(core.counts().given_back, 2);
@@ -56,7 +60,7 @@ fn on_another_server_all_leave_once_more_that_ended_lately() {
 fn on_the_same_server_none_leaves_once_more() {
     let mut core = core();
     released(&mut core, at(0), "a");
-    core.linked(at(1), Link::Up, Link::Up);
+    core.event(at(1)).linked(Link::Up, Link::Up);
     assert_eq!(ticked(&mut core, at(2)), []);
 }
 
@@ -65,7 +69,7 @@ fn one_whose_deadline_and_lease_have_passed_does_not_leave_once_more() {
     let mut core = core();
     released(&mut core, at(0), "a");
     let late = released(&mut core, at(30_000), "b");
-    core.moved(at(45_001));
+    core.event(at(45_001)).moved();
     assert_eq!(leaving(&ticked(&mut core, at(45_001))), [late]);
 }
 
@@ -73,10 +77,11 @@ fn one_whose_deadline_and_lease_have_passed_does_not_leave_once_more() {
 fn a_refused_leave_is_repeated_until_the_server_takes_it() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
-    core.moved(at(1));
+    core.event(at(1)).moved();
     let asks = ticked(&mut core, at(1));
     let refused = StoreError::refused(LockErrorKind::ReadOnly, "no replica yet");
-    core.unanswered(at(2), &asks[0], &refused, &mut Vec::new());
+    core.event(at(2)).unanswered(&asks[0], &refused);
+    core.drain();
     assert_eq!(leaving(&ticked(&mut core, at(200))), [member]);
 }
 
@@ -88,8 +93,9 @@ fn many_leave_once_more_in_parts_and_what_a_caller_gives_back_goes_first() {
         released(&mut core, at(0), &format!("{lock}"));
     }
     let (number, _) = held(&mut core, at(1), "now");
-    core.moved(at(2));
-    core.dropped(at(2), number, &mut Vec::new());
+    core.event(at(2)).moved();
+    core.event(at(2)).dropped(number);
+    core.drain();
     let mut asks = ticked(&mut core, at(2));
     let first = asks.remove(0);
     assert!(matches!(first.command, Command::Release { .. }), "{first:?}");
@@ -107,11 +113,11 @@ fn many_leave_once_more_in_parts_and_what_a_caller_gives_back_goes_first() {
 fn a_hold_of_one_that_has_gone_is_given_back_wherever_it_is_told_of() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
-    core.moved(at(1));
+    core.event(at(1)).moved();
     let again = ticked(&mut core, at(1));
     // It had left twice, and the second leave is answered, too.
     answer_all(&mut core, at(2), &again);
-    core.moved(at(3));
+    core.event(at(3)).moved();
     assert_eq!(leaving(&ticked(&mut core, at(3))), [member]);
     assert_eq!(core.counts().given_back, 1);
 }

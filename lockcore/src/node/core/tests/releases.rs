@@ -5,19 +5,18 @@ use super::*;
 /// What gives a hold back that a message granted, before or after its acquire was answered.
 fn released_after_a_message(is_answered: bool) -> Command {
     let mut core = core();
-    let mut fx = Vec::new();
-    let (attempt, ask) = core.begin(at(0), wish("a"), ()).expect("it is open");
+    let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("it is sent");
-    let message = Event::Granted { member: member_of(&ask), token: token(), left_ms: 10_000 };
-    core.heard(at(1), message, &mut fx);
-    let Outcome::Granted { number, .. } = core.take(at(1), attempt, &mut fx) else {
+    let message = told(&member_of(&ask), 10_000);
+    core.event(at(1)).heard(message);
+    let Outcome::Granted { number, .. } = core.event(at(1)).take(attempt) else {
         panic!("it was told");
     };
     if is_answered {
         let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
-        core.replied(at(2), &ask, &Answer::Acquired(queued), &mut fx);
+        core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
     }
-    core.release(at(3), number, &mut fx).expect("it is held").command
+    core.event(at(3)).release(number).expect("it is held").command
 }
 
 // Found by chaos: a proxy ran a copy of the acquire after the release, before it passed the answer
@@ -33,11 +32,10 @@ fn what_is_released_before_its_acquire_was_answered_leaves_a_tombstone_and_else_
 #[test]
 fn a_release_that_grants_its_own_member_once_more_has_that_hold_given_back() {
     let mut core = core();
-    let mut fx = Vec::new();
     let (number, member) = held(&mut core, at(0), "a");
-    let release = core.release(at(1), number, &mut fx).expect("it is held");
+    let release = core.event(at(1)).release(number).expect("it is held");
     let granted = reply(Released::NotHeld, LEASE, Some(&member));
-    core.replied(at(2), &release, &Answer::Released(granted), &mut fx);
+    core.event(at(2)).replied(&release, &Answer::Released(granted));
     let asks = ticked(&mut core, at(2));
     let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
         panic!("{asks:?}");
@@ -49,33 +47,31 @@ fn a_release_that_grants_its_own_member_once_more_has_that_hold_given_back() {
 #[test]
 fn a_renewal_that_its_release_has_overtaken_means_nothing() {
     let mut core = core();
-    let mut fx = Vec::new();
     let (number, member) = held(&mut core, at(0), "a");
     let renewals = ticked(&mut core, at(10_000));
-    assert_eq!(renewals[0].command, Command::Renew { member });
-    let release = core.release(at(10_001), number, &mut fx).expect("it is held");
+    assert_eq!(renewals[0].command, Command::Renew { members: vec![member] });
+    let release = core.event(at(10_001)).release(number).expect("it is held");
     let released = reply(Released::Released, Duration::ZERO, None);
-    core.replied(at(10_002), &release, &Answer::Released(released), &mut fx);
-    let not_held = reply(Renewed::NotHeld, Duration::ZERO, None);
-    core.replied(at(10_003), &renewals[0], &Answer::Renewed(not_held), &mut fx);
-    assert_eq!(lost(&mut fx), 0);
-    assert!(core.entries.is_empty());
+    core.event(at(10_002)).replied(&release, &Answer::Released(released));
+    let not_held = reply(vec![Renewed::NotHeld], Duration::ZERO, None);
+    core.event(at(10_003)).replied(&renewals[0], &Answer::Renewed(not_held));
+    assert_eq!(lost(&mut core), 0);
+    assert!(core.table.entries().is_empty());
 }
 
 // A15.
 #[test]
 fn a_leave_is_repeated_whatever_the_error_until_the_server_has_expired_it() {
     let mut core = core();
-    let mut fx = Vec::new();
     let (attempt, _) = queued(&mut core, at(0), "a");
-    core.cancel(at(1), attempt, &mut fx);
+    core.event(at(1)).cancel(attempt);
     let denied = StoreError::refused(LockErrorKind::Denied, "no right");
     let mut now = at(1);
     let mut repeated = 0;
     while core.counts().given_back > 0 {
         for ask in ticked(&mut core, now) {
             repeated += 1;
-            core.unanswered(now, &ask, &denied, &mut fx);
+            core.event(now).unanswered(&ask, &denied);
         }
         now = core.next().unwrap_or(now);
     }
@@ -87,10 +83,9 @@ fn a_leave_is_repeated_whatever_the_error_until_the_server_has_expired_it() {
 #[test]
 fn many_that_leave_one_lock_leave_together() {
     let mut core = core();
-    let mut fx = Vec::new();
     let attempts: Vec<_> = (0..100).map(|_| queued(&mut core, at(0), "a").0).collect();
     for attempt in attempts {
-        core.cancel(at(1), attempt, &mut fx);
+        core.event(at(1)).cancel(attempt);
     }
     let leaves = ticked(&mut core, at(1));
     assert!(
@@ -101,13 +96,12 @@ fn many_that_leave_one_lock_leave_together() {
 #[test]
 fn a_dropped_guard_is_released_and_an_ambiguous_one_leaves() {
     let mut core = core();
-    let mut fx = Vec::new();
     let (number, member) = held(&mut core, at(0), "a");
-    core.dropped(at(1), number, &mut fx);
+    core.event(at(1)).dropped(number);
     assert_eq!(ticked(&mut core, at(1))[0].command, Command::Release { member });
 
     let number = ambiguously_held(&mut core, at(2), "b");
-    core.dropped(at(203), number, &mut fx);
+    core.event(at(203)).dropped(number);
     let leaves = ticked(&mut core, at(203));
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
 }
@@ -115,11 +109,10 @@ fn a_dropped_guard_is_released_and_an_ambiguous_one_leaves() {
 #[test]
 fn a_leaked_hold_of_which_a_copy_may_still_run_ends_with_a_tombstone() {
     let mut core = core();
-    let mut fx = Vec::new();
     let (known, _) = held(&mut core, at(0), "a");
     let ambiguous = ambiguously_held(&mut core, at(0), "b");
-    core.leak(at(300), known, &mut fx);
-    core.leak(at(300), ambiguous, &mut fx);
+    core.event(at(300)).leak(known);
+    core.event(at(300)).leak(ambiguous);
     assert_eq!(ticked(&mut core, at(300 + 59_999)), [], "it ends by itself");
     let leaves = ticked(&mut core, at(300 + 60_000));
     assert_eq!(leaves.len(), 1, "the other one is over");

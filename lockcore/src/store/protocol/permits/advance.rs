@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{ALL, Call, Era, Grant, Member, Message, PermitState, Reply};
-use crate::member::NodeId;
-use crate::store::protocol::{PASSED_OVER_MS, PATIENCE_MS, SWEEP, claim_ms};
+use super::{ALL, Call, Era, Message, PermitState};
+use crate::member::{Member, NodeId};
+use crate::store::protocol::{Grant, PASSED_OVER_MS, PATIENCE_MS, Reply, SWEEP, claim_ms};
 use crate::token::FencingToken;
 
 /// What came of walking along the queue.
@@ -118,8 +118,8 @@ impl PermitState {
             let left_ms = claim_ms(member.lease_ms());
             self.grant(call, member, left_ms);
             let told = (member.number(), left_ms);
-            if member.node() == call.node.as_str() {
-                call.grants.push(Grant { member: member.clone(), left_ms });
+            if member.is_of(call.node) {
+                self.tell(call, member, left_ms);
             } else if let Some((_, grants)) =
                 by_node.iter_mut().find(|(of, _)| *of == member.node())
             {
@@ -148,6 +148,12 @@ impl PermitState {
         self.used = Some(self.used() + member.demand().weight());
         self.holds.set(member, call.now_ms() + left_ms);
         self.keep(call.now_ms() + left_ms);
+    }
+
+    /// Tells the caller of a hold of its own.
+    pub(super) fn tell(&self, call: &mut Call<'_>, member: &Member, left_ms: u64) {
+        let Some(token) = self.token else { return };
+        call.grants.push(Grant { member: member.clone(), token, left_ms });
     }
 
     /// A token above all before it.
@@ -224,12 +230,12 @@ impl PermitState {
         let left_ms = |ends_ms: u64| ends_ms.saturating_sub(call.now_ms()).max(1);
         Reply {
             outcome,
-            token: self.token,
             first_end_ms: Some(first_end.map_or(0, |(ends_ms, _)| left_ms(ends_ms))),
             now_us: Some(call.now_us),
             passed_over: call.passed_over,
             more: call.more,
             grants: std::mem::take(&mut call.grants),
+            foreign: false,
         }
     }
 }

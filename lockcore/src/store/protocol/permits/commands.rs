@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 
 use super::advance::Advanced;
-use super::{
-    ALL, Acquired, Call, Era, Grant, Inspection, Leaving, Left, Member, Message, Mode, PermitState,
-    Presence, Released, Renewed, Reply, Touched,
+use super::{ALL, Call, Era, Message, PermitState};
+use crate::member::{Member, NodeId, Party};
+use crate::store::protocol::{
+    Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, TOMBSTONE_MS,
+    Touched,
 };
-use crate::member::NodeId;
-use crate::store::protocol::TOMBSTONE_MS;
 
 impl PermitState {
     /// Takes what the member asks for, or in [`Mode::Wait`] queues for it.
@@ -48,7 +48,7 @@ impl PermitState {
         }
         self.reclaim(call);
         if let Some(ends_ms) = self.held_until(member, call.now_ms()) {
-            call.grants.push(Grant { member: member.clone(), left_ms: ends_ms - call.now_ms() });
+            self.tell(call, member, ends_ms - call.now_ms());
             return Acquired::Granted;
         }
         // Its own lapsed hold may be one of more than are taken out at a time.
@@ -67,7 +67,7 @@ impl PermitState {
     fn grant_lease(&mut self, call: &mut Call<'_>, member: &Member) -> Acquired {
         let left_ms = member.lease_ms();
         self.grant(call, member, left_ms);
-        call.grants.push(Grant { member: member.clone(), left_ms });
+        self.tell(call, member, left_ms);
         Acquired::Granted
     }
 
@@ -102,16 +102,18 @@ impl PermitState {
     pub(super) fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         self.expire(call.now_ms());
         self.heal(call);
-        let outcome = members.iter().map(|member| self.renew_one(call.now_ms(), member)).collect();
+        let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
         self.reply(call, outcome)
     }
 
-    fn renew_one(&mut self, now_ms: u64, member: &Member) -> Renewed {
+    fn renew_one(&mut self, call: &mut Call<'_>, member: &Member) -> Renewed {
+        let now_ms = call.now_ms();
         if self.held_until(member, now_ms).is_none() {
             return Renewed::NotHeld;
         }
         self.holds.set(member, now_ms + member.lease_ms());
         self.keep(now_ms + member.lease_ms());
+        self.tell(call, member, member.lease_ms());
         Renewed::Held
     }
 
@@ -138,6 +140,7 @@ impl PermitState {
                 self.era = Some(Era::Shared);
             }
         }
+        self.tell(call, member, 0);
         self.hand_on(call);
         self.reply(call, vec![Renewed::Held])
     }
@@ -146,21 +149,25 @@ impl PermitState {
     pub(super) fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
         self.expire(call.now_ms());
         self.heal(call);
-        let members = members.iter().map(|member| self.touch_one(call.now_ms(), member)).collect();
+        let members = members.iter().map(|member| self.touch_one(call, member)).collect();
         self.sweep(call.now_ms());
         self.hand_on(call);
         let listeners = u64::from((call.connected)(call.node.as_str()));
         self.reply(call, Touched { members, listeners })
     }
 
-    fn touch_one(&mut self, now_ms: u64, member: &Member) -> Presence {
+    fn touch_one(&mut self, call: &mut Call<'_>, member: &Member) -> Presence {
+        let now_ms = call.now_ms();
         // Raised only if it is there: a touch that runs after a leave revives nothing.
         if self.queue.get(member).is_some() {
             self.raise(member, now_ms);
             return Presence::Waiting;
         }
         match self.held_until(member, now_ms) {
-            Some(ends_ms) => Presence::Holding { left_ms: ends_ms - now_ms },
+            Some(ends_ms) => {
+                self.tell(call, member, ends_ms - now_ms);
+                Presence::Holding
+            }
             None => Presence::Gone,
         }
     }
@@ -215,11 +222,12 @@ impl PermitState {
         let now_ms = now_us / 1_000;
         self.expire(now_ms);
         let held = |(ends_ms, member): (u64, &Member)| {
-            (member.clone(), self.weight(member), ends_ms.saturating_sub(now_ms))
+            (Party::from(member), self.weight(member), ends_ms.saturating_sub(now_ms))
         };
         // Without a deadline, it has no time left.
-        let waiting =
-            |(_, member): (u64, &Member)| (member.clone(), self.deadlines.get(member).unwrap_or(0));
+        let waiting = |(_, member): (u64, &Member)| {
+            (Party::from(member), self.deadlines.get(member).unwrap_or(0))
+        };
         Inspection {
             // One whose lease has ended stays until its room is needed, but holds nothing.
             holds: self.holds.iter().map(held).filter(|(.., left_ms)| *left_ms > 0).collect(),

@@ -4,25 +4,20 @@
 
 use std::collections::BTreeMap;
 
-use super::SortedSet;
-use crate::member::NodeId;
+use super::{Answer, Command, Grant, SortedSet};
+use crate::member::{Member, NodeId};
 use crate::token::FencingToken;
 
 mod advance;
 mod commands;
-mod member;
 #[cfg(any(test, feature = "unstable-internals"))]
 mod recognise;
-mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use super::reply::{Acquired, Left, Mode, Released, Renewed};
 pub use crate::demand::{ALL, Demand};
-pub use member::Member;
 #[cfg(feature = "unstable-internals")]
 pub use recognise::{is_state, is_tombstone};
-pub use reply::{Answer, Command, Grant, Inspection, Leaving, Presence, Reply, Touched};
 
 /// How long a resource's keys outlive the last thing in them, at least.
 const MEMORY_MS: u64 = 60_000;

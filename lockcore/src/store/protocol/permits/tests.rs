@@ -5,7 +5,10 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::member::Label;
-use crate::store::protocol::{PASSED_OVER_MS, PATIENCE_MS, TOMBSTONE_MS};
+use crate::store::protocol::{
+    Acquired, Inspection, Leaving, Left, Mode, PASSED_OVER_MS, PATIENCE_MS, Presence, Released,
+    Renewed, Reply, TOMBSTONE_MS, Touched,
+};
 
 mod acquire;
 mod advance;
@@ -180,6 +183,11 @@ impl Bench {
 
     fn token(&self) -> u64 {
         self.state.token.map_or(0, FencingToken::get)
+    }
+
+    /// A grant under the last token.
+    fn grant(&self, member: Member, left_ms: u64) -> Grant {
+        Grant { member, token: self.state.token.unwrap(), left_ms }
     }
 
     fn left(&self, member: &Member) -> u64 {

@@ -6,9 +6,9 @@ use super::*;
 fn a_free_lock_without_a_queue_is_granted_for_the_full_lease() {
     let (mut lock, a) = (Bench::new(), member('a', 1));
     let reply = lock.acquire(&a);
-    assert_eq!((reply.outcome, reply.left_ms, reply.foreign), (Acquired::Granted, LEASE, false));
-    let grant = reply.grant.expect("the caller holds");
-    assert_eq!((grant.member, grant.token.get()), (a, lock.now_us));
+    assert_eq!((reply.outcome, left(&reply), reply.foreign), (Acquired::Granted, LEASE, false));
+    let grant = &reply.grants[0];
+    assert_eq!((grant.member.clone(), grant.token.get()), (ours(&a), lock.now_us));
     assert_eq!(lock.said(), []);
 }
 
@@ -18,8 +18,9 @@ fn a_member_that_holds_already_is_told_so_with_the_same_token_and_what_is_left()
     let first = lock.acquire(&a);
     lock.pass(12_000);
     let again = lock.acquire(&a);
-    assert_eq!((again.outcome, again.left_ms), (Acquired::Granted, LEASE - 12_000));
-    assert_eq!(again.grant, first.grant);
+    assert_eq!((again.outcome, left(&again)), (Acquired::Granted, LEASE - 12_000));
+    assert_eq!(again.grants[0].member, first.grants[0].member);
+    assert_eq!(again.grants[0].token, first.grants[0].token);
 }
 
 #[test]
@@ -28,7 +29,7 @@ fn a_held_lock_is_queued_for_and_positions_count_from_zero() {
     lock.acquire(&member('a', 1));
     for (position, number) in (0..3).zip(1..) {
         let reply = lock.acquire(&member('b', number));
-        assert_eq!((reply.outcome, reply.left_ms, reply.grant), (queued(position), LEASE, None));
+        assert_eq!((reply.outcome, left(&reply), reply.grants), (queued(position), LEASE, vec![]));
     }
     assert_eq!(lock.deadline(&member('b', 1)), lock.now() + PATIENCE_MS);
 }
@@ -79,7 +80,7 @@ fn a_tombstone_refuses_even_a_free_lock_until_it_expires() {
     lock.leave(&a, true);
     lock.pass(TOMBSTONE_MS - 1);
     let reply = lock.acquire(&a);
-    assert_eq!((reply.outcome, reply.left_ms, reply.grant), (Acquired::Refused, 0, None));
+    assert_eq!((reply.outcome, left(&reply), reply.grants), (Acquired::Refused, 0, vec![]));
     lock.pass(1);
     assert_eq!(lock.acquire(&a).outcome, Acquired::Granted);
 }
@@ -93,9 +94,9 @@ fn a_newcomer_finds_a_free_lock_with_a_live_waiter_and_hands_it_over() {
         lock.pass(5_000);
         let reply = lock.acquire_as(&member('c', 1), mode, MANY);
         let outcome = if mode == Mode::Try { Acquired::Busy } else { queued(0) };
-        assert_eq!((reply.outcome, reply.left_ms), (outcome, CLAIM));
+        assert_eq!((reply.outcome, left(&reply)), (outcome, CLAIM));
         assert_eq!(lock.holder(), Some(&b));
-        assert!(matches!(&lock.said()[..], [Message::Grant { member, .. }] if *member == b));
+        assert!(matches!(&lock.said()[..], [Message::Grant { member, .. }] if b == *member));
     }
 }
 
@@ -106,8 +107,8 @@ fn a_waiter_that_asks_again_at_its_turn_is_granted_its_claim_without_a_message()
     lock.acquire(&b);
     lock.pass(5_000);
     let reply = lock.acquire(&b);
-    assert_eq!((reply.outcome, reply.left_ms), (Acquired::Granted, CLAIM));
-    assert_eq!(reply.grant.map(|grant| grant.member), Some(b));
+    assert_eq!((reply.outcome, left(&reply)), (Acquired::Granted, CLAIM));
+    assert_eq!(b, reply.grants[0].member);
     assert_eq!(lock.said(), []);
     assert!(lock.waiting().is_empty() && lock.state.deadlines.is_empty());
 }
@@ -121,7 +122,7 @@ fn behind_waiters_that_cannot_take_it_the_caller_gets_the_full_lease() {
         lock.away = "b".into();
         lock.pass(5_000);
         let reply = lock.acquire_as(&c, mode, 1);
-        assert_eq!((reply.outcome, reply.left_ms), (Acquired::Granted, LEASE));
+        assert_eq!((reply.outcome, left(&reply)), (Acquired::Granted, LEASE));
         assert_eq!(lock.waiting(), [member('b', 1)]);
     }
 }
@@ -133,7 +134,7 @@ fn nobody_is_granted_past_a_foreign_member() {
         lock.queue_foreign(&jvm(1), lock.now() + 300_000);
         let reply = lock.acquire_as(&member('c', 1), mode, MANY);
         let outcome = if mode == Mode::Try { Acquired::Busy } else { queued(1) };
-        assert_eq!((reply.outcome, reply.left_ms, reply.foreign), (outcome, 0, true));
+        assert_eq!((reply.outcome, left(&reply), reply.foreign), (outcome, 0, true));
         assert_eq!(lock.said(), [Message::Poke { member: jvm(1) }]);
         assert_eq!(lock.holder(), None);
     }
@@ -144,6 +145,6 @@ fn a_foreign_holder_is_told_of() {
     let mut lock = Bench::new();
     lock.state.hold = Some(Hold { member: jvm(1), expires_ms: Some(lock.now() + 700) });
     let reply = lock.acquire(&member('a', 1));
-    assert_eq!((reply.outcome, reply.left_ms, reply.foreign), (queued(0), 700, true));
-    assert_eq!(reply.grant, None);
+    assert_eq!((reply.outcome, left(&reply), reply.foreign), (queued(0), 700, true));
+    assert_eq!(reply.grants, []);
 }

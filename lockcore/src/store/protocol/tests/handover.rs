@@ -3,7 +3,7 @@
 use super::*;
 
 /// Held by `a`, with these members waiting in order.
-fn held_with_queue(members: &[Member]) -> Bench {
+fn held_with_queue(members: &[Party]) -> Bench {
     let mut lock = Bench::new();
     lock.acquire(&member('a', 1));
     for member in members {
@@ -17,11 +17,11 @@ fn a_release_hands_the_lock_to_the_head_for_its_own_claim_and_tells_its_node() {
     let b = member_with_lease('b', 1, 24_000);
     let mut lock = held_with_queue(&[b.clone(), member('c', 1)]);
     let reply = lock.release(&member('a', 1));
-    assert_eq!((reply.outcome, reply.left_ms), (Released::Released, 8_000));
-    assert_eq!(reply.grant, None);
+    assert_eq!((reply.outcome, left(&reply)), (Released::Released, 8_000));
+    assert_eq!(reply.grants, []);
     let token = lock.state.token.as_ref().expect("it was granted").value;
     assert_eq!(token.get(), START * 1_000 + 1);
-    let grant = Message::Grant { node: node('b'), member: b.clone(), token, left_ms: 8_000 };
+    let grant = Message::Grant { node: node('b'), member: ours(&b), token, left_ms: 8_000 };
     assert_eq!(lock.said(), [grant]);
     assert_eq!((lock.holder(), lock.waiting()), (Some(&b), vec![member('c', 1)]));
 }
@@ -31,8 +31,8 @@ fn a_member_of_the_calling_node_is_told_by_the_reply_alone_even_if_the_node_is_d
     let mut lock = held_with_queue(&[member('a', 2)]);
     lock.away = "a".into();
     let reply = lock.release(&member('a', 1));
-    assert_eq!(reply.grant.map(|grant| grant.member), Some(member('a', 2)));
-    assert_eq!((reply.left_ms, lock.said()), (CLAIM, vec![]));
+    assert_eq!(member('a', 2), reply.grants[0].member);
+    assert_eq!((left(&reply), lock.said()), (CLAIM, vec![]));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_foreign_head_is_poked_and_stops_the_walk() {
     lock.queue_foreign(&jvm(1), lock.now() + 300_000);
     lock.acquire(&member('b', 1));
     let reply = lock.release(&member('a', 1));
-    assert_eq!((reply.left_ms, reply.foreign), (0, true));
+    assert_eq!((left(&reply), reply.foreign), (0, true));
     assert_eq!(lock.said(), [Message::Poke { member: jvm(1) }]);
     assert_eq!((lock.holder(), lock.waiting()), (None, vec![jvm(1), member('b', 1)]));
 }
@@ -99,7 +99,7 @@ fn each_node_is_asked_at_most_once_in_a_walk() {
         asked.borrow_mut().push(node[..1].to_owned());
         false
     };
-    let command = Command::Release { member: member('a', 1) };
+    let command = Command::Release { member: ours(&member('a', 1)) };
     let (_, said) = step(&mut lock.state, &connected, &node('a'), &command, lock.now_us);
     assert_eq!((said, asked.into_inner()), (vec![], vec!["b".to_owned(), "c".to_owned()]));
 }
@@ -137,6 +137,6 @@ fn a_claim_that_nobody_renews_goes_to_the_next() {
     lock.pass(CLAIM);
     let reply = lock.touch(&[&member('c', 1)]);
     assert_eq!(reply.outcome.members, [Presence::Waiting]);
-    assert_eq!(reply.grant.map(|grant| grant.member), Some(member('c', 1)));
-    assert_eq!(reply.left_ms, CLAIM);
+    assert_eq!(member('c', 1), reply.grants[0].member);
+    assert_eq!(left(&reply), CLAIM);
 }

@@ -1,6 +1,7 @@
 //! Holds: release, renew, force release, tokens and expiry.
 
 use super::*;
+use crate::demand::ALL;
 
 #[test]
 fn only_the_holder_can_release_and_only_once() {
@@ -9,7 +10,7 @@ fn only_the_holder_can_release_and_only_once() {
     assert_eq!(lock.release(&member('a', 2)).outcome, Released::NotHeld);
     assert_eq!(lock.release(&a).outcome, Released::Released);
     let again = lock.release(&a);
-    assert_eq!((again.outcome, again.left_ms, again.grant), (Released::NotHeld, 0, None));
+    assert_eq!((again.outcome, left(&again), again.grants), (Released::NotHeld, 0, vec![]));
 }
 
 #[test]
@@ -18,8 +19,8 @@ fn a_renewal_sets_the_members_full_lease() {
     lock.acquire(&a);
     lock.pass(20_000);
     let reply = lock.renew(&a);
-    assert_eq!((reply.outcome, reply.left_ms), (Renewed::Held, LEASE));
-    assert_eq!(reply.grant.map(|grant| grant.token.get()), Some(START * 1_000));
+    assert_eq!((left(&reply), reply.outcome), (LEASE, vec![Renewed::Held]));
+    assert_eq!(reply.grants[0].token.get(), START * 1_000);
 }
 
 #[test]
@@ -28,8 +29,8 @@ fn a_renewal_turns_a_claim_into_the_full_lease() {
     lock.acquire(&member('a', 1));
     lock.acquire(&b);
     lock.release(&member('a', 1));
-    assert_eq!(lock.inspect().left_ms, CLAIM);
-    assert_eq!(lock.renew(&b).left_ms, LEASE);
+    assert_eq!(lock.inspect().holds[0].2, CLAIM);
+    assert_eq!(left(&lock.renew(&b)), LEASE);
 }
 
 #[test]
@@ -44,7 +45,7 @@ fn a_renewal_never_revives_and_never_hands_over() {
     // A lease has ended in the ms in which nothing is left of it.
     lock.pass(10_000);
     let reply = lock.renew(&a);
-    assert_eq!((reply.outcome, reply.left_ms), (Renewed::NotHeld, 0));
+    assert_eq!((left(&reply), reply.outcome), (0, vec![Renewed::NotHeld]));
     assert_eq!(lock.said(), []);
     assert_eq!(lock.holder(), None);
     assert_eq!(lock.waiting(), [member('b', 1)]);
@@ -56,10 +57,10 @@ fn a_forced_release_tells_the_holders_node_first_and_then_hands_over() {
     lock.acquire(&a);
     lock.acquire(&b);
     let reply = lock.force_release('c');
-    assert_eq!((reply.outcome, reply.left_ms, reply.grant), (Released::Released, CLAIM, None));
+    assert_eq!((reply.outcome, left(&reply), reply.grants), (Released::Released, CLAIM, vec![]));
     let said = lock.said();
-    assert_eq!(said[0], Message::Revoked { node: node('a'), member: a });
-    assert!(matches!(&said[1..], [Message::Grant { member, left_ms: CLAIM, .. }] if *member == b));
+    assert_eq!(said[0], Message::Revoked { node: node('a'), member: ours(&a) });
+    assert!(matches!(&said[1..], [Message::Grant { member, left_ms: CLAIM, .. }] if b == *member));
 }
 
 #[test]
@@ -107,11 +108,11 @@ fn a_lost_token_is_replaced_when_its_holder_asks_and_the_lease_stays() {
     lock.acquire(&a);
     lock.pass(3_000);
     lock.state.token = None;
-    assert_eq!(lock.acquire(&member('b', 1)).grant, None);
+    assert_eq!(lock.acquire(&member('b', 1)).grants, []);
     assert_eq!(lock.state.token, None);
     let reply = lock.acquire(&a);
-    assert_eq!(reply.left_ms, LEASE - 3_000);
-    assert_eq!(reply.grant.map(|grant| grant.token.get()), Some(lock.now_us));
+    assert_eq!(left(&reply), LEASE - 3_000);
+    assert_eq!(reply.grants[0].token.get(), lock.now_us);
     let expires_ms = lock.state.token.as_ref().and_then(|token| token.expires_ms);
     assert_eq!(expires_ms, Some(lock.now() + TOKEN_MEMORY_MS));
 }
@@ -121,11 +122,11 @@ fn less_than_a_millisecond_left_of_a_hold_is_told_as_one() {
     let (mut lock, a) = (Bench::new(), member('a', 1));
     lock.acquire(&a);
     lock.pass(LEASE - 1);
-    assert_eq!(lock.release(&member('b', 1)).left_ms, 1);
+    assert_eq!(left(&lock.release(&member('b', 1))), 1);
     // Without an end, nothing of it is known to be left.
     lock.state.hold = Some(Hold { member: a, expires_ms: None });
-    assert_eq!(lock.release(&member('b', 1)).left_ms, 1);
-    assert_eq!(lock.inspect().left_ms, 0);
+    assert_eq!(left(&lock.release(&member('b', 1))), 1);
+    assert_eq!(lock.inspect().holds[0].2, 0);
 }
 
 #[test]
@@ -135,15 +136,15 @@ fn acquire_and_touch_give_a_hold_without_an_end_the_first_members_lease() {
     };
     let mut lock = Bench::new();
     endless(&mut lock, member('c', 1));
-    assert_eq!(lock.acquire(&member_with_lease('a', 1, 7_000)).left_ms, 7_000);
+    assert_eq!(left(&lock.acquire(&member_with_lease('a', 1, 7_000))), 7_000);
     endless(&mut lock, member('c', 1));
     let (first, second) = (member_with_lease('a', 2, 8_000), member_with_lease('a', 1, 7_000));
-    assert_eq!(lock.touch(&[&first, &second]).left_ms, 8_000);
+    assert_eq!(left(&lock.touch(&[&first, &second])), 8_000);
     // A JVM knows nothing of our lease.
     endless(&mut lock, jvm(1));
-    assert_eq!(lock.touch(&[&first]).left_ms, 30_000);
+    assert_eq!(left(&lock.touch(&[&first])), 30_000);
     endless(&mut lock, jvm(1));
-    assert_eq!(lock.acquire(&member_with_lease('a', 3, 40_000)).left_ms, 40_000);
+    assert_eq!(left(&lock.acquire(&member_with_lease('a', 3, 40_000))), 40_000);
 }
 
 #[test]
@@ -155,9 +156,9 @@ fn inspect_tells_holder_token_and_queue_and_changes_nothing() {
     lock.pass(100);
     let before = lock.state.clone();
     let found = lock.inspect();
-    assert_eq!(found.holder, Some(member('a', 1)));
+    assert_eq!(found.holds, [(member('a', 1), ALL.into(), LEASE - 100)]);
     assert_eq!(found.token.map(FencingToken::get), Some(START * 1_000));
-    assert_eq!((found.left_ms, found.now_us), (LEASE - 100, lock.now_us));
+    assert_eq!(found.now_us, lock.now_us);
     let waiters = [(member('b', 1), START + PATIENCE_MS), (jvm(1), START + 300_000)];
     assert_eq!(found.waiters, waiters);
     assert_eq!(lock.state, before);

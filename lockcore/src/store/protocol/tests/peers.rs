@@ -7,7 +7,7 @@ use crate::store::protocol::peers::{JVM_STEP_MS, SHORT_SCORE_MS, SLACK_MS};
 struct Shared {
     state: LockState,
     now_us: u64,
-    heard: Vec<Member>,
+    heard: Vec<Party>,
 }
 
 impl Shared {
@@ -27,29 +27,30 @@ impl Shared {
         command(&mut self.state, &mut call)
     }
 
-    fn acquire(&mut self, member: &Member) -> Acquired {
-        self.run(letter(member), |state, call| state.acquire(call, member, Mode::Wait, MANY))
+    fn acquire(&mut self, member: &Party) -> Acquired {
+        self.run(letter(member), |state, call| state.acquire(call, &ours(member), Mode::Wait, MANY))
             .outcome
     }
 
-    fn release(&mut self, member: &Member) {
-        self.run(letter(member), |state, call| state.release(call, member));
+    fn release(&mut self, member: &Party) {
+        self.run(letter(member), |state, call| state.release(call, &ours(member)));
     }
 
-    fn touch(&mut self, members: &[&Member]) -> Vec<Presence> {
-        let members: Vec<Member> = members.iter().map(|&member| member.clone()).collect();
-        self.run(letter(&members[0]), |state, call| state.touch(call, &members)).outcome.members
+    fn touch(&mut self, members: &[&Party]) -> Vec<Presence> {
+        let by = letter(members[0]);
+        let members: Vec<Member> = members.iter().map(|member| ours(member)).collect();
+        self.run(by, |state, call| state.touch(call, &members)).outcome.members
     }
 
     /// A thread of a JVM queues, with five minutes of patience.
-    fn queue_foreign(&mut self, member: &Member) {
+    fn queue_foreign(&mut self, member: &Party) {
         let last = self.state.queue.back().and_then(|last| self.state.deadlines.get(last));
         let score_ms = last.unwrap_or(self.now_us / 1_000) + 300_000;
         self.state.queue.push_back(member.clone());
         self.state.deadlines.set(member, score_ms);
     }
 
-    fn waiting(&self) -> Vec<Member> {
+    fn waiting(&self) -> Vec<Party> {
         self.state.queue.iter().cloned().collect()
     }
 }
@@ -115,7 +116,7 @@ fn all_whom_a_jvm_threw_out_come_back_with_the_first_touch_in_the_order_in_which
     lock.state.queue.clear();
     lock.state.deadlines.clear();
     lock.run('a', |state, call| {
-        state.leave(call, &[Leaving { member: ours[0].clone(), ambiguous: false }])
+        state.leave(call, &[Leaving { member: super::ours(&ours[0]), ambiguous: false }])
     });
     lock.pass(PATIENCE_MS - 1);
     lock.touch(&[&ours[1]]);
@@ -159,7 +160,7 @@ fn a_score_is_short_where_no_jvm_stands_before_us_and_the_next_jvm_s_does_not_ru
     }
     lock.acquire(&third);
     lock.touch(&[&first, &second, &third]);
-    let score = |member: &Member| lock.state.deadlines.get(member).expect("it waits") - START;
+    let score = |member: &Party| lock.state.deadlines.get(member).expect("it waits") - START;
     assert_eq!([score(&first), score(&second)], [SHORT_SCORE_MS; 2]);
     assert_eq!([score(&jvm(1)), score(&jvm(2))], [JVM_STEP_MS, 100_000]);
     assert!(score(&third) > 2 * JVM_STEP_MS);

@@ -15,12 +15,12 @@ fn a_touch_tells_of_each_member_in_order_and_raises_only_waiters() {
         (member('h', 2), member_with_lease('h', 1, 600_000), member('h', 3));
     lock.acquire(&waits);
     lock.pass(4_000);
-    let reply = lock.touch(&[&unknown, &waits, &holds]);
+    let mut reply = lock.touch(&[&unknown, &waits, &holds]);
     let expected = [Presence::Gone, Presence::Waiting, Presence::Holding];
     assert_eq!(reply.outcome.members, expected);
     assert_eq!(lock.deadline(&waits), lock.now() + PATIENCE_MS);
     assert_eq!(lock.state.deadlines.len(), 1);
-    assert_eq!(reply.grant.map(|grant| grant.member), Some(holds));
+    assert_eq!(reply.grants.pop().map(|grant| grant.member), Some(ours(&holds)));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn leaving_tells_who_was_there_and_hands_a_hold_over() {
     lock.acquire(&member('a', 2));
     lock.acquire(&b);
     let leaving = [&a, &member('a', 2), &member('a', 3)]
-        .map(|member| Leaving { member: member.clone(), ambiguous: false });
+        .map(|member| Leaving { member: ours(member), ambiguous: false });
     let answer = lock.run('a', Command::Leave { leaving: leaving.into() });
     let Answer::Left(reply) = answer else { unreachable!() };
     assert_eq!(reply.outcome, [Left::Left, Left::Left, Left::Absent]);
@@ -78,7 +78,7 @@ fn only_an_ambiguous_leave_writes_a_tombstone_and_does_so_in_any_case() {
     assert_eq!(lock.leave(&member('b', 2), true).outcome, [Left::Absent]);
     lock.leave(&member('b', 3), false);
     let expires_ms = lock.now() + TOMBSTONE_MS;
-    let expected = [(member('b', 1), expires_ms), (member('b', 2), expires_ms)];
+    let expected = [1, 2].map(|number| (ours(&member('b', number)), expires_ms));
     assert_eq!(lock.state.gone, BTreeMap::from(expected));
 }
 
@@ -91,7 +91,7 @@ fn the_sweep_drops_sixteen_at_a_time_the_lowest_deadlines_first() {
     }
     lock.pass(PATIENCE_MS);
     lock.acquire(&member('c', 1));
-    let left: Vec<Member> = (16..20).map(|number| member('b', number)).collect();
+    let left: Vec<Party> = (16..20).map(|number| member('b', number)).collect();
     assert_eq!(lock.waiting(), [left, vec![member('c', 1)]].concat());
     lock.touch(&[&member('c', 1)]);
     assert_eq!(lock.waiting(), [member('c', 1)]);

@@ -19,7 +19,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    fn pick<'a>(&mut self, members: &'a [Member]) -> Option<&'a Member> {
+    fn pick<'a>(&mut self, members: &'a [Party]) -> Option<&'a Party> {
         let at = self.below(members.len().max(1) as u64);
         members.get(at as usize)
     }
@@ -30,8 +30,8 @@ struct Walk {
     lock: Bench,
     random: Random,
     /// Members that were made, by their number.
-    made: Vec<Member>,
-    buried: BTreeSet<Member>,
+    made: Vec<Party>,
+    buried: BTreeSet<Party>,
     highest_token: u64,
     handed_over: usize,
 }
@@ -46,7 +46,7 @@ impl Walk {
         Self { lock: Bench::new(), random, made, buried, highest_token: 0, handed_over: 0 }
     }
 
-    fn new_member(&mut self) -> Member {
+    fn new_member(&mut self) -> Party {
         let letter = NODES[self.random.below(4) as usize];
         let lease_ms = LEASES[self.random.below(3) as usize];
         let member = member_with_lease(letter, self.made.len() as u64, lease_ms);
@@ -55,7 +55,7 @@ impl Walk {
     }
 
     /// Mostly somebody who is there, sometimes anybody there ever was.
-    fn somebody(&mut self) -> Member {
+    fn somebody(&mut self) -> Party {
         let mut there = self.lock.waiting();
         there.extend(self.lock.holder().cloned());
         let among = if self.random.one_in(4) { &self.made } else { &there };
@@ -69,27 +69,28 @@ impl Walk {
         let queue_limit = 2 + self.random.below(6) as u32;
         let mode = if self.random.one_in(4) { Mode::Try } else { Mode::Wait };
         match self.random.below(14) {
-            0..=3 => Command::Acquire { member: self.new_member(), mode, queue_limit },
-            4 => Command::Acquire { member: self.somebody(), mode, queue_limit },
+            0..=3 => Command::Acquire { member: ours(&self.new_member()), mode, queue_limit },
+            4 => Command::Acquire { member: ours(&self.somebody()), mode, queue_limit },
             5..=7 => {
                 let holder = self.lock.holder().filter(|member| member.ours().is_some()).cloned();
-                Command::Release { member: holder.unwrap_or_else(|| self.somebody()) }
+                Command::Release { member: ours(&holder.unwrap_or_else(|| self.somebody())) }
             }
-            8 => Command::Renew { member: self.somebody() },
+            8 => Command::Renew { members: vec![ours(&self.somebody())] },
             9 | 10 => {
                 let first = self.somebody();
                 let is_near =
-                    |member: &Member| member.ours().is_some() && letter(member) == letter(&first);
+                    |member: &Party| member.ours().is_some() && letter(member) == letter(&first);
                 let mut members = self.lock.waiting();
                 members.retain(is_near);
                 members.push(first);
-                Command::Touch { members }
+                Command::Touch { members: members.iter().map(ours).collect() }
             }
             11 | 12 => {
-                let leaving = Leaving { member: self.somebody(), ambiguous: self.random.one_in(2) };
+                let leaving =
+                    Leaving { member: ours(&self.somebody()), ambiguous: self.random.one_in(2) };
                 Command::Leave { leaving: vec![leaving] }
             }
-            _ => Command::ForceRelease,
+            _ => Command::ForceRelease { member: None },
         }
     }
 
@@ -107,12 +108,12 @@ impl Walk {
         }
         let command = self.command();
         let by = match &command {
-            Command::Acquire { member, .. }
-            | Command::Release { member }
-            | Command::Renew { member } => letter(member),
-            Command::Touch { members } => letter(&members[0]),
-            Command::Leave { leaving } => letter(&leaving[0].member),
-            Command::Downgrade { .. } | Command::ForceRelease | Command::Inspect => {
+            Command::Acquire { member, .. } | Command::Release { member } => letter(&member.into()),
+            Command::Renew { members } | Command::Touch { members } => {
+                letter(&(&members[0]).into())
+            }
+            Command::Leave { leaving } => letter(&(&leaving[0].member).into()),
+            Command::Reduce { .. } | Command::ForceRelease { .. } | Command::Inspect => {
                 NODES[self.random.below(4) as usize]
             }
         };
@@ -124,8 +125,8 @@ impl Walk {
 
     fn check(&mut self, before: &LockState, by: char, command: &Command) {
         let after = self.lock.state.clone();
-        let listed: BTreeSet<&Member> = after.queue.iter().collect();
-        let scored: BTreeSet<&Member> = after.deadlines.iter().map(|(_, member)| member).collect();
+        let listed: BTreeSet<&Party> = after.queue.iter().collect();
+        let scored: BTreeSet<&Party> = after.deadlines.iter().map(|(_, member)| member).collect();
         assert_eq!(listed, scored, "list and sorted set hold the same members");
         assert_eq!(listed.len(), after.queue.len(), "none stands in the queue twice");
         if let Some(hold) = &after.hold {
@@ -157,9 +158,9 @@ impl Walk {
         assert!(!self.is_buried(before, &new), "the given up are never granted");
         if let Some(old) = holder(before) {
             let is_dropped = match command {
-                Command::Release { member } => *member == old,
-                Command::Leave { leaving } => leaving[0].member == old,
-                Command::ForceRelease => true,
+                Command::Release { member } => old == *member,
+                Command::Leave { leaving } => old == leaving[0].member,
+                Command::ForceRelease { .. } => true,
                 _ => false,
             };
             assert!(is_dropped, "one holder at a time: {old} was robbed by {command:?}");
@@ -172,9 +173,9 @@ impl Walk {
                 && self.lock.away.contains(letter(ahead))
                 && letter(ahead) != by;
             let has_left = matches!(command, Command::Leave { leaving }
-                if leaving[0].member == *ahead);
+                if *ahead == leaving[0].member);
             let is_touched = matches!(command, Command::Touch { members }
-                if members.contains(ahead));
+                if members.iter().any(|member| *ahead == *member));
             let could_wait = !is_late || is_touched;
             assert!(!could_wait || is_away || has_left, "{new} was granted past {ahead}");
         }
@@ -185,12 +186,12 @@ impl Walk {
             return;
         };
         let buried = leaving.iter().filter(|leaving| leaving.ambiguous);
-        self.buried.extend(buried.map(|leaving| leaving.member.clone()));
+        self.buried.extend(buried.map(|leaving| Party::from(&leaving.member)));
     }
 
     /// Given up less than a tombstone ago.
-    fn is_buried(&self, before: &LockState, member: &Member) -> bool {
-        self.buried.contains(member) && before.gone.contains_key(member)
+    fn is_buried(&self, before: &LockState, member: &Party) -> bool {
+        self.buried.contains(member) && before.gone.contains_key(&ours(member))
     }
 }
 

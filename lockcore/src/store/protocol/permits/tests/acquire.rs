@@ -13,7 +13,7 @@ fn what_fits_is_granted_its_full_lease() {
     let reply = lock.acquire(&write('a', 1));
     assert_eq!(granted(&reply), [(write('a', 1), LEASE)]);
     assert_eq!(reply.first_end_ms, Some(LEASE));
-    assert_eq!(reply.token.map(FencingToken::get), Some(lock.now_us));
+    assert_eq!(reply.grants[0].token.get(), lock.now_us);
 }
 
 #[test]

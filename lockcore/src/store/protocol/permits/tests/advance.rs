@@ -30,7 +30,7 @@ fn a_node_is_told_of_all_its_grants_in_one_message() {
     let said = lock.said();
     let each: Vec<_> = said.iter().map(told).collect();
     assert_eq!(each, [('b', vec![(1, CLAIM), (2, CLAIM)]), ('c', vec![(1, CLAIM)])]);
-    assert_eq!(reply.grants, [Grant { member: read('a', 2), left_ms: CLAIM }]);
+    assert_eq!(reply.grants, [lock.grant(read('a', 2), CLAIM)]);
 }
 
 #[test]

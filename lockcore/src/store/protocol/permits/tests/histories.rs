@@ -315,9 +315,11 @@ impl History {
             }
         }
         for grant in grants_of(answer) {
-            let Grant { member, left_ms } = grant;
-            assert_eq!(letter(member), by);
-            assert!(heard.insert((member.node().to_owned(), member.number(), *left_ms)));
+            let Grant { member, token, left_ms } = grant;
+            assert_eq!((letter(member), Some(*token)), (by, self.lock.state.token), "{told}");
+            let is_new = heard.insert((member.node().to_owned(), member.number(), *left_ms));
+            // A command may name a member twice.
+            assert!(is_new || self.told.contains_key(member), "twice\n{told}");
         }
         for member in granted {
             let left_ms = self.lock.left(member);

@@ -8,27 +8,29 @@ fn readers_of_one_run_share_a_token_and_a_write_has_one_above_all_before_it() {
     let mut tokens = Vec::new();
     for member in [read('a', 1), read('b', 1)] {
         lock.pass(1);
-        tokens.push(lock.acquire(&member).token);
+        tokens.push(lock.acquire(&member).grants[0].token.get());
     }
     assert_eq!(tokens[0], tokens[1]);
     lock.acquire_all(&[&write('c', 1), &read('d', 1), &read('d', 2)]);
     lock.release(&read('a', 1));
     lock.pass(1);
-    let writes = lock.release(&read('b', 1)).token;
+    lock.release(&read('b', 1));
+    let writes = lock.token();
     assert!(writes > tokens[1]);
     lock.pass(1);
-    let reads = lock.release(&write('c', 1)).token;
+    lock.release(&write('c', 1));
+    let reads = lock.token();
     assert!(reads > writes);
-    assert_eq!(lock.acquire(&read('e', 1)).token, reads);
+    assert_eq!(lock.acquire(&read('e', 1)).grants[0].token.get(), reads);
 }
 
 #[test]
 fn a_token_rises_although_the_clock_goes_back() {
     let mut lock = Bench::new();
-    let first = lock.acquire(&write('a', 1)).token.unwrap().get();
+    let first = lock.acquire(&write('a', 1)).grants[0].token.get();
     lock.release(&write('a', 1));
     lock.now_us -= 5_000_000;
-    assert_eq!(lock.acquire(&write('a', 2)).token.unwrap().get(), first + 1);
+    assert_eq!(lock.acquire(&write('a', 2)).grants[0].token.get(), first + 1);
 }
 
 #[test]
@@ -37,7 +39,7 @@ fn a_token_that_cannot_be_followed_counts_as_none() {
     lock.acquire(&write('a', 1));
     lock.state.token = FencingToken::try_from((1 << 53) - 1).ok();
     lock.release(&write('a', 1));
-    assert_eq!(lock.acquire(&write('b', 1)).token.unwrap().get(), lock.now_us);
+    assert_eq!(lock.acquire(&write('b', 1)).grants[0].token.get(), lock.now_us);
 }
 
 #[test]
@@ -96,7 +98,8 @@ fn a_write_that_is_reduced_lets_readers_in_under_a_new_token() {
     assert_eq!(reply.outcome, [Renewed::Held]);
     assert_eq!(lock.holders(), [write('a', 1), read('b', 1)]);
     assert!(lock.token() > before);
-    assert_eq!((reply.token.unwrap().get(), lock.state.used), (lock.token(), Some(2)));
+    assert_eq!(reply.grants[0].member, write('a', 1));
+    assert_eq!((reply.grants[0].token.get(), lock.state.used), (lock.token(), Some(2)));
 }
 
 #[test]
@@ -106,7 +109,7 @@ fn a_reduction_that_is_asked_again_has_the_same_token() {
     let first = lock.reduce(&write('a', 1), 1);
     lock.pass(1);
     let again = lock.reduce(&write('a', 1), 1);
-    assert_eq!((again.outcome, again.token), (first.outcome, first.token));
+    assert_eq!((again.outcome, again.grants), (first.outcome, first.grants));
 }
 
 #[test]
@@ -168,8 +171,9 @@ fn inspect_tells_holds_queue_and_token_and_changes_nothing() {
     lock.pass(1_000);
     let before = lock.state.clone();
     let found = lock.inspect();
-    assert_eq!(found.holds, [(read('b', 1), 1, CLAIM - 1_000), (write('a', 1), 1, LEASE - 1_000)]);
-    assert_eq!(found.waiters, [(write('c', 1), START + PATIENCE_MS)]);
+    let (first, second) = (read('b', 1).into(), write('a', 1).into());
+    assert_eq!(found.holds, [(first, 1, CLAIM - 1_000), (second, 1, LEASE - 1_000)]);
+    assert_eq!(found.waiters, [(write('c', 1).into(), START + PATIENCE_MS)]);
     assert_eq!(found.token, before.token);
     assert_eq!(lock.state, before);
 }

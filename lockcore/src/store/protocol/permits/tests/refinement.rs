@@ -10,20 +10,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dice::Dice;
 use super::*;
+use crate::member::Party;
 use crate::store::protocol as mutex;
 
 const CASES: u64 = 400;
 const COMMANDS: usize = 150;
 const NODES: [char; 4] = ['a', 'b', 'c', 'd'];
 
-type MutexMember = crate::member::Member;
-
 /// Both, under the same commands.
 struct Pair {
     lock: Bench,
     mutex: mutex::LockState,
     /// Each attempt's member there.
-    members: BTreeMap<Member, MutexMember>,
+    members: BTreeMap<Member, Member>,
     /// Those whose patience has ended.
     dead: BTreeSet<Member>,
     dice: Dice,
@@ -93,7 +92,7 @@ impl Pair {
             let lease_ms = dice.one_of(&[200, 2_500, 9_000, 60_000]);
             let number = self.members.len() as u64;
             let member = with_lease(by, number, lease_ms, Demand::WRITE);
-            let theirs = MutexMember::new(&node(by), number, lease_ms, &Label::new("test"));
+            let theirs = Member::mutex(&node(by), number, lease_ms, &Label::new("test"));
             self.members.insert(member.clone(), theirs);
             let mode = if dice.chance(20) { Mode::Try } else { Mode::Wait };
             return Some(Command::Acquire { member, mode, queue_limit: dice.one_of(&[1_000, 3]) });
@@ -122,27 +121,25 @@ impl Pair {
         })
     }
 
-    fn translate(&self, command: &Command) -> mutex::Command {
+    /// The same command for the mutex, whose members have another text.
+    fn translate(&self, command: &Command) -> Command {
         let theirs = |member: &Member| self.members[member].clone();
+        let all = |members: &[Member]| members.iter().map(theirs).collect();
         match command {
-            Command::Acquire { member, mode, queue_limit } => mutex::Command::Acquire {
-                member: theirs(member),
-                mode: *mode,
-                queue_limit: *queue_limit,
-            },
-            Command::Release { member } => mutex::Command::Release { member: theirs(member) },
-            Command::Renew { members } => mutex::Command::Renew { member: theirs(&members[0]) },
-            Command::Touch { members } => {
-                mutex::Command::Touch { members: members.iter().map(theirs).collect() }
+            Command::Acquire { member, mode, queue_limit } => {
+                Command::Acquire { member: theirs(member), mode: *mode, queue_limit: *queue_limit }
             }
+            Command::Release { member } => Command::Release { member: theirs(member) },
+            Command::Renew { members } => Command::Renew { members: all(members) },
+            Command::Touch { members } => Command::Touch { members: all(members) },
             Command::Leave { leaving } => {
-                let ours = |one: &Leaving| mutex::Leaving {
+                let ours = |one: &Leaving| Leaving {
                     member: theirs(&one.member),
                     ambiguous: one.ambiguous,
                 };
-                mutex::Command::Leave { leaving: leaving.iter().map(ours).collect() }
+                Command::Leave { leaving: leaving.iter().map(ours).collect() }
             }
-            Command::ForceRelease { .. } => mutex::Command::ForceRelease,
+            Command::ForceRelease { .. } => Command::ForceRelease { member: None },
             Command::Reduce { .. } | Command::Inspect => unreachable!("not among these commands"),
         }
     }
@@ -152,7 +149,7 @@ impl Pair {
         command: &Command,
         lapsed: &[Member],
         answer: &Answer,
-        expected: &mutex::Answer,
+        expected: &Answer,
         told: &str,
     ) {
         let is_of_a_lapsed_hold = match command {
@@ -162,7 +159,7 @@ impl Pair {
             _ => false,
         };
         match (answer, expected) {
-            (Answer::Acquired(ours), mutex::Answer::Acquired(theirs)) => {
+            (Answer::Acquired(ours), Answer::Acquired(theirs)) => {
                 let without_position = |outcome| match outcome {
                     Acquired::Queued { .. } => queued(0),
                     other => other,
@@ -170,37 +167,33 @@ impl Pair {
                 let (was, is) = (without_position(theirs.outcome), without_position(ours.outcome));
                 assert_eq!(is, was, "{told}");
                 if let Acquired::Granted = theirs.outcome {
-                    let (Command::Acquire { member, .. }, Some(grant)) = (command, &theirs.grant)
-                    else {
-                        panic!("{told}")
-                    };
-                    assert_eq!(ours.token, Some(grant.token), "{told}");
-                    let left_ms = theirs.left_ms;
-                    assert_eq!(ours.grants, [Grant { member: member.clone(), left_ms }], "{told}");
+                    self.compare_grants(&ours.grants, &theirs.grants, told);
                 }
             }
-            (Answer::Released(ours), mutex::Answer::Released(theirs)) if !is_of_a_lapsed_hold => {
+            (Answer::Released(ours), Answer::Released(theirs)) if !is_of_a_lapsed_hold => {
                 assert_eq!(ours.outcome, theirs.outcome, "{told}");
             }
-            (Answer::Renewed(ours), mutex::Answer::Renewed(theirs)) => {
-                assert_eq!(ours.outcome, [theirs.outcome], "{told}");
+            (Answer::Renewed(ours), Answer::Renewed(theirs)) => {
+                assert_eq!(ours.outcome, theirs.outcome, "{told}");
             }
-            (Answer::Touched(ours), mutex::Answer::Touched(theirs)) => {
+            (Answer::Touched(ours), Answer::Touched(theirs)) => {
                 assert_eq!(ours.outcome.listeners, theirs.outcome.listeners, "{told}");
-                let presence = match ours.outcome.members[0] {
-                    Presence::Waiting => mutex::Presence::Waiting,
-                    Presence::Holding { .. } => mutex::Presence::Holding,
-                    Presence::Gone => mutex::Presence::Gone,
-                };
-                assert_eq!(presence, theirs.outcome.members[0], "{told}");
+                assert_eq!(ours.outcome.members, theirs.outcome.members, "{told}");
             }
-            (Answer::Left(ours), mutex::Answer::Left(theirs)) if !is_of_a_lapsed_hold => {
+            (Answer::Left(ours), Answer::Left(theirs)) if !is_of_a_lapsed_hold => {
                 assert_eq!(ours.outcome, theirs.outcome, "{told}");
             }
-            (Answer::Released(_), mutex::Answer::Released(_))
-            | (Answer::Left(_), mutex::Answer::Left(_)) => {}
+            (Answer::Released(_), Answer::Released(_)) | (Answer::Left(_), Answer::Left(_)) => {}
             _ => panic!("{told}"),
         }
+    }
+
+    fn compare_grants(&self, ours: &[Grant], theirs: &[Grant], told: &str) {
+        let of_mutex = |grant: &Grant| {
+            let member = self.members[&grant.member].clone();
+            Grant { member, ..*grant }
+        };
+        assert_eq!(ours.iter().map(of_mutex).collect::<Vec<_>>(), theirs, "{told}");
     }
 
     /// The same grants and revocations, to the same nodes in the same order.
@@ -224,14 +217,13 @@ impl Pair {
                 }
             }
         }
-        let number = |member: &MutexMember| member.ours().unwrap().number;
         for message in expected {
             theirs.push(match message {
                 mutex::Message::Grant { node, member, token, left_ms } => {
-                    (node.to_string(), (number(member), *left_ms), Some(*token), 1)
+                    (node.to_string(), (member.number(), *left_ms), Some(*token), 1)
                 }
                 mutex::Message::Revoked { node, member } => {
-                    (node.to_string(), (number(member), 0), None, 1)
+                    (node.to_string(), (member.number(), 0), None, 1)
                 }
                 mutex::Message::Poke { .. } => unreachable!("no foreign members"),
             });
@@ -247,7 +239,7 @@ impl Pair {
             .holds
             .iter()
             .filter(|(ends_ms, _)| *ends_ms > now_ms)
-            .map(|(ends_ms, member)| (self.members[member].clone(), Some(ends_ms)))
+            .map(|(ends_ms, member)| (Party::from(&self.members[member]), Some(ends_ms)))
             .collect();
         let hold = self.mutex.hold.iter();
         let theirs: Vec<_> = hold.map(|hold| (hold.member.clone(), hold.expires_ms)).collect();
@@ -259,7 +251,7 @@ impl Pair {
         let ours: Vec<_> = state
             .queue
             .iter()
-            .map(|(_, member)| (self.members[member].clone(), state.deadlines.get(member)))
+            .map(|(_, member)| (Party::from(&self.members[member]), state.deadlines.get(member)))
             .filter(|(_, at_ms)| at_ms.as_ref().is_some_and(live))
             .collect();
         let waiting = self.mutex.queue.iter();

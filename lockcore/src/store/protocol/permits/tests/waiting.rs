@@ -8,8 +8,9 @@ fn a_touch_tells_who_waits_who_holds_and_who_is_gone() {
     lock.acquire_all(&[&read('a', 1), &write('a', 2)]);
     lock.pass(1_000);
     let reply = lock.touch(&[&read('a', 1), &write('a', 2), &read('a', 3)]);
-    let holding = Presence::Holding { left_ms: LEASE - 1_000 };
-    assert_eq!(reply.outcome.members, [holding, Presence::Waiting, Presence::Gone]);
+    let expected = [Presence::Holding, Presence::Waiting, Presence::Gone];
+    assert_eq!(reply.outcome.members, expected);
+    assert_eq!(reply.grants, [lock.grant(read('a', 1), LEASE - 1_000)]);
     assert_eq!(reply.outcome.listeners, 1);
     assert_eq!(lock.state.deadlines.get(&write('a', 2)), Some(lock.now() + PATIENCE_MS));
     lock.away = "a".into();
@@ -31,8 +32,8 @@ fn a_touch_hands_on_what_is_free_and_tells_it() {
     lock.pass(1_000);
     let reply = lock.touch(&[&write('b', 1)]);
     assert_eq!(reply.outcome.members, [Presence::Waiting]);
-    assert_eq!(reply.grants, [Grant { member: write('b', 1), left_ms: CLAIM }]);
-    assert_eq!(lock.presence(&write('b', 1)), Presence::Holding { left_ms: CLAIM });
+    assert_eq!(reply.grants, [lock.grant(write('b', 1), CLAIM)]);
+    assert_eq!(lock.presence(&write('b', 1)), Presence::Holding);
 }
 
 #[test]
