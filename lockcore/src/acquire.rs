@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::error::{LockError, LockErrorKind};
@@ -18,7 +19,6 @@ use crate::node::{
     self, Alarm, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later,
 };
 use crate::store::Mode;
-use crate::waiting::Seat;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
@@ -141,7 +141,7 @@ struct Running {
     asking: Option<Flight>,
     limit: Limit,
     span: tracing::Span,
-    _waiting: Option<Seat>,
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
 /// What ends an attempt.
@@ -161,14 +161,19 @@ impl Attempt {
     }
 }
 
-/// A place among those of this `Locks` that wait, for those that would.
-fn take_seat(node: &Node, request: &Request) -> Result<Option<Seat>, LockError> {
+/// Reserves one of this `Locks`' waiting slots. Attempts that do not wait need none.
+fn take_slot(node: &Node, request: &Request) -> Result<Option<OwnedSemaphorePermit>, LockError> {
     if request.mode == Mode::Try {
         return Ok(None);
     }
-    let taken = node.settings.waiting.enter().map(Some);
-    taken.inspect_err(|error| {
-        node.observer.note(&refused(&request.lock, error));
+    let settings = &node.settings;
+    Arc::clone(&settings.waiting).try_acquire_owned().map(Some).map_err(|_| {
+        let limit = settings.max_waiting;
+        let full =
+            format!("this Locks has as many waiting attempts as its max_waiting allows ({limit})");
+        let error = LockError::with_detail(LockErrorKind::QueueFull, full);
+        node.observer.note(&refused(&request.lock, &error));
+        error
     })
 }
 
@@ -201,13 +206,13 @@ impl Running {
         let weight = request.demand.map_or(1, |demand| demand.weight() as u32);
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
-        let waiting = take_seat(node, &request)?;
+        let slot = take_slot(node, &request)?;
         let seat = Arc::new(Shared::default());
         let begun = node.with(|core, now, _| core.begin(now, request, Arc::clone(&seat)));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         let asking = ask.map(|ask| node.send(ask));
         drop(in_span);
-        Ok(Self { attempt, lock, seat, weight, asking, limit, span, _waiting: waiting })
+        Ok(Self { attempt, lock, seat, weight, asking, limit, span, _slot: slot })
     }
 
     /// What has become of the attempt, if anything has.
