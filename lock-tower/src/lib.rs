@@ -160,7 +160,7 @@
 //!   [`Locks::permit`](lockcore::Locks::permit) where the socket is served.
 //! - **Held until the body ends** means: until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
-//! - [`DetachLayer`] and [`LockHandle::detach`] need a tokio runtime where they are polled.
+//! - The futures of all layers need a tokio runtime with timers where they are polled.
 //!
 //! # gRPC with tonic
 //!

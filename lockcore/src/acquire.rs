@@ -10,14 +10,12 @@ use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::{Guard, LockGuard};
 use crate::key::LockName;
-use crate::node::{
-    self, Alarm, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later,
-};
+use crate::node::{self, Flight, Node, Note, Refusal, Request, Shared, alarm, later};
 use crate::store::Mode;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
@@ -38,6 +36,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
 /// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,
 /// or for the lease if that is longer.
+///
+/// # Panics
+/// Outside a tokio runtime with timers.
 ///
 /// # Cancel safety
 /// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
@@ -82,6 +83,9 @@ impl<G> fmt::Debug for Acquire<G> {
 /// [`QueueFull`](LockErrorKind::QueueFull) if it was not even sent by then, since this `Locks` had
 /// too many others to send.
 ///
+/// # Panics
+/// Outside a tokio runtime with timers.
+///
 /// # Cancel safety
 /// As [`Acquire`].
 #[pin_project]
@@ -121,7 +125,7 @@ struct Attempt {
     node: Arc<Node>,
     state: State,
     #[pin]
-    alarm: Option<Alarm>,
+    alarm: Option<Sleep>,
 }
 
 enum State {
@@ -200,8 +204,7 @@ impl Limit {
 }
 
 impl Running {
-    fn begin(node: &Arc<Node>, request: Request) -> Result<Self, LockError> {
-        let limit = Limit::new(node, &request);
+    fn begin(node: &Arc<Node>, request: Request, limit: Limit) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let weight = request.demand.map_or(1, |demand| demand.weight() as u32);
         let span = node.observer.acquiring(&lock);
@@ -267,7 +270,10 @@ impl Future for Attempt {
         if let State::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
             *this.state = State::Done;
-            *this.state = State::Running(Running::begin(this.node, request?)?);
+            let request = request?;
+            let limit = Limit::new(this.node, &request);
+            this.alarm.set(Some(alarm(limit.instant(this.node))));
+            *this.state = State::Running(Running::begin(this.node, request, limit)?);
         }
         let State::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
@@ -297,21 +303,14 @@ impl Future for Attempt {
             return Poll::Ready(outcome);
         }
         loop {
-            let is_asking = running.asking.is_some() && is_driven(this.node);
-            if is_asking && matches!(running.limit, Limit::Silence(..)) {
-                // Its own answer, or that there is none, wakes this task before there was silence.
-                return Poll::Pending;
-            }
-            if this.alarm.is_none() {
-                this.alarm.set(Some(alarm(this.node, running.limit.instant(this.node))));
-            }
-            let mut alarm = this.alarm.as_mut().as_pin_mut().expect("set above");
+            let mut alarm = this.alarm.as_mut().as_pin_mut().expect("set on the first poll");
             if alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if running.limit.instant(this.node) > Instant::now() {
+            let at = running.limit.instant(this.node);
+            if at > Instant::now() {
                 // Something has succeeded since the alarm was set.
-                this.alarm.set(None);
+                alarm.reset(at);
                 continue;
             }
             let outcome = running.time_out(this.node);

@@ -123,7 +123,7 @@ impl LockGuard {
         let Some(ask) = node.with(|core, now, _| core.downgrade(now, number)) else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
-        match Bounded::new(node, node.send(ask)).await? {
+        match Bounded::ask(node, ask).await? {
             Answer::Renewed(Reply { outcome: Renewed::NotHeld, .. }) => {
                 Err(LockError::new(LockErrorKind::Lost))
             }
@@ -242,6 +242,10 @@ impl LockGuard {
     /// repeated in the background, and if that fails, the lease expires.
     /// [`LockErrorKind::Closed`] if the runtime of the `Locks` has ended: the lease expires.
     ///
+    /// # Panics
+    /// If the future is polled outside a tokio runtime with timers; the lock is released all the
+    /// same.
+    ///
     /// # Cancel safety
     /// The lock is released even if the future is dropped.
     pub fn release(self) -> Release {
@@ -260,7 +264,7 @@ impl LockGuard {
         };
         let mut request = node.send(ask);
         request.send();
-        let request = Bounded::new(node, request);
+        let request = Bounded::sent(node, request);
         Release(Progress::Running(Running { request, shared: hold.shared }))
     }
 
