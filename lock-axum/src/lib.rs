@@ -210,7 +210,7 @@ pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
     ByHeader, Cause, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys, KeyError, Keys,
-    LockError, LockHandle, LockScopeLayer, OnLost, PermitLayer, Refusals, RequestBody,
-    RequestLocks, ServiceBuilderExt,
+    LockError, LockHandle, LockScopeLayer, OnLost, Refusals, RequestBody, RequestLocks,
+    ServiceBuilderExt,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks};

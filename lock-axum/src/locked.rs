@@ -1,6 +1,5 @@
 //! The extractor: a lock that lasts until the response.
 
-use std::any::type_name;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -317,7 +316,7 @@ pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     locks: RequestLocks,
     inner: E,
 ) -> Result<Locked<E, M>, LockError> {
-    let handles = locks.lock(M::keys(&inner, type_name::<Locked<E, M>>())).await?;
+    let handles = locks.lock(M::keys(&inner)).await?;
     Ok(Locked::new(inner, handles, locks))
 }
 

@@ -25,9 +25,9 @@ pub enum Permits {}
 ///
 /// It cannot be implemented outside of this crate.
 pub trait Mode<E>: sealed::Sealed {
-    /// What `source` names, in this form, asked by `place`.
+    /// The keys that `source` names, in this form.
     #[doc(hidden)]
-    fn keys(source: &E, place: &'static str) -> Keys;
+    fn keys(source: &E) -> Keys;
 }
 
 mod sealed {
@@ -40,26 +40,26 @@ mod sealed {
 }
 
 impl<E: Lockable> Mode<E> for Mutex {
-    fn keys(source: &E, _: &'static str) -> Keys {
+    fn keys(source: &E) -> Keys {
         source.lock_key()
     }
 }
 
 impl<E: Lockable> Mode<E> for Read {
-    fn keys(source: &E, place: &'static str) -> Keys {
-        source.lock_key().asked_by(place).read()
+    fn keys(source: &E) -> Keys {
+        source.lock_key().read()
     }
 }
 
 impl<E: Lockable> Mode<E> for Write {
-    fn keys(source: &E, place: &'static str) -> Keys {
-        source.lock_key().asked_by(place).write()
+    fn keys(source: &E) -> Keys {
+        source.lock_key().write()
     }
 }
 
 impl<E: Limited> Mode<E> for Permits {
-    fn keys(source: &E, place: &'static str) -> Keys {
+    fn keys(source: &E) -> Keys {
         let limit = source.permit_limit();
-        source.lock_key().asked_by(place).permits(1, limit)
+        source.lock_key().permits(1, limit)
     }
 }

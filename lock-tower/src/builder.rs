@@ -33,16 +33,15 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(crate::HttpLockLayer::new(locks, key))
     }
 
-    /// [`PermitLayer::new`](crate::PermitLayer::new).
+    /// [`HttpLockLayer::permits`](crate::HttpLockLayer::permits).
     #[cfg(feature = "http")]
-    #[track_caller]
     fn http_permit<K, P>(
         self,
         locks: Locks,
         key: K,
         limit: P,
-    ) -> ServiceBuilder<Stack<crate::PermitLayer<K, P>, L>> {
-        self.builder().layer(crate::PermitLayer::new(locks, key, limit))
+    ) -> ServiceBuilder<Stack<crate::HttpLockLayer<crate::WithPermits<K, P>>, L>> {
+        self.builder().layer(crate::HttpLockLayer::permits(locks, key, limit))
     }
 
     /// [`LockScopeLayer::new`](crate::LockScopeLayer::new).

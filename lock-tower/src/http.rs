@@ -1,5 +1,5 @@
-//! `HttpLockLayer`, `PermitLayer`, `DetachLayer`, and what all layers for HTTP share: bodies,
-//! answers, the locks of a request.
+//! `HttpLockLayer`, `DetachLayer`, and the parts that all layers for HTTP share: bodies, answers,
+//! the locks of a request.
 
 pub(crate) mod answer;
 pub(crate) mod answers;
@@ -8,7 +8,6 @@ pub(crate) mod detach;
 pub(crate) mod extensions;
 pub(crate) mod future;
 pub(crate) mod layer;
-pub(crate) mod permit;
 pub(crate) mod read_ahead;
 pub(crate) mod request_body;
 pub(crate) mod request_locks;

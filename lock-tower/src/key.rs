@@ -15,7 +15,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::key::mode::{Form, Mode};
+use crate::key::mode::Form;
 
 pub use clash::Clash;
 pub use convert::IntoKeys;
@@ -130,19 +130,16 @@ pub trait ExtractKeyExt: Sized {
     /// # }
     /// ```
     #[cfg(feature = "http")]
-    #[track_caller]
     fn read_on(self, methods: impl IntoIterator<Item = ::http::Method>) -> http::ReadOn<Self> {
         http::ReadOn::new(methods, self)
     }
 
     /// All requests read what they name; see [`Keys::read`].
-    #[track_caller]
     fn reads(self) -> InForm<Self> {
         InForm::new(Form::Read, self)
     }
 
     /// All requests write what they name; see [`Keys::write`].
-    #[track_caller]
     fn writes(self) -> InForm<Self> {
         InForm::new(Form::Write, self)
     }
@@ -161,7 +158,6 @@ pub trait ExtractKeyExt: Sized {
     /// # let _ = layer;
     /// # }
     /// ```
-    #[track_caller]
     fn permits<L>(self, count: u32, limit: L) -> WithPermits<Self, L> {
         WithPermits::new(count, limit, self)
     }
@@ -177,7 +173,7 @@ impl<E> ExtractKeyExt for E {}
 pub struct KeyError {
     reason: Cow<'static, str>,
     source: Option<lockcore::KeyError>,
-    clash: Option<Arc<Clash>>,
+    clash: Option<Clash>,
     fault: Fault,
 }
 
@@ -211,14 +207,13 @@ impl KeyError {
     }
 
     /// One request asks for one name in two forms that it cannot have.
-    pub(crate) fn clash(first: Mode, second: Mode) -> Self {
-        let clash = Clash::new(first, second);
-        let reason = clash.to_string();
-        Self { clash: Some(Arc::new(clash)), ..Self::misuse(reason) }
+    pub(crate) fn clash(first: Form, second: Form) -> Self {
+        let clash = Clash { first, second };
+        Self { clash: Some(clash), ..Self::misuse(clash.to_string()) }
     }
 
     pub(crate) fn as_clash(&self) -> Option<&Clash> {
-        self.clash.as_deref()
+        self.clash.as_ref()
     }
 
     pub(crate) fn is_misuse(&self) -> bool {

@@ -50,8 +50,8 @@
 //! | the response's type | `Response<LockBody<B>>` | the same | unchanged |
 //! | the [`LockHandle`] | in the request's extensions | what [`RequestLocks::lock`] gives | where [`carry`](LockLayer::carry) puts it |
 //!
-//! [`PermitLayer`] is an [`HttpLockLayer`] with permits: at most so many requests of one key run at
-//! a time, until the end of the body.
+//! [`HttpLockLayer::permits`] makes one with permits: at most so many requests of one key run at a
+//! time, until the end of the body.
 //!
 //! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session,
 //! the body. The extractors of `lock-axum` need it: under an `HttpLockLayer` alone a `Locked` or
@@ -68,7 +68,7 @@
 //! |---|---|---|
 //! | run one at a time | nothing | nothing |
 //! | run together if they read, alone if they write | [`read`](Keys::read), [`write`](Keys::write) | [`read_on`](ExtractKeyExt::read_on), [`reads`](ExtractKeyExt::reads), [`writes`](ExtractKeyExt::writes) |
-//! | run at most so many at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`PermitLayer`] |
+//! | run at most so many at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`HttpLockLayer::permits`] |
 //!
 //! All are first come, first served: readers keep no writer out, and requests for few permits none
 //! for many. A name that is locked in one way in one place and in another way elsewhere is two
@@ -109,7 +109,7 @@
 //! put the layer on the routes that need it (with axum: `post(pay).route_layer(..)`).
 //!
 //! A layer that a flag switches on and off: [`LockLayer`] goes into `option_layer`.
-//! [`HttpLockLayer`] and [`PermitLayer`] change the types of the bodies, so they have
+//! [`HttpLockLayer`] changes the types of the bodies, so it has
 //! [`enabled`](HttpLockLayer::enabled).
 //!
 //! Put compression and other layers that buffer bodies outside. `LoadShed` outside sheds nothing,
@@ -160,7 +160,7 @@
 //!   [`Locks::permit`](lockcore::Locks::permit) where the socket is served.
 //! - **Held until the body ends** means: until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
-//! - [`DetachLayer`] and [`LockHandle::detach`] need a tokio runtime where they are polled.
+//! - The futures of all layers need a tokio runtime with timers where they are polled.
 //!
 //! # gRPC with tonic
 //!
@@ -200,7 +200,7 @@
 //!
 //! | feature | what | default |
 //! |---|---|---|
-//! | `http` | [`HttpLockLayer`], [`PermitLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
+//! | `http` | [`HttpLockLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
 //! | `axum` | [`LockError`] is the answer of an axum handler: for lock-axum; includes `http` | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
@@ -240,7 +240,6 @@ pub use {
     self::http::extensions::InExtensions,
     self::http::future::HttpLockFuture,
     self::http::layer::HttpLockLayer,
-    self::http::permit::PermitLayer,
     self::http::request_body::RequestBody,
     self::http::request_locks::RequestLocks,
     self::http::service::HttpLock,

@@ -9,16 +9,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
-use tokio::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
 
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::{Guard, LockGuard};
 use crate::key::LockName;
-use crate::node::{
-    self, Alarm, Flight, Node, Note, Refusal, Request, Shared, alarm, is_driven, later,
-};
+use crate::node::{self, Flight, Node, Note, Refusal, Request, Shared, alarm, later};
 use crate::store::Mode;
-use crate::waiting::Seat;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
@@ -38,6 +36,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
 /// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,
 /// or for the lease if that is longer.
+///
+/// # Panics
+/// Outside a tokio runtime with timers.
 ///
 /// # Cancel safety
 /// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
@@ -82,6 +83,9 @@ impl<G> fmt::Debug for Acquire<G> {
 /// [`QueueFull`](LockErrorKind::QueueFull) if it was not even sent by then, since this `Locks` had
 /// too many others to send.
 ///
+/// # Panics
+/// Outside a tokio runtime with timers.
+///
 /// # Cancel safety
 /// As [`Acquire`].
 #[pin_project]
@@ -121,7 +125,7 @@ struct Attempt {
     node: Arc<Node>,
     state: State,
     #[pin]
-    alarm: Option<Alarm>,
+    alarm: Option<Sleep>,
 }
 
 enum State {
@@ -141,7 +145,7 @@ struct Running {
     asking: Option<Flight>,
     limit: Limit,
     span: tracing::Span,
-    _waiting: Option<Seat>,
+    _slot: Option<OwnedSemaphorePermit>,
 }
 
 /// What ends an attempt.
@@ -161,14 +165,19 @@ impl Attempt {
     }
 }
 
-/// A place among those of this `Locks` that wait, for those that would.
-fn take_seat(node: &Node, request: &Request) -> Result<Option<Seat>, LockError> {
+/// Reserves one of this `Locks`' waiting slots. Attempts that do not wait need none.
+fn take_slot(node: &Node, request: &Request) -> Result<Option<OwnedSemaphorePermit>, LockError> {
     if request.mode == Mode::Try {
         return Ok(None);
     }
-    let taken = node.settings.waiting.enter().map(Some);
-    taken.inspect_err(|error| {
-        node.observer.note(&refused(&request.lock, error));
+    let settings = &node.settings;
+    Arc::clone(&settings.waiting).try_acquire_owned().map(Some).map_err(|_| {
+        let limit = settings.max_waiting;
+        let full =
+            format!("this Locks has as many waiting attempts as its max_waiting allows ({limit})");
+        let error = LockError::with_detail(LockErrorKind::QueueFull, full);
+        node.observer.note(&refused(&request.lock, &error));
+        error
     })
 }
 
@@ -195,19 +204,18 @@ impl Limit {
 }
 
 impl Running {
-    fn begin(node: &Arc<Node>, request: Request) -> Result<Self, LockError> {
-        let limit = Limit::new(node, &request);
+    fn begin(node: &Arc<Node>, request: Request, limit: Limit) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let weight = request.demand.map_or(1, |demand| demand.weight() as u32);
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
-        let waiting = take_seat(node, &request)?;
+        let slot = take_slot(node, &request)?;
         let seat = Arc::new(Shared::default());
         let begun = node.with(|core| core.begin(request, Arc::clone(&seat)));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         let asking = ask.map(|ask| node.send(ask));
         drop(in_span);
-        Ok(Self { attempt, lock, seat, weight, asking, limit, span, _waiting: waiting })
+        Ok(Self { attempt, lock, seat, weight, asking, limit, span, _slot: slot })
     }
 
     /// What has become of the attempt, if anything has.
@@ -262,7 +270,10 @@ impl Future for Attempt {
         if let State::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
             *this.state = State::Done;
-            *this.state = State::Running(Running::begin(this.node, request?)?);
+            let request = request?;
+            let limit = Limit::new(this.node, &request);
+            this.alarm.set(Some(alarm(limit.instant(this.node))));
+            *this.state = State::Running(Running::begin(this.node, request, limit)?);
         }
         let State::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
@@ -292,21 +303,14 @@ impl Future for Attempt {
             return Poll::Ready(outcome);
         }
         loop {
-            let is_asking = running.asking.is_some() && is_driven(this.node);
-            if is_asking && matches!(running.limit, Limit::Silence(..)) {
-                // Its own answer, or that there is none, wakes this task before there was silence.
-                return Poll::Pending;
-            }
-            if this.alarm.is_none() {
-                this.alarm.set(Some(alarm(this.node, running.limit.instant(this.node))));
-            }
-            let mut alarm = this.alarm.as_mut().as_pin_mut().expect("set above");
+            let mut alarm = this.alarm.as_mut().as_pin_mut().expect("set on the first poll");
             if alarm.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            if running.limit.instant(this.node) > Instant::now() {
+            let at = running.limit.instant(this.node);
+            if at > Instant::now() {
                 // Something has succeeded since the alarm was set.
-                this.alarm.set(None);
+                alarm.reset(at);
                 continue;
             }
             let outcome = running.time_out(this.node);

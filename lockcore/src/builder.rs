@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 #[cfg(feature = "redis")]
 use crate::credentials::Provider;
@@ -22,7 +23,6 @@ use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::Certificates;
-use crate::waiting::Room;
 
 /// Makes a [`Locks`] with other settings than the defaults.
 ///
@@ -245,6 +245,8 @@ impl LocksBuilder {
     }
 
     pub(crate) fn build(self, store: Arc<dyn Store>, node: NodeId, inbox: &Inbox) -> Locks {
+        // Where `usize` has 32 bits, a semaphore has fewer permits than a `u32` can say.
+        let slots = (self.max_waiting as usize).min(Semaphore::MAX_PERMITS);
         let settings = Settings {
             namespace: self.namespace,
             label: self.label.unwrap_or_else(Label::of_this_process),
@@ -254,7 +256,8 @@ impl LocksBuilder {
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
             redisson_peers: self.redisson_peers,
-            waiting: Room::new(self.max_waiting),
+            max_waiting: self.max_waiting,
+            waiting: Arc::new(Semaphore::new(slots)),
         };
         Locks { node: Node::start(store, node, settings, Handle::current(), inbox) }
     }

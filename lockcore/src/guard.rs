@@ -122,7 +122,7 @@ impl LockGuard {
         let Some(ask) = node.with(|core| core.downgrade(number)) else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
-        match Bounded::new(node, node.send(ask)).await? {
+        match Bounded::ask(node, ask).await? {
             Answer::Renewed(reply) if reply.outcome == [Renewed::NotHeld] => {
                 Err(LockError::new(LockErrorKind::Lost))
             }
@@ -245,6 +245,10 @@ impl LockGuard {
     /// repeated in the background, and if that fails, the lease expires.
     /// [`LockErrorKind::Closed`] if the runtime of the `Locks` has ended: the lease expires.
     ///
+    /// # Panics
+    /// If the future is polled outside a tokio runtime with timers; the lock is released all the
+    /// same.
+    ///
     /// # Cancel safety
     /// The lock is released even if the future is dropped.
     pub fn release(self) -> Release {
@@ -263,7 +267,7 @@ impl LockGuard {
         };
         let mut request = node.send(ask);
         request.send();
-        let request = Bounded::new(node, request);
+        let request = Bounded::sent(node, request);
         Release(Progress::Running(Running { request, shared: hold.shared }))
     }
 

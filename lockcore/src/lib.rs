@@ -94,7 +94,6 @@ mod status;
 mod store;
 mod token;
 mod two_kinds;
-mod waiting;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;

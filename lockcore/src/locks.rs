@@ -40,7 +40,7 @@ impl Locks {
     /// [defaults](crate::LocksBuilder::defaults) of this `Locks`, which have no wait limit unless
     /// you set one.
     ///
-    /// Errors and cancel safety: see [`Acquire`].
+    /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock<K>(&self, key: K) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -51,7 +51,7 @@ impl Locks {
 
     /// Acquires the lock if it is free and has no waiters; else `None`.
     ///
-    /// Errors and cancel safety: see [`TryAcquire`].
+    /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_lock<K>(&self, key: K) -> TryAcquire
     where
         K: TryInto<LockKey>,
@@ -63,7 +63,7 @@ impl Locks {
     /// Waits for the lock, at most for `wait`. A `wait` of zero tries once, which takes at most the
     /// [request timeout](crate::LocksBuilder::request_timeout).
     ///
-    /// Errors and cancel safety: see [`Acquire`].
+    /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock_timeout<K>(&self, key: K, wait: Duration) -> Acquire
     where
         K: TryInto<LockKey>,
@@ -103,6 +103,9 @@ impl Locks {
     /// was released. If `section` had finished by then, its value is dropped. Other errors of the
     /// release are not returned: the release continues in the background.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// # Cancel safety
     /// Dropping it drops `section` at its current await point and releases the lock.
     pub async fn with<K, F, T>(&self, key: K, section: F) -> Result<T, LockError>
@@ -128,6 +131,9 @@ impl Locks {
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// # Cancel safety
     /// Changes nothing.
     pub async fn inspect<K>(&self, key: K) -> Result<LockInspection, LockError>
@@ -151,6 +157,9 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Once polled, the lock may be released even if the future is dropped.
@@ -184,13 +193,16 @@ impl Locks {
             return Err(self.node.closed());
         }
         let ask = Ask { lock, command, sent: self.node.clock.now(), background: false };
-        Bounded::new(&self.node, self.node.send(ask)).await
+        Bounded::ask(&self.node, ask).await
     }
 
     /// Whether the store answers.
     ///
     /// # Errors
     /// [`Unavailable`](LockErrorKind::Unavailable) and the like, within twice the request timeout.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Changes nothing.

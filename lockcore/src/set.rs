@@ -44,6 +44,9 @@ impl Locks {
     /// name one lock; nothing is sent then. [`Lost`](LockErrorKind::Lost) if one was lost while the
     /// later ones were waited for.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// # Cancel safety
     /// Dropping it leaves the queue and releases what it has acquired.
     pub fn all<I>(&self, keys: I) -> AcquireAll
@@ -183,6 +186,9 @@ impl LockSet {
     /// # Errors
     /// As [`LockGuard::release`]: [`Lost`](LockErrorKind::Lost) if one of them was lost, else the
     /// first other error. The others are released all the same.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Once polled, all of them are released even if the future is dropped.

@@ -26,7 +26,7 @@ impl Locks {
     ///
     /// A [`lock`](Self::lock) of the same name is another thing. The two do not exclude each other.
     ///
-    /// Errors and cancel safety: see [`Acquire`].
+    /// Errors, panics and cancel safety: see [`Acquire`].
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -49,7 +49,7 @@ impl Locks {
 
     /// Acquires a read if it can be granted at once; else `None`.
     ///
-    /// Errors and cancel safety: see [`TryAcquire`].
+    /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_read<K>(&self, key: K) -> TryAcquire<ReadGuard>
     where
         K: TryInto<LockKey>,
@@ -61,7 +61,7 @@ impl Locks {
     /// Waits until no other holder reads, writes or has permits of this name, and no request waits
     /// ahead.
     ///
-    /// Errors and cancel safety: see [`Acquire`].
+    /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn write<K>(&self, key: K) -> Acquire<WriteGuard>
     where
         K: TryInto<LockKey>,
@@ -72,7 +72,7 @@ impl Locks {
 
     /// Acquires a write if it can be granted at once; else `None`.
     ///
-    /// Errors and cancel safety: see [`TryAcquire`].
+    /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_write<K>(&self, key: K) -> TryAcquire<WriteGuard>
     where
         K: TryInto<LockKey>,
@@ -87,7 +87,7 @@ impl Locks {
     /// one place. A request is granted if the permits in use and its own together do not exceed its
     /// own limit.
     ///
-    /// Errors and cancel safety: see [`Acquire`].
+    /// Errors, panics and cancel safety: see [`Acquire`].
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -108,7 +108,7 @@ impl Locks {
 
     /// One of `limit` permits if it is free and there is no waiter for any; else `None`.
     ///
-    /// Errors and cancel safety: see [`TryAcquire`].
+    /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_permit<K>(&self, key: K, limit: u32) -> TryAcquire<Permit>
     where
         K: TryInto<LockKey>,
@@ -121,6 +121,9 @@ impl Locks {
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -140,6 +143,9 @@ impl Locks {
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// # Cancel safety
     /// Once polled, they may be released even if the future is dropped.
     pub async fn force_release_shared<K>(&self, key: K) -> Result<bool, LockError>
@@ -152,7 +158,7 @@ impl Locks {
 }
 
 /// Reads, writes and permits with options. See [`Locks::read`], [`Locks::write`] and
-/// [`Locks::permit`]. Errors and cancel safety: see [`Acquire`] and [`TryAcquire`].
+/// [`Locks::permit`]. Errors, panics and cancel safety: see [`Acquire`] and [`TryAcquire`].
 impl LockRequest {
     /// Waits to read, at most for the [wait](Self::wait).
     pub fn read(self) -> Acquire<ReadGuard> {
@@ -265,6 +271,9 @@ impl WriteGuard {
     /// [`Unavailable`](crate::LockErrorKind::Unavailable) it may be a read already: ask again, or
     /// release it. [`InvalidOption`](crate::LockErrorKind::InvalidOption) if other guards
     /// share the write.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Dropping it releases the hold.

@@ -20,7 +20,7 @@ use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 use futures_util::stream;
-use lock_axum::{Locks, PermitLayer};
+use lock_axum::{HttpLockLayer, Locks};
 use lock_tower::ByExtension;
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -102,7 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let key = ByExtension::new(|tenant: &Tenant| format!("words:{}", tenant.name));
     let limit =
         |request: &Request| request.extensions().get().map_or(1, |tenant: &Tenant| tenant.streams);
-    let permits = PermitLayer::new(locks, key, limit)
+    let permits = HttpLockLayer::permits(locks, key, limit)
         .wait(Duration::from_secs(1))
         .max_hold(Duration::from_secs(60)); // a client that stops reading does not keep it for ever
     let app = Router::new()

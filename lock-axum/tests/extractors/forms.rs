@@ -144,7 +144,7 @@ async fn without_a_permit_an_optional_argument_is_none() {
 }
 
 #[tokio::test]
-async fn a_write_of_what_the_request_reads_is_refused_at_once_and_names_both_arguments() {
+async fn a_write_of_what_the_request_reads_is_refused_at_once_and_names_both_forms() {
     let locks = Locks::in_memory();
     let both = async |_: ReadLocked<ByDocument>, _: WriteLocked<ByDocument>| "never";
     let app = Router::new()
@@ -154,12 +154,8 @@ async fn a_write_of_what_the_request_reads_is_refused_at_once_and_names_both_arg
     let response = answer.unwrap();
     assert_eq!(response.status(), 500);
     let error = response.extensions().get::<LockError>().unwrap();
-    let clash = error.as_clash().expect("it says what clashes");
-    for (said, form) in [(clash.first(), "Read"), (clash.second(), "Write")] {
-        assert!(said.starts_with(&format!("a {} (", form.to_lowercase())), "{said}");
-        assert!(said.contains("Locked<") && said.contains("Document"), "{said}");
-        assert!(said.ends_with(&format!("{form}>)")), "{said}");
-    }
+    let clash = error.as_clash().expect("it says what clashes").to_string();
+    assert!(clash.contains("as a read and as a write:"), "{clash}");
     assert_eq!(locks.status().holding, 0);
 }
 

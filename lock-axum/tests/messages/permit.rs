@@ -1,7 +1,7 @@
 use axum::{Router, routing::post};
-use lock_axum::{Locks, PermitLayer, by_path};
+use lock_axum::{HttpLockLayer, Locks, by_path};
 
 fn main() {
-    let layer = PermitLayer::new(Locks::in_memory(), by_path(), "10");
+    let layer = HttpLockLayer::permits(Locks::in_memory(), by_path(), "10");
     let _: Router = Router::new().route("/", post(async || "paid")).layer(layer);
 }

@@ -146,7 +146,7 @@ impl Claim {
                 Some(label) => request.label(label),
                 None => request,
             };
-            this.acquire.set(Some(Acquiring::new(request, want.mode.form)));
+            this.acquire.set(Some(Acquiring::new(request, want.form)));
             *this.current = Some(want);
         }
     }
@@ -175,22 +175,21 @@ fn shared(
     locks: &Locks,
     want: &Want,
 ) -> Result<Option<LockGuard>, LockError> {
-    let asked = want.mode;
     let mut clash = None;
     for handle in holds.into_iter().flat_map(LockHandle::all) {
         let held = handle.held();
         if !held.is_of(locks, &want.key) {
             continue;
         }
-        if held.mode.form.covers(asked.form) {
+        if held.form.covers(want.form) {
             return handle.reenter().map(Some);
         }
-        if held.mode.form.is_shared() && asked.form.is_shared() {
-            clash.get_or_insert(held.mode);
+        if held.form.is_shared() && want.form.is_shared() {
+            clash.get_or_insert(held.form);
         }
     }
     match clash {
-        Some(held) => Err(KeyError::clash(held, asked).into()),
+        Some(held) => Err(KeyError::clash(held, want.form).into()),
         None => Ok(None),
     }
 }

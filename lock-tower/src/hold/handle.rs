@@ -81,6 +81,9 @@ impl LockHandle {
     /// store does not answer: then the lock is granted to the next waiter when its lease expires,
     /// at the latest.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// # Cancel safety
     /// The release goes on if this is dropped once it was polled.
     pub async fn release(&self) -> Result<(), LockError> {

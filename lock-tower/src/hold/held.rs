@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::OnLost;
 use crate::hold::guard::{Granted, Guard};
-use crate::key::mode::Mode;
+use crate::key::mode::Form;
 use crate::refusal::LockError;
 
 /// A hold, as its layer, the handles and what is detached see it.
@@ -19,7 +19,7 @@ pub(crate) struct Held {
     /// Where it stands among the holds of the request: later ones have higher numbers.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
-    pub(crate) mode: Mode,
+    pub(crate) form: Form,
     pub(crate) token: FencingToken,
     pub(crate) on_lost: OnLost,
     locks: Locks,
@@ -43,7 +43,7 @@ impl Held {
     ) -> Self {
         let (token, locks) = (guard.token(), locks.clone());
         let state = Mutex::new(State::Held { guard, keepers: 1 });
-        Self { layer, number, key: want.key, mode: want.mode, token, on_lost, locks, state }
+        Self { layer, number, key: want.key, form: want.form, token, on_lost, locks, state }
     }
 
     pub(crate) fn is_of(&self, locks: &Locks, key: &LockKey) -> bool {

@@ -9,6 +9,7 @@ use tower::Layer;
 use crate::config::{Config, fail_open, options};
 use crate::http::answers::{Answers, answers, enabled, hold_until_body_end};
 use crate::http::service::HttpLock;
+use crate::key::WithPermits;
 
 /// Serves HTTP requests of one key one at a time, in order of arrival among all processes.
 ///
@@ -61,6 +62,65 @@ impl<K> HttpLockLayer<K> {
 
     hold_until_body_end!();
     answers!();
+}
+
+impl<K, L> HttpLockLayer<WithPermits<K, L>> {
+    /// Serves at most `limit` requests of one key at a time, among all processes, in order of
+    /// arrival: tower's `ConcurrencyLimit`, but fair, distributed and per key. It is
+    /// [`new`](Self::new) with [`key.permits(1, limit)`](crate::ExtractKeyExt::permits), and
+    /// [`hold_until_body_end`](Self::hold_until_body_end): an answer that streams counts until the
+    /// server has taken its last frame.
+    ///
+    /// A request beyond the limit waits in the queue of its key, and is refused with 429 and
+    /// `Retry-After` when its [wait](Self::wait) ends, or at once if the [queue](Self::queue_limit)
+    /// is full. The service is always ready: requests for one key take no room from those for
+    /// others.
+    ///
+    /// The limit is a number, or a closure that reads it from the request
+    /// ([`PermitLimit`](crate::PermitLimit)):
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), std::convert::Infallible> {
+    /// use std::convert::Infallible;
+    /// use std::time::Duration;
+    ///
+    /// use http::{Request, Response};
+    /// use http_body_util::Full;
+    /// use lock_tower::{ByExtension, HttpLockLayer};
+    /// use lockcore::Locks;
+    /// use tower::{ServiceBuilder, ServiceExt, service_fn};
+    ///
+    /// #[derive(Clone)]
+    /// struct Tenant { id: u64, at_once: u32 } // authentication, outside, has put it there
+    ///
+    /// let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    /// let key = ByExtension::new(|tenant: &Tenant| format!("tenant:{}", tenant.id));
+    /// let limit = |request: &Request<String>| request.extensions().get().map_or(1, |tenant: &Tenant| tenant.at_once);
+    /// let layer = HttpLockLayer::permits(locks, key, limit)
+    ///     .wait(Duration::from_secs(2))
+    ///     .max_hold(Duration::from_secs(300));
+    ///
+    /// let service = ServiceBuilder::new().layer(layer).service(service_fn(async |_: Request<_>| {
+    ///     Ok::<_, Infallible>(Response::new(Full::new(bytes::Bytes::from("generated"))))
+    /// }));
+    /// let mut request = Request::post("/generate").body(String::new()).unwrap();
+    /// request.extensions_mut().insert(Tenant { id: 7, at_once: 20 });
+    /// assert_eq!(service.oneshot(request).await?.status(), 200);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// **Set [`max_hold`](Self::max_hold)**: otherwise a client that stops reading keeps its
+    /// permit.
+    ///
+    /// A permit is no proof that others have stopped: a process that sleeps past its lease works on
+    /// beside those that have its permits by then. For a limit that protects a quota that is
+    /// enough. Work that must never overlap takes a lock and its [fencing
+    /// token](crate::LockHandle::fencing_token).
+    pub fn permits(locks: Locks, key: K, limit: L) -> Self {
+        Self::new(locks, WithPermits::new(1, limit, key)).hold_until_body_end()
+    }
 }
 
 impl<S, K> Layer<S> for HttpLockLayer<K> {

@@ -83,6 +83,9 @@ impl RequestLocks {
     /// What the layer refuses a request for: see [`Cause`](crate::Cause).
     /// [`Internal`](crate::Cause::Internal) after the response.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// # Cancel safety
     /// Dropping it leaves the queue, and releases what it has acquired.
     pub async fn lock(&self, keys: Keys) -> Result<Vec<LockHandle>, LockError> {
@@ -100,6 +103,9 @@ impl RequestLocks {
     /// As [`lock`](Self::lock). Also for permits, which have no guard that is a [`LockGuard`]: for
     /// work that outlives the response, acquire them with
     /// [`Locks::permit`](lockcore::Locks::permit).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Dropping it leaves the queue, and releases what it has acquired.

@@ -1,26 +1,25 @@
 //! Extractors whose names are read, written or counted.
 
-use crate::key::mode::{Form, Mode};
+use crate::key::mode::Form;
 use crate::key::{ExtractKey, KeyError, Keys};
 
 /// Reads or writes the names of another extractor; made by [`reads`](crate::ExtractKeyExt::reads)
 /// and [`writes`](crate::ExtractKeyExt::writes).
 #[derive(Debug, Clone)]
 pub struct InForm<E> {
-    mode: Mode,
+    form: Form,
     extractor: E,
 }
 
 impl<E> InForm<E> {
-    #[track_caller]
     pub(crate) fn new(form: Form, extractor: E) -> Self {
-        Self { mode: Mode::here(form), extractor }
+        Self { form, extractor }
     }
 }
 
 impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for InForm<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
-        Ok(self.extractor.extract_key(request)?.map(|keys| keys.in_mode(self.mode)))
+        Ok(self.extractor.extract_key(request)?.map(|keys| keys.in_form(self.form)))
     }
 }
 
@@ -70,15 +69,12 @@ where
 pub struct WithPermits<E, L> {
     count: u32,
     limit: L,
-    /// Its place is that at which this was made.
-    mode: Mode,
     extractor: E,
 }
 
 impl<E, L> WithPermits<E, L> {
-    #[track_caller]
     pub(crate) fn new(count: u32, limit: L, extractor: E) -> Self {
-        Self { count, limit, mode: Mode::here(Form::default()), extractor }
+        Self { count, limit, extractor }
     }
 }
 
@@ -87,6 +83,6 @@ impl<Req, E: ExtractKey<Req>, L: PermitLimit<Req>> ExtractKey<Req> for WithPermi
         let Some(keys) = self.extractor.extract_key(request)? else { return Ok(None) };
         let limit = self.limit.permit_limit(request);
         let form = Form::Permits { count: self.count, limit };
-        Ok(Some(keys.in_mode(self.mode.of(form))))
+        Ok(Some(keys.in_form(form)))
     }
 }

@@ -3,7 +3,7 @@
 use lockcore::{LockKey, LockOptions};
 
 use crate::key::KeyError;
-use crate::key::mode::{Form, Mode};
+use crate::key::mode::Form;
 use crate::options::Options;
 
 /// The locks that one request needs, and what it asks for beyond the layer's options.
@@ -45,15 +45,13 @@ pub struct Keys {
     rest: Vec<Want<Name>>,
     options: Options,
     label: Option<Box<str>>,
-    /// Who says the forms from here on; else it is their line.
-    place: Option<&'static str>,
 }
 
 /// A key, and how it is to be locked.
 #[derive(Debug, Clone)]
 pub(crate) struct Want<K = LockKey> {
     pub(crate) key: K,
-    pub(crate) mode: Mode,
+    pub(crate) form: Form,
 }
 
 /// A name is checked last, so that a prefix can still come before it.
@@ -96,13 +94,13 @@ impl Keys {
     }
 
     pub(crate) fn of(first: Name) -> Self {
-        let first = Want { key: first, mode: Mode::default() };
-        Self { first, rest: Vec::new(), options: Options::default(), label: None, place: None }
+        let first = Want { key: first, form: Form::default() };
+        Self { first, rest: Vec::new(), options: Options::default(), label: None }
     }
 
     /// One more lock, a mutex. The same name twice is one lock.
     pub fn and(mut self, name: impl Into<String>) -> Self {
-        self.rest.push(Want { key: Name::Text(name.into()), mode: Mode::default() });
+        self.rest.push(Want { key: Name::Text(name.into()), form: Form::default() });
         self
     }
 
@@ -111,17 +109,15 @@ impl Keys {
     ///
     /// A name of which something else is said already refuses the request: a
     /// [`Clash`](crate::Clash). For several names with a form each see [`join`](Self::join).
-    #[track_caller]
     pub fn read(self) -> Self {
-        self.in_mode(Mode::here(Form::Read))
+        self.in_form(Form::Read)
     }
 
     /// Writes the names so far: no other request reads, writes or has permits of them. See
     /// [`Locks::write`](lockcore::Locks::write), and [`read`](Self::read) for a name of which
     /// something else is said already.
-    #[track_caller]
     pub fn write(self) -> Self {
-        self.in_mode(Mode::here(Form::Write))
+        self.in_form(Form::Write)
     }
 
     /// Takes `count` of `limit` permits of each name so far. See
@@ -130,23 +126,13 @@ impl Keys {
     ///
     /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
     /// [`Internal`](crate::Cause::Internal), and nothing is sent.
-    #[track_caller]
     pub fn permits(self, count: u32, limit: u32) -> Self {
-        self.in_mode(Mode::here(Form::Permits { count, limit }))
+        self.in_form(Form::Permits { count, limit })
     }
 
-    /// Names the place that says [`read`](Self::read), [`write`](Self::write) or
-    /// [`permits`](Self::permits) after this, for the text of a [`Clash`](crate::Clash). Otherwise
-    /// it is their line. For extractors, whose line says nothing.
-    pub fn asked_by(mut self, place: &'static str) -> Self {
-        self.place = Some(place);
-        self
-    }
-
-    pub(crate) fn in_mode(mut self, mode: Mode) -> Self {
-        let mode = self.place.map_or(mode, |place| mode.at(place));
-        self.wants_mut().for_each(|want| match want.mode.or_clash(mode) {
-            Ok(mode) => want.mode = mode,
+    pub(crate) fn in_form(mut self, form: Form) -> Self {
+        self.wants_mut().for_each(|want| match want.form.or_clash(form) {
+            Ok(form) => want.form = form,
             Err(error) => want.key = Name::Refused(error),
         });
         self
@@ -155,7 +141,7 @@ impl Keys {
     /// Whether permits of any name are asked for.
     pub(crate) fn has_permits(&self) -> bool {
         let mut wants = std::iter::once(&self.first).chain(&self.rest);
-        wants.any(|want| matches!(want.mode.form, Form::Permits { .. }))
+        wants.any(|want| matches!(want.form, Form::Permits { .. }))
     }
 
     fn wants_mut(&mut self) -> impl Iterator<Item = &mut Want<Name>> {
@@ -264,7 +250,7 @@ fn each_once(sorted: Vec<Want>) -> Result<Vec<Want>, KeyError> {
     let mut each: Vec<Want> = Vec::with_capacity(sorted.len());
     for want in sorted {
         match each.last_mut() {
-            Some(last) if last.key == want.key => last.mode = last.mode.join(want.mode)?,
+            Some(last) if last.key == want.key => last.form = last.form.join(want.form)?,
             _ => each.push(want),
         }
     }
@@ -278,8 +264,8 @@ impl Want<Name> {
 
     fn resolve(self) -> Result<Want, KeyError> {
         let key = self.key.resolve()?;
-        self.mode.check()?;
-        Ok(Want { key, mode: self.mode })
+        self.form.check()?;
+        Ok(Want { key, form: self.form })
     }
 }
 

@@ -38,9 +38,8 @@ use crate::lock::service::Lock;
 /// # }
 /// ```
 ///
-/// `tower`'s `option_layer` takes this layer. [`HttpLockLayer`](crate::HttpLockLayer) and
-/// [`PermitLayer`](crate::PermitLayer) have a method for that:
-/// [`enabled`](crate::HttpLockLayer::enabled).
+/// `tower`'s `option_layer` takes this layer. [`HttpLockLayer`](crate::HttpLockLayer) has a method
+/// for that: [`enabled`](crate::HttpLockLayer::enabled).
 ///
 /// A service that cannot fail cannot refuse, so it does not compile under this layer:
 ///

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use http::{Method, Request, Response};
 use lock_tests::RedisServer;
 use lock_tests::http::text;
-use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer, PermitLayer};
+use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
@@ -91,7 +91,7 @@ async fn on_redis_two_nodes_together_have_no_more_permits_than_the_limit() {
         }
     });
     let services = nodes.map(|locks| {
-        let layer = PermitLayer::new(locks, ByPath::new(), 3).hold_until_response();
+        let layer = HttpLockLayer::new(locks, ByPath::new().permits(1, 3));
         layer.wait(Duration::from_secs(60)).layer(handler.clone())
     });
     let calls = (0..60).map(|number| {

@@ -1,4 +1,4 @@
-//! `PermitLayer`: at most so many requests of a key, until the end of the body.
+//! `HttpLockLayer::permits`: at most so many requests of a key, until the end of the body.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use lock_tests::http::{Client, Pieces, get, piece, serve, streamed, text};
 use lock_tests::{LIMIT, eventually};
-use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer, PermitLayer, ServiceBuilderExt as _};
+use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer, ServiceBuilderExt as _};
 use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt as _, service_fn};
@@ -45,7 +45,7 @@ async fn held(locks: &Locks, key: &str) -> usize {
 #[tokio::test]
 async fn a_permit_is_held_until_the_end_of_the_body_and_others_get_429_past_their_wait() {
     let locks = Locks::in_memory();
-    let layer = PermitLayer::new(locks.clone(), ByPath::new(), 2);
+    let layer = HttpLockLayer::permits(locks.clone(), ByPath::new(), 2);
     let (address, mut started) = streaming!(layer.wait(Duration::from_millis(50)));
     let one = begin(address, "/a", &mut started).await;
     let two = begin(address, "/a", &mut started).await;
@@ -107,7 +107,7 @@ async fn requests_beyond_the_limit_wait_in_order_of_arrival() {
 async fn a_closure_reads_the_limit_from_the_request() {
     let locks = Locks::in_memory();
     let limit = |request: &Request<String>| request.headers()["x-plan"].len() as u32;
-    let layer = PermitLayer::new(locks.clone(), |_: &Request<String>| "tenant", limit);
+    let layer = HttpLockLayer::permits(locks.clone(), |_: &Request<String>| "tenant", limit);
     let service = layer.wait(Duration::ZERO).layer(service_fn(|_: Request<_>| async {
         Ok::<_, Infallible>(Response::new(text("served")))
     }));
@@ -127,7 +127,7 @@ async fn a_closure_reads_the_limit_from_the_request() {
 #[tokio::test]
 async fn a_permit_can_end_with_the_response() {
     let locks = Locks::in_memory();
-    let layer = PermitLayer::new(locks.clone(), ByPath::new(), 1).hold_until_response();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new().permits(1, 1));
     let (address, mut started) = streaming!(layer.wait(Duration::ZERO));
     let one = begin(address, "/a", &mut started).await;
     assert_eq!(held(&locks, "/a").await, 0);
@@ -139,7 +139,7 @@ async fn a_permit_can_end_with_the_response() {
 async fn a_refused_permit_is_resource_exhausted_in_grpc() {
     let locks = Locks::in_memory();
     let _all = locks.key("/a").permits(3, 3).await.unwrap();
-    let layer = PermitLayer::new(locks.clone(), ByPath::new(), 3).wait(Duration::ZERO).grpc();
+    let layer = HttpLockLayer::permits(locks.clone(), ByPath::new(), 3).wait(Duration::ZERO).grpc();
     let service = layer.layer(service_fn(|_: Request<_>| async {
         Ok::<_, Infallible>(Response::new(text("served")))
     }));

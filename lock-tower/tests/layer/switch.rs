@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use lock_tower::{ByPath, HttpLockLayer, LockLayer, PermitLayer, ServiceBuilderExt as _};
+use lock_tower::{ByPath, HttpLockLayer, LockLayer, ServiceBuilderExt as _};
 use lockcore::Locks;
 use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
 
@@ -47,7 +47,7 @@ async fn the_layers_for_http_are_switched_off_by_themselves() {
         let locks = Locks::in_memory();
         let lock = HttpLockLayer::new(locks.clone(), ByPath::new()).enabled(is_on);
         assert_eq!(seen!(locks, lock), (!is_on, is_on));
-        let permit = PermitLayer::new(locks.clone(), ByPath::new(), 1).enabled(is_on);
+        let permit = HttpLockLayer::permits(locks.clone(), ByPath::new(), 1).enabled(is_on);
         assert_eq!(seen!(locks, permit), (!is_on, is_on), "permits");
     }
 }

@@ -1,20 +1,18 @@
-//! The timers of callers: their time passes whatever polls them, even if the node's own runtime is
-//! not driven.
+//! The timers of callers, on the runtime that polls them: the node's own may not be driven.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use pin_project::pin_project;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, Sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::later;
 use super::driver::Driver;
+use super::effect::Ask;
 use super::flight::Request;
-use super::timer::Timer;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::store::protocol::Answer;
 
@@ -22,38 +20,25 @@ use crate::store::protocol::Answer;
 /// runtime runs.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Whether the node's runtime polls: then it is driven, and the time-outs of requests come in time.
-pub(crate) fn is_driven(driver: &Driver) -> bool {
-    Handle::try_current().is_ok_and(|polling| polling.id() == driver.runtime.id())
+const OUTSIDE: &str =
+    "futures of lockcore must be polled inside a tokio runtime with timers enabled";
+
+/// The runtime that polls.
+///
+/// # Panics
+/// Outside a tokio runtime.
+fn polling() -> Handle {
+    Handle::try_current().unwrap_or_else(|_| panic!("{OUTSIDE}"))
 }
 
-/// Wakes the task that polls it at its time.
-#[pin_project(project = Projected)]
-#[derive(Debug)]
-pub(crate) enum Alarm {
-    /// The node's runtime polls.
-    Driven(#[pin] Sleep),
-    Other(Timer),
-}
-
-impl Future for Alarm {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match self.project() {
-            Projected::Driven(sleep) => sleep.poll(cx),
-            Projected::Other(timer) => Pin::new(timer).poll(cx),
-        }
-    }
-}
-
-/// One that goes off at `at`.
-pub(crate) fn alarm(driver: &Driver, at: Instant) -> Alarm {
-    if is_driven(driver) {
-        return Alarm::Driven(tokio::time::sleep_until(at));
-    }
-    let left = at.saturating_duration_since(Instant::now());
-    Alarm::Other(Timer::new(std::time::Instant::now() + left))
+/// Wakes the task that polls it at `at`. Made before anything is sent, so that a panic leaves
+/// nothing behind.
+///
+/// # Panics
+/// Outside a tokio runtime, and by tokio in one without timers.
+pub(crate) fn alarm(at: Instant) -> Sleep {
+    let _ = polling();
+    sleep_until(at)
 }
 
 /// A request with the time that its caller gives it.
@@ -62,13 +47,23 @@ pub(crate) struct Bounded {
     driver: Arc<Driver>,
     request: Request,
     at: Instant,
-    alarm: Option<Pin<Box<Alarm>>>,
+    alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Bounded {
-    /// Twice the request timeout: a request may first wait for the connection.
-    pub(crate) fn new(driver: &Arc<Driver>, request: Request) -> Self {
-        let at = later(Instant::now(), 2 * driver.settings.request_timeout + GRACE);
+    /// Sends a request for the caller that polls.
+    ///
+    /// # Panics
+    /// As [`alarm`].
+    pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
+        let at = driver.patience();
+        let alarm = driver.alarm_elsewhere(at);
+        Self { driver: Arc::clone(driver), request: driver.send(ask), at, alarm }
+    }
+
+    /// Waits for a request that was sent, perhaps by a caller outside of any runtime.
+    pub(crate) fn sent(driver: &Arc<Driver>, request: Request) -> Self {
+        let at = driver.patience();
         Self { driver: Arc::clone(driver), request, at, alarm: None }
     }
 }
@@ -77,44 +72,55 @@ impl Future for Bounded {
     type Output = Result<Answer, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Poll::Ready(answer) = Pin::new(&mut self.request).poll(cx) {
+        let Self { driver, request, at, alarm } = &mut *self;
+        if alarm.is_none() {
+            *alarm = driver.alarm_elsewhere(*at);
+        }
+        if let Poll::Ready(answer) = Pin::new(request).poll(cx) {
             return Poll::Ready(match answer {
-                Some(answer) => answer.map_err(|error| self.driver.error(error)),
-                None => Err(self.driver.closed()),
+                Some(answer) => answer.map_err(|error| driver.error(error)),
+                None => Err(driver.closed()),
             });
         }
-        if is_driven(&self.driver) {
-            return Poll::Pending;
-        }
-        let Self { driver, at, alarm: slot, .. } = &mut *self;
-        let alarm = slot.get_or_insert_with(|| Box::pin(alarm(driver, *at)));
-        alarm
-            .as_mut()
-            .poll(cx)
-            .map(|()| Err(LockError::with_detail(LockErrorKind::Unavailable, SILENT)))
+        let Some(alarm) = alarm else { return Poll::Pending };
+        alarm.as_mut().poll(cx).map(|()| Err(silent()))
     }
 }
 
-const SILENT: &str = "no answer in time: does the runtime of this Locks run?";
+fn silent() -> LockError {
+    let detail = "no answer in time: does the runtime of this Locks run?";
+    LockError::with_detail(LockErrorKind::Unavailable, detail)
+}
 
 impl Driver {
+    /// When a caller no longer waits for the answer to a request sent now. Twice the request
+    /// timeout: a request may first wait for the connection.
+    fn patience(&self) -> Instant {
+        later(Instant::now(), 2 * self.settings.request_timeout + GRACE)
+    }
+
+    /// An alarm on another runtime than the node's. On the node's own the store's time-outs come
+    /// first.
+    fn alarm_elsewhere(&self, at: Instant) -> Option<Pin<Box<Sleep>>> {
+        let is_own = polling().id() == self.runtime.id();
+        (!is_own).then(|| Box::pin(alarm(at)))
+    }
+
     /// Whether the store answers.
     pub(crate) async fn ping(self: &Arc<Self>) -> Result<(), LockError> {
         if self.has_ended() {
             return Err(self.closed());
         }
+        let alarm = alarm(self.patience());
         let store = Arc::clone(&self.store);
-        let mut task = self.runtime.spawn(async move { store.ping().await });
-        let at = later(Instant::now(), 2 * self.settings.request_timeout + GRACE);
-        let mut alarm = pin!(alarm(self, at));
-        let answer = poll_fn(|cx| match Pin::new(&mut task).poll(cx) {
-            Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending => alarm.as_mut().poll(cx).map(|()| None),
-        });
-        match answer.await {
-            Some(Ok(answer)) => answer.map_err(|error| self.error(error)),
-            Some(Err(_)) => Err(self.closed()),
-            None => Err(LockError::with_detail(LockErrorKind::Unavailable, SILENT)),
+        let task = self.runtime.spawn(async move { store.ping().await });
+        tokio::select! {
+            biased;
+            answer = task => match answer {
+                Ok(answer) => answer.map_err(|error| self.error(error)),
+                Err(_) => Err(self.closed()),
+            },
+            () = alarm => Err(silent()),
         }
     }
 

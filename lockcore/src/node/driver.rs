@@ -23,7 +23,7 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
@@ -40,7 +40,6 @@ use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::member::{Label, NodeId};
 use crate::options::LockOptions;
 use crate::store::{Answer, Event, Link, Listener, Store};
-use crate::waiting::Room;
 
 /// What was chosen for all locks of one `Locks`.
 #[derive(Debug, Clone)]
@@ -54,7 +53,9 @@ pub(crate) struct Settings {
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) redisson_peers: bool,
-    pub(crate) waiting: Room,
+    pub(crate) max_waiting: u32,
+    /// The slots of attempts that wait: `max_waiting` of them.
+    pub(crate) waiting: Arc<Semaphore>,
 }
 
 /// Requests in the background that are on their way at once.

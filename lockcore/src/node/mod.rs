@@ -19,12 +19,11 @@ mod lease;
 mod moment;
 mod observe;
 mod seat;
-mod timer;
 
 pub use self::core::{Core, Counts, Outcome};
 #[cfg(feature = "unstable-internals")]
 pub use self::core::{Due, Phase, Rules};
-pub(crate) use alarm::{Alarm, Bounded, alarm, is_driven};
+pub(crate) use alarm::{Bounded, alarm};
 pub(crate) use clock::later;
 pub(crate) use driver::{Driver, Inbox, Settings};
 pub use effect::{Ask, Effect, Note};

@@ -1,21 +1,21 @@
-//! What is not ours: wakers that call back, and runtimes without timers.
+//! Foreign code: wakers that call back, and callers without timers.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
-use std::time::Duration;
 
 use lock_tests::eventually;
-use lockcore::{LockErrorKind, Locks};
-use tokio::runtime::Builder;
+use lockcore::{LockGuard, Locks};
+use tokio::runtime::{Builder, Runtime};
 
-use crate::backend::{Backend, LONG, SOON, granted, ms, soon, until_waiting, wait_as};
+use crate::backend::{Backend, LONG, SOON, soon, until_nothing_is_left, until_waiting, waiters};
 
 on_every_store!(
     a_waker_that_calls_back_finds_no_mutex_held_when_its_lock_is_granted,
     a_waker_that_calls_back_finds_no_mutex_held_when_its_hold_is_lost,
-    calls_polled_by_a_runtime_without_timers_end_in_their_time,
+    a_call_polled_without_timers_panics_says_so_and_leaves_nothing,
 );
 
 /// Uses the node whenever it wakes somebody, as an executor of another kind may.
@@ -83,25 +83,56 @@ async fn a_waker_that_calls_back_finds_no_mutex_held_when_its_hold_is_lost(backe
     assert!(guard.is_lost());
 }
 
-async fn calls_polled_by_a_runtime_without_timers_end_in_their_time(backend: &Backend) {
+/// The text of the panic with which a future ends at its first poll.
+fn panic_of(future: impl Future) -> String {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context).is_ready()));
+    let panic = polled.expect_err("a panic");
+    match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => (*panic.downcast::<&str>().expect("a text")).to_owned(),
+    }
+}
+
+/// The texts with which all calls end; `held` is held, and not by `locks`.
+fn panics_of(locks: &Locks, guard: LockGuard) -> Vec<String> {
+    vec![
+        panic_of(locks.lock("free")),
+        panic_of(locks.lock_timeout("held", LONG)),
+        panic_of(locks.try_lock("free")),
+        panic_of(locks.read("free")),
+        panic_of(locks.all(["free", "other"])),
+        panic_of(locks.with("free", async |_| ())),
+        panic_of(locks.inspect("held")),
+        panic_of(locks.force_release("held")),
+        panic_of(locks.ping()),
+        panic_of(guard.release()),
+    ]
+}
+
+async fn a_call_polled_without_timers_panics_says_so_and_leaves_nothing(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    let guard = a.lock("key").await.expect("free");
-    let waiting = wait_as(1, &b, "key").await;
-    let ended = tokio::task::spawn_blocking(move || {
-        let bare = Builder::new_current_thread().build().expect("a runtime");
-        bare.block_on(async {
-            let error = b.lock_timeout("key", ms(50)).await.expect_err("held");
-            assert_eq!(error.kind(), LockErrorKind::Timeout);
-            assert!(b.try_lock("key").await.expect("an answer").is_none());
-            b.ping().await.expect("an answer");
-            let other = b.lock_timeout("other", LONG).await.expect("free");
-            other.release().await.expect("held until now");
-            let busy = a.inspect("key").await.expect("an answer");
-            assert_eq!(busy.waiters.len(), 1);
-            guard.release().await.expect("held until now");
-            a.shutdown(Duration::from_secs(1)).await;
+    let held = a.lock("held").await.expect("free");
+    let inside_without = || Builder::new_current_thread().build().expect("a runtime");
+    for (text, runtime) in [
+        ("must be polled inside a tokio runtime with timers enabled", None),
+        ("timers are disabled", Some(inside_without())),
+    ] {
+        let released = b.lock("released").await.expect("free");
+        let locks = b.clone();
+        let outside = std::thread::spawn(move || {
+            let _inside = runtime.as_ref().map(Runtime::enter);
+            panics_of(&locks, released)
         });
-    });
-    soon(ended).await.expect("no panic");
-    granted(waiting).await.release().await.expect("held until now");
+        for panic in outside.join().expect("each is caught") {
+            assert!(panic.contains(text), "{panic}");
+        }
+    }
+    // The release was sent by the call, not by the poll.
+    for key in ["free", "other", "released"] {
+        until_nothing_is_left(&b, key).await;
+    }
+    assert_eq!(waiters(&a, "held").await, 0);
+    held.release().await.expect("not released by force");
 }

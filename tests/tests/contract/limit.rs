@@ -80,7 +80,10 @@ async fn as_many_as_may_wait_do_and_one_more_is_refused(backend: &Backend) {
     let waiting = [wait_as(1, &far, "one").await, wait_as(1, &far, "two").await];
     let error = far.lock("one").await.expect_err("two wait");
     assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
-    assert!(error.is_retryable() && error.to_string().contains("max_waiting"), "{error}");
+    assert!(
+        error.is_retryable() && error.to_string().contains("max_waiting allows (2)"),
+        "{error}"
+    );
     let error = far.lock("free").await.expect_err("nothing is sent, so it is not known to be free");
     assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
     // Who asks once does not wait, and who waits elsewhere waits in another Locks.

@@ -1,46 +1,26 @@
-//! What is on its way when somebody ends: a node that shuts down, a runtime that polled, a caller
-//! without one.
+//! Requests on their way when a node shuts down or a runtime that polled ends, and callers on
+//! another runtime than the node's.
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Duration;
 
-use lockcore::{LockError, LockGuard, Locks};
+use lockcore::{LockError, LockErrorKind, LockGuard, Locks};
 
 use crate::common::{LONG, held, nothing_left, setup, soon};
 use crate::script::runs;
 
-/// Wakes a thread that runs a future without any runtime.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-pub(crate) fn without_a_runtime<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        thread::park();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_had_inspected_and_given_back_by_a_caller_without_a_runtime() {
+async fn a_lock_is_had_inspected_and_given_back_by_a_caller_on_another_runtime() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
-    let outside = thread::spawn(move || {
-        without_a_runtime(async move {
+    let another = thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime").block_on(async move {
             locks.ping().await?;
             let guard = locks.lock("k").await?;
             assert!(locks.inspect("k").await?.holder.is_some());
+            let late = locks.lock_timeout("k", Duration::from_millis(50)).await;
+            assert_eq!(late.expect_err("held").kind(), LockErrorKind::Timeout);
             guard.release().await?;
             let guard = locks.lock("k").await?;
             assert!(locks.force_release("k").await?);
@@ -48,7 +28,7 @@ async fn a_lock_is_had_inspected_and_given_back_by_a_caller_without_a_runtime() 
             Ok::<(), LockError>(())
         })
     });
-    let joined = tokio::task::spawn_blocking(move || outside.join());
+    let joined = tokio::task::spawn_blocking(move || another.join());
     soon("the end", joined).await.expect("no panic").expect("no panic").expect("no error");
     nothing_left(&mut setup.redis, "k").await;
 }

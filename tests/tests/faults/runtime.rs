@@ -1,16 +1,12 @@
 //! A runtime that ends while its node holds and waits.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
-use std::{panic, thread};
 
 use lock_tests::{RedisServer, eventually};
 use lockcore::{LockErrorKind, Locks};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{LONG, SHORT, SOON, connect, held, release, soon};
-use crate::on_its_way::without_a_runtime;
 
 fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads")
@@ -25,7 +21,7 @@ fn a_runtime_that_ends_ends_its_waiters_and_its_holds_fall_by_their_lease() {
         let guard = held(&locks, "k", SHORT).await;
         (locks, guard, connect(&server.url()).await)
     });
-    // Futures of a node may be polled anywhere.
+    // Futures of a node may be polled by another runtime.
     let waiting = ours.spawn(other.key("k").lease(SHORT).lock());
     ours.block_on(eventually("it waits", SOON, async || other.status().waiting == 1));
     drop(theirs);
@@ -149,54 +145,4 @@ fn every_call_after_the_end_of_a_runtime_says_so_and_none_panics() {
             assert!(error.to_string().contains("its runtime has ended"), "{error}");
         }
     });
-}
-
-/// Panics of threads of this name.
-const TIMELESS: &str = "has no timers";
-static PANICS: AtomicUsize = AtomicUsize::new(0);
-
-fn count_panics() {
-    let next = panic::take_hook();
-    panic::set_hook(Box::new(move |panic| {
-        if thread::current().name() == Some(TIMELESS) {
-            PANICS.fetch_add(1, Ordering::SeqCst);
-        }
-        next(panic);
-    }));
-}
-
-// Where panics abort, one that is caught ends the process all the same.
-#[test]
-fn calls_without_any_timers_on_a_node_whose_runtime_is_not_driven_end_in_their_time_without_a_panic()
- {
-    count_panics();
-    let server = RedisServer::start();
-    let theirs = undriven();
-    let timeout = Duration::from_millis(200);
-    let locks = theirs.block_on(async {
-        Locks::builder().request_timeout(timeout).connect(server.url()).await.expect("connected")
-    });
-    let calls = async move {
-        let waited = locks.lock_timeout("k", timeout).await.expect_err("no answer").kind();
-        let kinds = [LockErrorKind::Timeout, LockErrorKind::Unavailable];
-        assert!(kinds.contains(&waited), "{waited:?}");
-        let tried = locks.try_lock("k").await.expect_err("no answer").kind();
-        let pinged = locks.ping().await.expect_err("no answer").kind();
-        assert_eq!((tried, pinged), (LockErrorKind::Unavailable, LockErrorKind::Unavailable));
-        locks
-    };
-    let (says, said) = mpsc::channel();
-    let both = move || {
-        let bare = Builder::new_current_thread().build().expect("a runtime");
-        let locks = bare.block_on(calls);
-        let _ = says.send("a runtime without timers");
-        let waited = without_a_runtime(locks.lock_timeout("k", timeout)).is_err();
-        let _ = says.send(if waited { "no runtime" } else { "a lock" });
-    };
-    let caller = thread::Builder::new().name(TIMELESS.to_owned()).spawn(both);
-    for who in ["a runtime without timers", "no runtime"] {
-        assert_eq!(said.recv_timeout(SOON), Ok(who));
-    }
-    caller.expect("a thread").join().expect("no panic");
-    assert_eq!(PANICS.load(Ordering::SeqCst), 0);
 }
