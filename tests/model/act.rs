@@ -61,8 +61,8 @@ impl Locking {
                     unreachable!("only requests run");
                 };
                 let mut told = self.run(state, node, ask, is_late);
-                if matches!(ask, Ask::Renew { .. } | Ask::Downgrade { .. }) {
-                    // It was judged, and no table reads it in the answer to these.
+                if self.is_shared() && matches!(ask, Ask::Renew { .. } | Ask::Downgrade { .. }) {
+                    // It is another's end, and no table reads it in the answer to these.
                     told.left = 0;
                 }
                 if !is_late && !state.nodes[usize::from(node)].is_dead {

@@ -7,7 +7,7 @@ use super::keys::{Key, Tombstone};
 use super::{failure, reply, scripts, subscription};
 use crate::error::StoreError;
 use crate::key::LockName;
-use crate::member::Member;
+use crate::member::{Member, NodeId};
 use crate::store::{Answer, Answers, Command, Event};
 
 /// All keys of a lock, with the tombstone of `member`.
@@ -28,8 +28,8 @@ pub fn script(name: &str) -> Option<&'static str> {
 }
 
 /// A message on the node's channel.
-pub fn message(payload: &[u8]) -> Option<Event> {
-    subscription::read(payload)
+pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
+    subscription::read(payload, node)
 }
 
 /// The answer to one command that is neither a renewal nor a touch.

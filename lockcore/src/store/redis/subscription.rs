@@ -36,16 +36,18 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// What a node listens to.
 pub(crate) struct Channels {
+    node: NodeId,
     grants: String,
-    /// With JVMs about: the channels of this node's members, and whose they are.
-    pokes: Option<(String, NodeId)>,
+    /// With JVMs about: the channels of this node's members.
+    pokes: Option<String>,
 }
 
 impl Channels {
     pub(crate) fn new(prefix: &str, node: &NodeId, peers: bool) -> Self {
         Self {
+            node: node.clone(),
             grants: keys::grants_channel(prefix, node.as_str()),
-            pokes: peers.then(|| (keys::pokes_pattern(node), node.clone())),
+            pokes: peers.then(|| keys::pokes_pattern(node)),
         }
     }
 
@@ -53,7 +55,7 @@ impl Channels {
         let subscribed = open.subscribe(&self.grants).await;
         subscribed
             .map_err(|error| failure::of_subscribing(&error, &format!("&{}", self.grants)))?;
-        if let Some((pattern, _)) = &self.pokes {
+        if let Some(pattern) = &self.pokes {
             let subscribed = open.psubscribe(pattern).await;
             // A pattern has to be among the user's channels as it stands, and this one is never
             // twice the same.
@@ -200,13 +202,14 @@ impl Task {
     }
 
     fn pass_on(&self, message: &Msg) {
-        if let (true, Some((_, node))) = (message.from_pattern(), &self.channels.pokes) {
+        let node = &self.channels.node;
+        if message.from_pattern() && self.channels.pokes.is_some() {
             if let Some(member) = keys::poked_member(message.get_channel_name(), node) {
                 self.listener.hear(Event::Poked { number: member.number() });
             }
             return;
         }
-        match read(message.get_payload_bytes()) {
+        match read(message.get_payload_bytes(), node) {
             Some(event) => self.listener.hear(event),
             None => debug!("a message on our channel cannot be read"),
         }
@@ -224,21 +227,25 @@ async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
     }
 }
 
-/// `g <member> <token> <ms left>` or `r <member>`; a member may hold spaces. Of a resource with
-/// permits: `p <token> <number> <ms left> …` or `r <number> …`.
-pub(super) fn read(payload: &[u8]) -> Option<Event> {
+/// `g <member> <token> <ms left>` or `r <member>`, of a member of `node`, which may hold spaces. Of
+/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`.
+pub(super) fn read(payload: &[u8], node: &NodeId) -> Option<Event> {
+    // The text of another node's member is no message to this one, whatever its number.
+    let number = |text: &str| {
+        Member::parse(text).filter(|member| member.is_of(node)).map(|member| member.number())
+    };
     let payload = std::str::from_utf8(payload).ok()?;
     if let Some(grants) = payload.strip_prefix("p ") {
         return several(grants);
     }
     if let Some(revoked) = payload.strip_prefix("r ") {
-        let alone = || Some(vec![Member::parse(revoked)?.number()]);
+        let alone = || Some(vec![number(revoked)?]);
         return Some(Event::Revoked { numbers: numbers(revoked).or_else(alone)? });
     }
     let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
     let left_ms = parts.next()?.parse().ok()?;
     let token = reply::fencing_token(parts.next()?)?;
-    let number = Member::parse(parts.next()?)?.number();
+    let number = number(parts.next()?)?;
     Some(Event::Granted { token, grants: vec![(number, left_ms)] })
 }
 
@@ -261,6 +268,10 @@ fn numbers(text: &str) -> Option<Vec<u64>> {
 mod tests {
     use super::*;
     use crate::token::FencingToken;
+
+    fn read(payload: &[u8]) -> Option<Event> {
+        super::read(payload, &NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"))
+    }
 
     fn token(number: u64) -> FencingToken {
         FencingToken::try_from(number).expect("a token")
@@ -296,6 +307,8 @@ mod tests {
             b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 9007199254740992 5",
             b"g m 1795242275666200 5",
             b"r a b",
+            b"g ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1795242275666200 5",
+            b"r ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x",
             b"0",
             b"\xff\xfe",
             b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1 -1",

@@ -1,9 +1,11 @@
 //! Messages on a node's channel, where anyone with the right to publish may say anything.
 
-use lockcore::FencingToken;
 use lockcore::internals::{Event, Label, Member, new_node, wire};
+use lockcore::{FencingToken, NodeId};
 
 use super::source::Source;
+
+const NODE: &str = "AAAAAAAAAAAAAAAAAAAAAA";
 
 pub(crate) fn check(bytes: &[u8]) {
     any(bytes);
@@ -16,16 +18,19 @@ pub(crate) fn check(bytes: &[u8]) {
 /// A grant with one part replaced: what is no number, no member or no lease makes it none.
 fn almost(source: &mut Source<'_>) {
     let lease = ["30000", "0", "", "-1", "1x"][source.below(5)];
-    let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:{lease}:web");
+    let member = format!("~1{NODE}:7:{lease}:web");
     assert_eq!(Member::parse(&member).is_some(), lease == "30000", "{member}");
     let mut parts = ["g".to_owned(), member, "1795242275666200".to_owned(), "10000".to_owned()];
     parts[source.below(4)] = source.text(2);
     any(parts.join(" ").as_bytes());
 }
 
-/// A grant is read only where a grant was written: what is read can be written back.
+/// A grant is read only where a grant was written: what is read can be written back. A member of
+/// another node is none of the node that hears.
 fn any(payload: &[u8]) {
-    let Some(event) = wire::message(payload) else { return };
+    let heard = wire::message(payload, &NodeId::from(NODE));
+    let Some(event) = heard else { return };
+    assert_eq!(wire::message(payload, &new_node()).is_some(), !payload.contains(&b'~'));
     let text = std::str::from_utf8(payload).expect("what is no text is nothing");
     match event {
         Event::Granted { token, grants } => {
@@ -77,14 +82,15 @@ fn round_trip(source: &mut Source<'_>) {
     let plain = label.as_str().len() - 2 * label.as_str().matches('%').count();
     assert!(plain <= 64 && !label.as_str().contains(char::is_control), "{label:?}");
     let (number, lease_ms) = (source.integer() as u64, 1 + u64::from(source.byte()));
-    let member = Member::mutex(&new_node(), number, lease_ms, &label);
+    let node = new_node();
+    let member = Member::mutex(&node, number, lease_ms, &label);
     let read = Member::parse(member.as_str()).expect("it is ours");
     assert_eq!((read.number(), read.lease_ms()), (number, lease_ms));
     assert_eq!((read.label(), &read), (label.as_str(), &member));
     let (token, left_ms) = (source.integer() as u64 % (1 << 53), source.integer() as u64);
-    let event = wire::message(format!("g {member} {token} {left_ms}").as_bytes());
+    let event = wire::message(format!("g {member} {token} {left_ms}").as_bytes(), &node);
     let token = FencingToken::try_from(token).expect("it is in the range");
     assert_eq!(event, Some(Event::Granted { token, grants: vec![(number, left_ms)] }));
-    let event = wire::message(format!("r {member}").as_bytes());
+    let event = wire::message(format!("r {member}").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number] }));
 }

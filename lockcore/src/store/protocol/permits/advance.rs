@@ -119,7 +119,7 @@ impl PermitState {
             self.grant(call, member, left_ms);
             let told = (member.number(), left_ms);
             if member.is_of(call.node) {
-                self.tell(call, member, left_ms);
+                call.tell(member, left_ms);
             } else if let Some((_, grants)) =
                 by_node.iter_mut().find(|(of, _)| *of == member.node())
             {
@@ -148,12 +148,6 @@ impl PermitState {
         self.used = Some(self.used() + member.demand().weight());
         self.holds.set(member, call.now_ms() + left_ms);
         self.keep(call.now_ms() + left_ms);
-    }
-
-    /// Tells the caller of a hold of its own.
-    pub(super) fn tell(&self, call: &mut Call<'_>, member: &Member, left_ms: u64) {
-        let Some(token) = self.token else { return };
-        call.grants.push(Grant { member: member.clone(), token, left_ms });
     }
 
     /// A token above all before it.
@@ -226,6 +220,11 @@ impl PermitState {
         if self.ends_ms.is_none() && has_content {
             self.keep(call.now_ms());
         }
+        // One token is that of every hold there is.
+        let token = self.token;
+        let grants = std::mem::take(&mut call.grants).into_iter();
+        let grants = grants
+            .filter_map(|(member, left_ms)| token.map(|token| Grant { member, token, left_ms }));
         let first_end = self.holds.lowest();
         let left_ms = |ends_ms: u64| ends_ms.saturating_sub(call.now_ms()).max(1);
         Reply {
@@ -234,7 +233,7 @@ impl PermitState {
             now_us: Some(call.now_us),
             passed_over: call.passed_over,
             more: call.more,
-            grants: std::mem::take(&mut call.grants),
+            grants: grants.collect(),
             foreign: false,
         }
     }

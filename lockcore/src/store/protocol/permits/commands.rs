@@ -48,7 +48,7 @@ impl PermitState {
         }
         self.reclaim(call);
         if let Some(ends_ms) = self.held_until(member, call.now_ms()) {
-            self.tell(call, member, ends_ms - call.now_ms());
+            call.tell(member, ends_ms - call.now_ms());
             return Acquired::Granted;
         }
         // Its own lapsed hold may be one of more than are taken out at a time.
@@ -67,7 +67,7 @@ impl PermitState {
     fn grant_lease(&mut self, call: &mut Call<'_>, member: &Member) -> Acquired {
         let left_ms = member.lease_ms();
         self.grant(call, member, left_ms);
-        self.tell(call, member, left_ms);
+        call.tell(member, left_ms);
         Acquired::Granted
     }
 
@@ -113,7 +113,7 @@ impl PermitState {
         }
         self.holds.set(member, now_ms + member.lease_ms());
         self.keep(now_ms + member.lease_ms());
-        self.tell(call, member, member.lease_ms());
+        call.tell(member, member.lease_ms());
         Renewed::Held
     }
 
@@ -140,7 +140,7 @@ impl PermitState {
                 self.era = Some(Era::Shared);
             }
         }
-        self.tell(call, member, 0);
+        call.tell(member, 0);
         self.hand_on(call);
         self.reply(call, vec![Renewed::Held])
     }
@@ -165,7 +165,7 @@ impl PermitState {
         }
         match self.held_until(member, now_ms) {
             Some(ends_ms) => {
-                self.tell(call, member, ends_ms - now_ms);
+                call.tell(member, ends_ms - now_ms);
                 Presence::Holding
             }
             None => Presence::Gone,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Command, Grant, SortedSet};
+use super::{Answer, Command, SortedSet};
 use crate::member::{Member, NodeId};
 use crate::token::FencingToken;
 
@@ -113,7 +113,8 @@ pub struct Call<'a> {
     pub bounds: Bounds,
     /// What was published, in order.
     pub messages: Vec<Message>,
-    grants: Vec<Grant>,
+    /// Holds of the calling node, with the milliseconds left of each.
+    grants: Vec<(Member, u64)>,
     passed_over: u64,
     more: bool,
     /// Whether a member waited when the command began.
@@ -141,6 +142,11 @@ impl<'a> Call<'a> {
     /// The server's time, ms since the epoch.
     pub fn now_ms(&self) -> u64 {
         self.now_us / 1_000
+    }
+
+    /// Tells the caller of a hold of its own.
+    fn tell(&mut self, member: &Member, left_ms: u64) {
+        self.grants.push((member.clone(), left_ms));
     }
 }
 

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use super::*;
 use crate::member::Label;
 use crate::store::protocol::{
-    Acquired, Inspection, Leaving, Left, Mode, PASSED_OVER_MS, PATIENCE_MS, Presence, Released,
-    Renewed, Reply, TOMBSTONE_MS, Touched,
+    Acquired, Grant, Inspection, Leaving, Left, Mode, PASSED_OVER_MS, PATIENCE_MS, Presence,
+    Released, Renewed, Reply, TOMBSTONE_MS, Touched,
 };
 
 mod acquire;
