@@ -163,12 +163,7 @@ mod tests {
     }
 
     fn member(number: usize) -> Member {
-        Member::new(
-            &NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"),
-            number as u64,
-            30_000,
-            &Label::new("x"),
-        )
+        Member::new(&NodeId::of("AAAAAAAAAAAAAAAAAAAAAA"), number as u64, 30_000, &Label::new("x"))
     }
 
     fn renewal(lock: usize) -> Ask {

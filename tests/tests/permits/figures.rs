@@ -64,7 +64,7 @@ impl Lock<'_> {
         let first = &members[0];
         match first {
             Member::Permits(member) => {
-                let node = NodeId::from(member.node());
+                let node = lockcore::internals::node_of(member.node());
                 let all = || {
                     let ours = members.iter().filter_map(|member| match member {
                         Member::Permits(member) => Some(member.clone()),

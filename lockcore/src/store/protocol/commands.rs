@@ -146,7 +146,7 @@ impl LockState {
             None => Released::NotHeld,
             Some(hold) => {
                 if let Some(ours) = hold.member.ours() {
-                    let node = NodeId::from(ours.node);
+                    let node = NodeId::of(ours.node);
                     call.messages.push(Message::Revoked { node, member: hold.member });
                 }
                 Released::Released

@@ -106,7 +106,7 @@ impl Subscription {
             reopen: Arc::clone(&reopen),
             suspicion,
         };
-        let first = task.open().await?;
+        let first = task.open().await.map_err(LockError::of_store)?;
         tokio::spawn(async move {
             tokio::select! {
                 () = task.run(first) => {}
