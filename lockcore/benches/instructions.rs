@@ -6,7 +6,7 @@
 
 use lockcore::internals::node::{Ask, Core, Moment, Outcome, Request, Rules};
 use lockcore::internals::protocol::{LockState, step};
-use lockcore::internals::{Label, LockName, Mode, terms};
+use lockcore::internals::{Label, LockName, Mode, new_node, terms};
 use lockcore::{LockOptions, NodeId};
 
 /// Holds of other locks that stand in the table meanwhile.
@@ -22,7 +22,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let node = NodeId::from("AAAAAAAAAAAAAAAAAAAAAA");
+        let node = new_node();
         let rules = Rules {
             confirm_grants: false,
             replicas: 0,

@@ -71,6 +71,11 @@ impl LockError {
         Self { kind, detail: Some(detail.into()), source: None, is_of_permits: false }
     }
 
+    /// An error of the store as a caller sees it.
+    pub(crate) fn of_store(error: StoreError) -> Self {
+        Self::with_detail(error.kind, error.detail)
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> LockErrorKind {
         self.kind
@@ -210,11 +215,5 @@ impl StoreError {
     /// Whether it may pass by itself, so that a waiter should wait it out.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, LockErrorKind::Unavailable | LockErrorKind::ReadOnly)
-    }
-}
-
-impl From<StoreError> for LockError {
-    fn from(error: StoreError) -> Self {
-        Self::with_detail(error.kind, error.detail)
     }
 }

@@ -67,6 +67,11 @@ pub fn new_node() -> NodeId {
     NodeId::random()
 }
 
+/// The node with this text.
+pub fn node_of(text: &str) -> NodeId {
+    NodeId::of(text)
+}
+
 /// A `Locks` on a store of the test's own, which hears of nothing but replies.
 ///
 /// # Panics

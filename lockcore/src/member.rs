@@ -70,15 +70,14 @@ impl NodeId {
         Self(Arc::from(text))
     }
 
+    /// The node with this text.
+    pub(crate) fn of(text: &str) -> Self {
+        Self(Arc::from(text))
+    }
+
     /// The node's text, as it stands in its members.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl From<&str> for NodeId {
-    fn from(text: &str) -> Self {
-        Self(Arc::from(text))
     }
 }
 

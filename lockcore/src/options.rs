@@ -59,7 +59,8 @@ pub struct LockOptions {
     max_hold: Option<Duration>,
 }
 
-/// How long an acquisition waits at most.
+/// How long an acquisition waits at most. For lock-tower.
+#[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     /// So long; zero tries once.
@@ -128,7 +129,8 @@ impl LockOptions {
         self
     }
 
-    /// The wait, if it is set.
+    /// The wait, if it is set. For lock-tower.
+    #[doc(hidden)]
     pub const fn get_wait(&self) -> Option<Wait> {
         self.wait
     }

@@ -141,7 +141,9 @@ pub(crate) struct Locking {
 impl Locking {
     pub(crate) fn new(scope: Scope, variant: Variant) -> Self {
         let nodes = scope.homes.iter().max().map_or(0, |last| last + 1);
-        let id = |node: u8| NodeId::from(&*char::from(b'a' + node).to_string().repeat(22));
+        let id = |node: u8| {
+            lockcore::internals::node_of(&char::from(b'a' + node).to_string().repeat(22))
+        };
         let ids: Vec<_> = (0..=nodes).map(id).collect();
         let label = Label::new("");
         let lease_ms = u64::from(LEASE_MS);

@@ -44,9 +44,7 @@ impl Keeps {
 }
 
 /// What is detached, with the holds that it keeps.
-#[doc(hidden)]
-#[allow(missing_debug_implementations, reason = "no user gets it")]
-pub struct Kept<F> {
+pub(crate) struct Kept<F> {
     /// Dropped first.
     future: F,
     keeps: Keeps,

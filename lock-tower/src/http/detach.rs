@@ -98,10 +98,10 @@ where
         // If one is lost already, the layer outside is about to refuse the request.
         let keeps = holds(request.extensions()).and_then(|holds| Keeps::all_of(holds).ok());
         let future = self.inner.call(request);
-        match keeps.filter(|keeps| !keeps.is_empty()) {
-            Some(keeps) => DetachFuture::Begun(Some(Kept::new(future, keeps))),
-            None => DetachFuture::Unlocked(future),
-        }
+        DetachFuture(match keeps.filter(|keeps| !keeps.is_empty()) {
+            Some(keeps) => State::Begun(Some(Kept::new(future, keeps))),
+            None => State::Unlocked(future),
+        })
     }
 }
 
@@ -112,14 +112,14 @@ where
 ///
 /// # Panics
 /// With the handler's panic; outside a tokio runtime.
-#[pin_project(project = DetachProjection)]
+#[pin_project]
 #[must_use = "futures do nothing unless polled"]
-pub enum DetachFuture<F, T, E> {
-    #[doc(hidden)]
+pub struct DetachFuture<F, T, E>(#[pin] State<F, T, E>);
+
+#[pin_project(project = StateProjection)]
+enum State<F, T, E> {
     Unlocked(#[pin] F),
-    #[doc(hidden)]
     Begun(Option<Kept<F>>),
-    #[doc(hidden)]
     Detached(Option<JoinHandle<Option<Result<T, E>>>>),
 }
 
@@ -131,24 +131,25 @@ where
 {
     type Output = Result<T, E>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().0;
         loop {
-            match self.as_mut().project() {
-                DetachProjection::Unlocked(future) => return future.poll(cx),
-                DetachProjection::Begun(begun) => {
+            match state.as_mut().project() {
+                StateProjection::Unlocked(future) => return future.poll(cx),
+                StateProjection::Begun(begun) => {
                     let kept = begun.take().expect("taken when the state ends");
                     let task = tokio::spawn(kept.finish());
-                    self.set(Self::Detached(Some(task)));
+                    state.set(State::Detached(Some(task)));
                 }
-                DetachProjection::Detached(Some(task)) => {
+                StateProjection::Detached(Some(task)) => {
                     match ended(ready!(Pin::new(task).poll(cx))) {
                         Some(Some(result)) => return Poll::Ready(result),
-                        Some(None) | None => self.set(Self::Detached(None)),
+                        Some(None) | None => state.set(State::Detached(None)),
                     }
                 }
                 // Stopped, since a hold is lost: the layer outside answers. Or the runtime is
                 // ending.
-                DetachProjection::Detached(None) => return Poll::Pending,
+                StateProjection::Detached(None) => return Poll::Pending,
             }
         }
     }
@@ -156,10 +157,10 @@ where
 
 impl<F, T, E> fmt::Debug for DetachFuture<F, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unlocked(_) => "DetachFuture::Unlocked",
-            Self::Begun(_) => "DetachFuture::Begun",
-            Self::Detached(_) => "DetachFuture::Detached",
+        f.write_str(match self.0 {
+            State::Unlocked(_) => "DetachFuture(unlocked)",
+            State::Begun(_) => "DetachFuture(begun)",
+            State::Detached(_) => "DetachFuture(detached)",
         })
     }
 }

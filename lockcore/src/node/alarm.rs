@@ -129,6 +129,6 @@ impl Driver {
         if error.kind == LockErrorKind::Closed && self.has_ended() {
             return self.closed();
         }
-        error.into()
+        LockError::of_store(error)
     }
 }

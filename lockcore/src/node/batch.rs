@@ -98,7 +98,7 @@ mod tests {
 
     fn member(number: usize) -> Member {
         Member::mutex(
-            &NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"),
+            &NodeId::of("AAAAAAAAAAAAAAAAAAAAAA"),
             number as u64,
             30_000,
             &Label::new("x"),

@@ -136,7 +136,7 @@ impl Process {
         callers: usize,
         replicas: u32,
     ) -> Self {
-        let id = NodeId::from(&*format!("{name:022}"));
+        let id = lockcore::internals::node_of(&format!("{name:022}"));
         let rules = Rules {
             confirm_grants: false,
             replicas,

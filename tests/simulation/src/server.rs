@@ -213,7 +213,7 @@ impl World {
         let now_us = self.server.time_us(self.now);
         let node = match self.slots[name as usize] {
             Some(slot) => self.processes[slot].id.clone(),
-            None => NodeId::from(&*format!("{name:022}")),
+            None => lockcore::internals::node_of(&format!("{name:022}")),
         };
         let state = &mut self.server.locks[lock];
         state.expire(now_us / 1_000);

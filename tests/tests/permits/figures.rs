@@ -12,7 +12,7 @@ use lock_tests::{CommandStats, Raw, RedisServer};
 use lockcore::NodeId;
 use lockcore::internals::protocol::permits::Bounds;
 use lockcore::internals::{
-    Command, Demand, Label, Leaving, LockName, Member, Mode, new_node, wire,
+    Command, Demand, Label, Leaving, LockName, Member, Mode, new_node, node_of, wire,
 };
 use redis::{Cmd, Value, cmd};
 
@@ -62,7 +62,7 @@ impl Lock<'_> {
 
     fn of_permits(&self, script: &'static str, members: &[Member]) -> Cmd {
         let member = members[0].clone();
-        let node = NodeId::from(member.node());
+        let node = node_of(member.node());
         let command = match script {
             "acquire" => Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000_000 },
             "release" => Command::Release { member },

@@ -156,7 +156,7 @@ impl LockState {
             None => Released::NotHeld,
             Some(hold) => {
                 if let Some(ours) = hold.member.ours() {
-                    let (node, member) = (NodeId::from(ours.node()), ours.clone());
+                    let (node, member) = (NodeId::of(ours.node()), ours.clone());
                     call.messages.push(Message::Revoked { node, member });
                 }
                 Released::Released

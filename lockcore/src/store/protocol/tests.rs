@@ -20,7 +20,7 @@ const CLAIM: u64 = 10_000;
 const MANY: u32 = 1_000;
 
 fn node(letter: char) -> NodeId {
-    NodeId::from(letter.to_string().repeat(22).as_str())
+    NodeId::of(letter.to_string().repeat(22).as_str())
 }
 
 fn member_with_lease(letter: char, number: u64, lease_ms: u64) -> Party {

@@ -91,7 +91,7 @@ impl CommandLink {
         name: String,
         closed: CancellationToken,
     ) -> Result<(Self, Option<Hello>), LockError> {
-        let opened = connector.commands().await?;
+        let opened = connector.commands().await.map_err(LockError::of_store)?;
         let hello = opened.hello.clone();
         let current = Current::new(opened, 0, None, None);
         let shared = Arc::new(Shared {
@@ -112,11 +112,12 @@ impl CommandLink {
     /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
     pub(crate) async fn settle(&self, extras: Extras) -> Result<(), LockError> {
         self.0.greeting.allow(extras);
-        let (connection, generation) = self.connection().await?;
+        let (connection, generation) = self.connection().await.map_err(LockError::of_store)?;
         let hello = self.0.current().hello.clone();
         let greeting = &self.0.greeting;
-        let identity = greeting.greet(&connection, hello.as_ref(), None).await?;
-        let run = greeting.run(&connection).await?;
+        let identity =
+            greeting.greet(&connection, hello.as_ref(), None).await.map_err(LockError::of_store)?;
+        let run = greeting.run(&connection).await.map_err(LockError::of_store)?;
         let mut current = self.0.current();
         if current.generation == generation {
             (current.identity, current.run) = (identity, run);

@@ -128,7 +128,9 @@ impl RedisStore {
         }
         if replicas.is_some() {
             // Whether the user may.
-            link.run(redis::cmd("WAIT").arg(0).arg(1).to_owned()).await?;
+            link.run(redis::cmd("WAIT").arg(0).arg(1).to_owned())
+                .await
+                .map_err(LockError::of_store)?;
         }
         let confirmations = replicas.map(|replicas| {
             Confirmations::start(&connector, &link, replicas, request_timeout, &closed)

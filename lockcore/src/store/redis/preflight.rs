@@ -35,7 +35,7 @@ pub(crate) async fn check_server(
             debug!("neither HELLO nor INFO is answered: the server's version is not checked");
             Ok(())
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(LockError::of_store(error)),
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
             debug!("INFO is not allowed: the memory policy is not checked");
             return Ok(());
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(LockError::of_store(error)),
     };
     let policy = info.of("maxmemory_policy");
     if info.of("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {

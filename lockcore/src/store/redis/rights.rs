@@ -45,9 +45,10 @@ impl Rights<'_> {
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Extras, LockError> {
         let (refused, extras) = match self.ask(link, true).await {
             // The server looks at the keys of a script before it runs it.
-            Err(error) if lacks_keys(&error) => self.ask(link, false).await?,
-            answer => answer?,
-        };
+            Err(error) if lacks_keys(&error) => self.ask(link, false).await,
+            answer => answer,
+        }
+        .map_err(LockError::of_store)?;
         let unknown = refused.iter().filter(|refusal| matches!(refusal.why, Why::Unknown));
         let unknown: Vec<&str> = unknown.map(|refusal| &*refusal.right).collect();
         if !unknown.is_empty() {

@@ -108,7 +108,7 @@ impl Subscription {
             reopen: Arc::clone(&reopen),
             suspicion,
         };
-        let first = task.open().await?;
+        let first = task.open().await.map_err(LockError::of_store)?;
         tokio::spawn(async move {
             tokio::select! {
                 () = task.run(first) => {}
@@ -270,7 +270,7 @@ mod tests {
     use crate::token::FencingToken;
 
     fn read(payload: &[u8]) -> Option<Event> {
-        super::read(payload, &NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"))
+        super::read(payload, &NodeId::of("AAAAAAAAAAAAAAAAAAAAAA"))
     }
 
     fn token(number: u64) -> FencingToken {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::keys;
 use super::link::CommandLink;
 use super::subscription::Subscription;
-use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::error::{LockError, LockErrorKind};
 use crate::member::NodeId;
 
 /// How often a count of zero is asked for again, and the pause between: the subscription may just
@@ -25,9 +25,9 @@ pub(crate) async fn check(
     let mut count = redis::cmd("PUBSUB");
     count.arg("NUMSUB").arg(keys::grants_channel(prefix, node.as_str()));
     for _ in 0..ASKED {
-        let answer = link.run(count.clone()).await?;
+        let answer = link.run(count.clone()).await.map_err(LockError::of_store)?;
         let (_, subscribers): (String, u64) = redis::from_redis_value(answer)
-            .map_err(|error| StoreError::refused(LockErrorKind::Protocol, error.to_string()))?;
+            .map_err(|error| LockError::with_detail(LockErrorKind::Protocol, error.to_string()))?;
         if subscribers > 0 {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Messages on a node's channel, where anyone with the right to publish may say anything.
 
-use lockcore::internals::{Event, Label, Member, new_node, wire};
-use lockcore::{FencingToken, NodeId};
+use lockcore::FencingToken;
+use lockcore::internals::{Event, Label, Member, new_node, node_of, wire};
 
 use super::source::Source;
 
@@ -28,7 +28,7 @@ fn almost(source: &mut Source<'_>) {
 /// A grant is read only where a grant was written: what is read can be written back. A member of
 /// another node is none of the node that hears.
 fn any(payload: &[u8]) {
-    let heard = wire::message(payload, &NodeId::from(NODE));
+    let heard = wire::message(payload, &node_of(NODE));
     let Some(event) = heard else { return };
     assert_eq!(wire::message(payload, &new_node()).is_some(), !payload.contains(&b'~'));
     let text = std::str::from_utf8(payload).expect("what is no text is nothing");

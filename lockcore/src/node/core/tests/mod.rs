@@ -34,7 +34,7 @@ fn core() -> Core<()> {
         acquires: ACQUIRES,
         seed: 7,
     };
-    Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules)
+    Core::new(NodeId::of("AAAAAAAAAAAAAAAAAAAAAA"), rules)
 }
 
 fn wish(lock: &str) -> Request {

@@ -130,7 +130,7 @@ impl PermitState {
         }
         let Some(token) = self.token else { return };
         for (node, grants) in by_node {
-            call.messages.push(Message::Grants { node: NodeId::from(node), token, grants });
+            call.messages.push(Message::Grants { node: NodeId::of(node), token, grants });
         }
     }
 

@@ -210,7 +210,7 @@ impl PermitState {
             }
         }
         for (node, numbers) in by_node {
-            call.messages.push(Message::Revoked { node: NodeId::from(node), numbers });
+            call.messages.push(Message::Revoked { node: NodeId::of(node), numbers });
         }
         self.hand_on(call);
         let outcome = if forced.is_empty() { Released::NotHeld } else { Released::Released };
