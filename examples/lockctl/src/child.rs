@@ -32,7 +32,7 @@ pub(crate) struct Child {
 /// How CMD ended.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
-    /// What `lockctl` ends with, if the lock was held throughout.
+    /// The exit code of `lockctl`, if the lock was held throughout.
     pub(crate) code: u8,
     /// The hold ended before CMD did.
     pub(crate) lost: bool,
