@@ -205,8 +205,9 @@ impl Asked {
             Self::Permits(command) => vec![Ok(permits::answer(command, answer)?)],
         };
         // One script has answered them all.
-        let now_us = answers.iter().flatten().filter_map(Answer::now_us).max();
-        now_us.inspect(|now_us| seen.note(*now_us, server));
+        if let Some(now_us) = answers.iter().flatten().filter_map(Answer::now_us).max() {
+            seen.note(now_us, server);
+        }
         Ok(answers)
     }
 }
