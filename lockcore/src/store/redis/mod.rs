@@ -12,6 +12,8 @@ mod keys;
 mod link;
 mod permits;
 mod preflight;
+#[cfg(feature = "unstable-internals")]
+mod queue;
 mod reply;
 mod rights;
 mod scripts;

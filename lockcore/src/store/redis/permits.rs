@@ -162,7 +162,7 @@ fn all_renewed(answer: &Value, members: usize) -> Option<Reply<Vec<Renewed>>> {
     full(answer, |letters, _| letters.chars().map(renewed).collect())
 }
 
-fn renewed(letter: char) -> Option<Renewed> {
+pub(super) fn renewed(letter: char) -> Option<Renewed> {
     match letter {
         'h' => Some(Renewed::Held),
         'n' => Some(Renewed::NotHeld),
@@ -170,7 +170,7 @@ fn renewed(letter: char) -> Option<Renewed> {
     }
 }
 
-fn left(letter: char) -> Option<Left> {
+pub(super) fn left(letter: char) -> Option<Left> {
     match letter {
         'l' => Some(Left::Left),
         'a' => Some(Left::Absent),
@@ -179,7 +179,7 @@ fn left(letter: char) -> Option<Left> {
 }
 
 /// As all others, and the milliseconds left of those that hold.
-fn touched(answer: &Value) -> Option<Reply<Touched>> {
+pub(super) fn touched(answer: &Value) -> Option<Reply<Touched>> {
     let Value::Array(parts) = answer else { return None };
     let (Value::Array(lefts), rest) = parts.split_last()? else { return None };
     let mut lefts = lefts.iter();
@@ -195,7 +195,7 @@ fn touched(answer: &Value) -> Option<Reply<Touched>> {
     })
 }
 
-fn inspection(answer: &Value) -> Option<Inspection> {
+pub(super) fn inspection(answer: &Value) -> Option<Inspection> {
     let Value::Array(parts) = answer else { return None };
     let [token, clock, Value::Array(holds), Value::Array(weights), waiting, deadlines] =
         parts.as_slice()
@@ -226,7 +226,10 @@ fn inspection(answer: &Value) -> Option<Inspection> {
 
 /// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with
 /// their ms }`
-fn full<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+pub(super) fn full<T>(
+    answer: &Value,
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<Reply<T>> {
     let Value::Array(parts) = answer else { return None };
     reply_of(parts, outcome)
 }
@@ -271,7 +274,7 @@ fn short<T>(
 }
 
 /// No token is none; what is no token is nonsense.
-fn optional_token(value: &Value) -> Option<Option<crate::token::FencingToken>> {
+pub(super) fn optional_token(value: &Value) -> Option<Option<crate::token::FencingToken>> {
     match value {
         Value::Nil => Some(None),
         token => Some(Some(fencing_token(text(token)?)?)),
