@@ -12,6 +12,8 @@ mod commands;
 mod peers;
 pub mod permits;
 #[cfg(any(test, feature = "unstable-internals"))]
+pub mod queue;
+#[cfg(any(test, feature = "unstable-internals"))]
 mod recognise;
 mod reply;
 mod sorted_set;

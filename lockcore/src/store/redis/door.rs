@@ -95,3 +95,51 @@ pub mod permits {
         permits::answer(command, answer)
     }
 }
+
+/// The queue.
+pub mod queue {
+    use redis::{Cmd, Value};
+
+    use crate::error::StoreError;
+    use crate::key::LockName;
+    use crate::member::NodeId;
+    use crate::store::redis::queue::{self, Terms};
+    use crate::store::redis::scripts;
+    use crate::store::{Answer, Command};
+
+    /// The script of this name.
+    pub fn script(name: &str) -> Option<&'static str> {
+        scripts::of_queue().source(name)
+    }
+
+    /// The name of the script that runs the command.
+    pub fn script_name(command: &Command) -> &'static str {
+        queue::script_name(command)
+    }
+
+    /// The call of a script that runs the command, for a server that knows it, by a node that has
+    /// seen these times: the greatest on any server, and the latest on servers before this one.
+    pub fn command(
+        lock: &LockName,
+        node: &NodeId,
+        prefix: &str,
+        command: &Command,
+        [floor_us, elsewhere_us]: [u64; 2],
+    ) -> Cmd {
+        queue::command(lock, Terms { node, prefix, floor_us, elsewhere_us }, command)
+    }
+
+    /// The answer to the command.
+    ///
+    /// # Errors
+    /// It has no known form.
+    pub fn answer(
+        command: &Command,
+        node: &NodeId,
+        floor_us: u64,
+        answer: &Value,
+    ) -> Result<Answer, StoreError> {
+        let terms = Terms { node, prefix: "", floor_us, elsewhere_us: 0 };
+        queue::answer(command, terms, answer)
+    }
+}

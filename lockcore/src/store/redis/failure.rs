@@ -41,6 +41,14 @@ fn strange_key(error: &RedisError) -> Option<String> {
             "the key {which}:{{…}} holds a {type_of} that does not belong to a lock"
         ));
     }
+    if which == "lock:tokens" {
+        return Some(format!("the key lock:tokens holds a {type_of} that is no counter of tokens"));
+    }
+    if let Some(of) = which.strip_prefix("lock") {
+        return Some(format!(
+            "the key lock:{{…}}{of} holds a {type_of} that does not belong to a lock"
+        ));
+    }
     let key = match which {
         "hold" => "the key of this very name",
         "queue" => "the key of its queue, redisson_lock_queue:{…}",

@@ -40,6 +40,11 @@ impl<'a> Key<'a> {
             .map(|prefix| Self { prefix, lock })
     }
 
+    /// The door of the queue; all its other keys are named after it.
+    pub(crate) fn door(lock: &'a LockName) -> Self {
+        Self { prefix: "lock", lock }
+    }
+
     /// The parts of its text.
     fn parts(&self) -> [&str; 5] {
         let name = self.lock.as_str();
@@ -86,6 +91,9 @@ impl ToSingleRedisArg for Tombstone<'_> {}
 pub(crate) fn permit_tombstone(lock: &LockName, member: &Member) -> String {
     format!("{}:{member}", Key { prefix: "lock_permits_gone", lock })
 }
+
+/// The counter of tokens, which all locks of a server share.
+pub(crate) const COUNTER: &str = "lock:tokens";
 
 /// How the channels begin on which JVMs tell each other of a lock.
 pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";

@@ -13,6 +13,8 @@ mod link;
 mod mutex;
 mod permits;
 mod preflight;
+#[cfg(feature = "unstable-internals")]
+mod queue;
 mod reply;
 mod rights;
 mod scripts;

@@ -184,7 +184,7 @@ fn all_renewed(answer: &Value, members: &[Member]) -> Option<Reply<Vec<Renewed>>
     (reply.outcome.len() == members.len()).then_some(reply)
 }
 
-fn reduced(answer: &Value, member: &Member) -> Option<Reply<Vec<Renewed>>> {
+pub(super) fn reduced(answer: &Value, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     let (mut reply, token) =
         full(answer, |letters, _| letters.chars().map(renewed).collect::<Option<Vec<_>>>())?;
     if reply.outcome == [Renewed::Held] {
@@ -193,7 +193,7 @@ fn reduced(answer: &Value, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     Some(reply)
 }
 
-fn renewed(letter: char) -> Option<Renewed> {
+pub(super) fn renewed(letter: char) -> Option<Renewed> {
     match letter {
         'h' => Some(Renewed::Held),
         'n' => Some(Renewed::NotHeld),
@@ -201,7 +201,7 @@ fn renewed(letter: char) -> Option<Renewed> {
     }
 }
 
-fn left(letter: char) -> Option<Left> {
+pub(super) fn left(letter: char) -> Option<Left> {
     match letter {
         'l' => Some(Left::Left),
         'a' => Some(Left::Absent),
@@ -210,7 +210,7 @@ fn left(letter: char) -> Option<Left> {
 }
 
 /// As all others, and the milliseconds left of those that hold.
-fn touched(answer: &Value, members: &[Member]) -> Option<Reply<Touched>> {
+pub(super) fn touched(answer: &Value, members: &[Member]) -> Option<Reply<Touched>> {
     let Value::Array(parts) = answer else { return None };
     let (Value::Array(lefts), rest) = parts.split_last()? else { return None };
     let presence = |letter| match letter {
@@ -236,7 +236,7 @@ fn touched(answer: &Value, members: &[Member]) -> Option<Reply<Touched>> {
     Some(reply)
 }
 
-fn inspection(answer: &Value) -> Option<Inspection> {
+pub(super) fn inspection(answer: &Value) -> Option<Inspection> {
     let Value::Array(parts) = answer else { return None };
     let [token, clock, Value::Array(holds), Value::Array(weights), waiting, deadlines] =
         parts.as_slice()
@@ -269,7 +269,10 @@ fn member_of(value: &Value) -> Option<Member> {
     Member::parse(text(value)?)
 }
 
-fn all<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+pub(super) fn all<T>(
+    answer: &Value,
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<Reply<T>> {
     full(answer, outcome).map(|(reply, _)| reply)
 }
 

@@ -5,12 +5,15 @@ use std::sync::LazyLock;
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
 /// What several scripts have in common, by the line that stands for it.
-const PARTS: [(&str, &str); 5] = [
+const PARTS: [(&str, &str); 8] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include common\n", include_str!("lua/common.lua")),
     ("--#include several\n", include_str!("lua/several.lua")),
     ("--#include permits/common\n", include_str!("lua/permits/common.lua")),
-    // After both `common` that include it.
+    ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
+    ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
+    // After both that include it, as strange after all `common`.
+    ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
     ("--#include strange\n", include_str!("lua/strange.lua")),
 ];
 
@@ -127,6 +130,12 @@ scripts!(
     PermitScripts in "lua/permits/": acquire release renew reduce touch leave force_release inspect
 );
 
+scripts!(
+    /// All that a lock has by the protocol of the queue.
+    QueueScripts in "lua/queue/":
+    lock unlock extend acquire release renew reduce touch leave force_release inspect
+);
+
 /// Those for queues of our own, or for ones that are shared with JVMs.
 pub(crate) fn of(peers: bool) -> &'static Scripts {
     static OWN: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(false));
@@ -140,6 +149,12 @@ pub(crate) fn of_permits() -> &'static PermitScripts {
     &PERMITS
 }
 
+/// Those of the queue.
+pub(crate) fn of_queue() -> &'static QueueScripts {
+    static QUEUE: LazyLock<QueueScripts> = LazyLock::new(|| QueueScripts::new(false));
+    &QUEUE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,6 +166,7 @@ mod tests {
             assert!(scripts.all(|script| !script.source.contains("--#")));
         }
         assert!(of_permits().all().all(|script| !script.source.contains("--#")));
+        assert!(of_queue().all().all(|script| !script.source.contains("--#")));
     }
 
     #[test]

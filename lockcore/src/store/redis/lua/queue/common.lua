@@ -1,0 +1,543 @@
+-- Shared by the scripts of the queue. Before it: call, door, counter, node, floor, elsewhere, prefix.
+-- First everything is read and decided, then written, then published: a script that stops on the
+-- way has changed nothing.
+
+local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door .. ':gone'
+local patience, passed, guard = door .. ':patience:', door .. ':passed:', door .. ':guard'
+-- No script keeps the server from others for long.
+local most_granted, most_looked_at, most_reclaimed = 256, 200, 256
+-- All permits of a lock together.
+local ALL = 1073741824
+-- A marked door outlives its lease by this, and every other key what counts in it.
+local margin = 60000
+local time = call('TIME')
+local clock = time[1] .. string.sub('00000' .. time[2], -6)
+local now_us = tonumber(clock)
+local now = math.floor(now_us / 1000)
+
+-- The door as it stands there, and its mark.
+local door_text, mark, door_ends = nil, '', 0
+-- The member that holds everything, the ms left of its lease, and whether these are to be written.
+local whole, whole_left, is_whole_new
+-- What is held in parts: the sum, the token of these holds, how many holds, the first to end.
+local used, token, hold_count, first_end = 0, nil, 0, nil
+-- How many wait, and whether there are tombstones or reduced weights.
+local size, has_gone, has_reduced = 0, false, false
+-- There are parts beside a lock: the door was lost while they were held.
+local is_stray = false
+-- The counter as it is to be written, and the token that was issued last.
+local count, is_counted, issued
+-- What is to be written: sorted sets with their scores in front, members to take out.
+local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
+local aside, aside_order, returned, unpassed = {}, {}, {}, {}
+local is_raised, is_queue_kept = false, false
+-- The same to look up: members that are out of the queue or back in it, holds that are taken out,
+-- members that were granted something, and those of them that hold parts.
+local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
+-- The last end of anything that is to be written.
+local latest = 0
+-- What the reply will say, and what other nodes are told.
+local grants, passed_over, more = {}, 0, 0
+local told, told_order, revoked, revoked_order = {}, {}, {}, {}
+-- The answer if a key at one of our names is another program's: nothing is written.
+local strange
+
+-- Node, number, lease, weight and limit of a member; nothing for any other text.
+local function parse(member)
+  local of, number, lease, demand = string.match(member, '^~2([^:]*):(%d+):(%d+):([rw%d/]+):')
+  lease = tonumber(lease)
+  if not of or #of ~= 22 or lease == 0 then
+    return
+  end
+  if demand == 'r' then
+    return of, number, lease, 1, ALL
+  elseif demand == 'w' then
+    return of, number, lease, ALL, ALL
+  end
+  local weight, limit = string.match(demand, '^(%d+)/(%d+)$')
+  weight, limit = tonumber(weight), tonumber(limit)
+  if weight and weight >= 1 and weight <= limit and limit < ALL then
+    return of, number, lease, weight, limit
+  end
+end
+
+--#include strange
+
+local function text_of(number)
+  return string.format('%d', number)
+end
+
+-- The member with the lowest score, and that score. It tells whose a sorted set is.
+local function lowest_of(which, key)
+  local lowest = read(which, 'ZRANGE', key, '0', '0', 'WITHSCORES') or {}
+  if lowest[1] and not parse(lowest[1]) then
+    refuse(which, 'zset')
+  end
+  return lowest[1], tonumber(lowest[2])
+end
+
+-- Something that is written counts until then: door and holds live on for a while.
+local function keep_until(at)
+  latest = math.max(latest, at)
+end
+
+-- What a part weighs: what was asked for, unless it was reduced to less.
+local function weight_of(member, score)
+  if score then
+    return tonumber(score)
+  end
+  local _, _, _, weight = parse(member)
+  if not weight then
+    refuse('lock:holds', 'zset')
+  end
+  return weight or 0
+end
+
+local function look_at_door()
+  door_text = read('lock', 'GET', door)
+  if not door_text then
+    return
+  end
+  local ttl, body = call('PTTL', door), nil
+  mark, body = string.match(door_text, '^([+-]?)(.*)$')
+  if string.sub(body, 1, 1) == '*' then
+    local sum, last = string.match(body, '^%*(%d+):(%d+)$')
+    if not sum or #sum > 16 or #last > 16 then
+      return refuse('lock', 'string')
+    end
+    used, token = tonumber(sum), last ~= '0' and last or nil
+    door_ends = ttl > 0 and now + ttl or 0
+    return
+  end
+  local _, _, lease, weight = parse(body)
+  if weight ~= ALL then
+    return refuse('lock', 'string')
+  end
+  whole_left = mark == '' and ttl or ttl - margin
+  if ttl == -1 then
+    -- Another program took its end away.
+    whole_left, is_whole_new = lease, true
+  end
+  whole = whole_left > 0 and body or nil
+end
+
+local function look_at_gone()
+  return lowest_of('lock:gone', G) and true
+end
+
+-- What was lost is counted again from the holds, before anything is decided by it.
+local function heal()
+  if hold_count == 0 then
+    used, token = 0, nil
+    return
+  end
+  if used == 0 then
+    local holders = call('ZRANGE', H, 0, -1)
+    for from = 1, #holders, 1000 do
+      local to = math.min(from + 999, #holders)
+      for i, score in ipairs(call('ZMSCORE', R, unpack(holders, from, to))) do
+        used = used + weight_of(holders[from + i - 1], score)
+      end
+    end
+  end
+  if door_ends == 0 then
+    keep_until(tonumber(call('ZRANGE', H, -1, -1, 'WITHSCORES')[2]))
+  end
+end
+
+local function look()
+  look_at_door()
+  local head = lowest_of('lock:queue', Q)
+  local _, ending = lowest_of('lock:holds', H)
+  has_reduced = lowest_of('lock:reduced', R) and true
+  has_gone = mark == '-' and look_at_gone()
+  if strange then
+    return
+  end
+  size = head and call('ZCARD', Q) or 0
+  if whole then
+    used, token, is_stray, has_reduced = ALL, nil, ending or has_reduced, false
+  else
+    hold_count, first_end = ending and call('ZCARD', H) or 0, ending
+    heal()
+  end
+end
+
+-- The counter of tokens, which all locks of the server share.
+local function next_of_counter()
+  if not count then
+    local last = read('lock:tokens', 'GET', counter)
+    if last and not string.match(last, '^-?%d+$') then
+      refuse('lock:tokens', 'string')
+    end
+    count = tonumber(last or 0) or 0
+  end
+  is_counted = true
+  return count + 1
+end
+
+-- A token above all before it: the counter's next number, if that is above all that the caller has
+-- seen.
+local function issue()
+  local next = next_of_counter()
+  if next <= floor or next >= 9007199254740992 then
+    next = math.max(floor, now_us) + 1
+  end
+  count, issued = next, text_of(next)
+  return issued
+end
+
+-- The place of a newcomer, from the same counter.
+local function next_place()
+  local next = next_of_counter()
+  if next <= 1000000000000000 or next >= 9007199254740992 then
+    local last = issued
+    issue()
+    issued = last
+  else
+    count = next
+  end
+  return text_of(count)
+end
+
+-- Takes a part out with the weight that it has now.
+local function take_hold(member, score)
+  is_taken[member] = true
+  taken[#taken + 1] = member
+  hold_count = hold_count - 1
+  used = hold_count > 0 and math.max(used - weight_of(member, score), 0) or 0
+  if hold_count == 0 then
+    token = nil
+  end
+  if score then
+    unreduced[#unreduced + 1] = member
+  end
+end
+
+-- Takes out whatever the member holds; tells whether it was there.
+local function take_any(member)
+  if whole then
+    local is_there = whole == member
+    if is_there then
+      whole, used = nil, 0
+    end
+    return is_there
+  end
+  if is_stray or is_taken[member] or not call('ZSCORE', H, member) then
+    return false
+  end
+  take_hold(member, call('ZSCORE', R, member))
+  return true
+end
+
+-- Takes out holds whose leases have ended.
+local function reclaim()
+  if not first_end or first_end > now then
+    return
+  end
+  local lapsed = call('ZRANGEBYSCORE', H, '-inf', now, 'LIMIT', 0, most_reclaimed + #taken)
+  local reclaimed = 0
+  for i, score in ipairs(lapsed[1] and call('ZMSCORE', R, unpack(lapsed)) or {}) do
+    if reclaimed < most_reclaimed and not is_taken[lapsed[i]] then
+      reclaimed = reclaimed + 1
+      take_hold(lapsed[i], score)
+    end
+  end
+  if reclaimed == most_reclaimed then
+    more = 1
+  end
+end
+
+local function take_out(member)
+  is_out[member] = true
+  out[#out + 1] = member
+  size = size - 1
+end
+
+-- Gives the member what it asks for, for so long. A hold of everything gets this mark.
+local function grant(member, weight, ms, new_mark)
+  is_granted[member] = true
+  used = used + weight
+  if weight == ALL then
+    issue()
+    whole, whole_left, is_whole_new, mark = member, ms, true, new_mark
+    return
+  end
+  -- All holds there are have one token, so one register refuses whatever is older, reads as well.
+  -- A server before this one may have granted a lock whose token is not known here: it is not above
+  -- the times of that server.
+  if not token or tonumber(token) <= elsewhere then
+    token = issue()
+  end
+  is_held[member] = true
+  hold_count = hold_count + 1
+  held[#held + 1] = text_of(now + ms)
+  held[#held + 1] = member
+  keep_until(now + ms)
+end
+
+-- Adds to what a node is told: one message for all that is theirs.
+local function add(messages, order, of, part)
+  local parts = messages[of]
+  if not parts then
+    parts = {}
+    messages[of] = parts
+    order[#order + 1] = of
+  end
+  parts[#parts + 1] = part
+end
+
+-- Tells the member's node: the caller by the reply, others by message.
+local function tell_node(of, number, member, ms)
+  if of == node then
+    grants[#grants + 1] = member
+    grants[#grants + 1] = ms
+  else
+    add(told, told_order, of, number .. ' ' .. ms)
+  end
+end
+
+-- Renews the patience of the caller's waiting members, if little of it is left.
+local function raise_low()
+  if call('PTTL', patience .. node) < 10000 then
+    is_raised = true
+  end
+end
+
+local function is_patient(of)
+  return of == node or call('EXISTS', patience .. of) == 1
+end
+
+-- The waiting members by place: those of the queue, and among them those that are back.
+local function each_waiting()
+  local start, width, at, back = 0, 1, 1, 1
+  local members = call('ZRANGE', Q, '0', '0', 'WITHSCORES')
+  return function()
+    while true do
+      if not members[at] and #members == 2 * width then
+        start = start + width
+        width = math.min(width * 4, 64)
+        members, at = call('ZRANGE', Q, start, start + width - 1, 'WITHSCORES'), 1
+      end
+      local member, place = members[at], members[at + 1]
+      local first = returned[back]
+      if first and (not member or tonumber(first[1]) < tonumber(place)) then
+        back = back + 1
+        return first[2], first[1]
+      end
+      at = at + 2
+      if not member or not is_out[member] and not is_back[member] then
+        return member, place
+      end
+    end
+  end
+end
+
+-- Puts a member aside with its place, out of the way of the others.
+local function pass_over(of, member, place)
+  take_out(member)
+  passed_over = passed_over + 1
+  if not aside[of] then
+    read('lock:passed', 'ZCARD', passed .. of)
+  end
+  add(aside, aside_order, of, place)
+  add(aside, aside_order, of, member)
+end
+
+-- Grants, from the head on, as long as it fits. A head that does not fit keeps what is free:
+-- otherwise small requests would starve large ones. Members whose nodes are away go out of the
+-- queue when they are first met. Returns whether no connected member is left.
+local function advance()
+  local patient, connected = {}, { [node] = true }
+  local looked_at, granted = 0, 0
+  for member, place in each_waiting() do
+    if looked_at == most_looked_at then
+      more = 1
+      return false
+    end
+    looked_at = looked_at + 1
+    local of, number, lease, weight, limit = parse(member)
+    if not of then
+      refuse('lock:queue', 'zset')
+      return false
+    end
+    if patient[of] == nil then
+      patient[of] = is_patient(of)
+    end
+    if not patient[of] then
+      take_out(member)
+    elseif used >= limit then
+      -- Nothing is free by its limit: then it makes no difference whether it is connected.
+      return false
+    else
+      if connected[of] == nil then
+        -- Somebody has subscribed to this very channel. PUBLISH counts those with a pattern, too.
+        connected[of] = call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. of)[2] > 0
+      end
+      if not connected[of] then
+        -- Whether it would fit or not: a dead writer must not keep out the readers behind it.
+        pass_over(of, member, place)
+      elseif used + weight > limit then
+        return false
+      elseif granted == most_granted then
+        more = 1
+        return false
+      else
+        local claim = math.min(lease, math.max(math.floor(lease / 3), 2000), 10000)
+        granted = granted + 1
+        take_out(member)
+        grant(member, weight, claim, '+')
+        tell_node(of, number, member, claim)
+        if used >= ALL then
+          -- All is taken: no limit is greater. By a smaller one, the next may have room.
+          return false
+        end
+      end
+    end
+  end
+  return true
+end
+
+-- Takes out what has lapsed and grants what is free, if anybody waits. With no waiter, what has
+-- lapsed may stay: the next that does not fit looks.
+local function hand_on()
+  if not whole and size > 0 then
+    reclaim()
+    advance()
+  end
+end
+
+-- In parts: a script has no room for more arguments than some thousands.
+local function write_all(command, key, list)
+  for from = 1, #list, 1000 do
+    call(command, key, unpack(list, from, math.min(from + 999, #list)))
+  end
+end
+
+-- The members of a list that did not come back in this very command.
+local function without(list, is_there)
+  local rest = {}
+  for _, member in ipairs(list) do
+    if not is_there[member] then
+      rest[#rest + 1] = member
+    end
+  end
+  return rest
+end
+
+local function publish(kind, messages, order)
+  for _, of in ipairs(order) do
+    call('PUBLISH', prefix .. ':grants:' .. of, kind .. ' ' .. table.concat(messages[of], ' '))
+  end
+end
+
+local function write_holds()
+  if is_stray then
+    call('DEL', H, R)
+  end
+  -- Added before others are taken out, so that a key with its expiry does not go in between.
+  write_all('ZADD', H, held)
+  write_all('ZREM', H, without(taken, is_held))
+  write_all('ZADD', R, reduced)
+  write_all('ZREM', R, unreduced)
+end
+
+local function write_queue(newcomer, place)
+  if is_raised then
+    call('PSETEX', patience .. node, '15000', '1')
+  end
+  for _, back in ipairs(returned) do
+    if not is_out[back[2]] then
+      call('ZADD', Q, back[1], back[2])
+    end
+  end
+  if newcomer then
+    call('ZADD', Q, place, newcomer)
+  end
+  write_all('ZREM', Q, newcomer and without(out, { [newcomer] = true }) or out)
+  if size > 0 and (is_raised or is_queue_kept) then
+    call('PEXPIRE', Q, '75000')
+  end
+  for _, of in ipairs(aside_order) do
+    write_all('ZADD', passed .. of, aside[of])
+    call('PEXPIRE', passed .. of, '15000')
+  end
+  write_all('ZREM', passed .. node, unpassed)
+  if gone[1] then
+    call('ZREMRANGEBYSCORE', G, '-inf', now)
+    write_all('ZADD', G, gone)
+    call('PEXPIREAT', G, now + 60000)
+  end
+end
+
+-- The door of a lock that is held in parts, or is free and not forgotten.
+local function write_shared(new_mark)
+  if new_mark ~= '' then
+    keep_until(now + 15000)
+  end
+  local text = new_mark .. '*' .. text_of(used) .. ':' .. (token or '0')
+  local is_later = latest > 0 and latest + margin > door_ends
+  if is_later then
+    -- Rounded up, so that it is seldom written.
+    door_ends = math.ceil((latest + margin) / 30000) * 30000
+    call('SET', door, text, 'PXAT', text_of(door_ends))
+  elseif text ~= door_text then
+    call('SET', door, text, 'KEEPTTL')
+  end
+  if hold_count > 0 and (is_later or held[1]) then
+    call('PEXPIREAT', H, text_of(door_ends))
+  end
+  if reduced[1] or is_later and has_reduced then
+    call('PEXPIREAT', R, text_of(door_ends))
+  end
+end
+
+local function write_door()
+  local new_mark = has_gone and '-' or size > 0 and '+' or ''
+  if whole then
+    -- The mark stays for as long as this member holds: it may say more than there is.
+    local is_stronger = mark == '' or new_mark == '-'
+    new_mark = is_stronger and new_mark or mark
+    local text = new_mark .. whole
+    if is_whole_new or text ~= door_text then
+      call('PSETEX', door, text_of(new_mark == '' and whole_left or whole_left + margin), text)
+    end
+  elseif hold_count > 0 or new_mark ~= '' then
+    write_shared(new_mark)
+  elseif door_text then
+    call('DEL', door)
+  end
+  if has_reduced and (whole or hold_count == 0) then
+    call('DEL', R)
+  end
+end
+
+-- Writes what was decided. `newcomer` is to be appended to the queue. The first write is to a key
+-- that never exists, so it changes nothing. Redis refuses it like every write on a replica, without
+-- enough replicas, and while the slot moves. SET is refused when memory is full, and DEL is
+-- allowed. PUBLISH is not refused, so it comes last.
+local function write(needs_memory, newcomer, place)
+  if needs_memory then
+    call('SET', guard, '1', 'XX')
+  else
+    call('DEL', guard)
+  end
+  if is_counted then
+    call('SET', counter, text_of(count))
+  end
+  write_holds()
+  write_queue(newcomer, place)
+  write_door()
+  publish('r', revoked, revoked_order)
+  publish('p ' .. (issued or token or ''), told, told_order)
+end
+
+-- The reply: what the command did, and what it gave to the caller's own.
+local function tell(outcome, number)
+  local left = whole_left
+  if not whole then
+    local _, ending = lowest_of('lock:holds', H)
+    left = ending and math.max(ending - now, 1) or 0
+  end
+  return { outcome, number, left, issued or token or false, clock, passed_over, more, grants }
+end

@@ -1,0 +1,49 @@
+-- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease. Answers the clock,
+-- and one letter a door: h(eld), n(ot held), s(trange).
+local call, pcall = redis.call, redis.pcall
+local time, letters = call('TIME'), ''
+local clock = time[1] .. string.sub('00000' .. time[2], -6)
+
+-- A lock that became a part: the door and what belongs to it live on for a while after the lease.
+local function renew_part(door, member, lease)
+  local holds, reduced, now = door .. ':holds', door .. ':reduced', math.floor(clock / 1000)
+  if (tonumber(pcall('ZSCORE', holds, member)) or 0) <= now then
+    return 'n'
+  end
+  local left, needed = call('PTTL', door), now + lease + 60000
+  if needed > now + left then
+    needed = string.format('%d', math.ceil(needed / 30000) * 30000)
+    call('PEXPIREAT', door, needed)
+    call('PEXPIREAT', holds, needed)
+    if type(pcall('ZSCORE', reduced, member)) == 'string' then
+      call('PEXPIREAT', reduced, needed)
+    end
+  else
+    -- The first write: ZADD after it is allowed when memory is full.
+    call('DEL', door .. ':guard')
+  end
+  call('ZADD', holds, string.format('%d', now + lease), member)
+  return 'h'
+end
+
+for i = 1, #KEYS do
+  local door, member, lease = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
+  local held, letter = pcall('GET', door), 'n'
+  if held == member then
+    call('PEXPIRE', door, lease)
+    letter = 'h'
+  elseif held == '+' .. member or held == '-' .. member then
+    local left = call('PTTL', door)
+    -- Without an end, which another program took away, it gets one.
+    if left > 60000 or left == -1 then
+      call('PEXPIRE', door, lease + 60000)
+      letter = 'h'
+    end
+  elseif type(held) == 'string' and string.match(held, '^[+-]?%*%d+:%d+$') then
+    letter = renew_part(door, member, lease)
+  elseif held and (type(held) ~= 'string' or not string.match(held, '^[+-]?~2')) then
+    letter = 's'
+  end
+  letters = letters .. letter
+end
+return clock .. letters

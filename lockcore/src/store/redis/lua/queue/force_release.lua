@@ -1,0 +1,30 @@
+-- Drops one hold, or all. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
+-- before, prefix, whose hold (all, if it is not said).
+local call, door, counter = redis.call, KEYS[1], KEYS[2]
+local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+
+--#include queue/common
+
+look()
+if strange then
+  return strange
+end
+local forced, any = { ARGV[5] }, false
+if not ARGV[5] then
+  forced = whole and { whole } or call('ZRANGE', H, 0, -1)
+end
+for _, member in ipairs(forced) do
+  if take_any(member) then
+    any = true
+    local of, number = parse(member)
+    if of then
+      add(revoked, revoked_order, of, number)
+    end
+  end
+end
+hand_on()
+if strange then
+  return strange
+end
+write()
+return tell(any and 'released' or 'not_held', 0)

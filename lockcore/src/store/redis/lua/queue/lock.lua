@@ -1,0 +1,61 @@
+-- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, lease, floor; where
+-- they are not the usual: queue limit (0: does not wait), latest time of servers before, prefix.
+-- Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20 +
+-- position if it is queued; else an answer in full.
+local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
+local held, drawn = pcall('GET', door), nil
+if not held then
+  drawn = tonumber(pcall('INCR', KEYS[2]))
+  local ahead = (drawn or 0) - ARGV[3]
+  -- Numbers from 10^14 on are not written exactly: the long way looks at such a counter.
+  if ahead > 0 and ahead < 100000000000000 then
+    redis.call('PSETEX', door, ARGV[2], member)
+    return ahead .. member
+  end
+elseif type(held) == 'string' then
+  local call, queue, left = redis.call, door .. ':queue', redis.call('PTTL', door)
+  local is_waited = string.sub(held, 1, 3) == '+~2'
+  local is_other = is_waited and held ~= '+' .. member
+    or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w:') == 25 and held ~= member
+  if is_waited then
+    left = left - 60000
+  end
+  local size = tonumber(pcall('ZCARD', queue))
+  -- A queue behind a door without a mark was not put there by us, or the mark was lost.
+  local is_usual = size and (is_waited or size == 0) and size < tonumber(ARGV[4] or 1000)
+  if is_usual and is_other and left > 0 and left < 4294967296 then
+    local patience = door .. ':patience:' .. string.sub(member, 3, 24)
+    local patient = call('PTTL', patience)
+    -- Not compared with the floor: it has to be above the places before it only.
+    drawn = tonumber(pcall('INCR', KEYS[2]))
+    local place = drawn or 0
+    if place > 1000000000000000 and place < 9007199254740992 and call('ZADD', queue, 'NX', place, member) == 1 then
+      if patient < 10000 then
+        call('PSETEX', patience, '15000', '1')
+        call('PEXPIRE', queue, '75000')
+      elseif size == 0 then
+        call('PEXPIRE', queue, '75000')
+      end
+      if not is_waited then
+        call('PSETEX', door, left + 60000, '+' .. held)
+      end
+      return left * 1048576 + size
+    end
+  end
+end
+
+-- A number that was drawn and not used goes back: one that was lost is no measure of the next.
+if drawn == 1 then
+  redis.call('DEL', KEYS[2])
+elseif drawn then
+  redis.call('DECR', KEYS[2])
+end
+
+local call, counter, node, lease = redis.call, KEYS[2], string.sub(member, 3, 24), tonumber(ARGV[2])
+local floor, elsewhere, prefix = tonumber(ARGV[3]), tonumber(ARGV[5] or 0), ARGV[6] or 'lockcore'
+local queue_limit = tonumber(ARGV[4] or 1000)
+
+-- A function of its own, so that the short ways do not pay for its many variables.
+return (function()
+--#include queue/take
+end)()

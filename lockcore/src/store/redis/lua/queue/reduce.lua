@@ -1,0 +1,35 @@
+-- Lowers what a hold weighs. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
+-- servers before, prefix, member, weight.
+local call, door, counter = redis.call, KEYS[1], KEYS[2]
+local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+
+--#include queue/common
+
+local member, weight = ARGV[5], tonumber(ARGV[6])
+look()
+if strange then
+  return strange
+end
+local over = not whole and tonumber(call('ZSCORE', H, member) or 0) or 0
+local is_held = whole == member or over > now
+if whole == member and weight < ALL then
+  -- What it wrote before, and arrives late, must not pass beside those who come in now.
+  local ends = now + whole_left
+  whole, used, token, hold_count, door_ends = nil, weight, issue(), 1, 0
+  held, reduced = { text_of(ends), member }, { ARGV[6], member }
+  keep_until(ends)
+elseif is_held and not whole then
+  local old = weight_of(member, call('ZSCORE', R, member))
+  if weight < old then
+    used, reduced = math.max(used - (old - weight), 0), { ARGV[6], member }
+  end
+  token = token or issue()
+end
+if is_held then
+  hand_on()
+end
+if strange then
+  return strange
+end
+write()
+return tell(is_held and 'h' or 'n', 0)

@@ -1,0 +1,27 @@
+-- Gives a part back. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
+-- before, prefix, member, weight. Answers 1 if nobody waits, else in full.
+local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
+local text = pcall('GET', door)
+local used, token
+if type(text) == 'string' then
+  used, token = string.match(text, '^%*([1-9]%d*):(%d+)$')
+end
+if used and #used <= 16 and pcall('PTTL', door) > 0 and pcall('EXISTS', door .. ':reduced') == 0 then
+  local holds = door .. ':holds'
+  if pcall('ZREM', holds, member) == 1 then
+    used = used - ARGV[6]
+    if used > 0 then
+      call('SET', door, '*' .. string.format('%d', used) .. ':' .. token, 'KEEPTTL')
+    else
+      call('DEL', door)
+    end
+    return 1
+  end
+end
+
+local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+
+-- A function of its own, so that the short ways do not pay for its many variables.
+return (function()
+--#include queue/drop
+end)()

@@ -1,0 +1,53 @@
+-- Keeps waiting members alive. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
+-- servers before, prefix, then members of this node, if any. The outcome is one letter a member,
+-- w(aiting), h(olding), g(one), as it was before anything was granted. The number is how many
+-- listen to the node's channel. At the end: the ms left of those that hold.
+local call, door, counter = redis.call, KEYS[1], KEYS[2]
+local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+
+--#include queue/common
+
+local members = { unpack(ARGV, 5) }
+look()
+-- With none of them, the node that reads `more` goes on.
+local asides = members[1] and read('lock:passed', 'ZMSCORE', passed .. node, unpack(members))
+if strange then
+  return strange
+end
+local places = members[1] and call('ZMSCORE', Q, unpack(members))
+local leases = members[1] and call('ZMSCORE', H, unpack(members))
+local letters, lefts = {}, {}
+for i, member in ipairs(members) do
+  local left = whole == member and whole_left or not whole and (leases[i] or now) - now or 0
+  if left > 0 then
+    letters[i] = 'h'
+    lefts[#lefts + 1] = left
+    if whole then
+      issue()
+    elseif not token then
+      token = issue()
+    end
+  elseif asides[i] or places[i] or is_back[member] then
+    letters[i] = 'w'
+    is_raised = true
+    if asides[i] and not is_back[member] then
+      is_back[member] = true
+      returned[#returned + 1] = { asides[i], member }
+      unpassed[#unpassed + 1] = member
+      size = places[i] and size or size + 1
+    end
+  else
+    letters[i] = 'g'
+  end
+end
+table.sort(returned, function(a, b)
+  return tonumber(a[1]) < tonumber(b[1])
+end)
+hand_on()
+if strange then
+  return strange
+end
+write()
+local reply = tell(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
+reply[#reply + 1] = lefts
+return reply
