@@ -1,4 +1,4 @@
-//! One random sequence: commands, and what happens to the keys besides.
+//! One random sequence: commands, and other changes of the keys besides.
 
 use std::num::NonZeroU32;
 
@@ -19,7 +19,7 @@ const LEASES_MS: [u64; 5] = [300, 2_500, 7_000, 30_000, 120_000];
 /// How far the clock of a server that was replaced is ahead.
 const AHEAD_US: u64 = 5_000_000;
 
-/// What requests ask for, and what happens besides them.
+/// The demands of requests, and the events besides them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Locks,
@@ -44,7 +44,7 @@ struct Case<'a> {
     tally: &'a mut Tally,
 }
 
-/// What all the cases together must have met, or they compare too little.
+/// The outcomes that all the cases together must have met, or they compare too little.
 pub(crate) const MET: [&str; 18] = [
     "Granted",
     "Queued",
@@ -138,7 +138,7 @@ impl Case<'_> {
             return Err(format!("{told}changed one of {:?}", before.strange));
         }
         let answer = answer.map_err(|error| format!("{told}{error:?}"))?;
-        // A short way may not have looked at it, and what it says counts no more.
+        // A short way may not have looked at it, and the messages so far count no more.
         if !before.strange.is_empty() {
             self.world.heard().await;
             self.expected.clear();
@@ -392,7 +392,7 @@ impl Case<'_> {
         self.ask(&command).await;
     }
 
-    /// Writes at one of the names, or takes what it wrote away.
+    /// Writes at one of the names, or deletes the key there.
     async fn act_as_another_program(&mut self) {
         let mut keys = snapshot::keys(self.world.lock.as_str()).to_vec();
         keys.push(COUNTER.to_owned());
@@ -412,7 +412,7 @@ impl Case<'_> {
 
     async fn ask(&mut self, command: &Cmd) {
         let answer = self.world.redis.try_ask::<redis::Value>(command).await;
-        // What another program has put there may be of another type.
+        // The key of another program may be of another type.
         let is_strange = self.kind == Kind::Strange;
         assert!(answer.is_ok() || is_strange, "{answer:?} to {command:?}");
     }

@@ -1,4 +1,4 @@
-//! What "the same" means: everything is exact but times that a short way does not tell, and these
+//! The meaning of "the same": everything is exact but times that a short way does not tell, and these
 //! lie within the command.
 
 use lockcore::internals::protocol::queue::QueueState;

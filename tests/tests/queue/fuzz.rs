@@ -17,7 +17,7 @@ const COMMANDS: usize = 120;
 /// Servers at a time, for each kind: most of a sequence is waiting.
 const WORKERS: u32 = 2;
 
-/// What the sequences of a worker came to.
+/// The results of a worker's sequences.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) commands: usize,

@@ -36,7 +36,7 @@ pub(crate) struct Node {
     heard: Vec<String>,
 }
 
-/// What each node heard, or is to hear.
+/// The messages that each node heard, or is to hear.
 pub(crate) type Heard = BTreeMap<String, Vec<String>>;
 
 fn channel(node: &str) -> String {
@@ -94,7 +94,7 @@ impl World {
         self.nodes.iter().any(|one| one.is_connected && one.id.as_str() == node)
     }
 
-    /// What was received since the last call. Exact: a message sent now arrives behind all others.
+    /// The messages since the last call. Exact: a message sent now arrives behind all others.
     pub(crate) async fn heard(&mut self) -> Heard {
         let mut heard = Heard::new();
         for at in 0..self.nodes.len() {

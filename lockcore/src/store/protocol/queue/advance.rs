@@ -47,7 +47,7 @@ impl QueueState {
         }
     }
 
-    /// Grants, from the head on, as long as it fits. A head that does not fit keeps what is free:
+    /// Grants, from the head on, as long as it fits. A head that does not fit keeps the free weight:
     /// otherwise small requests would starve large ones. Members whose nodes are away go out of
     /// the queue when they are first met, so that they are walked over once.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {

@@ -12,7 +12,7 @@ use crate::store::protocol::{
 };
 
 impl QueueState {
-    /// Takes what the member asks for, or in [`Mode::Wait`] queues for it.
+    /// Takes the weight that the member asks for, or in [`Mode::Wait`] queues for it.
     pub(super) fn acquire(
         &mut self,
         call: &mut Call<'_>,
@@ -222,7 +222,7 @@ impl QueueState {
             return self.reply(call, vec![Renewed::NotHeld]);
         };
         if whole.is_some() && new < u64::from(ALL) {
-            // What it wrote before, and arrives late, must not pass beside those who come in now.
+            // A write from before that arrives late must not pass beside the members that come in now.
             let token = call.issue();
             self.open();
             self.set_parts(new, Some(token));
@@ -358,7 +358,7 @@ impl QueueState {
     }
 }
 
-/// A member that asks again has what it has.
+/// A member that asks again keeps its hold.
 fn told_again(call: &mut Call<'_>, member: &Member, ends_ms: u64) -> Acquired {
     let left_ms = ends_ms - call.now_ms();
     call.tell(member, left_ms);

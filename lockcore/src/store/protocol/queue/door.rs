@@ -11,12 +11,12 @@ pub(super) const TOKEN_LIMIT: u64 = 1 << 53;
 /// A counter below this was lost, and is no measure of places.
 pub(super) const FIRST_PLACE: u64 = 1_000_000_000_000_001;
 
-/// What stands at the lock's name.
+/// The value at the lock's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Door {
-    /// Who holds.
+    /// The holder, or the sum of the parts.
     pub held: Held,
-    /// What else is to be looked at.
+    /// The other keys to be looked at.
     pub mark: Mark,
     /// When the door expires: with the lease of the member that holds everything, a margin later
     /// behind a mark; a margin after the last end of all behind parts. `None` is a key without a
@@ -31,14 +31,14 @@ pub enum Held {
     Whole(Member),
     /// Members hold parts, or it is free and others wait.
     Parts {
-        /// The sum of what the holds weigh.
+        /// The sum of the holds' weights.
         used: u64,
         /// The token that these holds share.
         token: Option<FencingToken>,
     },
 }
 
-/// What a command has to look at beside the door. It is never taken from a hold of everything, so
+/// The keys that a command has to look at beside the door. A mark is never taken from a hold of everything, so
 /// it may say more than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
@@ -77,7 +77,7 @@ impl QueueState {
     }
 
     /// Mends the door, before anything is decided by it: a lease that has ended is free, a door
-    /// without a TTL gets one, and what was lost is counted again from the holds.
+    /// without a TTL gets one, and a lost sum is counted again from the holds.
     pub(super) fn look(&mut self, call: &mut Call<'_>) {
         let now_ms = call.now_ms();
         let mark = self.door.as_ref().map_or(Mark::None, |door| door.mark);

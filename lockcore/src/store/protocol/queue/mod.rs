@@ -60,7 +60,7 @@ pub struct Passed {
     pub ends_ms: u64,
 }
 
-/// The circumstances of one command, and what it causes.
+/// The circumstances of one command, and its effects.
 pub struct Call<'a> {
     /// The calling node.
     pub node: &'a NodeId,

@@ -19,7 +19,7 @@ local now = math.floor(now_us / 1000)
 local door_text, mark, door_ends = nil, '', 0
 -- The member that holds everything, the ms left of its lease, and whether these are to be written.
 local whole, whole_left, is_whole_new
--- What is held in parts: the sum, the token of these holds, how many holds, the first to end.
+-- The parts that are held: the sum, the token of these holds, how many holds, the first to end.
 local used, token, hold_count, first_end = 0, nil, 0, nil
 -- How many wait, and whether there are tombstones or reduced weights.
 local size, has_gone, has_reduced = 0, false, false
@@ -27,7 +27,7 @@ local size, has_gone, has_reduced = 0, false, false
 local is_stray = false
 -- The counter as it is to be written, and the token that was issued last.
 local count, is_counted, issued
--- What is to be written: sorted sets with their scores in front, members to take out.
+-- The writes to come: sorted sets with their scores in front, members to take out.
 local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
 local aside, aside_order, returned, unpassed = {}, {}, {}, {}
 local is_raised, is_queue_kept = false, false
@@ -36,7 +36,7 @@ local is_raised, is_queue_kept = false, false
 local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
 -- The last end of anything that is to be written.
 local latest = 0
--- What the reply will say, and what other nodes are told.
+-- The reply, and the messages to other nodes.
 local grants, passed_over, more = {}, 0, 0
 local told, told_order, revoked, revoked_order = {}, {}, {}, {}
 -- The answer if a key at one of our names is another program's: nothing is written.
@@ -81,7 +81,7 @@ local function keep_until(at)
   latest = math.max(latest, at)
 end
 
--- What a part weighs: what was asked for, unless it was reduced to less.
+-- The weight of a part: as it was asked for, unless it was reduced to less.
 local function weight_of(member, score)
   if score then
     return tonumber(score)
@@ -125,7 +125,7 @@ local function look_at_gone()
   return lowest_of('lock:gone', G) and true
 end
 
--- What was lost is counted again from the holds, before anything is decided by it.
+-- A lost sum is counted again from the holds, before anything is decided by it.
 local function heal()
   if hold_count == 0 then
     used, token = 0, nil
@@ -276,7 +276,7 @@ local function grant(member, weight, ms, new_mark)
   keep_until(now + ms)
 end
 
--- Adds to what a node is told: one message for all that is theirs.
+-- Adds to the message of a node: it gets one for all its members.
 local function add(messages, order, of, part)
   local parts = messages[of]
   if not parts then
@@ -344,7 +344,7 @@ local function pass_over(of, member, place)
   add(aside, aside_order, of, member)
 end
 
--- Grants, from the head on, as long as it fits. A head that does not fit keeps what is free:
+-- Grants, from the head on, as long as it fits. A head that does not fit keeps the free weight:
 -- otherwise small requests would starve large ones. Members whose nodes are away go out of the
 -- queue when they are first met. Returns whether no connected member is left.
 local function advance()
@@ -532,7 +532,7 @@ local function write(needs_memory, newcomer, place)
   publish('p ' .. (issued or token or ''), told, told_order)
 end
 
--- The reply: what the command did, and what it gave to the caller's own.
+-- The reply: the outcome of the command, and the grants of the caller's own members.
 local function tell(outcome, number)
   local left = whole_left
   if not whole then

@@ -4,7 +4,7 @@ local call, pcall = redis.call, redis.pcall
 local time, letters = call('TIME'), ''
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
 
--- A lock that became a part: the door and what belongs to it live on for a while after the lease.
+-- A lock that became a part: all its keys live on for a while after the lease.
 local function renew_part(door, member, lease)
   local holds, reduced, now = door .. ':holds', door .. ':reduced', math.floor(clock / 1000)
   if (tonumber(pcall('ZSCORE', holds, member)) or 0) <= now then

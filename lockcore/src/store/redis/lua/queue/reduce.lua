@@ -13,7 +13,7 @@ end
 local over = not whole and tonumber(call('ZSCORE', H, member) or 0) or 0
 local is_held = whole == member or over > now
 if whole == member and weight < ALL then
-  -- What it wrote before, and arrives late, must not pass beside those who come in now.
+  -- A write from before that arrives late must not pass beside the members that come in now.
   local ends = now + whole_left
   whole, used, token, hold_count, door_ends = nil, weight, issue(), 1, 0
   held, reduced = { text_of(ends), member }, { ARGV[6], member }
