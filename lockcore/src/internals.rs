@@ -58,8 +58,7 @@ pub async fn run(
     lock: &LockName,
     command: Command,
 ) -> Result<Answer, StoreError> {
-    let running = store.run(&[(lock, &command)]);
-    running.await?.pop().expect("an answer for each command")
+    store.run(lock, &command).await
 }
 
 /// A new node's identity.

@@ -2,6 +2,7 @@
 //! each).
 
 use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::sync::Arc;
 
 use crate::demand::{Demand, number};
@@ -182,13 +183,17 @@ impl Member {
     }
 }
 
+/// Room for the longest member with a label of ours.
+const LONGEST: usize = 320;
+
 /// Where the parts that every member has stand in its text.
 fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
-    // More than any usual member has, so that the text need not grow: this is on every acquire's
-    // way.
-    let mut text = String::with_capacity(128);
-    let _ = write!(text, "{marker}{node}:{number}:{rest}");
-    Arc::from(text)
+    // Composed on the stack: this is on every acquire's way.
+    let mut bytes = [0; LONGEST];
+    let mut room = &mut bytes[..];
+    let written = write!(room, "{marker}{node}:{number}:{rest}").map(|()| LONGEST - room.len());
+    let text = written.ok().and_then(|length| std::str::from_utf8(&bytes[..length]).ok());
+    text.map_or_else(|| Arc::from(format!("{marker}{node}:{number}:{rest}")), Arc::from)
 }
 
 /// Up to the next colon, and the text after it.

@@ -311,7 +311,7 @@ impl Step<'_> {
         is_asked_for || self.before.live_hold(member).is_none()
     }
 
-    /// What is left to the first end: one that has ended but is still there is to be asked for at
+    /// The time to the first end: one that has ended but is still there is to be asked for at
     /// once.
     fn left(&self) -> u32 {
         let left = self.after.holds.iter().map(|held| self.after.left(held).max(1));

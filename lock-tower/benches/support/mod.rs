@@ -150,7 +150,11 @@ impl Granting {
 }
 
 impl Store for Granting {
-    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+    fn run(&self, _lock: &LockName, command: &Command) -> StoreFuture<Answer> {
+        StoreFuture::ready(Ok(self.answer(command)))
+    }
+
+    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
         let answers = commands.iter().map(|(_, command)| Ok(self.answer(command)));
         StoreFuture::ready(Ok(answers.collect()))
     }

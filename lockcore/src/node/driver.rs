@@ -304,7 +304,9 @@ impl Driver {
             let running = match confirmed {
                 true => Either::Left(store.confirm(&commands(&batch))),
                 // Of no other request it counts how many replicas have it.
-                false => Either::Right(store.run(&commands(&batch)).map_ok(|each| (each, 0))),
+                false => {
+                    Either::Right(store.run_together(&commands(&batch)).map_ok(|each| (each, 0)))
+                }
             };
             (running.await, batch)
         };

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use super::driver::Driver;
 use super::effect::Ask;
-use super::flights::{Answered, Shared, State, alone, lock};
+use super::flights::{Answered, Shared, State, lock};
 use super::foreign;
 use crate::store::StoreFuture;
 
@@ -53,7 +53,7 @@ impl Future for Request {
                 // Its timers belong to the node's runtime, whatever task polls.
                 let _in_runtime = self.driver.runtime.enter();
                 match Pin::new(calling).poll(cx) {
-                    Poll::Ready(answers) => Some(alone(answers)),
+                    Poll::Ready(answer) => Some(answer),
                     Poll::Pending => {
                         remember(waker, cx.waker());
                         return Poll::Pending;
@@ -85,9 +85,8 @@ impl Driver {
     /// Sends a request for the one that polls for its answer.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) -> Request {
         // A store in memory runs the command before this returns, and may call back.
-        match self.store.run(&[(&ask.lock, &ask.command)]) {
-            StoreFuture::Ready(Some(answers)) => {
-                let answer = alone(answers);
+        match self.store.run(&ask.lock, &ask.command) {
+            StoreFuture::Ready(Some(answer)) => {
                 self.answered([(&ask, &answer)]);
                 Request::done(Arc::clone(self), answer)
             }
@@ -143,7 +142,7 @@ fn take_over(shared: &Arc<Shared>, driver: &Arc<Driver>) {
     driver.runtime.spawn(async move {
         // As a whole, so that it is dropped with the task.
         let mut end = end;
-        let answer = alone(calling.await);
+        let answer = calling.await;
         driver_of_task.answered([(&ask, &answer)]);
         end.answer = Some(answer);
     });

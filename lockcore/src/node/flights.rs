@@ -9,18 +9,12 @@ use tokio::time::Instant;
 
 use super::effect::Ask;
 use crate::error::StoreError;
-use crate::store::{Answer, Answers, StoreFuture};
+use crate::store::{Answer, StoreFuture};
 
 pub(super) type Answered = Result<Answer, StoreError>;
 
 /// A command that the store runs.
-pub(super) type Calling = StoreFuture<Answers>;
-
-/// The answer to the only command.
-pub(super) fn alone(answers: Result<Answers, StoreError>) -> Answered {
-    let none = || Err(StoreError::ambiguous("no answer to the only request"));
-    answers.and_then(|mut answers| answers.pop().unwrap_or_else(none))
-}
+pub(super) type Calling = StoreFuture<Answer>;
 
 pub(super) type Shared = Mutex<State>;
 

@@ -36,11 +36,14 @@ pub type Answers = Vec<Result<Answer, StoreError>>;
 
 /// One node's view of a store. Each command is one atomic step on the server.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
-    /// Runs one command; or several renewals, of at most [`MAX_RENEWALS`] holds; or several
-    /// touches, of at most [`MAX_LINES`] locks with [`MAX_BATCH`] members.
-    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers>;
+    /// Runs one command.
+    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer>;
 
-    /// As [`run`](Self::run), for renewals, and waits until replicas have them. Says how many do.
+    /// Runs several renewals, of at most [`MAX_RENEWALS`] holds, or several touches, of at most
+    /// [`MAX_LINES`] locks with [`MAX_BATCH`] members; or any command alone.
+    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers>;
+
+    /// As [`run_together`](Self::run_together), for renewals, and waits until replicas have them. Says how many do.
     /// Only asked for where replicas are required.
     fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
         let _ = renewals;

@@ -20,7 +20,7 @@ pub(crate) async fn run(node: &Node, command: &Command, by: usize) -> Result<Ans
     let (strange, free) = (LockName::from(STRANGE), LockName::from("not held"));
     let mut asked = [(&strange, &other), (&node.lock, command), (&free, &other)];
     asked.rotate_left(by % 3);
-    let mut each = node.store.run(&asked).await?;
+    let mut each = node.store.run_together(&asked).await?;
     each.rotate_right(by % 3);
     let [strange, answer, free] = each.try_into().expect("three answers");
     assert_eq!(strange.expect_err("a strange key").kind, LockErrorKind::WrongType);

@@ -163,7 +163,7 @@ impl Locks<'_> {
         let before = self.snapshots().await;
         let asked: Vec<_> =
             commands.iter().map(|(lock, command)| (&self.names[*lock], command)).collect();
-        let each = self.world.nodes[node].store.run(&asked).await;
+        let each = self.world.nodes[node].store.run_together(&asked).await;
         let each = each.map_err(|error| format!("{error:?}"))?;
         if each.len() != commands.len() {
             return Err(format!("{} answers to {} commands", each.len(), commands.len()));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use lockcore::MemoryStore;
 use lockcore::internals::{
-    Answers, Command, Event, Link, Listener, LockName, Store, StoreFuture, locks_on, memory_store,
-    new_node,
+    Answer, Answers, Command, Event, Link, Listener, LockName, Store, StoreFuture, locks_on,
+    memory_store, new_node,
 };
 use tokio::sync::{Notify, watch};
 
@@ -30,36 +30,39 @@ impl Listener for Deaf {
 }
 
 impl Store for Overtaking {
-    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
+        let answer = self.store.run(lock, command);
+        if !matches!(command, Command::Release { .. }) {
+            return answer;
+        }
+        let (released, renewed) = (Arc::clone(&self.released), Arc::clone(&self.renewed));
+        StoreFuture::pending(async move {
+            released.notify_one();
+            renewed.notified().await;
+            // On one thread: the task that was answered gets to run before this goes on.
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            answer.await
+        })
+    }
+
+    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+        if !matches!(commands, [(_, Command::Renew { .. }), ..]) {
+            return self.store.run_together(commands);
+        }
         let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
         let (renewed, store) = (Arc::clone(&self.renewed), Arc::clone(&self.store));
-        match commands[0].1 {
-            Command::Release { .. } => {
-                let answers = store.run(commands);
-                StoreFuture::pending(async move {
-                    released.notify_one();
-                    renewed.notified().await;
-                    // On one thread: the task that was answered gets to run before this goes on.
-                    for _ in 0..10 {
-                        tokio::task::yield_now().await;
-                    }
-                    answers.await
-                })
-            }
-            Command::Renew { .. } => {
-                let renewals: Vec<(LockName, Command)> =
-                    commands.iter().map(|(lock, of)| ((*lock).clone(), (*of).clone())).collect();
-                StoreFuture::pending(async move {
-                    asked.notify_one();
-                    released.notified().await;
-                    let renewals: Vec<_> = renewals.iter().map(|(lock, of)| (lock, of)).collect();
-                    let answers = store.run(&renewals).await;
-                    renewed.notify_one();
-                    answers
-                })
-            }
-            _ => store.run(commands),
-        }
+        let renewals: Vec<(LockName, Command)> =
+            commands.iter().map(|(lock, of)| ((*lock).clone(), (*of).clone())).collect();
+        StoreFuture::pending(async move {
+            asked.notify_one();
+            released.notified().await;
+            let renewals: Vec<_> = renewals.iter().map(|(lock, of)| (lock, of)).collect();
+            let answers = store.run_together(&renewals).await;
+            renewed.notify_one();
+            answers
+        })
     }
 
     fn ping(&self) -> StoreFuture<()> {

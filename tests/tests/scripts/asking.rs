@@ -93,7 +93,7 @@ pub(crate) fn touch(members: &[&Member]) -> Command {
     Command::Touch { members: members.iter().copied().cloned().collect() }
 }
 
-/// Those for whom it is ambiguous leave a tombstone.
+/// Ambiguous ones leave a tombstone.
 pub(crate) fn leave(leaving: &[(&Member, bool)]) -> Command {
     let one = |(member, ambiguous): &(&Member, bool)| Leaving {
         member: (*member).clone(),

@@ -53,7 +53,7 @@ where
 {
     let commands: Vec<_> = asked.iter().map(|(_, of)| command(of.clone())).collect();
     let commands: Vec<_> = asked.iter().map(|(lock, _)| lock).zip(&commands).collect();
-    node.store.run(&commands).await
+    node.store.run_together(&commands).await
 }
 
 impl Bench {

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::Shared;
+use super::inner::Inner;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::NodeId;
-use crate::store::{Answers, Command, Event, Link, Store, StoreFuture};
+use crate::store::{Answer, Answers, Command, Event, Link, Store, StoreFuture};
 
 /// Connected from its creation until it is closed or dropped.
 pub(super) struct MemoryNode {
@@ -24,29 +25,43 @@ impl MemoryNode {
         Self { shared, node, peers, link: watch::Sender::new(Link::Up) }
     }
 
-    fn is_closed(&self) -> bool {
-        !self.shared.lock().nodes.contains_key(self.node.as_str())
-    }
-}
-
-impl Store for MemoryNode {
-    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+    /// Runs commands at one time, then delivers the messages that they and others have posted.
+    fn step<T>(
+        &self,
+        run: impl FnOnce(&mut Inner, u64) -> Result<T, StoreError>,
+    ) -> StoreFuture<T> {
         let mut inner = self.shared.lock();
         if !inner.nodes.contains_key(self.node.as_str()) {
             return StoreFuture::ready(Err(closed()));
         }
         // Read under the mutex: commands see the time in the order in which they run.
         let now_us = self.shared.clock.now_us();
-        let commands = commands.iter();
-        let answers = commands
-            .map(|(lock, command)| inner.run(lock, &self.node, self.peers, now_us, command))
-            .collect();
+        let answer = run(&mut inner, now_us);
         let has_mail = !inner.outbox.is_empty();
         drop(inner);
         if has_mail {
             self.shared.deliver();
         }
-        StoreFuture::ready(Ok(answers))
+        StoreFuture::ready(answer)
+    }
+
+    fn is_closed(&self) -> bool {
+        !self.shared.lock().nodes.contains_key(self.node.as_str())
+    }
+}
+
+impl Store for MemoryNode {
+    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
+        self.step(|inner, now_us| inner.run(lock, &self.node, self.peers, now_us, command))
+    }
+
+    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+        self.step(|inner, now_us| {
+            let run = |(lock, command): &(&LockName, &Command)| {
+                inner.run(lock, &self.node, self.peers, now_us, command)
+            };
+            Ok(commands.iter().map(run).collect())
+        })
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -77,7 +77,7 @@ fn now<T>(answer: StoreFuture<T>) -> Result<T, StoreError> {
 }
 
 fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answer, StoreError> {
-    now(store.run(&[(lock, &command)]))?.remove(0)
+    now(store.run(lock, &command))
 }
 
 fn released(store: &Arc<dyn Store>, lock: &LockName, member: &Member) -> Released {

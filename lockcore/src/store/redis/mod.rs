@@ -152,40 +152,55 @@ impl RedisStore {
         Ok(Self { node, prefix, peers, scripts, link, subscription, confirmations, seen, closed })
     }
 
-    /// A call of a script that runs these commands, and the reader of its answer. The latest times
-    /// that this node has seen end the arguments.
-    fn write(
+    fn writer(&self) -> Writer<'_> {
+        Writer { node: &self.node, prefix: &self.prefix, peers: self.peers, scripts: self.scripts }
+    }
+
+    /// A call of a script that runs this command; nothing if several of its kind are written
+    /// together. The latest times that this node has seen end the arguments.
+    fn write(&self, lock: &LockName, command: &Command) -> Option<(&'static Script, Cmd)> {
+        let (latest, elsewhere) = self.seen.by(self.link.servers());
+        if lock.is_shared() {
+            let mut call = permits::command(lock, &self.node, &self.prefix, command);
+            call.arg(latest).arg(elsewhere);
+            return Some((permits::script(command), call));
+        }
+        let (script, mut call) = self.writer().write(lock, command)?;
+        call.arg(latest);
+        Some((script, call))
+    }
+
+    /// A call of a script that runs these commands, and the reader of its answer.
+    fn write_several(
         &self,
         commands: &[(&LockName, &Command)],
     ) -> Result<(&'static Script, Cmd, Asked), StoreError> {
-        let writer = Writer {
-            node: &self.node,
-            prefix: &self.prefix,
-            peers: self.peers,
-            scripts: self.scripts,
-        };
-        let (latest, elsewhere) = self.seen.by(self.link.servers());
         if let [(lock, command)] = commands
-            && lock.is_shared()
+            && let Some((script, call)) = self.write(lock, command)
         {
-            let mut call = permits::command(lock, &self.node, &self.prefix, command);
-            call.arg(latest).arg(elsewhere);
-            return Ok((permits::script(command), call, Asked::Permits(Command::clone(command))));
+            return Ok((script, call, Asked::one(lock, command)));
         }
-        let alone = match commands {
-            [(lock, command)] => writer.write(lock, command).map(|written| (written, *command)),
-            _ => None,
-        };
-        let ((script, mut call), asked) = match alone {
-            Some((written, command)) => (written, Asked::Mutex(command.clone())),
-            None => {
-                let asked = commands.iter().map(|(_, command)| Command::clone(command));
-                let written = writer.write_several(commands).ok_or_else(no_such_command)?;
-                (written, Asked::Mutexes(asked.collect()))
-            }
-        };
-        call.arg(latest);
-        Ok((script, call, asked))
+        let written = self.writer().write_several(commands).ok_or_else(no_such_command)?;
+        let (script, mut call) = written;
+        call.arg(self.seen.by(self.link.servers()).0);
+        let asked = commands.iter().map(|(_, command)| Command::clone(command)).collect();
+        Ok((script, call, Asked::Mutexes(asked)))
+    }
+
+    /// Runs a call and reads its answer.
+    fn call<T: Send + 'static>(
+        &self,
+        script: &'static Script,
+        call: Cmd,
+        read: impl FnOnce(&redis::Value, &Seen, u64) -> Result<T, StoreError> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let (link, seen, server) = (self.link.clone(), Arc::clone(&self.seen), self.link.servers());
+        StoreFuture::pending(async move {
+            // One that is replaced meanwhile answers in a good form, or the next bad one shows it.
+            let generation = link.generation();
+            let answer = link.run_script(script, call).await?;
+            read(&answer, &seen, server).inspect_err(|_| link.distrust(generation))
+        })
     }
 }
 
@@ -199,18 +214,47 @@ enum Asked {
 }
 
 impl Asked {
-    /// Reads the answer, and remembers the server's time.
+    fn one(lock: &LockName, command: &Command) -> Self {
+        match lock.is_shared() {
+            true => Self::Permits(command.clone()),
+            false => Self::Mutex(command.clone()),
+        }
+    }
+
+    /// Reads the answers, and remembers the server's time.
     fn read(&self, answer: &redis::Value, seen: &Seen, server: u64) -> Result<Answers, StoreError> {
         let answers = match self {
-            Self::Mutex(command) => vec![Ok(reply::answer(command, answer)?)],
             Self::Mutexes(commands) => reply::answers(commands, answer)?,
-            Self::Permits(command) => vec![Ok(permits::answer(command, answer)?)],
+            _ => vec![Ok(self.read_one(answer, seen, server)?)],
         };
         // One script has answered them all.
-        if let Some(now_us) = answers.iter().flatten().filter_map(Answer::now_us).max() {
-            seen.note(now_us, server);
-        }
+        note(answers.iter().flatten().filter_map(Answer::now_us).max(), seen, server);
         Ok(answers)
+    }
+
+    /// The same of the answer to one command.
+    fn read_one(
+        &self,
+        answer: &redis::Value,
+        seen: &Seen,
+        server: u64,
+    ) -> Result<Answer, StoreError> {
+        let answer = match self {
+            Self::Mutex(command) => reply::answer(command, answer)?,
+            Self::Permits(command) => permits::answer(command, answer)?,
+            Self::Mutexes(_) => {
+                let mut answers = self.read(answer, seen, server)?;
+                return answers.pop().unwrap_or_else(|| Err(reply::nonsense()));
+            }
+        };
+        note(answer.now_us(), seen, server);
+        Ok(answer)
+    }
+}
+
+fn note(told_us: Option<u64>, seen: &Seen, server: u64) {
+    if let Some(now_us) = told_us {
+        seen.note(now_us, server);
     }
 }
 
@@ -219,23 +263,27 @@ fn no_such_command() -> StoreError {
 }
 
 impl Store for RedisStore {
-    fn run(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        let (script, call, asked) = match self.write(commands) {
-            Ok(written) => written,
-            Err(error) => return StoreFuture::ready(Err(error)),
-        };
-        let (link, seen, server) = (self.link.clone(), Arc::clone(&self.seen), self.link.servers());
-        StoreFuture::pending(async move {
-            // One that is replaced meanwhile answers in a good form, or the next bad one shows it.
-            let generation = link.generation();
-            let answer = link.run_script(script, call).await?;
-            asked.read(&answer, &seen, server).inspect_err(|_| link.distrust(generation))
-        })
+    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
+        match self.write_several(&[(lock, command)]) {
+            Ok((script, call, asked)) => self.call(script, call, move |answer, seen, server| {
+                asked.read_one(answer, seen, server)
+            }),
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+        match self.write_several(commands) {
+            Ok((script, call, asked)) => self
+                .call(script, call, move |answer, seen, server| asked.read(answer, seen, server)),
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
     }
 
     fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
         let written = self.confirmations.as_ref().ok_or_else(no_such_command);
-        let written = written.and_then(|confirmations| Ok((confirmations, self.write(renewals)?)));
+        let written =
+            written.and_then(|confirmations| Ok((confirmations, self.write_several(renewals)?)));
         let (confirmations, (script, call, asked)) = match written {
             Ok(written) => written,
             Err(error) => return StoreFuture::ready(Err(error)),

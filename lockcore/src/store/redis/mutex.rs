@@ -8,7 +8,7 @@ use crate::key::LockName;
 use crate::member::{Member, NodeId};
 use crate::store::{Command, Mode};
 
-/// What each command of a node has in common.
+/// The parts that all commands of a node have in common.
 pub(super) struct Writer<'a> {
     pub(super) node: &'a NodeId,
     pub(super) prefix: &'a str,

@@ -187,8 +187,8 @@ fn all_renewed(answer: &Value, members: &[Member]) -> Option<Reply<Vec<Renewed>>
 pub(super) fn reduced(answer: &Value, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     let (mut reply, token) =
         full(answer, |letters, _| letters.chars().map(renewed).collect::<Option<Vec<_>>>())?;
-    if reply.outcome == [Renewed::Held] {
-        reply.grants.insert(0, Grant { member: member.clone(), token: token?, left_ms: 0 });
+    if let (Some(token), [Renewed::Held]) = (token, reply.outcome.as_slice()) {
+        reply.grants.insert(0, Grant { member: member.clone(), token, left_ms: 0 });
     }
     Some(reply)
 }
