@@ -43,8 +43,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// [`MAX_LINES`] locks with [`MAX_BATCH`] members; or any command alone.
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers>;
 
-    /// As [`run_together`](Self::run_together), for renewals, and waits until replicas have them. Says how many do.
-    /// Only asked for where replicas are required.
+    /// As [`run_together`](Self::run_together), for renewals, and waits until replicas have them.
+    /// Says how many do. Only asked for where replicas are required.
     fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
         let _ = renewals;
         StoreFuture::ready(Err(StoreError::refused(

@@ -1,5 +1,5 @@
-//! The meaning of "the same": everything is exact but times that a short way does not tell, and these
-//! lie within the command.
+//! The meaning of "the same": everything is exact but times that a short way does not tell, and
+//! these lie within the command.
 
 use lockcore::internals::protocol::queue::QueueState;
 use lockcore::internals::{Answer, Reply};

@@ -1,5 +1,5 @@
-//! The scripts of the queue on a real server: against the protocol as a function after every command
-//! of random sequences, and where other programs' keys stand in the way.
+//! The scripts of the queue on a real server: against the protocol as a function after every
+//! command of random sequences, and where other programs' keys stand in the way.
 
 mod case;
 mod comparison;

@@ -28,8 +28,8 @@ const SCRIPTS: [&str; 11] = [
 /// All scripts, as the server knows them.
 pub(crate) struct Scripts {
     digests: HashMap<&'static str, String>,
-    /// The times that nodes have seen: the greatest token and time on any server, and the latest time on
-    /// servers before this one.
+    /// The times that nodes have seen: the greatest token and time on any server, and the latest
+    /// time on servers before this one.
     pub(crate) floors_us: [u64; 2],
 }
 

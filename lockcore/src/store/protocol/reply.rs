@@ -44,7 +44,8 @@ pub struct Grant {
     pub member: Member,
     /// The token of this hold.
     pub token: FencingToken,
-    /// Milliseconds left of its lease, or of its claim; 0 for a reduction, which leaves it as it is.
+    /// Milliseconds left of its lease, or of its claim; 0 for a reduction, which leaves it as it
+    /// is.
     pub left_ms: u64,
 }
 

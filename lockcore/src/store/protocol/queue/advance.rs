@@ -47,9 +47,9 @@ impl QueueState {
         }
     }
 
-    /// Grants, from the head on, as long as it fits. A head that does not fit keeps the free weight:
-    /// otherwise small requests would starve large ones. Members whose nodes are away go out of
-    /// the queue when they are first met, so that they are walked over once.
+    /// Grants, from the head on, as long as it fits. A head that does not fit keeps the free
+    /// weight: otherwise small requests would starve large ones. Members whose nodes are away go
+    /// out of the queue when they are first met, so that they are walked over once.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let mut connected: BTreeMap<Box<str>, bool> = BTreeMap::new();
         let mut told: Vec<(Member, u64)> = Vec::new();

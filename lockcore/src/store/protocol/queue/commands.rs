@@ -222,7 +222,8 @@ impl QueueState {
             return self.reply(call, vec![Renewed::NotHeld]);
         };
         if whole.is_some() && new < u64::from(ALL) {
-            // A write from before that arrives late must not pass beside the members that come in now.
+            // A write from before that arrives late must not pass beside the members that come in
+            // now.
             let token = call.issue();
             self.open();
             self.set_parts(new, Some(token));

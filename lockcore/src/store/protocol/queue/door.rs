@@ -38,8 +38,8 @@ pub enum Held {
     },
 }
 
-/// The keys that a command has to look at beside the door. A mark is never taken from a hold of everything, so
-/// it may say more than there is.
+/// The keys that a command has to look at beside the door. A mark is never taken from a hold of
+/// everything, so it may say more than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
     /// Nothing.

@@ -15,7 +15,8 @@ elseif type(text) == 'string' then
   used, token = string.match(text, '^%*([1-9]%d*):([1-9]%d*)$')
   used = used and #used <= 16 and #token <= 16 and tonumber(used)
 end
--- No mark, so nobody waits. Lapsed holds still count; they are looked at when something does not fit.
+-- No mark, so nobody waits. Lapsed holds still count; they are looked at when something does not
+-- fit.
 if used and used + ARGV[7] <= tonumber(ARGV[8]) then
   local time = call('TIME')
   local clock = time[1] .. string.sub('00000' .. time[2], -6)

@@ -1,6 +1,6 @@
--- Shared by the scripts of the queue. Before it: call, door, counter, node, floor, elsewhere, prefix.
--- First everything is read and decided, then written, then published: a script that stops on the
--- way has changed nothing.
+-- Shared by the scripts of the queue. Before it: call, door, counter, node, floor, elsewhere,
+-- prefix. First everything is read and decided, then written, then published: a script that stops
+-- on the way has changed nothing.
 
 local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door .. ':gone'
 local patience, passed, guard = door .. ':patience:', door .. ':passed:', door .. ':guard'

@@ -1,5 +1,5 @@
--- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease. Answers the clock,
--- and one letter a door: h(eld), n(ot held), s(trange).
+-- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease.
+-- Answers the clock, and one letter a door: h(eld), n(ot held), s(trange).
 local call, pcall = redis.call, redis.pcall
 local time, letters = call('TIME'), ''
 local clock = time[1] .. string.sub('00000' .. time[2], -6)

@@ -1,6 +1,6 @@
--- Takes members out. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers before,
--- prefix, then for each member itself and '1' if it is ambiguous. The outcome is one letter a
--- member: l(eft), a(bsent).
+-- Takes members out. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
+-- before, prefix, then for each member itself and '1' if it is ambiguous. The outcome is one letter
+-- a member: l(eft), a(bsent).
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 

@@ -1,7 +1,7 @@
--- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, lease, floor; where
--- they are not the usual: queue limit (0: does not wait), latest time of servers before, prefix.
--- Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20 +
--- position if it is queued; else an answer in full.
+-- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, lease, floor;
+-- where they are not the usual: queue limit (0: does not wait), latest time of servers before,
+-- prefix. Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20
+-- + position if it is queued; else an answer in full.
 local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
 local held, drawn = pcall('GET', door), nil
 if not held then

@@ -1,6 +1,7 @@
--- Renews holds of one node. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
--- before, prefix, then of each hold member and lease. The outcome is one letter a member: h(eld),
--- n(ot held). Answers the clock alone if all hold parts and nothing but their ends is written.
+-- Renews holds of one node. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
+-- servers before, prefix, then of each hold member and lease. The outcome is one letter a member:
+-- h(eld), n(ot held). Answers the clock alone if all hold parts and nothing but their ends is
+-- written.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local text = pcall('GET', door)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
