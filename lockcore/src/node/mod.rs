@@ -26,7 +26,9 @@ pub use self::core::{Due, Phase, Rules};
 pub(crate) use alarm::{Bounded, alarm};
 pub(crate) use clock::later;
 pub(crate) use driver::{Driver, Inbox, Settings};
-pub use effect::{Ask, Effect, Note};
+#[cfg(feature = "unstable-internals")]
+pub use effect::Effect;
+pub use effect::{Ask, Note};
 #[cfg(feature = "unstable-internals")]
 pub use entry::Seat;
 pub use entry::{Refusal, Request};

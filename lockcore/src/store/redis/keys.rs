@@ -41,6 +41,10 @@ impl<'a> Key<'a> {
     }
 
     /// The door of the queue; all its other keys are named after it.
+    #[cfg_attr(
+        not(feature = "unstable-internals"),
+        allow(dead_code, reason = "no store speaks the protocol of the queue yet")
+    )]
     pub(crate) fn door(lock: &'a LockName) -> Self {
         Self { prefix: "lock", lock }
     }
@@ -93,6 +97,10 @@ pub(crate) fn permit_tombstone(lock: &LockName, member: &Member) -> String {
 }
 
 /// The counter of tokens, which all locks of a server share.
+#[cfg_attr(
+    not(feature = "unstable-internals"),
+    allow(dead_code, reason = "no store speaks the protocol of the queue yet")
+)]
 pub(crate) const COUNTER: &str = "lock:tokens";
 
 /// How the channels begin on which JVMs tell each other of a lock.

@@ -132,6 +132,10 @@ scripts!(
 
 scripts!(
     /// All that a lock has by the protocol of the queue.
+    #[cfg_attr(
+        not(feature = "unstable-internals"),
+        allow(dead_code, reason = "no store speaks the protocol of the queue yet")
+    )]
     QueueScripts in "lua/queue/":
     lock unlock extend acquire release renew reduce touch leave force_release inspect
 );
@@ -150,6 +154,10 @@ pub(crate) fn of_permits() -> &'static PermitScripts {
 }
 
 /// Those of the queue.
+#[cfg_attr(
+    not(feature = "unstable-internals"),
+    allow(dead_code, reason = "no store speaks the protocol of the queue yet")
+)]
 pub(crate) fn of_queue() -> &'static QueueScripts {
     static QUEUE: LazyLock<QueueScripts> = LazyLock::new(|| QueueScripts::new(false));
     &QUEUE
