@@ -156,50 +156,51 @@ impl RedisStore {
         Writer { node: &self.node, prefix: &self.prefix, peers: self.peers, scripts: self.scripts }
     }
 
-    /// A call of a script that runs this command; nothing if several of its kind are written
-    /// together. The latest times that this node has seen end the arguments.
-    fn write(&self, lock: &LockName, command: &Command) -> Option<(&'static Script, Cmd)> {
-        let (latest, elsewhere) = self.seen.by(self.link.servers());
-        if lock.is_shared() {
-            let mut call = permits::command(lock, &self.node, &self.prefix, command);
-            call.arg(latest).arg(elsewhere);
-            return Some((permits::script(command), call));
-        }
-        let (script, mut call) = self.writer().write(lock, command)?;
-        call.arg(latest);
-        Some((script, call))
-    }
-
-    /// A call of a script that runs these commands, and the reader of its answer.
-    fn write_several(
+    /// A call of a script that runs these commands, and the reader of its answer. The latest times
+    /// that this node has seen end the arguments.
+    fn write(
         &self,
         commands: &[(&LockName, &Command)],
     ) -> Result<(&'static Script, Cmd, Asked), StoreError> {
-        if let [(lock, command)] = commands
-            && let Some((script, call)) = self.write(lock, command)
-        {
-            return Ok((script, call, Asked::one(lock, command)));
+        let (latest, elsewhere) = self.seen.by(self.link.servers());
+        if let [(lock, command)] = commands {
+            if lock.is_shared() {
+                let mut call = permits::command(lock, &self.node, &self.prefix, command);
+                call.arg(latest).arg(elsewhere);
+                let asked = Asked::Permits(Command::clone(command));
+                return Ok((permits::script(command), call, asked));
+            }
+            if let Some((script, mut call)) = self.writer().write(lock, command) {
+                call.arg(latest);
+                return Ok((script, call, Asked::Mutex(Command::clone(command))));
+            }
         }
         let written = self.writer().write_several(commands).ok_or_else(no_such_command)?;
         let (script, mut call) = written;
-        call.arg(self.seen.by(self.link.servers()).0);
+        call.arg(latest);
         let asked = commands.iter().map(|(_, command)| Command::clone(command)).collect();
         Ok((script, call, Asked::Mutexes(asked)))
     }
 
-    /// Runs a call and reads its answer.
+    /// Runs the script for these commands, reads its answer, and remembers the server's time.
     fn call<T: Send + 'static>(
         &self,
-        script: &'static Script,
-        call: Cmd,
-        read: impl FnOnce(&redis::Value, &Seen, u64) -> Result<T, StoreError> + Send + 'static,
+        commands: &[(&LockName, &Command)],
+        read: fn(&Asked, &redis::Value) -> Result<T, StoreError>,
+        time: fn(&T) -> Option<u64>,
     ) -> StoreFuture<T> {
+        let (script, call, asked) = match self.write(commands) {
+            Ok(written) => written,
+            Err(error) => return StoreFuture::ready(Err(error)),
+        };
         let (link, seen, server) = (self.link.clone(), Arc::clone(&self.seen), self.link.servers());
         StoreFuture::pending(async move {
             // One that is replaced meanwhile answers in a good form, or the next bad one shows it.
             let generation = link.generation();
             let answer = link.run_script(script, call).await?;
-            read(&answer, &seen, server).inspect_err(|_| link.distrust(generation))
+            let answer = read(&asked, &answer).inspect_err(|_| link.distrust(generation))?;
+            note(time(&answer), &seen, server);
+            Ok(answer)
         })
     }
 }
@@ -214,42 +215,30 @@ enum Asked {
 }
 
 impl Asked {
-    fn one(lock: &LockName, command: &Command) -> Self {
-        match lock.is_shared() {
-            true => Self::Permits(command.clone()),
-            false => Self::Mutex(command.clone()),
+    /// Reads the answer to the only command.
+    fn answer(&self, answer: &redis::Value) -> Result<Answer, StoreError> {
+        match self {
+            Self::Mutex(command) => reply::answer(command, answer),
+            Self::Permits(command) => permits::answer(command, answer),
+            Self::Mutexes(commands) => {
+                let alone = reply::answers(commands, answer)?.pop();
+                alone.unwrap_or_else(|| Err(reply::nonsense()))
+            }
         }
     }
 
-    /// Reads the answers, and remembers the server's time.
-    fn read(&self, answer: &redis::Value, seen: &Seen, server: u64) -> Result<Answers, StoreError> {
-        let answers = match self {
-            Self::Mutexes(commands) => reply::answers(commands, answer)?,
-            _ => vec![Ok(self.read_one(answer, seen, server)?)],
-        };
-        // One script has answered them all.
-        note(answers.iter().flatten().filter_map(Answer::now_us).max(), seen, server);
-        Ok(answers)
+    /// Reads an answer for each command.
+    fn answers(&self, answer: &redis::Value) -> Result<Answers, StoreError> {
+        match self {
+            Self::Mutexes(commands) => reply::answers(commands, answer),
+            one => Ok(vec![Ok(one.answer(answer)?)]),
+        }
     }
+}
 
-    /// The same of the answer to one command.
-    fn read_one(
-        &self,
-        answer: &redis::Value,
-        seen: &Seen,
-        server: u64,
-    ) -> Result<Answer, StoreError> {
-        let answer = match self {
-            Self::Mutex(command) => reply::answer(command, answer)?,
-            Self::Permits(command) => permits::answer(command, answer)?,
-            Self::Mutexes(_) => {
-                let mut answers = self.read(answer, seen, server)?;
-                return answers.pop().unwrap_or_else(|| Err(reply::nonsense()));
-            }
-        };
-        note(answer.now_us(), seen, server);
-        Ok(answer)
-    }
+/// The time that several answers tell: one script has answered them all.
+fn latest(answers: &Answers) -> Option<u64> {
+    answers.iter().flatten().filter_map(Answer::now_us).max()
 }
 
 fn note(told_us: Option<u64>, seen: &Seen, server: u64) {
@@ -264,26 +253,16 @@ fn no_such_command() -> StoreError {
 
 impl Store for RedisStore {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        match self.write_several(&[(lock, command)]) {
-            Ok((script, call, asked)) => self.call(script, call, move |answer, seen, server| {
-                asked.read_one(answer, seen, server)
-            }),
-            Err(error) => StoreFuture::ready(Err(error)),
-        }
+        self.call(&[(lock, command)], Asked::answer, Answer::now_us)
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        match self.write_several(commands) {
-            Ok((script, call, asked)) => self
-                .call(script, call, move |answer, seen, server| asked.read(answer, seen, server)),
-            Err(error) => StoreFuture::ready(Err(error)),
-        }
+        self.call(commands, Asked::answers, latest)
     }
 
     fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
         let written = self.confirmations.as_ref().ok_or_else(no_such_command);
-        let written =
-            written.and_then(|confirmations| Ok((confirmations, self.write_several(renewals)?)));
+        let written = written.and_then(|confirmations| Ok((confirmations, self.write(renewals)?)));
         let (confirmations, (script, call, asked)) = match written {
             Ok(written) => written,
             Err(error) => return StoreFuture::ready(Err(error)),
@@ -292,7 +271,9 @@ impl Store for RedisStore {
         let (seen, server) = (Arc::clone(&self.seen), self.link.servers());
         StoreFuture::pending(async move {
             let (answer, replicas) = running.await?;
-            Ok((asked.read(&answer, &seen, server)?, replicas))
+            let answers = asked.answers(&answer)?;
+            note(latest(&answers), &seen, server);
+            Ok((answers, replicas))
         })
     }
 

@@ -46,15 +46,24 @@ pub(crate) fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Co
         call.arg(permit_tombstone(lock, member));
     }
     call.arg(node.as_str()).arg(prefix);
+    add_members(&mut call, command);
+    if let Command::Acquire { mode, queue_limit, .. } = command {
+        let mode = match mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        };
+        call.arg(mode).arg(queue_limit);
+    }
+    call
+}
+
+/// Adds the members of a command with their figures: the last arguments of most scripts.
+pub(super) fn add_members(call: &mut Cmd, command: &Command) {
     match command {
-        Command::Acquire { member, mode, queue_limit } => {
+        Command::Acquire { member, .. } => {
             let demand = member.demand();
-            let mode = match mode {
-                Mode::Try => "try",
-                Mode::Wait => "wait",
-            };
             call.arg(member.as_str()).arg(member.lease_ms());
-            call.arg(demand.weight()).arg(demand.limit()).arg(mode).arg(queue_limit);
+            call.arg(demand.weight()).arg(demand.limit());
         }
         Command::Release { member } => {
             call.arg(member.as_str()).arg(member.demand().weight());
@@ -84,7 +93,6 @@ pub(crate) fn command(lock: &LockName, node: &NodeId, prefix: &str, command: &Co
         }
         Command::Inspect => {}
     }
-    call
 }
 
 /// The answer to the command.

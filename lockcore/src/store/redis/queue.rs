@@ -3,7 +3,7 @@
 use redis::{Cmd, Value};
 
 use super::keys::{COUNTER, Key};
-use super::permits::{all, inspection, left, reduced, renewed, touched};
+use super::permits::{add_members, all, inspection, left, reduced, renewed, touched};
 use super::reply::{nonsense, text};
 use super::scripts::{self, Script};
 use crate::demand::Demand;
@@ -108,44 +108,14 @@ pub(crate) fn command(lock: &LockName, terms: Terms<'_>, command: &Command) -> C
         _ => {}
     }
     call.arg(terms.node.as_str()).arg(terms.floor_us).arg(terms.elsewhere_us).arg(terms.prefix);
-    match command {
-        Command::Acquire { member, mode, queue_limit } => {
-            let demand = member.demand();
-            call.arg(member.as_str()).arg(member.lease_ms());
-            call.arg(demand.weight()).arg(demand.limit()).arg(limit_of(*mode, *queue_limit));
-        }
-        Command::Release { member } => {
-            call.arg(member.as_str()).arg(member.demand().weight());
-        }
-        Command::Renew { members } => {
-            for member in members {
-                call.arg(member.as_str()).arg(member.lease_ms());
-            }
-        }
-        Command::Reduce { member, weight } => {
-            call.arg(member.as_str()).arg(weight.get());
-        }
-        Command::Touch { members } => {
-            for member in members {
-                call.arg(member.as_str());
-            }
-        }
-        Command::Leave { leaving } => {
-            for one in leaving {
-                call.arg(one.member.as_str()).arg(u8::from(one.ambiguous));
-            }
-        }
-        Command::ForceRelease { member } => {
-            if let Some(member) = member {
-                call.arg(member.as_str());
-            }
-        }
-        Command::Inspect => {}
+    add_members(&mut call, command);
+    if let Command::Acquire { mode, queue_limit, .. } = command {
+        call.arg(limit_of(*mode, *queue_limit));
     }
     call
 }
 
-/// Nobody may wait in a queue of none.
+/// The queue limit as it is sent: 0 lets the member not wait.
 fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
     match mode {
         Mode::Try => 0,
