@@ -44,6 +44,7 @@ mod lines;
 #[cfg(feature = "unstable-internals")]
 mod projection;
 mod releases;
+mod requests;
 mod table;
 #[cfg(test)]
 mod tests;

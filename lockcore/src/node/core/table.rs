@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Core, Counts, ROUND_BITS, lines};
+use super::{Core, Counts, ROUND_BITS};
 use crate::key::LockName;
 use crate::member::Member;
-use crate::node::effect::{Ask, Effect};
 use crate::node::entry::{Class, Entry, Place, Seat, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::store::Command;
 
 /// The attempts of this node that wait for one lock.
 #[derive(Debug, Clone)]
@@ -243,51 +241,6 @@ impl<P: Seat> Core<P> {
     pub(super) fn known(&self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
-    }
-
-    pub(super) fn is_up(&self) -> bool {
-        self.commands.is_up() && self.subscription.is_up()
-    }
-
-    pub(super) fn has_room(&self) -> bool {
-        self.on_their_way < self.rules.window
-    }
-
-    /// Whether one more acquire may be sent for a caller.
-    pub(super) fn may_ask(&self) -> bool {
-        self.asking < self.rules.acquires
-    }
-
-    pub(super) fn may_touch(&self) -> bool {
-        self.commands.is_up() && self.touching < lines::MAX_TOUCHING
-    }
-
-    pub(super) fn background(&mut self, ask: Ask) {
-        match &ask.command {
-            Command::Renew { members } => self.renewing += members.len(),
-            Command::Touch { members } => self.touching += lines::weight(members),
-            _ => self.on_their_way += 1,
-        }
-        let ask = Ask { background: true, ..ask };
-        // What replicas do not have, a failover takes back: no guard is to rely on it.
-        let is_confirmed = self.rules.replicas > 0 && matches!(ask.command, Command::Renew { .. });
-        self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
-    }
-
-    pub(super) fn arrived(&mut self, ask: &Ask) {
-        match &ask.command {
-            Command::Acquire { .. } if !ask.background => {
-                self.asking = self.asking.saturating_sub(1);
-            }
-            _ if !ask.background => {}
-            Command::Renew { members } => {
-                self.renewing = self.renewing.saturating_sub(members.len());
-            }
-            Command::Touch { members } => {
-                self.touching = self.touching.saturating_sub(lines::weight(members));
-            }
-            _ => self.on_their_way = self.on_their_way.saturating_sub(1),
-        }
     }
 
     /// Up to a thousand, the same for the same number and moment.
