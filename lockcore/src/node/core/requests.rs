@@ -30,7 +30,7 @@ impl<P: Seat> Core<P> {
             _ => self.on_their_way += 1,
         }
         let ask = Ask { background: true, ..ask };
-        // What replicas do not have, a failover takes back: no guard is to rely on it.
+        // A failover takes back a renewal that replicas do not have: no guard is to rely on it.
         let is_confirmed = self.rules.replicas > 0 && matches!(ask.command, Command::Renew { .. });
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }

@@ -204,8 +204,8 @@ fn acquired(answer: &Value, member: &Member, terms: Terms<'_>) -> Option<Reply<A
     })
 }
 
-/// 1 says that it was released and nobody waits; 2, that it was handed to another node; a token and
-/// a member, that it was handed to this one of the caller's node.
+/// 1 says that it was released and there are no waiters; 2, that it was handed to another node; a
+/// token and a member, that it was handed to this one of the caller's node.
 fn released(answer: &Value, terms: Terms<'_>) -> Option<Reply<Released>> {
     if let Value::Int(1 | 2) = answer {
         return Some(short(Released::Released));

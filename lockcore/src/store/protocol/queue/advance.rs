@@ -28,7 +28,7 @@ enum Fate {
 }
 
 impl QueueState {
-    /// Takes out holds whose leases have ended, and grants what is free, if anybody waits.
+    /// Takes out holds whose leases have ended, and grants what is free, if there are waiters.
     pub(super) fn hand_on(&mut self, call: &mut Call<'_>) {
         // With none to grant it to, what has lapsed may stay: the next that does not fit looks.
         if self.whole(call.now_ms()).is_none() && !self.queue.is_empty() {

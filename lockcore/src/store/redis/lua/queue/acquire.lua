@@ -1,6 +1,6 @@
 -- Acquires a part, or looks again at any request. KEYS: door, counter of tokens. ARGV: node, floor,
 -- latest time of servers before, prefix, member, lease, weight, limit, queue limit (0: does not
--- wait). Answers `<token> <clock><member>` if it is granted and nobody waits; else in full.
+-- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; else in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
 local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -15,8 +15,8 @@ elseif type(text) == 'string' then
   used, token = string.match(text, '^%*([1-9]%d*):([1-9]%d*)$')
   used = used and #used <= 16 and #token <= 16 and tonumber(used)
 end
--- No mark, so nobody waits. Lapsed holds still count; they are looked at when something does not
--- fit.
+-- No mark, so there are no waiters. Lapsed holds still count; they are looked at when something
+-- does not fit.
 if used and used + ARGV[7] <= tonumber(ARGV[8]) then
   local time = call('TIME')
   local clock = time[1] .. string.sub('00000' .. time[2], -6)

@@ -398,7 +398,7 @@ local function advance()
   return true
 end
 
--- Takes out what has lapsed and grants what is free, if anybody waits. With no waiter, what has
+-- Takes out what has lapsed and grants what is free, if there are waiters. With no waiter, what has
 -- lapsed may stay: the next that does not fit looks.
 local function hand_on()
   if not whole and size > 0 then

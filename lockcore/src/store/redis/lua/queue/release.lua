@@ -1,5 +1,5 @@
 -- Gives a part back. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
--- before, prefix, member, weight. Answers 1 if nobody waits, else in full.
+-- before, prefix, member, weight. Answers 1 if there are no waiters, else in full.
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
 local used, token
