@@ -12,8 +12,6 @@ use crate::common::{LONG, SOON, queued, soon};
 const PATIENT: Duration = Duration::from_millis(1_500);
 /// For replicas that do not answer.
 const SHORT: Duration = Duration::from_millis(100);
-/// For a replica that answers: on a busy machine, [`SHORT`] may pass before it gets to run.
-const ENOUGH: Duration = Duration::from_millis(700);
 
 /// A primary and its replica, which has all that the primary has.
 struct Pair {
@@ -99,7 +97,7 @@ async fn reads_and_permits_are_there_only_once_the_replica_has_them() {
 #[tokio::test]
 async fn a_grant_that_too_few_replicas_have_is_given_back_and_says_how_many_came() {
     let pair = pair().await;
-    let locks = pair.requiring(2, ENOUGH).await;
+    let locks = pair.requiring(2, PATIENT).await;
     let answer = soon("an answer", locks.lock("key")).await;
     refused_and_given_back(answer, "1 of 2 replicas", &locks).await;
     let answer = soon("an answer", locks.try_lock("key")).await;
