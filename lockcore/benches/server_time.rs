@@ -50,7 +50,7 @@ impl Node {
 
     fn member(&mut self) -> Member {
         self.next += 1;
-        Member::mutex(&self.id, self.next, LEASE_MS, &Label::new("bench"))
+        Member::redisson(&self.id, self.next, LEASE_MS, &Label::new("bench"))
     }
 
     async fn enqueue(&self, lock: &LockName, member: &Member) -> Acquired {

@@ -206,7 +206,7 @@ impl Limit {
 impl Running {
     fn begin(node: &Arc<Node>, request: Request, limit: Limit) -> Result<Self, LockError> {
         let lock = request.lock.clone();
-        let weight = request.demand.map_or(1, |demand| demand.weight() as u32);
+        let weight = request.demand.weight() as u32;
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request)?;

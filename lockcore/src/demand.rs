@@ -17,8 +17,8 @@ pub struct Demand {
 impl Demand {
     /// One of more than there can be: any number at a time.
     pub const READ: Self = Self { weight: 1, limit: ALL };
-    /// All there is: alone.
-    pub const WRITE: Self = Self { weight: ALL, limit: ALL };
+    /// All there is: beside no other.
+    pub const ALONE: Self = Self { weight: ALL, limit: ALL };
 
     /// So many of `limit` permits; nothing unless 1 <= weight <= limit < 2^30.
     pub fn permits(weight: u32, limit: u32) -> Option<Self> {
@@ -43,7 +43,7 @@ impl Demand {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "r" => Some(Self::READ),
-            "w" => Some(Self::WRITE),
+            "w" => Some(Self::ALONE),
             _ => {
                 let (weight, limit) = text.split_once('/')?;
                 Self::permits(number(weight)?.try_into().ok()?, number(limit)?.try_into().ok()?)
@@ -56,7 +56,7 @@ impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::READ => f.write_str("r"),
-            Self::WRITE => f.write_str("w"),
+            Self::ALONE => f.write_str("w"),
             Self { weight, limit } => write!(f, "{weight}/{limit}"),
         }
     }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::node::{Bounded, Moment, Node, Shared};
+use crate::request::NOT_WITH_PEERS;
 use crate::store::{Answer, Grant, Left, Released, Renewed};
 use crate::token::FencingToken;
 
@@ -119,6 +120,9 @@ impl LockGuard {
             return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
         }
         let (node, number) = (&hold.node, hold.number);
+        if node.settings.redisson_peers {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
+        }
         let Some(ask) = node.with(|core| core.downgrade(number)) else {
             return Err(LockError::new(LockErrorKind::Lost));
         };

@@ -80,7 +80,7 @@ impl SharedInspection {
 
 impl Sharer {
     fn new(member: &Party, weight: u64, left_ms: u64) -> Self {
-        let limit = member.ours().map_or(Demand::WRITE, Member::demand).limit();
+        let limit = member.ours().map_or(Demand::ALONE, Member::demand).limit();
         let part = match weight {
             _ if limit < u64::from(ALL) => {
                 Part::Permits { count: weight as u32, limit: limit as u32 }

@@ -6,7 +6,7 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::demand::Demand;
+pub use crate::demand::{ALL, Demand};
 pub use crate::error::StoreError;
 pub use crate::key::LockName;
 pub use crate::member::{Label, Member, Party};

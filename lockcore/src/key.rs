@@ -45,7 +45,9 @@ impl LockKey {
 
     /// The name of a lock that another program uses, taken as it is: no encoding and no namespace.
     ///
-    /// For a lock shared with a service on Redisson whose name has braces or a percent sign. In
+    /// For a lock shared with a service on Redisson whose name has braces or a percent sign: only
+    /// with [`redisson_peers`](crate::LocksBuilder::redisson_peers), else it is
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) where it is used. In
     /// Redis Cluster a name with an unbalanced brace puts the keys of one lock into different
     /// slots. The name must not come from a request, since it is outside of every namespace.
     ///
@@ -62,13 +64,18 @@ impl LockKey {
         &self.encoded
     }
 
+    /// Whether it is taken as it is.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.foreign
+    }
+
     /// The full name of the lock in `namespace`.
     pub(crate) fn resolve(&self, namespace: Option<&str>) -> LockName {
         match namespace {
             Some(namespace) if !self.foreign => {
                 LockName::from(&*format!("{namespace}:{}", self.encoded))
             }
-            _ => LockName { text: Arc::clone(&self.encoded), is_shared: false },
+            _ => LockName(Arc::clone(&self.encoded)),
         }
     }
 }
@@ -153,32 +160,18 @@ impl From<Infallible> for KeyError {
 
 /// The resolved name N of a lock, as it is in the store: namespace and encoding applied.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockName {
-    text: Arc<str>,
-    /// It names what is read, written or held in permits. The mutex of that name is another thing.
-    is_shared: bool,
-}
+pub struct LockName(Arc<str>);
 
 impl LockName {
-    /// The name itself, which is also the key of the hold.
+    /// The name's text.
     pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// What is read, written or held in permits under this name.
-    pub fn shared(self) -> Self {
-        Self { is_shared: true, ..self }
-    }
-
-    /// Whether it is not the mutex of this name.
-    pub fn is_shared(&self) -> bool {
-        self.is_shared
+        &self.0
     }
 }
 
 impl From<&str> for LockName {
     fn from(name: &str) -> Self {
-        Self { text: Arc::from(name), is_shared: false }
+        Self(Arc::from(name))
     }
 }
 

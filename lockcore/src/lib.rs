@@ -93,7 +93,6 @@ mod shutdown;
 mod status;
 mod store;
 mod token;
-mod two_kinds;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;

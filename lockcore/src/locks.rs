@@ -182,7 +182,7 @@ impl Locks {
         &self,
         lock: LockName,
     ) -> Result<SharedInspection, LockError> {
-        match self.ask(lock.shared(), Command::Inspect).await? {
+        match self.ask(lock, Command::Inspect).await? {
             Answer::Inspected(inspection) => Ok(SharedInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
@@ -250,6 +250,12 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        Ok(key.try_into()?.resolve(self.node.settings.namespace.as_deref()))
+        let (key, settings) = (key.try_into()?, &self.node.settings);
+        if key.is_foreign() && !settings.redisson_peers {
+            let detail = "a foreign name is for a lock that JVMs share: build this Locks with \
+                          redisson_peers(true)";
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        }
+        Ok(key.resolve(settings.namespace.as_deref()))
     }
 }

@@ -39,10 +39,10 @@ macro_rules! by_text {
 }
 
 /// Marks a member as ours, and says which version of the protocol it speaks.
-pub(crate) const MARKER: &str = "~1";
+pub(crate) const MARKER: &str = "~2";
 
-/// Marks a member that asks for a part of a resource: a read, a write or permits.
-pub(crate) const SHARED_MARKER: &str = "~2";
+/// Marks a member of ours in a queue that JVMs share. It has no demand.
+pub(crate) const REDISSON_MARKER: &str = "~1";
 
 /// The length of a node's text.
 const NODE_BYTES: usize = 22;
@@ -95,9 +95,8 @@ impl fmt::Debug for NodeId {
 }
 
 /// One attempt of a node, as it stands in a queue or as a holder:
-/// `~1<node>:<number>:<lease ms>:<label>` of a mutex,
-/// `~2<node>:<number>:<lease ms>:<demand>:<label>` of reads, writes and permits. Ordered by its
-/// text, as in Redis.
+/// `~2<node>:<number>:<lease ms>:<demand>:<label>`, or `~1<node>:<number>:<lease ms>:<label>` in a
+/// queue that JVMs share. Ordered by its text, as in Redis.
 #[derive(Clone)]
 pub struct Member {
     text: Arc<str>,
@@ -107,17 +106,17 @@ pub struct Member {
 }
 
 impl Member {
-    /// A new member that asks for a part of a resource.
+    /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
         let rest = format_args!("{lease_ms}:{demand}:{}", label.0);
-        Self { text: text(SHARED_MARKER, node.as_str(), number, rest), number, lease_ms, demand }
+        Self { text: text(MARKER, node.as_str(), number, rest), number, lease_ms, demand }
     }
 
-    /// A new member of a mutex.
-    pub fn mutex(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
+    /// A new member in a queue that JVMs share.
+    pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let rest = format_args!("{lease_ms}:{}", label.0);
-        let text = text(MARKER, node.as_str(), number, rest);
-        Self { text, number, lease_ms, demand: Demand::WRITE }
+        let text = text(REDISSON_MARKER, node.as_str(), number, rest);
+        Self { text, number, lease_ms, demand: Demand::ALONE }
     }
 
     /// Reads a member; nothing if the text is none of ours.
@@ -127,8 +126,8 @@ impl Member {
         let (of, rest) = part(rest.strip_prefix(':')?)?;
         let (lease_ms, rest) = part(rest)?;
         let demand = match marker {
-            MARKER => Demand::WRITE,
-            SHARED_MARKER => Demand::parse(part(rest)?.0)?,
+            MARKER => Demand::parse(part(rest)?.0)?,
+            REDISSON_MARKER => Demand::ALONE,
             _ => return None,
         };
         let (number, lease_ms) = (number(of)?, number(lease_ms)?);
@@ -178,7 +177,7 @@ impl Member {
     /// The label for people, still escaped.
     pub fn label(&self) -> &str {
         // After node and number, the lease, and the demand of one that has it in its text.
-        let parts = if self.text.starts_with(MARKER) { 4 } else { 5 };
+        let parts = if self.text.starts_with(MARKER) { 5 } else { 4 };
         self.text.splitn(parts, ':').last().unwrap_or_default()
     }
 }
@@ -237,7 +236,7 @@ impl Party {
 
     /// The weight of its demand: a foreign party asks for everything.
     pub fn weight(&self) -> u64 {
-        self.ours().map_or(Demand::WRITE, Member::demand).weight()
+        self.ours().map_or(Demand::ALONE, Member::demand).weight()
     }
 
     /// The text in Redis.
@@ -360,9 +359,9 @@ mod tests {
         let label = Label::new("web-1:8080");
         let three = Demand::permits(3, 10).unwrap();
         let of = |demand| Member::new(&node, 7, 30_000, demand, &label);
-        let alone = Member::mutex(&node, 7, 30_000, &label);
-        let members = [alone, of(Demand::READ), of(Demand::WRITE), of(three)];
-        let demands = [Demand::WRITE, Demand::READ, Demand::WRITE, three];
+        let alone = Member::redisson(&node, 7, 30_000, &label);
+        let members = [alone, of(Demand::READ), of(Demand::ALONE), of(three)];
+        let demands = [Demand::ALONE, Demand::READ, Demand::ALONE, three];
         for (member, demand) in members.into_iter().zip(demands) {
             let read = Member::parse(member.as_str()).unwrap();
             assert_eq!(read, member);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::demand::Demand;
-use crate::error::LockError;
+use crate::error::{LockError, LockErrorKind};
 use crate::guard::Guard;
 use crate::key::LockName;
 use crate::member::Label;
@@ -14,6 +14,10 @@ use crate::node::{Node, Request};
 use crate::option_setters;
 use crate::options::{ConfigError, LockOptions, Wait};
 use crate::store::Mode;
+
+/// Says of the other demands how to come by them beside JVMs.
+pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
+    use a second Locks, built without redisson_peers, under other names";
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
@@ -84,26 +88,26 @@ impl LockRequest {
     pub fn lock(self) -> Acquire {
         let mode = self.mode();
         let node = Arc::clone(&self.node);
-        Acquire::new(&node, self.build(mode, None))
+        Acquire::new(&node, self.build(mode, Ok(Demand::ALONE)))
     }
 
     /// Tries to acquire the lock once, without waiting. Errors and cancel safety: see
     /// [`TryAcquire`].
     pub fn try_lock(self) -> TryAcquire {
         let node = Arc::clone(&self.node);
-        TryAcquire::new(&node, self.build(Mode::Try, None))
+        TryAcquire::new(&node, self.build(Mode::Try, Ok(Demand::ALONE)))
     }
 
     /// Waits for a part of what others share.
     pub(crate) fn share<G: Guard>(self, demand: Result<Demand, ConfigError>) -> Acquire<G> {
         let (node, mode) = (Arc::clone(&self.node), self.mode());
-        Acquire::new(&node, self.build_shared(mode, demand))
+        Acquire::new(&node, self.build(mode, demand))
     }
 
     /// Tries it once.
     pub(crate) fn try_share<G: Guard>(self, demand: Result<Demand, ConfigError>) -> TryAcquire<G> {
         let node = Arc::clone(&self.node);
-        TryAcquire::new(&node, self.build_shared(Mode::Try, demand))
+        TryAcquire::new(&node, self.build(Mode::Try, demand))
     }
 
     fn mode(&self) -> Mode {
@@ -113,19 +117,16 @@ impl LockRequest {
         }
     }
 
-    fn build_shared(
-        mut self,
+    fn build(
+        self,
         mode: Mode,
         demand: Result<Demand, ConfigError>,
     ) -> Result<Request, LockError> {
-        self.lock = self.lock.map(LockName::shared);
-        let demand = Some(demand?);
-        self.build(mode, demand)
-    }
-
-    fn build(self, mode: Mode, demand: Option<Demand>) -> Result<Request, LockError> {
-        let terms = self.options.terms();
+        let (terms, demand) = (self.options.terms(), demand?);
         terms.check()?;
+        if self.node.settings.redisson_peers && demand != Demand::ALONE {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
+        }
         Ok(Request { lock: self.lock?, options: terms, mode, label: self.label, demand })
     }
 }

@@ -153,7 +153,7 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        self.force(self.name(key)?.shared()).await
+        self.force(self.name(key)?).await
     }
 }
 
@@ -172,12 +172,12 @@ impl LockRequest {
 
     /// Waits to write, at most for the [wait](Self::wait).
     pub fn write(self) -> Acquire<WriteGuard> {
-        self.share(Ok(Demand::WRITE))
+        self.share(Ok(Demand::ALONE))
     }
 
     /// Tries to write once, without waiting.
     pub fn try_write(self) -> TryAcquire<WriteGuard> {
-        self.try_share(Ok(Demand::WRITE))
+        self.try_share(Ok(Demand::ALONE))
     }
 
     /// Waits for `count` of `limit` permits, all at once, at most for the [wait](Self::wait). Until

@@ -63,7 +63,7 @@ impl Want {
     fn demand(self) -> Demand {
         match self {
             Self::Read => Demand::READ,
-            Self::Write => Demand::WRITE,
+            Self::Write => Demand::ALONE,
             Self::Permits(weight, limit) => {
                 Demand::permits(weight, limit).expect("at most the limit")
             }
@@ -152,13 +152,13 @@ impl Locking {
             let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
             let node = &ids[node_of(id)];
             match scope.wants.get(node_of(id)) {
-                None => Member::mutex(node, number, lease_ms, &label),
+                None => Member::redisson(node, number, lease_ms, &label),
                 Some(want) => Member::new(node, number, lease_ms, want.demand(), &label),
             }
         };
         let members: Vec<_> = (0..nodes * NUMBERS).map(member).collect();
         let demand = |node: u8| scope.wants.get(usize::from(node)).map(|want| want.demand());
-        let demands = (0..nodes).map(|node| demand(node).unwrap_or(Demand::WRITE)).collect();
+        let demands = (0..nodes).map(|node| demand(node).unwrap_or(Demand::ALONE)).collect();
         let name = LockName::from("lock");
         let lock = if scope.wants.is_empty() { name } else { name.shared() };
         let met = AtomicU32::new(0);
@@ -269,7 +269,7 @@ impl Locking {
     fn may_downgrade(&self, state: &State, client: usize) -> bool {
         let node = self.scope.homes[client];
         state.budget.downgrades > 0
-            && self.demands[usize::from(node)] == Demand::WRITE
+            && self.demands[usize::from(node)] == Demand::ALONE
             && state.phase(node, &state.clients[client]) == Some(Phase::Held)
     }
 

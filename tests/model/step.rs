@@ -75,7 +75,7 @@ impl Step<'_> {
         else {
             return self.before.live_hold(member).is_none();
         };
-        let all = Demand::WRITE.weight();
+        let all = Demand::ALONE.weight();
         before.weight == all && after.weight == all && self.before.token != self.after.token
     }
 
@@ -157,7 +157,7 @@ impl Step<'_> {
     fn is_downgraded(&self) -> bool {
         let Ask::Downgrade { member } = self.ask else { return false };
         let weight = |books: &Books| books.live_hold(member).map(|held| held.weight);
-        weight(&self.before) == Some(Demand::WRITE.weight())
+        weight(&self.before) == Some(Demand::ALONE.weight())
             && weight(&self.after) == Some(Demand::READ.weight())
     }
 
@@ -168,7 +168,7 @@ impl Step<'_> {
             return;
         }
         let token = self.after.token.unwrap_or(0);
-        let writes = granted.iter().any(|member| self.model.demand(*member) == Demand::WRITE);
+        let writes = granted.iter().any(|member| self.model.demand(*member) == Demand::ALONE);
         let is_new = writes || is_downgraded || !state.record.is_shared;
         let last = state.record.token;
         if is_new && token <= last || !is_new && token != last {

@@ -267,7 +267,6 @@ impl Locking {
             now_us: None,
             passed_over: 0,
             more: told.more && self.variant != Variant::ForgetsMore,
-            foreign: false,
         }
     }
 }

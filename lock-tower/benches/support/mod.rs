@@ -110,7 +110,6 @@ impl Granting {
             now_us: Some(self.tick()),
             passed_over: 0,
             more: false,
-            foreign: false,
         }
     }
 

@@ -7,14 +7,17 @@
 //!   it would be alone.
 //! - What went out together does not stay together: the next renewal of each hold is due earlier by
 //!   a random time, up to a thirtieth of the lease.
-//! - One script renews at most 128 holds, or touches at most 64 locks with 256 members.
+//! - Locks are renewed many to a script, parts those of one lock to a script, at most 128 holds.
+//! - At most 64 locks with 256 members are touched at once.
 //! - If a key of one lock is another program's, that is the answer for that lock alone.
 
 use std::collections::BTreeMap;
 
 use super::effect::Ask;
 use crate::error::{LockErrorKind, StoreError};
+use crate::demand::Demand;
 use crate::key::LockName;
+use crate::member::Member;
 use crate::store::{Command, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
 
 /// Requests that go out together, each with an answer of its own.
@@ -30,12 +33,12 @@ pub(super) fn commands(batch: &[Ask]) -> Vec<(&LockName, &Command)> {
 pub(super) fn batches(asks: Vec<Ask>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let (mut renewals, mut touches) = (Open::default(), Open::default());
-    // A script of a resource with permits knows no other.
-    let mut shared: BTreeMap<LockName, usize> = BTreeMap::new();
+    // Parts of one lock: the script of such renewals knows no other.
+    let mut parts: BTreeMap<LockName, usize> = BTreeMap::new();
     for mut ask in asks {
         let (open, max, members) = match &mut ask.command {
-            Command::Renew { members } if ask.lock.is_shared() => {
-                let together = shared.get(&ask.lock).map(|at| &mut batches[*at][0]);
+            Command::Renew { members } if !are_alone(members) => {
+                let together = parts.get(&ask.lock).map(|at| &mut batches[*at][0]);
                 if let Some(Ask { command: Command::Renew { members: others }, sent, .. }) =
                     together
                     && *sent == ask.sent
@@ -43,17 +46,13 @@ pub(super) fn batches(asks: Vec<Ask>) -> Vec<Batch> {
                 {
                     others.append(members);
                 } else {
-                    shared.insert(ask.lock.clone(), batches.len());
+                    parts.insert(ask.lock.clone(), batches.len());
                     batches.push(vec![ask]);
                 }
                 continue;
             }
-            Command::Renew { members } if !ask.lock.is_shared() => {
-                (&mut renewals, MAX_RENEWALS, members.len())
-            }
-            Command::Touch { members } if !ask.lock.is_shared() => {
-                (&mut touches, MAX_LINES, members.len())
-            }
+            Command::Renew { members } => (&mut renewals, MAX_RENEWALS, members.len()),
+            Command::Touch { members } => (&mut touches, MAX_LINES, members.len()),
             _ => {
                 batches.push(vec![ask]);
                 continue;
@@ -69,6 +68,10 @@ pub(super) fn batches(asks: Vec<Ask>) -> Vec<Batch> {
         batches[open.at].push(ask);
     }
     batches
+}
+
+fn are_alone(members: &[Member]) -> bool {
+    members.iter().all(|member| member.demand() == Demand::ALONE)
 }
 
 /// The batch to which the next request of its kind is added.
@@ -87,8 +90,7 @@ pub(super) fn is_of_one(error: &StoreError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::LockName;
-    use crate::member::{Label, Member, NodeId};
+    use crate::member::{Label, NodeId};
     use crate::node::moment::Moment;
 
     fn ask(lock: usize, command: Command) -> Ask {
@@ -96,21 +98,17 @@ mod tests {
         Ask { lock, command, sent: Moment::default(), background: true }
     }
 
-    fn member(number: usize) -> Member {
-        Member::mutex(
-            &NodeId::of("AAAAAAAAAAAAAAAAAAAAAA"),
-            number as u64,
-            30_000,
-            &Label::new("x"),
-        )
+    fn member(number: usize, demand: Demand) -> Member {
+        let node = NodeId::of("AAAAAAAAAAAAAAAAAAAAAA");
+        Member::new(&node, number as u64, 30_000, demand, &Label::new("x"))
     }
 
     fn renewal(lock: usize) -> Ask {
-        ask(lock, Command::Renew { members: vec![member(lock)] })
+        ask(lock, Command::Renew { members: vec![member(lock, Demand::ALONE)] })
     }
 
     fn touch(lock: usize, members: usize) -> Ask {
-        ask(lock, Command::Touch { members: (0..members).map(member).collect() })
+        ask(lock, Command::Touch { members: (0..members).map(|one| member(one, Demand::READ)).collect() })
     }
 
     fn sizes(asks: Vec<Ask>) -> Vec<usize> {
@@ -123,12 +121,10 @@ mod tests {
     }
 
     #[test]
-    fn renewals_of_one_resource_are_one_command_up_to_a_bound() {
-        let shared = |number: usize| {
-            let Ask { command, sent, .. } = renewal(number);
-            Ask { lock: LockName::from("doc").shared(), command, sent, background: true }
-        };
-        let batches = batches((0..300).map(shared).collect());
+    fn renewals_of_parts_of_one_lock_are_one_command_up_to_a_bound() {
+        let part =
+            |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
+        let batches = batches((0..300).map(part).collect());
         let members = batches.iter().map(|batch| match batch.as_slice() {
             [Ask { command: Command::Renew { members }, .. }] => members.len(),
             _ => 0,
@@ -146,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_is_of_another_kind_goes_alone_and_nothing_is_left_out() {
-        let release = |lock| ask(lock, Command::Release { member: member(lock) });
+        let release = |lock| ask(lock, Command::Release { member: member(lock, Demand::ALONE) });
         let asks = vec![renewal(0), release(1), touch(2, 3), renewal(3), release(4), touch(5, 1)];
         let locks: Vec<Vec<String>> = batches(asks)
             .iter()

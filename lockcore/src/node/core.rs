@@ -219,9 +219,9 @@ impl<P: Seat> Core<P> {
         let number = attempt << ROUND_BITS;
         let Request { lock, options, mode, label, demand } = request;
         let (node, lease_ms) = (&self.node, options.lease_ms());
-        let member = match demand {
-            None => Member::mutex(node, number, lease_ms, &label),
-            Some(demand) => Member::new(node, number, lease_ms, demand, &label),
+        let member = match self.rules.peers {
+            true => Member::redisson(node, number, lease_ms, &label),
+            false => Member::new(node, number, lease_ms, demand, &label),
         };
         let is_next = self.table.unsent().is_empty() && self.may_ask();
         let state = match is_next {
@@ -367,8 +367,8 @@ impl<P: Seat> Core<P> {
                 self.absorb(ask, reply);
                 self.remember_gone(number, &ask.lock, member);
             }
-            (Command::Renew { members }, Answer::Renewed(reply)) => {
-                for (member, outcome) in members.iter().zip(&reply.outcome) {
+            (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
+                for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
                     self.renewed(ask, member, *outcome, &reply.grants);
                 }
             }
@@ -397,12 +397,12 @@ impl<P: Seat> Core<P> {
     /// A renewal was answered, and so many replicas have it.
     pub fn confirmed(&mut self, ask: &Ask, (answer, replicas): (&Answer, u32)) {
         match (&ask.command, answer) {
-            (Command::Renew { members }, Answer::Renewed(reply))
+            (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply))
                 if replicas < self.rules.replicas =>
             {
                 self.arrived(ask);
                 self.last_success = self.now;
-                for (member, outcome) in members.iter().zip(&reply.outcome) {
+                for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
                     match outcome {
                         Renewed::Held => self.unacknowledged(member, replicas),
                         Renewed::NotHeld => self.renewed(ask, member, *outcome, &[]),
@@ -426,8 +426,8 @@ impl<P: Seat> Core<P> {
                     self.leave_failed(member, &ask.lock, error);
                 }
             }
-            Command::Renew { members } => {
-                for member in members {
+            Command::Renew { .. } | Command::Confirm { .. } => {
+                for member in ask.command.renews() {
                     self.renewal_failed(member, error);
                 }
             }

@@ -54,7 +54,6 @@ pub enum Note {
     LeaveFailed { lock: LockName, error: StoreError },
     TouchFailed { lock: LockName, error: StoreError },
     PassedOver { lock: LockName, waiters: u64 },
-    Foreign { lock: LockName },
     Deaf,
     ServerAhead { ahead: Duration },
 }

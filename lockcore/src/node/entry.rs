@@ -102,8 +102,8 @@ pub struct Request {
     pub mode: Mode,
     /// For people.
     pub label: Label,
-    /// How much of a resource that others share; nothing for a mutex.
-    pub demand: Option<Demand>,
+    /// How much of it.
+    pub demand: Demand,
 }
 
 #[derive(Debug, Clone)]

@@ -4,7 +4,6 @@
 //! redacted.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -17,7 +16,6 @@ use crate::error::LockErrorKind;
 use crate::key::LockName;
 use crate::member::NodeId;
 use crate::passed_over::PassedOver;
-use crate::two_kinds::TwoKinds;
 
 /// The code that gets all events and metrics, in words.
 const WATCHERS: &str = "a tracing subscriber or a metrics recorder";
@@ -58,16 +56,12 @@ macro_rules! record {
 pub(crate) struct Observer {
     node: NodeId,
     redact_names: bool,
-    warned_of_foreign: AtomicBool,
     passed_over: PassedOver,
-    two_kinds: TwoKinds,
 }
 
 impl Observer {
     pub(super) fn new(node: NodeId, redact_names: bool) -> Self {
-        let (warned_of_foreign, passed_over) = (AtomicBool::new(false), PassedOver::default());
-        let two_kinds = TwoKinds::default();
-        Self { node, redact_names, warned_of_foreign, passed_over, two_kinds }
+        Self { node, redact_names, passed_over: PassedOver::default() }
     }
 
     fn name<'a>(&self, lock: &'a LockName) -> Name<'a> {
@@ -76,13 +70,6 @@ impl Observer {
 
     /// The span in which an attempt waits.
     pub(crate) fn acquiring(&self, lock: &LockName) -> tracing::Span {
-        if self.two_kinds.is_first(lock) {
-            warn!(
-                lock = %self.name(lock),
-                "one name is used with `lock` and with `read`, `write` or `permit`: the two do not \
-                 exclude each other"
-            );
-        }
         tracing::debug_span!("acquire", lock = %self.name(lock))
     }
 
@@ -160,23 +147,12 @@ impl Observer {
                     );
                 }
             }
-            Note::Foreign { lock } => self.foreign(lock),
             Note::Deaf => {
                 warn!(node = %self.node, "the server does not know our subscription: opening it anew");
             }
             Note::ServerAhead { ahead } => {
                 warn!(node = %self.node, ?ahead, "the server's clock ran ahead of this machine's: all holds are renewed");
             }
-        }
-    }
-
-    /// Once per node: a queue shared with a JVM is no accident that comes and goes.
-    fn foreign(&self, lock: &LockName) {
-        if !self.warned_of_foreign.swap(true, Ordering::Relaxed) {
-            warn!(
-                lock = %self.name(lock),
-                "another client, such as Redisson, uses this lock: exclusion holds, but the next waiter is granted the lock only when that client acts; LocksBuilder::redisson_peers(true) shares one queue with it"
-            );
         }
     }
 }

@@ -160,7 +160,7 @@ impl World {
         self.outcome.shared += u64::from(self.names[lock].is_shared());
         let name = place.name;
         let member = self.processes[place.slot].core.member(number);
-        let demand = member.map_or(Demand::WRITE, Member::demand);
+        let demand = member.map_or(Demand::ALONE, Member::demand);
         let weight = demand.weight();
         self.records[lock].guards.push(Guard {
             slot: place.slot,
@@ -224,7 +224,7 @@ impl World {
     fn downgrades(&mut self, place: Place, caller: usize) -> bool {
         let process = &self.processes[place.slot];
         let Caller::Holds { number, lock, .. } = process.callers[caller] else { return false };
-        let all = Demand::WRITE.weight();
+        let all = Demand::ALONE.weight();
         let is_own = |guard: &&mut Guard| (guard.name, guard.number) == (place.name, number);
         let guard = self.records[lock].guards.iter_mut().find(is_own);
         let Some(guard) = guard.filter(|guard| guard.weight == all) else { return false };

@@ -171,7 +171,7 @@ impl World {
 
     /// Those who share have one token, as long as no other came between them.
     fn token(&mut self, lock: usize, before: &Before, after: &[Held], granted: &[Held]) {
-        let all = Demand::WRITE.weight();
+        let all = Demand::ALONE.weight();
         let is_lowered = |held: &Held| {
             let was = before.live_hold(held.who).map_or(0, |before| before.weight);
             was == all && held.weight < all

@@ -30,9 +30,9 @@ impl Form {
     pub(crate) fn demand(self, dice: &mut Dice) -> Option<Demand> {
         match self {
             Self::Mutex => None,
-            Self::ReadWrite if dice.one_in(3) => Some(Demand::WRITE),
+            Self::ReadWrite if dice.one_in(3) => Some(Demand::ALONE),
             Self::ReadWrite => Some(Demand::READ),
-            Self::Permits(_) if dice.one_in(12) => Some(Demand::WRITE),
+            Self::Permits(_) if dice.one_in(12) => Some(Demand::ALONE),
             Self::Permits(limit) => {
                 let weight = 1 + dice.below(u64::from(limit.min(3))) as u32;
                 Demand::permits(weight, limit)

@@ -80,10 +80,10 @@ impl Form {
     /// What a client asks for; of a mutex, all of it.
     pub(super) fn demand(self, dice: &mut Dice) -> Demand {
         match self {
-            Self::Mutex => Demand::WRITE,
-            Self::ReadWrite if dice.below(3) == 0 => Demand::WRITE,
+            Self::Mutex => Demand::ALONE,
+            Self::ReadWrite if dice.below(3) == 0 => Demand::ALONE,
             Self::ReadWrite => Demand::READ,
-            Self::Permits(_) if dice.below(12) == 0 => Demand::WRITE,
+            Self::Permits(_) if dice.below(12) == 0 => Demand::ALONE,
             Self::Permits(limit) => {
                 let weight = 1 + dice.below(limit.min(3) as usize) as u32;
                 Demand::permits(weight, limit).expect("one or more, and no more than there are")
@@ -96,7 +96,7 @@ impl Form {
         match self {
             Self::Mutex => asking(request.lock(), |guard| Some(Held::Mutex(guard))),
             _ if demand == Demand::READ => asking(request.read(), |guard| Some(Held::Read(guard))),
-            _ if demand == Demand::WRITE => {
+            _ if demand == Demand::ALONE => {
                 asking(request.write(), |guard| Some(Held::Write(guard)))
             }
             _ => {
@@ -113,7 +113,7 @@ impl Form {
             _ if demand == Demand::READ => {
                 asking(request.try_read(), |guard| guard.map(Held::Read))
             }
-            _ if demand == Demand::WRITE => {
+            _ if demand == Demand::ALONE => {
                 asking(request.try_write(), |guard| guard.map(Held::Write))
             }
             _ => {

@@ -113,7 +113,7 @@ pub(super) async fn of_the_dead(
     let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
     for lock in 0..LOCKS {
         let request = locks.key(lock_name(lock));
-        match Form::of(forms, lock).try_once(request, Demand::WRITE).await {
+        match Form::of(forms, lock).try_once(request, Demand::ALONE).await {
             Ok(Some(held)) => held.release().await.expect("held until now"),
             other => found.push(Violation::new(
                 What::LeftBehind,

@@ -259,9 +259,9 @@ impl Case<'_> {
         };
         let (weight, limit) = match kind {
             Kind::ReadWrite if self.random.chance(60) => return Demand::READ,
-            Kind::ReadWrite => return Demand::WRITE,
+            Kind::ReadWrite => return Demand::ALONE,
             Kind::Semaphore => (1 + self.random.below(3) as u32, 3),
-            _ if self.random.chance(15) => return Demand::WRITE,
+            _ if self.random.chance(15) => return Demand::ALONE,
             _ if self.random.chance(15) => return Demand::READ,
             _ => {
                 let limit = *self.random.one_of(&[2, 3, 5]);

@@ -48,7 +48,7 @@ impl Lock<'_> {
         bench.numbers += 1;
         let (node, label) = (&self.bench.nodes[node], Label::new("web-1:8080"));
         match self.demand {
-            None => Member::mutex(node, bench.numbers, LEASE_MS, &label),
+            None => Member::redisson(node, bench.numbers, LEASE_MS, &label),
             Some(demand) => Member::new(node, bench.numbers, LEASE_MS, demand, &label),
         }
     }
@@ -193,7 +193,7 @@ impl Bench {
         let mut times = Vec::new();
         for round in 0..10 {
             let name = LockName::from(&*format!("batch {readers} {nodes} {round}"));
-            let write = Lock { bench, name: name.clone(), demand: Some(Demand::WRITE) };
+            let write = Lock { bench, name: name.clone(), demand: Some(Demand::ALONE) };
             let read = Lock { bench, name, demand: Some(Demand::READ) };
             let holder = [write.member(self, 4)];
             let mut commands = vec![write.command("acquire", &holder)];
@@ -293,7 +293,7 @@ async fn figures_of_the_scripts() {
     let mut bench = Bench { redis, numbers: 0, results: BTreeMap::new() };
     let lock = |name: &str, demand| Lock { bench: &scripts, name: LockName::from(name), demand };
     let kinds =
-        [("mutex", None), ("write", Some(Demand::WRITE)), ("10 of 10", Demand::permits(10, 10))];
+        [("mutex", None), ("write", Some(Demand::ALONE)), ("10 of 10", Demand::permits(10, 10))];
     for _ in 0..REPETITIONS {
         for (what, demand) in kinds {
             bench.pairs(what, &lock("pair", demand)).await;
@@ -318,7 +318,7 @@ async fn figures_of_the_scripts() {
             bench.many(what, &lock("many", *demand)).await;
             bench.renewals(what, &lock("renewed", *demand), 1).await;
         }
-        bench.dead("write", &lock("dead", Some(Demand::WRITE)), 999).await;
+        bench.dead("write", &lock("dead", Some(Demand::ALONE)), 999).await;
         bench.renewals("read", &lock("renewed", Some(Demand::READ)), 100).await;
     }
     let mut table = String::new();

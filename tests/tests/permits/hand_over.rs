@@ -66,13 +66,13 @@ async fn a_release_grants_what_a_lapsed_neighbour_leaves_free_too() {
 
 #[tokio::test]
 async fn a_read_behind_a_permit_that_took_its_last_is_granted_in_the_same_step() {
-    let demands = [Demand::WRITE, permits(1, 1), Demand::READ];
+    let demands = [Demand::ALONE, permits(1, 1), Demand::READ];
     assert_eq!(released(&mut start().await, &demands).await, demands[1..]);
 }
 
 #[tokio::test]
 async fn ten_permits_with_limits_one_to_ten_are_granted_in_one_step() {
-    let mut demands = vec![Demand::WRITE];
+    let mut demands = vec![Demand::ALONE];
     demands.extend((1..=10).map(|limit| permits(1, limit)));
     assert_eq!(released(&mut start().await, &demands).await, demands[1..]);
 }

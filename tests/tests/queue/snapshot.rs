@@ -166,6 +166,6 @@ fn read_door(text: &str) -> Option<(Mark, Held)> {
         let token = if token == 0 { None } else { Some(token.try_into().ok()?) };
         return Some((mark, Held::Parts { used: used.parse().ok()?, token }));
     }
-    let member = Member::parse(body).filter(|member| member.demand() == Demand::WRITE)?;
+    let member = Member::parse(body).filter(|member| member.demand() == Demand::ALONE)?;
     Some((mark, Held::Whole(member)))
 }

@@ -126,7 +126,7 @@ impl Bench {
         let node = new_node();
         let gone = Label::new("gone");
         let members: Vec<Member> =
-            (0..count).map(|number| Member::mutex(&node, number, 30_000, &gone)).collect();
+            (0..count).map(|number| Member::redisson(&node, number, 30_000, &gone)).collect();
         for member in &members {
             self.plant(member, 15_000).await;
         }

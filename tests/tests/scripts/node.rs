@@ -51,7 +51,7 @@ impl Node {
     /// A new member of this node.
     pub(crate) fn member(&self, lease_ms: u64) -> Member {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        Member::mutex(&self.id, number, lease_ms, &Label::new("a label"))
+        Member::redisson(&self.id, number, lease_ms, &Label::new("a label"))
     }
 
     /// Runs one command on the node's lock.

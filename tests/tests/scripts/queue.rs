@@ -248,7 +248,7 @@ async fn an_inspection_changes_nothing_and_tells_all() {
     assert_eq!(bench.everything().await, before);
     let [(held_by, weight, left_ms)] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
     assert_eq!((held_by, seen.token), (&Party::from(holder), Some(token)));
-    assert_eq!(*weight, Demand::WRITE.weight());
+    assert_eq!(*weight, Demand::ALONE.weight());
     assert!((29_000..=30_000).contains(left_ms));
     assert_eq!(seen.waiters.len(), 3);
     assert!(seen.waiters[0].0 == one && seen.waiters[1].0 == two, "{:?}", seen.waiters);

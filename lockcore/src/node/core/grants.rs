@@ -28,9 +28,6 @@ pub(super) enum Source {
 impl<P: Seat> Core<P> {
     /// Takes in what every reply tells besides its outcome.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
-        if reply.foreign && !self.rules.peers {
-            self.push(Effect::Observe(Note::Foreign { lock: ask.lock.clone() }));
-        }
         if reply.passed_over > 0 {
             let (lock, waiters) = (ask.lock.clone(), reply.passed_over);
             self.push(Effect::Observe(Note::PassedOver { lock, waiters }));
@@ -145,7 +142,7 @@ impl<P: Seat> Core<P> {
     /// Asks whether a hold that is not handed out yet is still held.
     pub(super) fn confirm(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
-        let command = Command::Renew { members: vec![entry.member.clone()] };
+        let command = Command::Confirm { member: entry.member.clone() };
         let ask = Ask { lock: entry.lock.clone(), command, sent: self.now, background: true };
         self.background(ask);
     }

@@ -25,13 +25,15 @@ impl<P: Seat> Core<P> {
 
     pub(super) fn background(&mut self, ask: Ask) {
         match &ask.command {
-            Command::Renew { members } => self.renewing += members.len(),
+            Command::Renew { .. } | Command::Confirm { .. } => {
+                self.renewing += ask.command.renews().len();
+            }
             Command::Touch { members } => self.touching += lines::weight(members),
             _ => self.on_their_way += 1,
         }
         let ask = Ask { background: true, ..ask };
         // A failover takes back a renewal that replicas do not have: no guard is to rely on it.
-        let is_confirmed = self.rules.replicas > 0 && matches!(ask.command, Command::Renew { .. });
+        let is_confirmed = self.rules.replicas > 0 && !ask.command.renews().is_empty();
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
@@ -41,8 +43,8 @@ impl<P: Seat> Core<P> {
                 self.asking = self.asking.saturating_sub(1);
             }
             _ if !ask.background => {}
-            Command::Renew { members } => {
-                self.renewing = self.renewing.saturating_sub(members.len());
+            Command::Renew { .. } | Command::Confirm { .. } => {
+                self.renewing = self.renewing.saturating_sub(ask.command.renews().len());
             }
             Command::Touch { members } => {
                 self.touching = self.touching.saturating_sub(lines::weight(members));

@@ -6,21 +6,24 @@ use std::sync::Arc;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::NodeId;
-use crate::store::protocol::permits::{self, PermitState};
-use crate::store::protocol::{Answer, Call, Command, LockState, Message, Peers, TOKEN_MEMORY_MS};
-use crate::store::{Event, Listener};
+use crate::store::protocol::queue::{self, QueueState};
+use crate::store::protocol::redisson::{self, LockState, Peers};
+use crate::store::{Answer, Command, Event, Listener};
 
 /// With fewer locks than this, looking for ones to forget because of their number is not worth it.
-const MIN_SWEEP: usize = 1_024;
-/// As long as a token is remembered: after this time, most idle locks can be forgotten.
-const SWEEP_PERIOD_MS: u64 = TOKEN_MEMORY_MS;
+pub(super) const MIN_SWEEP: usize = 1_024;
+/// After this time, most idle locks can be forgotten.
+const SWEEP_PERIOD_MS: u64 = 60_000;
 
 /// A message with its recipient.
 pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
 pub(super) struct Inner {
-    pub(super) locks: HashMap<LockName, State>,
+    /// Each by its name, and whether JVMs share its queue: the two are different locks.
+    pub(super) locks: HashMap<(LockName, bool), State>,
+    /// The counter of tokens.
+    counter: Option<u64>,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
     pub(super) refusing: Option<LockErrorKind>,
     pub(super) outbox: VecDeque<Letter>,
@@ -51,32 +54,36 @@ impl Inner {
         }
         self.sweep(now_us / 1_000);
         let connected = |node: &str| self.nodes.contains_key(node) && !self.deaf.has(node);
+        let name = (lock.clone(), peers);
         let mut new = None;
-        let state = match self.locks.get_mut(lock) {
+        let state = match self.locks.get_mut(&name) {
             Some(state) => state,
-            None => new.insert(State::of(lock)),
+            None => new.insert(State::of(peers)),
         };
-        let (answer, letters) = match state {
-            State::Mutex(state) => {
-                let mut call = Call::new(node, &connected, now_us);
-                call.peers = peers.then_some(Peers { listens: &|_| false });
-                let answer = match refusing {
-                    Some(_) => Answer::Acquired(state.full(&call)),
-                    None => state.step(&mut call, command),
-                };
-                (answer, call.messages.into_iter().filter_map(event).collect())
-            }
-            State::Permits(state) => {
-                let mut call = permits::Call::new(node, &connected, now_us);
+        let (answer, letters): (_, Vec<_>) = match state {
+            State::Queue(state) => {
+                let mut call = queue::Call::new(node, &connected, now_us);
+                // As on a server, a token of this store is above those of the one before it.
+                call.counter = Some(*self.counter.get_or_insert(now_us));
                 let answer = match refusing {
                     Some(_) => Answer::Acquired(state.full(&mut call)),
                     None => state.step(&mut call, command),
                 };
-                (answer, call.messages.into_iter().map(event_of_permits).collect::<Vec<_>>())
+                self.counter = call.counter;
+                (answer, call.messages.into_iter().map(event).collect())
+            }
+            State::Redisson(state) => {
+                let mut call = redisson::Call::new(node, &connected, now_us);
+                call.peers = Some(Peers { listens: &|_| false });
+                let answer = match refusing {
+                    Some(_) => Answer::Acquired(state.full(&call)),
+                    None => state.step(&mut call, command),
+                };
+                (answer, call.messages.into_iter().filter_map(event_of_redisson).collect())
             }
         };
         if let Some(state) = new.filter(|state| !state.is_empty()) {
-            self.locks.insert(lock.clone(), state);
+            self.locks.insert(name, state);
         }
         for (node, event) in letters {
             self.put(&node, event);
@@ -113,53 +120,51 @@ impl Inner {
 
 /// All that is kept of one lock.
 pub(super) enum State {
-    Mutex(LockState),
-    /// Of reads, writes and permits.
-    Permits(PermitState),
+    Queue(QueueState),
+    /// Of a queue by the rules that JVMs share.
+    Redisson(LockState),
 }
 
 impl State {
-    fn of(lock: &LockName) -> Self {
-        match lock.is_shared() {
-            false => Self::Mutex(LockState::default()),
-            true => Self::Permits(PermitState::default()),
+    fn of(peers: bool) -> Self {
+        match peers {
+            false => Self::Queue(QueueState::default()),
+            true => Self::Redisson(LockState::default()),
         }
     }
 
     fn expire(&mut self, now_ms: u64) {
         match self {
-            Self::Mutex(state) => state.expire(now_ms),
-            Self::Permits(state) => state.expire(now_ms),
+            Self::Queue(state) => state.expire(now_ms),
+            Self::Redisson(state) => state.expire(now_ms),
         }
     }
 
     fn is_empty(&self) -> bool {
         match self {
-            Self::Mutex(state) => state.is_empty(),
-            Self::Permits(state) => *state == PermitState::default(),
+            Self::Queue(state) => *state == QueueState::default(),
+            Self::Redisson(state) => state.is_empty(),
         }
     }
 }
 
-fn event(message: Message) -> Option<(NodeId, Event)> {
+fn event(message: queue::Message) -> (NodeId, Event) {
     match message {
-        Message::Grant { node, member, token, left_ms } => {
+        queue::Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
+        queue::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+    }
+}
+
+fn event_of_redisson(message: redisson::Message) -> Option<(NodeId, Event)> {
+    match message {
+        redisson::Message::Grant { node, member, token, left_ms } => {
             Some((node, Event::Granted { token, grants: vec![(member.number(), left_ms)] }))
         }
-        Message::Revoked { node, member } => {
+        redisson::Message::Revoked { node, member } => {
             Some((node, Event::Revoked { numbers: vec![member.number()] }))
         }
         // No JVM waits here.
-        Message::Poke { .. } => None,
-    }
-}
-
-fn event_of_permits(message: permits::Message) -> (NodeId, Event) {
-    match message {
-        permits::Message::Grants { node, token, grants } => {
-            (node, Event::Granted { token, grants })
-        }
-        permits::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+        redisson::Message::Poke { .. } => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use super::reply::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
+use super::reply::{Acquired, Grant, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
 use crate::member::Member;
 
 /// One command on one lock.
@@ -26,6 +26,12 @@ pub enum Command {
     Renew {
         /// The holders.
         members: Vec<Member>,
+    },
+    /// Extends one hold of a node to its full lease, and tells its token: for a hold that is not
+    /// handed out yet.
+    Confirm {
+        /// The holder.
+        member: Member,
     },
     /// Lowers the weight of a hold: a write becomes a read.
     Reduce {
@@ -53,6 +59,17 @@ pub enum Command {
     Inspect,
 }
 
+impl Command {
+    /// The holders that it renews.
+    pub fn renews(&self) -> &[Member] {
+        match self {
+            Self::Renew { members } => members,
+            Self::Confirm { member } => std::slice::from_ref(member),
+            _ => &[],
+        }
+    }
+}
+
 /// The answer to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -60,7 +77,7 @@ pub enum Answer {
     Acquired(Reply<Acquired>),
     /// To a release or a force release.
     Released(Reply<Released>),
-    /// To a renewal, one a member, or to a reduction.
+    /// To a renewal, one a member, to a confirmation or a reduction.
     Renewed(Reply<Vec<Renewed>>),
     /// To a touch.
     Touched(Reply<Touched>),
@@ -71,6 +88,18 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// The holds of the calling node that the answer tells.
+    pub fn grants(&self) -> &[Grant] {
+        match self {
+            Self::Acquired(reply) => &reply.grants,
+            Self::Released(reply) => &reply.grants,
+            Self::Renewed(reply) => &reply.grants,
+            Self::Touched(reply) => &reply.grants,
+            Self::Left(reply) => &reply.grants,
+            Self::Inspected(_) => &[],
+        }
+    }
+
     /// The server's time, µs since the epoch, if the answer tells it.
     pub fn now_us(&self) -> Option<u64> {
         match self {

@@ -33,8 +33,6 @@ pub struct Reply<T> {
     pub passed_over: u64,
     /// There was more to do than one command does: a touch at once goes on.
     pub more: bool,
-    /// A foreign holder or waiter stopped the hand-over.
-    pub foreign: bool,
 }
 
 /// A hold, as the server tells its node.

@@ -6,15 +6,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, Value};
+use redis::{RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
 use super::failure;
 use super::link::CommandLink;
-use super::scripts::{self, Script};
+use super::greeting;
+use super::scripts;
+use super::seen::Floors;
+use super::wire::{Asked, Wire};
 use crate::error::StoreError;
+use crate::store::Answers;
 
 /// How many wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
@@ -31,12 +35,11 @@ pub(crate) struct Replicas {
 /// The way to those connections.
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
-/// The answer of a script, and how many replicas have what it has written.
-type Confirmed = Result<(Value, u32), StoreError>;
+/// The answers, and how many replicas have what was written.
+type Confirmed = Result<(Answers, u32), StoreError>;
 
 struct Pending {
-    script: &'static Script,
-    command: Cmd,
+    asked: Asked,
     answer: oneshot::Sender<Confirmed>,
 }
 
@@ -45,6 +48,7 @@ impl Confirmations {
     pub(crate) fn start(
         connector: &Arc<Connector>,
         link: &CommandLink,
+        wire: &Arc<Wire>,
         replicas: Replicas,
         request_timeout: Duration,
         closed: &CancellationToken,
@@ -55,6 +59,7 @@ impl Confirmations {
             let mut worker = Worker {
                 connector: Arc::clone(connector),
                 link: link.clone(),
+                wire: Arc::clone(wire),
                 replicas,
                 request_timeout,
                 connection: None,
@@ -73,14 +78,13 @@ impl Confirmations {
     /// Runs a script, and waits for the replicas.
     pub(crate) fn run(
         &self,
-        script: &'static Script,
-        command: Cmd,
+        asked: Asked,
     ) -> impl Future<Output = Confirmed> + Send + use<> {
         let sender = self.0.clone();
         async move {
             let (answer, answered) = oneshot::channel();
             let closed = || StoreError::ambiguous("the store was closed");
-            let pending = Pending { script, command, answer };
+            let pending = Pending { asked, answer };
             sender.send(pending).await.map_err(|_| closed())?;
             answered.await.unwrap_or_else(|_| Err(closed()))
         }
@@ -91,11 +95,22 @@ impl Confirmations {
 struct Worker {
     connector: Arc<Connector>,
     link: CommandLink,
+    wire: Arc<Wire>,
     replicas: Replicas,
     request_timeout: Duration,
-    /// With the number of the connection for commands at that time: when that one is replaced, the
+    connection: Option<Own>,
+}
+
+/// The connection of a worker.
+#[derive(Clone)]
+struct Own {
+    connection: MultiplexedConnection,
+    /// The number of the connection for commands at that time: when that one is replaced, the
     /// primary may be another.
-    connection: Option<(MultiplexedConnection, u64)>,
+    generation: u64,
+    /// The time of its server when it was opened, µs since the epoch: it may be a server that the
+    /// connection for commands does not know yet.
+    opened_us: u64,
 }
 
 impl Worker {
@@ -111,8 +126,8 @@ impl Worker {
     }
 
     async fn confirm(&mut self, batch: Vec<Pending>) {
-        let connection = match self.connection().await {
-            Ok(connection) => connection,
+        let own = match self.connection().await {
+            Ok(own) => own,
             Err(error) => {
                 for pending in batch {
                     // Nothing is left of a caller that went away.
@@ -121,9 +136,12 @@ impl Worker {
                 return;
             }
         };
-        let runs = batch.iter().map(|pending| run(connection.clone(), pending));
+        let server = self.link.servers();
+        let mut floors = self.wire.seen.by(server);
+        floors.floor_us = floors.floor_us.max(own.opened_us);
+        let runs = batch.iter().map(|pending| run(own.connection.clone(), &self.wire, &pending.asked, floors));
         let values = join_all(runs).await;
-        let replicas = self.wait(connection).await;
+        let replicas = self.wait(own.connection).await;
         let is_broken =
             |error: &RedisError| error.is_timeout() || failure::breaks_connection(error);
         if replicas.as_ref().is_err_and(is_broken) {
@@ -131,23 +149,26 @@ impl Worker {
         }
         for (pending, value) in batch.into_iter().zip(values) {
             let confirmed = match (value, &replicas) {
-                (Ok(value), Ok(replicas)) => Ok((value, *replicas)),
-                (Err(error), _) => Err(failure::of_command(&error)),
+                (Ok(value), Ok(replicas)) => {
+                    let answers = self.wire.answers(&pending.asked, (floors, server), &value);
+                    answers.map(|answers| (answers, *replicas))
+                }
+                (Err(error), _) => Err(error),
                 (_, Err(error)) => Err(failure::of_command(error)),
             };
             let _ = pending.answer.send(confirmed);
         }
     }
 
-    async fn connection(&mut self) -> Result<MultiplexedConnection, StoreError> {
+    async fn connection(&mut self) -> Result<Own, StoreError> {
         let generation = self.link.generation();
         match &self.connection {
-            Some((connection, of)) if *of == generation => Ok(connection.clone()),
+            Some(own) if own.generation == generation => Ok(own.clone()),
             _ => {
                 let mut connection = self.connector.commands().await?.connection;
                 connection.set_response_timeout(self.request_timeout + self.replicas.timeout);
-                self.connection = Some((connection.clone(), generation));
-                Ok(connection)
+                let opened_us = greeting::time(&connection).await?;
+                Ok(self.connection.insert(Own { connection, generation, opened_us }).clone())
             }
         }
     }
@@ -164,14 +185,18 @@ impl Worker {
 
 async fn run(
     mut connection: MultiplexedConnection,
-    pending: &Pending,
-) -> Result<Value, RedisError> {
-    let Pending { script, command, .. } = pending;
-    match connection.send_packed_command(command).await.and_then(Value::extract_error) {
+    wire: &Wire,
+    asked: &Asked,
+    floors: Floors,
+) -> Result<Value, StoreError> {
+    let (script, call) = wire.write(asked, floors)?;
+    let answer = connection.send_packed_command(&call).await.and_then(Value::extract_error);
+    let answer = match answer {
         Err(error) if scripts::is_unknown(&error) => {
-            let by_source = script.by_source(command);
-            connection.send_packed_command(&by_source).await?.extract_error()
+            let by_source = script.by_source(&call);
+            connection.send_packed_command(&by_source).await.and_then(Value::extract_error)
         }
         answer => answer,
-    }
+    };
+    answer.map_err(|error| failure::of_command(&error))
 }

@@ -51,15 +51,12 @@ impl Denial {
     pub(crate) fn advice(&self) -> String {
         match &self.missing {
             Missing::Command(Some(name)) => format!("allow +{name}"),
-            // Connecting tries the rights of a lock, and not those of reads, writes and permits.
             Missing::Command(None) => {
-                "for reads, writes and permits allow +hget +hmget +zrange +zrank; for a lock, \
-                 connect again: the error then names the missing right"
-                    .to_owned()
+                "connect again: the error then names the missing right".to_owned()
             }
             Missing::Key => {
-                "allow ~NAME and ~redisson_lock_*:{NAME} for the lock's name, and for reads, writes \
-                 and permits ~lock_permits*:{NAME}"
+                "allow ~lock:{NAME}* for the lock's name, and ~lock:tokens; beside JVMs ~NAME and \
+                 ~redisson_lock_*:{NAME}"
                     .to_owned()
             }
             Missing::Channel => {

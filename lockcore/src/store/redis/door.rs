@@ -1,99 +1,21 @@
 //! What is written to a server and read from it, bare: for this project's own tests with bad
 //! inputs.
 
-use redis::{RedisError, ToRedisArgs, Value};
+use redis::RedisError;
 
-use super::keys::{Key, Tombstone};
-use super::{failure, reply, scripts, subscription};
+use super::{failure, subscription};
 use crate::error::StoreError;
-use crate::key::LockName;
-use crate::member::{Member, NodeId};
-use crate::store::{Answer, Answers, Command, Event};
-
-/// All keys of a lock, with the tombstone of `member`.
-pub fn keys(lock: &LockName, member: &Member) -> [Vec<u8>; 5] {
-    let name = lock.as_str().as_bytes().to_vec();
-    let [queue, deadlines, token] =
-        [Key::queue(lock), Key::deadlines(lock), Key::token(lock)].map(|key| text(&key));
-    [name, queue, deadlines, token, text(&Tombstone { lock, member: member.as_str() })]
-}
-
-fn text(key: &impl ToRedisArgs) -> Vec<u8> {
-    key.to_redis_args().concat()
-}
-
-/// The script of this name, as it is sent where no queue is shared with JVMs.
-pub fn script(name: &str) -> Option<&'static str> {
-    scripts::of(false).source(name)
-}
+use crate::member::NodeId;
+use crate::store::Event;
 
 /// A message on the node's channel.
 pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     subscription::read(payload, node)
 }
 
-/// The answer to one command that is neither a renewal nor a touch.
-///
-/// # Errors
-/// It has no known form.
-pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
-    reply::answer(command, answer)
-}
-
-/// The answers to several renewals, or to several touches.
-///
-/// # Errors
-/// They have no known form.
-pub fn answers(commands: &[Command], answer: &Value) -> Result<Answers, StoreError> {
-    reply::answers(commands, answer)
-}
-
 /// What an error of a command means.
 pub fn error(error: &RedisError) -> StoreError {
     failure::of_command(error)
-}
-
-/// Resources with permits.
-pub mod permits {
-    use redis::{Cmd, Value};
-
-    use crate::error::StoreError;
-    use crate::key::LockName;
-    use crate::member::NodeId;
-    use crate::store::redis::{permits, scripts};
-    use crate::store::{Answer, Command};
-
-    /// The script of this name.
-    pub fn script(name: &str) -> Option<&'static str> {
-        scripts::of_permits().source(name)
-    }
-
-    /// What makes a server know all scripts.
-    pub fn load() -> Vec<Cmd> {
-        scripts::of_permits().all().map(|script| script.load()).collect()
-    }
-
-    /// The call of a script that runs the command, for a server that knows it, by a node that has
-    /// seen these times: the latest on any server, and the latest on servers before this one.
-    pub fn command(
-        lock: &LockName,
-        node: &NodeId,
-        prefix: &str,
-        command: &Command,
-        [seen_us, elsewhere_us]: [u64; 2],
-    ) -> Cmd {
-        let mut call = permits::command(lock, node, prefix, command);
-        call.arg(seen_us).arg(elsewhere_us);
-        call
-    }
-
-    /// The answer to the command.
-    ///
-    /// # Errors
-    /// It has no known form.
-    pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
-        permits::answer(command, answer)
-    }
 }
 
 /// The queue.
@@ -103,8 +25,8 @@ pub mod queue {
     use crate::error::StoreError;
     use crate::key::LockName;
     use crate::member::NodeId;
-    use crate::store::redis::queue::{self, Terms};
-    use crate::store::redis::scripts;
+    use crate::store::redis::seen::Floors;
+    use crate::store::redis::{Terms, queue, scripts};
     use crate::store::{Answer, Command};
 
     /// The script of this name.
@@ -126,7 +48,8 @@ pub mod queue {
         command: &Command,
         [floor_us, elsewhere_us]: [u64; 2],
     ) -> Cmd {
-        queue::command(lock, Terms { node, prefix, floor_us, elsewhere_us }, command)
+        let floors = Floors { floor_us, elsewhere_us, latest_us: floor_us };
+        queue::command(lock, Terms { node, prefix, floors }, command)
     }
 
     /// The answer to the command.
@@ -139,7 +62,52 @@ pub mod queue {
         floor_us: u64,
         answer: &Value,
     ) -> Result<Answer, StoreError> {
-        let terms = Terms { node, prefix: "", floor_us, elsewhere_us: 0 };
-        queue::answer(command, terms, answer)
+        let floors = Floors { floor_us, ..Floors::default() };
+        queue::reply::answer(command, Terms { node, prefix: "", floors }, answer)
+    }
+}
+
+/// A queue that JVMs share.
+pub mod redisson {
+    use redis::{ToRedisArgs, Value};
+
+    use crate::error::StoreError;
+    use crate::key::LockName;
+    use crate::member::Member;
+    use crate::store::redis::keys::{Key, Tombstone};
+    use crate::store::redis::{redisson, scripts};
+    use crate::store::{Answer, Answers, Command};
+
+    /// All keys of a lock, with the tombstone of `member`.
+    pub fn keys(lock: &LockName, member: &Member) -> [Vec<u8>; 5] {
+        let name = lock.as_str().as_bytes().to_vec();
+        let [queue, deadlines, token] =
+            [Key::queue(lock), Key::deadlines(lock), Key::token(lock)].map(|key| text(&key));
+        [name, queue, deadlines, token, text(&Tombstone { lock, member: member.as_str() })]
+    }
+
+    fn text(key: &impl ToRedisArgs) -> Vec<u8> {
+        key.to_redis_args().concat()
+    }
+
+    /// The script of this name.
+    pub fn script(name: &str) -> Option<&'static str> {
+        scripts::of_redisson().source(name)
+    }
+
+    /// The answer to one command that is neither a renewal nor a touch.
+    ///
+    /// # Errors
+    /// It has no known form.
+    pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
+        redisson::reply::answer(command, answer)
+    }
+
+    /// The answers to several renewals, or to several touches.
+    ///
+    /// # Errors
+    /// They have no known form.
+    pub fn answers(commands: &[&Command], answer: &Value) -> Result<Answers, StoreError> {
+        redisson::reply::answers(commands, answer)
     }
 }

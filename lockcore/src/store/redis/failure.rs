@@ -36,11 +36,6 @@ pub(crate) fn of_text(said: &str) -> StoreError {
 fn strange_key(error: &RedisError) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
-    if which.starts_with("lock_permits") {
-        return Some(format!(
-            "the key {which}:{{…}} holds a {type_of} that does not belong to a lock"
-        ));
-    }
     if which == "lock:tokens" {
         return Some(format!("the key lock:tokens holds a {type_of} that is no counter of tokens"));
     }

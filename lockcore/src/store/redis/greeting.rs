@@ -9,14 +9,14 @@ use redis::{Cmd, Value};
 use super::connector::LIBRARY;
 use super::failure;
 use super::hello::Hello;
-use super::scripts::Scripts;
+use super::scripts::Script;
 use crate::error::{LockErrorKind, StoreError};
 
 /// The same for each connection of a link.
 pub(crate) struct Greeting {
     /// In CLIENT LIST.
     name: String,
-    scripts: &'static Scripts,
+    scripts: Vec<&'static Script>,
     /// Unset until it is known what the user may do: then nothing beyond the least is tried.
     extras: OnceLock<Extras>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Identity {
 }
 
 impl Greeting {
-    pub(crate) fn new(name: String, scripts: &'static Scripts) -> Self {
+    pub(crate) fn new(name: String, scripts: Vec<&'static Script>) -> Self {
         Self { name, scripts, extras: OnceLock::new() }
     }
 
@@ -76,7 +76,7 @@ impl Greeting {
             .into_iter()
             .filter(|_| extras.introduce)
             .map(|(field, value)| client(&["SETINFO", field, value]));
-        let scripts = extras.load.then(|| self.scripts.all()).into_iter().flatten();
+        let scripts = self.scripts.iter().filter(|_| extras.load);
         // All on their way at once. Whether the server keeps who we are changes nothing.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
@@ -118,6 +118,17 @@ impl Greeting {
             Err(_) => Ok(None),
         }
     }
+}
+
+/// The server's time, µs since the epoch. All tokens that the servers before it have issued are
+/// below that, unless its clock is behind theirs.
+pub(crate) async fn time(connection: &MultiplexedConnection) -> Result<u64, StoreError> {
+    let answer = connection.clone().send_packed_command(&redis::cmd("TIME")).await;
+    let answer = answer.and_then(Value::extract_error);
+    let answer = answer.map_err(|error| failure::of_connecting(&error))?;
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(answer)
+        .map_err(|_| StoreError::refused(LockErrorKind::Protocol, "TIME tells no time"))?;
+    Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
 fn client(arguments: &[&str]) -> Cmd {

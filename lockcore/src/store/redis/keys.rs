@@ -5,7 +5,7 @@ use std::fmt;
 use redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 use crate::key::LockName;
-use crate::member::{MARKER, Member, NodeId};
+use crate::member::{REDISSON_MARKER, Member, NodeId};
 
 /// One key of a lock. Redisson puts braces around a name only if it has none itself.
 pub(crate) struct Key<'a> {
@@ -34,17 +34,7 @@ impl<'a> Key<'a> {
             .map(|prefix| Self { prefix, lock })
     }
 
-    /// What a resource with permits has: its state, holds, queue and deadlines.
-    pub(crate) fn of_permits(lock: &'a LockName) -> [Self; 4] {
-        ["lock_permits", "lock_permits_holds", "lock_permits_queue", "lock_permits_deadlines"]
-            .map(|prefix| Self { prefix, lock })
-    }
-
     /// The door of the queue; all its other keys are named after it.
-    #[cfg_attr(
-        not(feature = "unstable-internals"),
-        allow(dead_code, reason = "no store speaks the protocol of the queue yet")
-    )]
     pub(crate) fn door(lock: &'a LockName) -> Self {
         Self { prefix: "lock", lock }
     }
@@ -91,16 +81,7 @@ impl ToRedisArgs for Tombstone<'_> {
 
 impl ToSingleRedisArg for Tombstone<'_> {}
 
-/// The key that says that a member of a resource with permits was given up.
-pub(crate) fn permit_tombstone(lock: &LockName, member: &Member) -> String {
-    format!("{}:{member}", Key { prefix: "lock_permits_gone", lock })
-}
-
 /// The counter of tokens, which all locks of a server share.
-#[cfg_attr(
-    not(feature = "unstable-internals"),
-    allow(dead_code, reason = "no store speaks the protocol of the queue yet")
-)]
 pub(crate) const COUNTER: &str = "lock:tokens";
 
 /// How the channels begin on which JVMs tell each other of a lock.
@@ -113,12 +94,12 @@ pub(crate) fn grants_channel(prefix: &str, node: &str) -> String {
 
 /// On which a JVM's unlock tells a node's waiting members to come, whatever the lock.
 pub(crate) fn pokes_pattern(node: &NodeId) -> String {
-    format!("{PEER_CHANNELS}*:{MARKER}{node}:*")
+    format!("{PEER_CHANNELS}*:{REDISSON_MARKER}{node}:*")
 }
 
 /// The member of a node that is told to come, by the channel.
 pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
-    let at = channel.find(&format!(":{MARKER}{node}:"))?;
+    let at = channel.find(&format!(":{REDISSON_MARKER}{node}:"))?;
     Member::parse(&channel[at + 1..])
 }
 

@@ -32,9 +32,10 @@ use tracing::{debug, warn};
 
 use super::connector::{Connector, Opened};
 use super::failure;
-use super::greeting::{Extras, Greeting, Identity};
+use super::greeting::{self, Extras, Greeting, Identity};
 use super::hello::Hello;
-use super::scripts::{self, Script, Scripts};
+use super::scripts::{self, Script};
+use super::seen::Seen;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::store::Link;
 
@@ -62,6 +63,8 @@ struct Shared {
     state: watch::Sender<Link>,
     /// Counts the servers that connections have led to.
     servers: AtomicU64,
+    /// Told the time of each server before a command goes there.
+    seen: Arc<Seen>,
     /// Answers of connections with lower numbers do not count.
     trusted: AtomicU64,
     /// Wakes the supervisor: a connection broke, or there is reason to look.
@@ -74,6 +77,8 @@ struct Current {
     connection: Option<MultiplexedConnection>,
     /// Counts connections, so that many failures of one cause one replacement.
     generation: u64,
+    /// The number of its server.
+    server: u64,
     opened: Instant,
     last_success: Instant,
     hello: Option<Hello>,
@@ -82,18 +87,29 @@ struct Current {
     run: Option<String>,
 }
 
+/// A connection as one request uses it.
+#[derive(Clone)]
+pub(crate) struct Sender {
+    connection: MultiplexedConnection,
+    /// The number of the connection: that of its replacement is higher.
+    pub(crate) generation: u64,
+    /// The number of its server.
+    pub(crate) server: u64,
+}
+
 impl CommandLink {
     /// Opens the connection, and keeps it until `closed`.
     pub(crate) async fn connect(
         connector: Arc<Connector>,
         request_timeout: Duration,
-        scripts: &'static Scripts,
+        scripts: Vec<&'static Script>,
         name: String,
+        seen: Arc<Seen>,
         closed: CancellationToken,
     ) -> Result<(Self, Option<Hello>), LockError> {
         let opened = connector.commands().await.map_err(LockError::of_store)?;
         let hello = opened.hello.clone();
-        let current = Current::new(opened, 0, None, None);
+        let current = Current::new(opened, (0, 0), None, None);
         let shared = Arc::new(Shared {
             connector,
             greeting: Greeting::new(name, scripts),
@@ -101,6 +117,7 @@ impl CommandLink {
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
             servers: AtomicU64::new(0),
+            seen,
             trusted: AtomicU64::new(0),
             suspicion: Arc::new(Notify::new()),
             closed,
@@ -112,12 +129,15 @@ impl CommandLink {
     /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
     pub(crate) async fn settle(&self, extras: Extras) -> Result<(), LockError> {
         self.0.greeting.allow(extras);
-        let (connection, generation) = self.connection().await.map_err(LockError::of_store)?;
+        let sender = self.sender().await.map_err(LockError::of_store)?;
+        let Sender { connection, generation, server } = sender;
         let hello = self.0.current().hello.clone();
         let greeting = &self.0.greeting;
         let identity =
             greeting.greet(&connection, hello.as_ref(), None).await.map_err(LockError::of_store)?;
         let run = greeting.run(&connection).await.map_err(LockError::of_store)?;
+        let now_us = greeting::time(&connection).await.map_err(LockError::of_store)?;
+        self.0.seen.greet(now_us, server);
         let mut current = self.0.current();
         if current.generation == generation {
             (current.identity, current.run) = (identity, run);
@@ -149,28 +169,34 @@ impl CommandLink {
     /// else is ever sent twice.
     pub(crate) async fn run_script(
         &self,
+        sender: Sender,
         script: &Script,
         command: Cmd,
     ) -> Result<Value, StoreError> {
-        match self.send(&command).await? {
+        match self.send(sender.clone(), &command).await? {
             Err(error) if scripts::is_unknown(&error) => {
-                self.finish(self.send(&script.by_source(&command)).await?)
+                self.finish(self.send(sender, &script.by_source(&command)).await?)
             }
             answer => self.finish(answer),
         }
     }
 
     pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        self.finish(self.send(&command).await?)
+        let sender = self.sender().await?;
+        self.finish(self.send(sender, &command).await?)
     }
 
     fn finish(&self, answer: Result<Value, RedisError>) -> Result<Value, StoreError> {
         answer.map_err(|error| failure::of_command(&error))
     }
 
-    /// The outer error: there was no connection to send on.
-    async fn send(&self, command: &Cmd) -> Result<Result<Value, RedisError>, StoreError> {
-        let (mut connection, generation) = self.connection().await?;
+    /// The outer error: its answer does not count.
+    async fn send(
+        &self,
+        sender: Sender,
+        command: &Cmd,
+    ) -> Result<Result<Value, RedisError>, StoreError> {
+        let Sender { mut connection, generation, .. } = sender;
         let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(StoreError::ambiguous("the answers on its connection were out of step"));
@@ -187,7 +213,8 @@ impl CommandLink {
     /// Whether the connection still stands, and answers what it is asked. With a time of its own:
     /// what was sent before may be slow.
     async fn check(&self) {
-        let Some((mut connection, generation)) = self.0.usable() else { return };
+        let Some(sender) = self.0.usable() else { return };
+        let Sender { mut connection, generation, .. } = sender;
         let text = rand::random::<u64>().to_string();
         let answer = connection.send_packed_command(redis::cmd("PING").arg(&text)).await;
         match answer.and_then(Value::extract_error) {
@@ -208,10 +235,11 @@ impl CommandLink {
         self.0.broke(generation, Arc::from("its answers were out of step"));
     }
 
-    /// The connection, waited for as long as one request may take.
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
-        if let Some(connection) = self.0.usable() {
-            return Ok(connection);
+    /// The connection, waited for as long as one request may take. A command is written once it is
+    /// there: what its node has seen depends on the server to which it goes.
+    pub(crate) async fn sender(&self) -> Result<Sender, StoreError> {
+        if let Some(sender) = self.0.usable() {
+            return Ok(sender);
         }
         let mut state = self.0.state.subscribe();
         let up = tokio::time::timeout(self.0.request_timeout, state.wait_for(Link::is_up));
@@ -234,14 +262,14 @@ impl CommandLink {
 impl Current {
     fn new(
         opened: Opened,
-        generation: u64,
+        (generation, server): (u64, u64),
         identity: Option<Identity>,
         run: Option<String>,
     ) -> Self {
         let now = Instant::now();
         let Opened { connection, hello } = opened;
         let connection = Some(connection);
-        Self { connection, generation, opened: now, last_success: now, hello, identity, run }
+        Self { connection, generation, server, opened: now, last_success: now, hello, identity, run }
     }
 }
 
@@ -252,19 +280,20 @@ impl Shared {
 
     /// The connection, if it was not closed. What finds it closed has sent nothing, and can wait
     /// for the next one.
-    fn usable(&self) -> Option<(MultiplexedConnection, u64)> {
+    fn usable(&self) -> Option<Sender> {
         if self.closed.is_cancelled() {
             return None;
         }
         let current = self.current();
-        let (connection, generation) = (current.connection.clone()?, current.generation);
+        let Current { generation, server, .. } = *current;
+        let connection = current.connection.clone()?;
         let is_idle = current.last_success.elapsed() >= IDLE;
         drop(current);
         if is_idle && let Some(error) = why_closed(&connection) {
             self.broke(generation, why(&error));
             return None;
         }
-        Some((connection, generation))
+        Some(Sender { connection, generation, server })
     }
 
     fn broke(&self, generation: u64, reason: Arc<str>) {
@@ -345,16 +374,19 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
             let hello = opened.hello.as_ref();
             let identity = shared.greeting.greet(&opened.connection, hello, old.as_ref()).await?;
             let run = shared.greeting.run(&opened.connection).await?;
-            Ok::<_, StoreError>((opened, identity, run))
+            let now_us = greeting::time(&opened.connection).await?;
+            Ok::<_, StoreError>((opened, identity, run, now_us))
         };
         match open.await {
-            Ok((opened, identity, run)) => {
+            Ok((opened, identity, run, now_us)) => {
                 // Told before a caller can find it broken again.
                 let mut current = shared.current();
-                if run.is_none() || run != current.run {
-                    shared.servers.fetch_add(1, Ordering::Release);
-                }
-                *current = Current::new(opened, current.generation + 1, identity, run);
+                let is_another = run.is_none() || run != current.run;
+                let server = current.server + u64::from(is_another);
+                shared.servers.store(server, Ordering::Release);
+                shared.seen.greet(now_us, server);
+                let numbers = (current.generation + 1, server);
+                *current = Current::new(opened, numbers, identity, run);
                 shared.state.send_replace(Link::Up);
                 drop(current);
                 debug!("connected to Redis again");

@@ -10,24 +10,24 @@ mod greeting;
 mod hello;
 mod keys;
 mod link;
-mod mutex;
-mod permits;
 mod preflight;
-#[cfg(feature = "unstable-internals")]
 mod queue;
-mod reply;
+mod redisson;
 mod rights;
 mod scripts;
 pub(crate) mod seen;
 mod subscription;
 mod tls;
 mod together;
+mod value;
+mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use futures_util::future::join_all;
+use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -36,16 +36,16 @@ pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
-use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::error::{LockError, StoreError};
 use crate::key::LockName;
 use crate::member::{Label, NodeId};
-use crate::store::{Answer, Answers, Command, Link, Listener, Store, StoreFuture};
+use crate::store::{Answer, Answers, Command, Event, Link, Listener, Store, StoreFuture};
 use link::CommandLink;
-use mutex::Writer;
 use rights::Rights;
-use scripts::{Script, Scripts};
-use seen::Seen;
+use seen::{Floors, Seen};
 use subscription::{Channels, Subscription};
+pub(crate) use wire::Terms;
+use wire::{Asked, Wire};
 
 /// What a store on Redis needs to know.
 pub(crate) struct RedisSettings {
@@ -69,15 +69,11 @@ pub(crate) struct RedisSettings {
 
 /// One node's view of a Redis server.
 pub(crate) struct RedisStore {
-    node: NodeId,
-    prefix: Arc<str>,
-    peers: bool,
-    scripts: &'static Scripts,
+    wire: Arc<Wire>,
     link: CommandLink,
     subscription: Subscription,
     /// Where grants count only once replicas have them.
     confirmations: Option<Confirmations>,
-    seen: Arc<Seen>,
     closed: CancellationToken,
 }
 
@@ -100,7 +96,8 @@ impl RedisStore {
             replicas,
             seen,
         } = settings;
-        let scripts = scripts::of(peers);
+        let wire = Arc::new(Wire { node, prefix, peers, seen: Arc::clone(&seen) });
+        let Wire { node, prefix, .. } = &*wire;
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
@@ -109,16 +106,16 @@ impl RedisStore {
         let (link, hello) = CommandLink::connect(
             Arc::clone(&connector),
             request_timeout,
-            scripts,
+            scripts::usual(peers),
             hello::connection_name(label.as_str()),
+            Arc::clone(&seen),
             closed.clone(),
         )
         .await?;
         preflight::check_server(&link, hello).await?;
         let rights = Rights {
-            scripts,
-            prefix: &prefix,
-            node: &node,
+            prefix,
+            node,
             namespace: namespace.as_deref(),
             probe: &probe,
             peers,
@@ -135,146 +132,81 @@ impl RedisStore {
                 .map_err(LockError::of_store)?;
         }
         let confirmations = replicas.map(|replicas| {
-            Confirmations::start(&connector, &link, replicas, request_timeout, &closed)
+            Confirmations::start(&connector, &link, &wire, replicas, request_timeout, &closed)
         });
         let subscription = Subscription::connect(
             connector,
-            Channels::new(&prefix, &node, peers),
+            Channels::new(prefix, node, peers),
             extras.introduce,
             request_timeout,
-            listener,
+            Arc::new(Noting { seen, link: link.clone(), listener }),
             link.suspicion(),
             closed.clone(),
         )
         .await?;
-        together::check(&link, &subscription, &prefix, &node).await?;
+        together::check(&link, &subscription, prefix, node).await?;
         guard.disarm();
-        Ok(Self { node, prefix, peers, scripts, link, subscription, confirmations, seen, closed })
+        Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, closed })
     }
 
-    fn writer(&self) -> Writer<'_> {
-        Writer { node: &self.node, prefix: &self.prefix, peers: self.peers, scripts: self.scripts }
-    }
-
-    /// A call of a script that runs these commands, and the reader of its answer. The latest times
-    /// that this node has seen end the arguments.
-    fn write(
-        &self,
-        commands: &[(&LockName, &Command)],
-    ) -> Result<(&'static Script, Cmd, Asked), StoreError> {
-        let (latest, elsewhere) = self.seen.by(self.link.servers());
-        if let [(lock, command)] = commands {
-            if lock.is_shared() {
-                let mut call = permits::command(lock, &self.node, &self.prefix, command);
-                call.arg(latest).arg(elsewhere);
-                let asked = Asked::Permits(Command::clone(command));
-                return Ok((permits::script(command), call, asked));
-            }
-            if let Some((script, mut call)) = self.writer().write(lock, command) {
-                call.arg(latest);
-                return Ok((script, call, Asked::Mutex(Command::clone(command))));
-            }
-        }
-        let written = self.writer().write_several(commands).ok_or_else(no_such_command)?;
-        let (script, mut call) = written;
-        call.arg(latest);
-        let asked = commands.iter().map(|(_, command)| Command::clone(command)).collect();
-        Ok((script, call, Asked::Mutexes(asked)))
-    }
-
-    /// Runs the script for these commands, reads its answer, and remembers the server's time.
-    fn call<T: Send + 'static>(
-        &self,
-        commands: &[(&LockName, &Command)],
-        read: fn(&Asked, &redis::Value) -> Result<T, StoreError>,
-        time: fn(&T) -> Option<u64>,
-    ) -> StoreFuture<T> {
-        let (script, call, asked) = match self.write(commands) {
-            Ok(written) => written,
-            Err(error) => return StoreFuture::ready(Err(error)),
-        };
-        let (link, seen, server) = (self.link.clone(), Arc::clone(&self.seen), self.link.servers());
+    /// Runs the script of these commands, and reads its answer.
+    fn call<T: Send + 'static>(&self, asked: Asked, read: Reader<T>) -> StoreFuture<T> {
+        let (link, wire) = (self.link.clone(), Arc::clone(&self.wire));
         StoreFuture::pending(async move {
-            // One that is replaced meanwhile answers in a good form, or the next bad one shows it.
-            let generation = link.generation();
-            let answer = link.run_script(script, call).await?;
-            let answer = read(&asked, &answer).inspect_err(|_| link.distrust(generation))?;
-            note(time(&answer), &seen, server);
-            Ok(answer)
+            // Written only now: it depends on the server to which it goes.
+            let sender = link.sender().await?;
+            let (generation, server) = (sender.generation, sender.server);
+            let floors = wire.seen.by(server);
+            let (script, call) = wire.write(&asked, floors)?;
+            let answer = link.run_script(sender, script, call).await?;
+            let answer = read(&wire, &asked, (floors, server), &answer);
+            answer.inspect_err(|_| link.distrust(generation))
         })
     }
 }
 
-/// The commands that an answer is for.
-enum Asked {
-    Mutex(Command),
-    /// Renewals or touches.
-    Mutexes(Vec<Command>),
-    /// Of reads, writes and permits.
-    Permits(Command),
+/// Reads the answer to these commands.
+type Reader<T> = fn(&Wire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
+
+/// Remembers the tokens that messages tell.
+struct Noting {
+    seen: Arc<Seen>,
+    link: CommandLink,
+    listener: Arc<dyn Listener>,
 }
 
-impl Asked {
-    /// Reads the answer to the only command.
-    fn answer(&self, answer: &redis::Value) -> Result<Answer, StoreError> {
-        match self {
-            Self::Mutex(command) => reply::answer(command, answer),
-            Self::Permits(command) => permits::answer(command, answer),
-            Self::Mutexes(commands) => {
-                let alone = reply::answers(commands, answer)?.pop();
-                alone.unwrap_or_else(|| Err(reply::nonsense()))
-            }
+impl Listener for Noting {
+    fn hear(&self, event: Event) {
+        if let Event::Granted { token, .. } = &event {
+            self.seen.note_token(*token, self.link.servers());
         }
+        self.listener.hear(event);
     }
-
-    /// Reads an answer for each command.
-    fn answers(&self, answer: &redis::Value) -> Result<Answers, StoreError> {
-        match self {
-            Self::Mutexes(commands) => reply::answers(commands, answer),
-            one => Ok(vec![Ok(one.answer(answer)?)]),
-        }
-    }
-}
-
-/// The time that several answers tell: one script has answered them all.
-fn latest(answers: &Answers) -> Option<u64> {
-    answers.iter().flatten().filter_map(Answer::now_us).max()
-}
-
-fn note(told_us: Option<u64>, seen: &Seen, server: u64) {
-    if let Some(now_us) = told_us {
-        seen.note(now_us, server);
-    }
-}
-
-fn no_such_command() -> StoreError {
-    StoreError::refused(LockErrorKind::Protocol, "there is no script for these commands")
 }
 
 impl Store for RedisStore {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(&[(lock, command)], Asked::answer, Answer::now_us)
+        self.call(Asked::one((lock, command)), Wire::answer)
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        self.call(commands, Asked::answers, latest)
+        let mut scripts = self.wire.by_script(commands);
+        match (scripts.len(), scripts.pop()) {
+            (1, Some(asked)) => self.call(asked, Wire::answers),
+            (_, last) => {
+                let each = scripts.into_iter().chain(last);
+                let each: Vec<_> = each.map(|asked| self.call(asked, Wire::answer)).collect();
+                StoreFuture::pending(async move { Ok(join_all(each).await) })
+            }
+        }
     }
 
     fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
-        let written = self.confirmations.as_ref().ok_or_else(no_such_command);
-        let written = written.and_then(|confirmations| Ok((confirmations, self.write(renewals)?)));
-        let (confirmations, (script, call, asked)) = match written {
-            Ok(written) => written,
-            Err(error) => return StoreFuture::ready(Err(error)),
+        let asked = self.wire.by_script(renewals).pop();
+        let (Some(confirmations), Some(asked)) = (&self.confirmations, asked) else {
+            return StoreFuture::ready(Err(wire::no_such_command()));
         };
-        let running = confirmations.run(script, call);
-        let (seen, server) = (Arc::clone(&self.seen), self.link.servers());
-        StoreFuture::pending(async move {
-            let (answer, replicas) = running.await?;
-            let answers = asked.answers(&answer)?;
-            note(latest(&answers), &seen, server);
-            Ok((answers, replicas))
-        })
+        StoreFuture::pending(confirmations.run(asked))
     }
 
     fn ping(&self) -> StoreFuture<()> {
@@ -311,6 +243,6 @@ impl Drop for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("node", &self.wire.node).finish_non_exhaustive()
     }
 }

@@ -7,9 +7,9 @@ use tracing::debug;
 use super::denial::{Denial, Missing};
 use super::failure;
 use super::greeting::Extras;
-use super::keys::{Key, PEER_CHANNELS, Tombstone, grants_channel};
+use super::keys::{COUNTER, Key, PEER_CHANNELS, Tombstone, grants_channel};
 use super::link::CommandLink;
-use super::scripts::{Script, Scripts};
+use super::scripts;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::NodeId;
@@ -17,7 +17,6 @@ use crate::member::NodeId;
 /// Whose rights are looked at, and for what.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights<'a> {
-    pub(crate) scripts: &'static Scripts,
     pub(crate) prefix: &'a str,
     pub(crate) node: &'a NodeId,
     /// With one, all keys in it have to be the user's; without, which names are whose is not known.
@@ -71,23 +70,27 @@ impl Rights<'_> {
         link: &CommandLink,
         declared: bool,
     ) -> Result<(Vec<Refusal>, Extras), StoreError> {
-        let script: &Script = &self.scripts.preflight;
+        let (script, keys) = match self.peers {
+            false => (&scripts::of_queue().preflight, 2),
+            true => (&scripts::of_redisson().preflight, 8),
+        };
         let probe = self.probe;
-        let count = 5 + 3 * usize::from(self.peers);
-        let mut command = script.command(if declared { count } else { 0 });
+        let mut command = script.command(if declared { keys } else { 0 });
         if !declared {
             command.arg(self.node.as_str()).arg(self.prefix);
         }
-        command.arg(probe.as_str());
-        command.arg(Key::queue(probe)).arg(Key::deadlines(probe)).arg(Key::token(probe));
-        command.arg(Tombstone { lock: probe, member: "preflight" });
         if self.peers {
+            command.arg(probe.as_str());
+            command.arg(Key::queue(probe)).arg(Key::deadlines(probe)).arg(Key::token(probe));
+            command.arg(Tombstone { lock: probe, member: "preflight" });
             command.arg(&Key::of_peers(probe));
+        } else {
+            command.arg(Key::door(probe)).arg(COUNTER);
         }
         if declared {
             command.arg(self.node.as_str()).arg(self.prefix);
         }
-        let answer = link.run_script(script, command).await?;
+        let answer = link.run_script(link.sender().await?, script, command).await?;
         read(answer).ok_or_else(|| {
             let detail = "the answer to the check of the rights has an unexpected form";
             StoreError::refused(LockErrorKind::Protocol, detail)
@@ -118,12 +121,15 @@ impl Rights<'_> {
                 )]
             }
             Missing::Channel => vec![format!("&{}", grants_channel(self.prefix, "*"))],
+            Missing::Key if refusal.object == COUNTER => vec![format!("~{COUNTER}")],
             Missing::Key => {
                 let Some(namespace) = self.namespace else {
                     debug!(key = refusal.object, "not checked: which lock names the user may use");
                     return Vec::new();
                 };
-                vec![if refusal.object == self.probe.as_str() {
+                vec![if !self.peers {
+                    format!("~lock:{{{namespace}:*")
+                } else if refusal.object == self.probe.as_str() {
                     format!("~{namespace}:*")
                 } else {
                     format!("~redisson_lock_*:{{{namespace}:*")

@@ -4,17 +4,18 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-/// What several scripts have in common, by the line that stands for it.
-const PARTS: [(&str, &str); 8] = [
+/// The parts that several scripts have in common, by the line that stands for each.
+const PARTS: [(&str, &str); 9] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
-    ("--#include common\n", include_str!("lua/common.lua")),
-    ("--#include several\n", include_str!("lua/several.lua")),
-    ("--#include permits/common\n", include_str!("lua/permits/common.lua")),
+    ("--#include redisson/common\n", include_str!("lua/redisson/common.lua")),
+    ("--#include redisson/several\n", include_str!("lua/redisson/several.lua")),
     ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
     ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
     // After both that include it, as strange after all `common`.
     ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
     ("--#include strange\n", include_str!("lua/strange.lua")),
+    ("--#include preflight/try\n", include_str!("lua/preflight/try.lua")),
+    ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
 ];
 
 /// Whether the server has forgotten the script, and is to be given its source.
@@ -30,12 +31,11 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(source: &str, peers: bool) -> Self {
+    fn new(source: &str) -> Self {
         let mut source = source.to_owned();
         for (line, part) in PARTS {
             source = source.replace(line, part);
         }
-        let source = choose(&source, peers);
         let digest = redis::Script::new(&source).get_hash().to_owned();
         Self { source, digest }
     }
@@ -66,25 +66,6 @@ impl Script {
     }
 }
 
-/// The lines that are for one kind of queue stand between `--#if peers`, `--#else` and `--#end`.
-fn choose(source: &str, peers: bool) -> String {
-    let mut chosen = String::with_capacity(source.len());
-    let mut is_in = true;
-    for line in source.lines() {
-        match line {
-            "--#if peers" => is_in = peers,
-            "--#else" => is_in = !peers,
-            "--#end" => is_in = true,
-            line if is_in => {
-                chosen.push_str(line);
-                chosen.push('\n');
-            }
-            _ => {}
-        }
-    }
-    chosen
-}
-
 macro_rules! scripts {
     ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {
         $(#[$about])*
@@ -95,17 +76,16 @@ macro_rules! scripts {
 
         $(#[$about])*
         impl $set {
-            fn new(peers: bool) -> Self {
+            fn new() -> Self {
                 Self {
                     $($name: Script::new(
                         include_str!(concat!($folder, stringify!($name), ".lua")),
-                        peers,
                     ),)*
                 }
             }
 
-            #[allow(dead_code, reason = "those of permits are not loaded at connect")]
-            pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
+            #[cfg(test)]
+            fn all(&self) -> impl Iterator<Item = &Script> {
                 [$(&self.$name),*].into_iter()
             }
 
@@ -121,46 +101,40 @@ macro_rules! scripts {
 }
 
 scripts!(
-    /// All that a mutex has, called by digest.
-    Scripts in "lua/": acquire release renew touch leave force_release inspect preflight
-);
-
-scripts!(
-    /// All that a resource with permits has.
-    PermitScripts in "lua/permits/": acquire release renew reduce touch leave force_release inspect
-);
-
-scripts!(
-    /// All that a lock has by the protocol of the queue.
-    #[cfg_attr(
-        not(feature = "unstable-internals"),
-        allow(dead_code, reason = "no store speaks the protocol of the queue yet")
-    )]
+    /// Those of the queue.
     QueueScripts in "lua/queue/":
-    lock unlock extend acquire release renew reduce touch leave force_release inspect
+    lock unlock extend acquire release renew confirm reduce touch leave force_release inspect
+    preflight
 );
 
-/// Those for queues of our own, or for ones that are shared with JVMs.
-pub(crate) fn of(peers: bool) -> &'static Scripts {
-    static OWN: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(false));
-    static SHARED: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(true));
-    if peers { &SHARED } else { &OWN }
-}
-
-/// Those of resources with permits.
-pub(crate) fn of_permits() -> &'static PermitScripts {
-    static PERMITS: LazyLock<PermitScripts> = LazyLock::new(|| PermitScripts::new(false));
-    &PERMITS
-}
+scripts!(
+    /// Those of a queue that JVMs share.
+    RedissonScripts in "lua/redisson/":
+    acquire release renew touch leave force_release inspect preflight
+);
 
 /// Those of the queue.
-#[cfg_attr(
-    not(feature = "unstable-internals"),
-    allow(dead_code, reason = "no store speaks the protocol of the queue yet")
-)]
 pub(crate) fn of_queue() -> &'static QueueScripts {
-    static QUEUE: LazyLock<QueueScripts> = LazyLock::new(|| QueueScripts::new(false));
+    static QUEUE: LazyLock<QueueScripts> = LazyLock::new(QueueScripts::new);
     &QUEUE
+}
+
+/// Those of a queue that JVMs share.
+pub(crate) fn of_redisson() -> &'static RedissonScripts {
+    static REDISSON: LazyLock<RedissonScripts> = LazyLock::new(RedissonScripts::new);
+    &REDISSON
+}
+
+/// Those that each server is to know from the start. The others are rare, and go by their source
+/// the first time.
+pub(crate) fn usual(peers: bool) -> Vec<&'static Script> {
+    if peers {
+        let RedissonScripts { acquire, release, renew, touch, leave, .. } = of_redisson();
+        return vec![acquire, release, renew, touch, leave];
+    }
+    let QueueScripts { lock, unlock, extend, acquire, release, renew, touch, leave, .. } =
+        of_queue();
+    vec![lock, unlock, extend, acquire, release, renew, touch, leave]
 }
 
 #[cfg(test)]
@@ -169,24 +143,13 @@ mod tests {
 
     #[test]
     fn nothing_is_left_to_include() {
-        for peers in [false, true] {
-            let mut scripts = of(peers).all();
-            assert!(scripts.all(|script| !script.source.contains("--#")));
-        }
-        assert!(of_permits().all().all(|script| !script.source.contains("--#")));
-        assert!(of_queue().all().all(|script| !script.source.contains("--#")));
-    }
-
-    #[test]
-    fn each_kind_of_queue_has_its_own_lines() {
-        let source = "a\n--#if peers\nb\n--#else\nc\n--#end\nd\n";
-        assert_eq!(choose(source, true), "a\nb\nd\n");
-        assert_eq!(choose(source, false), "a\nc\nd\n");
+        let mut all = of_queue().all().chain(of_redisson().all());
+        assert!(all.all(|script| !script.source.contains("--#")));
     }
 
     #[test]
     fn a_call_by_source_has_the_same_keys_and_arguments() {
-        let mut command = of(false).acquire.command(1);
+        let mut command = of_queue().acquire.command(1);
         command.arg("key").arg("argument with spaces");
         let arguments = |command: &Cmd| -> Vec<Vec<u8>> {
             command
@@ -198,6 +161,6 @@ mod tests {
                 })
                 .collect()
         };
-        assert_eq!(arguments(&of(false).acquire.by_source(&command)), arguments(&command));
+        assert_eq!(arguments(&of_queue().acquire.by_source(&command)), arguments(&command));
     }
 }

@@ -1,34 +1,58 @@
-//! `Seen`: the latest time that this node has seen on a server. Every script gets it, and no new
-//! token is below it: after a failover the new primary may neither know the last tokens nor have a
-//! clock that has passed them.
+//! `Seen`: the tokens and times that this node has seen on servers. Each command carries them as
+//! its *floor*, and no new token is below it: after a failover the new primary may neither know the
+//! last tokens nor have a clock that has passed them.
 //!
-//! A read shares a token that was issued before. So the scripts of permits also get the latest time
-//! of the servers before the present one, and share no token that is not above it: such a token may
-//! be below that of a write which the failover lost.
+//! A token is the next number of the server's counter, so the server's clock is told only once in a
+//! while, and a floor above the counter costs a longer way. So of the times, the floor takes over:
+//! the server's own at each greeting, before any command goes to it, so that it is above all that
+//! the servers before it have issued; what was told on servers before; and on the present server
+//! what is a second or more above the floor.
 //!
-//! A clock may have been wrong by years. Its times would raise the tokens of every lock of this
-//! process, and the keys that remember them would stay for those years. So a time that is more than
-//! a day ahead of two later answers is forgotten.
+//! A read shares a token that was issued before. So the scripts also get the latest of what was
+//! seen on the servers before the present one, and share no token that is not above it: such a
+//! token may be below that of a lock which the failover lost.
 //!
-//! Deadlines and leases are by the server's own clock alone. Were they held up with the tokens,
-//! time would stand still for as long as that clock is behind, and a waiter that died would keep
-//! its place.
+//! A clock may have been wrong by years. A time that is more than a day ahead of two later answers
+//! is forgotten, and so is a token in advance, which only a forged message tells.
+//!
+//! Leases end by the server's own clock alone. Were they held up with the tokens, time would stand
+//! still for as long as that clock is behind, and a waiter that died would keep its place.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tracing::warn;
 
+use crate::token::FencingToken;
+
 /// A day in µs. Clocks that are kept at all differ by less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
+/// A second in µs.
+const STEP: u64 = 1_000_000;
 
-/// Microseconds since the epoch.
+/// What a command is told of all that its node has seen, µs since the epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Floors {
+    /// No new token is below this.
+    pub(crate) floor_us: u64,
+    /// The latest token and time of the servers before the present one; 0 if there was none.
+    pub(crate) elsewhere_us: u64,
+    /// The latest token and time of all servers.
+    pub(crate) latest_us: u64,
+}
+
+/// All that was seen.
 #[derive(Debug, Default)]
 pub struct Seen(Mutex<Times>);
 
 #[derive(Debug, Default)]
 struct Times {
+    /// The greatest token.
+    token: u64,
+    /// The time that the floor has taken over.
+    taken: u64,
+    /// The latest time.
     latest: u64,
-    /// The latest one of the servers before the present one.
+    /// The latest token and time of the servers before the present one.
     elsewhere: u64,
     /// The number of the present server.
     server: u64,
@@ -36,47 +60,83 @@ struct Times {
     was_behind: bool,
 }
 
-impl Seen {
-    /// The latest time, and the latest time of the servers before this one.
-    pub(crate) fn by(&self, server: u64) -> (u64, u64) {
-        let mut times = self.times();
-        if server > times.server {
-            (times.elsewhere, times.server) = (times.latest, server);
+impl Times {
+    /// Commands go to this server from now on.
+    fn arrive(&mut self, server: u64) {
+        if server > self.server {
+            self.elsewhere = self.latest.max(self.token);
+            (self.taken, self.server) = (self.taken.max(self.latest), server);
         }
-        (times.latest, times.elsewhere)
     }
 
-    /// Remembers a time of the server with this number, if none later is known.
-    pub(crate) fn note(&self, now_us: u64, server: u64) {
-        let mut times = self.times();
-        let is_behind = now_us.saturating_add(WRONG_BY) < times.latest;
-        if is_behind && times.was_behind {
+    fn tick(&mut self, now_us: u64) {
+        let is_behind = now_us.saturating_add(WRONG_BY) < self.latest;
+        if is_behind && self.was_behind {
             warn!(
-                wrong_us = times.latest,
+                wrong_us = self.latest,
                 now_us,
                 "a server's clock was more than a day ahead: its time is forgotten, and tokens go by \
                  the present clock"
             );
-            (times.latest, times.elsewhere) = (now_us, times.elsewhere.min(now_us));
+            (self.latest, self.taken) = (now_us, self.taken.min(now_us));
+            self.elsewhere = self.elsewhere.min(now_us);
         }
-        times.was_behind = is_behind && times.latest > now_us;
-        times.latest = times.latest.max(now_us);
+        self.was_behind = is_behind && self.latest > now_us;
+        self.latest = self.latest.max(now_us);
+        if now_us >= self.taken.max(self.token).saturating_add(STEP) {
+            self.taken = now_us;
+        }
+    }
+}
+
+impl Seen {
+    /// The floors of a command to the server with this number.
+    pub(crate) fn by(&self, server: u64) -> Floors {
+        let mut times = self.times();
+        times.arrive(server);
+        Floors {
+            floor_us: times.taken.max(times.token),
+            elsewhere_us: times.elsewhere,
+            latest_us: times.latest.max(times.token),
+        }
+    }
+
+    /// Remembers the time of the server with this number, to which nothing was sent yet.
+    pub(crate) fn greet(&self, now_us: u64, server: u64) {
+        let mut times = self.times();
+        times.arrive(server);
+        times.tick(now_us);
+        times.taken = times.taken.max(now_us);
+    }
+
+    /// Remembers a time that the server with this number told.
+    pub(crate) fn note(&self, now_us: u64, server: u64) {
+        let mut times = self.times();
+        times.tick(now_us);
         // An answer may be read after the next server was found.
         if server < times.server {
             times.elsewhere = times.elsewhere.max(now_us);
+            times.taken = times.taken.max(now_us);
         }
     }
 
-    /// The latest one, for tests.
-    #[cfg(any(test, feature = "unstable-internals"))]
-    pub fn get(&self) -> u64 {
-        self.times().latest
+    /// Remembers a token that the server with this number told.
+    pub(crate) fn note_token(&self, token: FencingToken, server: u64) {
+        let (mut times, token) = (self.times(), token.get());
+        if token > times.latest.saturating_add(WRONG_BY) {
+            return;
+        }
+        times.token = times.token.max(token);
+        if server < times.server {
+            times.elsewhere = times.elsewhere.max(token);
+        }
     }
 
-    /// Puts another in its place, for tests.
+    /// As if nothing but this had been seen, for tests.
     #[cfg(feature = "unstable-internals")]
     pub fn set(&self, now_us: u64) {
-        self.times().latest = now_us;
+        let server = self.times().server;
+        *self.times() = Times { taken: now_us, latest: now_us, server, ..Times::default() };
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -88,57 +148,105 @@ impl Seen {
 mod tests {
     use super::*;
 
+    const NOW: u64 = 1_795_000_000_000_000;
+
+    fn token(token: u64) -> FencingToken {
+        FencingToken::try_from(token).unwrap()
+    }
+
+    fn floor(seen: &Seen, server: u64) -> u64 {
+        seen.by(server).floor_us
+    }
+
     #[test]
-    fn it_never_falls() {
+    fn the_floor_is_the_greatest_token_and_never_falls() {
         let seen = Seen::default();
-        for (noted, latest) in [(0, 0), (7, 7), (3, 7), (0, 7), (8, 8)] {
-            seen.note(noted, 0);
-            assert_eq!(seen.get(), latest);
+        seen.greet(NOW, 0);
+        for (told, expected) in [(NOW - 1, NOW), (NOW + 1, NOW + 1), (NOW, NOW + 1)] {
+            seen.note_token(token(told), 0);
+            assert_eq!(floor(&seen, 0), expected);
         }
+    }
+
+    // Each time above the counter costs the next acquire a longer way.
+    #[test]
+    fn the_floor_takes_over_a_time_that_is_a_second_ahead_of_it() {
+        let seen = Seen::default();
+        seen.greet(NOW, 0);
+        seen.note(NOW + STEP - 1, 0);
+        assert_eq!(floor(&seen, 0), NOW);
+        seen.note(NOW + STEP, 0);
+        assert_eq!(floor(&seen, 0), NOW + STEP);
+    }
+
+    #[test]
+    fn the_floor_of_another_server_is_its_clock_and_all_that_was_seen_before() {
+        let seen = Seen::default();
+        seen.greet(NOW, 0);
+        seen.note(NOW + 7, 0);
+        seen.greet(NOW + 3, 1);
+        assert_eq!(seen.by(1).floor_us, NOW + 7, "its clock is behind");
+        assert_eq!(seen.by(1).elsewhere_us, NOW + 7);
+        seen.greet(NOW + 20, 2);
+        assert_eq!(seen.by(2).floor_us, NOW + 20);
+        assert_eq!(seen.by(2).elsewhere_us, NOW + 7);
+    }
+
+    #[test]
+    fn a_second_greeting_by_the_same_server_is_nothing_from_elsewhere() {
+        let seen = Seen::default();
+        seen.greet(NOW, 0);
+        seen.greet(NOW + 5, 0);
+        assert_eq!(seen.by(0), Floors { floor_us: NOW + 5, elsewhere_us: 0, latest_us: NOW + 5 });
+    }
+
+    #[test]
+    fn an_answer_of_the_first_server_that_is_read_late_is_elsewhere() {
+        let seen = Seen::default();
+        seen.greet(NOW, 0);
+        seen.greet(NOW, 1);
+        seen.note(NOW + 7, 0);
+        assert_eq!(seen.by(1).elsewhere_us, NOW + 7);
+        seen.note_token(token(NOW + 9), 0);
+        assert_eq!(seen.by(1), Floors {
+            floor_us: NOW + 9,
+            elsewhere_us: NOW + 9,
+            latest_us: NOW + 9
+        });
     }
 
     // L9: a clock that was years ahead raised all tokens of the process until its end.
     #[test]
     fn a_time_that_two_later_answers_contradict_by_a_day_is_forgotten() {
-        let (now, years) = (1_795_000_000_000_000, 4_000_000_000_000_000);
+        let years = 4_000_000_000_000_000;
         let seen = Seen::default();
-        seen.note(now, 0);
+        seen.greet(NOW, 0);
         seen.note(years, 0);
-        assert_eq!(seen.by(1), (years, years));
-        seen.note(now + 1, 1);
-        assert_eq!(seen.get(), years, "one answer may itself be wrong");
-        seen.note(now + 2, 1);
-        assert_eq!(seen.by(1), (now + 2, now + 2));
-        seen.note(now + 1, 1);
-        assert_eq!(seen.get(), now + 2, "as before");
+        seen.note(NOW + 1, 0);
+        assert_eq!(floor(&seen, 0), years, "one answer may itself be wrong");
+        seen.note(NOW + 2, 0);
+        assert_eq!(seen.by(0), Floors { floor_us: NOW + 2, elsewhere_us: 0, latest_us: NOW + 2 });
     }
 
     #[test]
     fn a_clock_that_is_less_than_a_day_behind_changes_nothing() {
         let seen = Seen::default();
-        seen.note(2 * WRONG_BY, 0);
+        seen.greet(2 * WRONG_BY, 0);
         for _ in 0..9 {
-            seen.note(WRONG_BY, 1);
+            seen.note(WRONG_BY, 0);
         }
-        assert_eq!(seen.get(), 2 * WRONG_BY);
         // Two that are too far behind, but not one after the other.
         for now in [WRONG_BY - 1, 2 * WRONG_BY, WRONG_BY - 1] {
-            seen.note(now, 1);
+            seen.note(now, 0);
         }
-        assert_eq!(seen.get(), 2 * WRONG_BY);
+        assert_eq!(floor(&seen, 0), 2 * WRONG_BY);
     }
 
     #[test]
-    fn times_of_earlier_servers_are_elsewhere() {
+    fn a_token_that_is_a_day_ahead_of_all_clocks_is_a_forged_one() {
         let seen = Seen::default();
-        seen.note(5, 0);
-        assert_eq!(seen.by(0), (5, 0));
-        assert_eq!(seen.by(1), (5, 5));
-        seen.note(9, 1);
-        assert_eq!(seen.by(1), (9, 5));
-        // An answer of the first server that is read late.
-        seen.note(7, 0);
-        assert_eq!(seen.by(1), (9, 7));
-        assert_eq!(seen.by(2), (9, 9));
+        seen.greet(NOW, 0);
+        seen.note_token(token(NOW + WRONG_BY + 1), 0);
+        assert_eq!(floor(&seen, 0), NOW);
     }
 }

@@ -26,7 +26,7 @@ use super::connector::{Connector, Place, Subscribed};
 use super::failure;
 use super::keys;
 use super::link::{Backoff, LASTED};
-use super::reply;
+use super::value::fencing_token;
 use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
 use crate::store::{Event, Link, Listener};
@@ -244,14 +244,14 @@ pub(super) fn read(payload: &[u8], node: &NodeId) -> Option<Event> {
     }
     let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
     let left_ms = parts.next()?.parse().ok()?;
-    let token = reply::fencing_token(parts.next()?)?;
+    let token = fencing_token(parts.next()?)?;
     let number = number(parts.next()?)?;
     Some(Event::Granted { token, grants: vec![(number, left_ms)] })
 }
 
 fn several(text: &str) -> Option<Event> {
     let (token, grants) = text.split_once(' ')?;
-    let token = reply::fencing_token(token)?;
+    let token = fencing_token(token)?;
     let numbers = numbers(grants)?;
     let pairs = numbers.chunks_exact(2);
     let is_whole = pairs.remainder().is_empty();

@@ -80,7 +80,7 @@ fn lease_ms(member: &str) -> Option<i64> {
 
 /// What a member asks for; of a mutex, all of it.
 fn demand(member: &str) -> Demand {
-    Member::parse(member).map_or(Demand::WRITE, |member| member.demand())
+    Member::parse(member).map_or(Demand::ALONE, |member| member.demand())
 }
 
 fn hash(member: &str) -> u64 {
@@ -337,7 +337,7 @@ impl Lock {
                     let detail = format!("{member} weighs {number} after {}", hold.weight);
                     found.push(Violation::new(What::TwoHolds, detail));
                 }
-                self.done.is_write_reduced |= hold.weight == Demand::WRITE.weight();
+                self.done.is_write_reduced |= hold.weight == Demand::ALONE.weight();
                 self.done.reduced.insert(member.to_owned());
                 hold.weight = number;
             }
@@ -424,7 +424,7 @@ impl Lock {
         if !is_reduced && self.new_holds().next().is_none() {
             return;
         }
-        let is_write = self.new_holds().any(|hold| hold.weight == Demand::WRITE.weight());
+        let is_write = self.new_holds().any(|hold| hold.weight == Demand::ALONE.weight());
         let is_new = is_write || is_reduced || !self.shares;
         let last = std::mem::replace(&mut self.last_token, self.token);
         let is_right = if is_new { self.token > last } else { self.token == last };

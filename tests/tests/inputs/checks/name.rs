@@ -11,7 +11,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     let spaces = [NAMESPACES[source.below(4)], NAMESPACES[source.below(4)]];
     let label = Label::new(&source.text(4));
-    let member = Member::mutex(&new_node(), u64::from(source.byte()), 30_000, &label);
+    let member = Member::redisson(&new_node(), u64::from(source.byte()), 30_000, &label);
     let one = source.text(6);
     let other = relative(&one, &mut source);
     let locks = [(spaces[0], &one), (spaces[1], &other)].map(|(space, name)| {

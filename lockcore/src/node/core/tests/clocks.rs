@@ -63,7 +63,7 @@ fn a_grant_from_before_the_server_s_clock_ran_ahead_is_confirmed_before_it_is_ha
     core.event(at(2_002)).heard(message);
     assert!(matches!(core.event(at(2_002)).take(attempt), Outcome::Waits));
     let confirming = sent(&mut core);
-    assert_eq!(confirming[0].command, Command::Renew { members: vec![member] });
+    assert_eq!(confirming[0].command, Command::Confirm { member });
     core.event(at(2_003)).replied(&confirming[0], &renewed(&confirming[0], 1_000_001));
     assert!(matches!(core.event(at(2_004)).take(attempt), Outcome::Granted { .. }));
 }

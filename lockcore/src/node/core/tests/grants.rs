@@ -106,7 +106,7 @@ fn a_message_of_a_grant_that_lapsed_before_the_second_copy_queued_again_makes_no
     core.event(at(20_002)).heard(old);
     assert!(matches!(core.event(at(20_002)).take(attempt), Outcome::Waits));
     let asked = sent(&mut core);
-    assert_eq!(asked[0].command, Command::Renew { members: vec![member.clone()] });
+    assert_eq!(asked[0].command, Command::Confirm { member: member.clone() });
     let answer = Answer::Renewed(reply(vec![Renewed::NotHeld], Duration::ZERO, None));
     core.event(at(20_003)).replied(&asked[0], &answer);
     assert!(matches!(core.event(at(20_003)).take(attempt), Outcome::Waits));

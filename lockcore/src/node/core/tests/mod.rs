@@ -43,7 +43,7 @@ fn wish(lock: &str) -> Request {
         options: LockOptions::new().lease(LEASE).terms(),
         mode: Mode::Wait,
         label: Label::new("test"),
-        demand: None,
+        demand: Demand::ALONE,
     }
 }
 
@@ -61,7 +61,6 @@ fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
         now_us: Some(1),
         passed_over: 0,
         more: false,
-        foreign: false,
     }
 }
 
@@ -73,6 +72,7 @@ fn told(member: &Member, left_ms: u64) -> Event {
 fn member_of(ask: &Ask) -> Member {
     match &ask.command {
         Command::Acquire { member, .. } | Command::Release { member } => member.clone(),
+        Command::Confirm { member } => member.clone(),
         Command::Renew { members } if members.len() == 1 => members[0].clone(),
         other => panic!("{other:?} is not of one member"),
     }
@@ -104,8 +104,7 @@ fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
 
 /// A read in the queue; its attempt, its request and its number.
 fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
-    let wish = wish("a");
-    let wish = Request { lock: wish.lock.shared(), demand: Some(Demand::READ), ..wish };
+    let wish = Request { demand: Demand::READ, ..wish("a") };
     let (attempt, ask) = core.event(now).begin(wish, ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);

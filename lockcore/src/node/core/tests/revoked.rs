@@ -23,7 +23,7 @@ fn revoke(core: &mut Core<()>, now: Moment, member: &Member) {
 /// The one renewal among the effects.
 fn renewal(core: &mut Core<()>) -> Ask {
     let [ask] = sent(core).try_into().expect("one request");
-    assert!(matches!(ask.command, Command::Renew { .. }), "{ask:?}");
+    assert!(matches!(ask.command, Command::Confirm { .. }), "{ask:?}");
     ask
 }
 

@@ -167,7 +167,7 @@ impl QueueState {
     /// Gives the member what it asks for, for so long. A hold of everything gets this mark.
     pub(super) fn grant(&mut self, call: &mut Call<'_>, member: &Member, left_ms: u64, mark: Mark) {
         let ends_ms = call.now_ms() + left_ms;
-        if member.demand() == Demand::WRITE {
+        if member.demand() == Demand::ALONE {
             call.issue();
             return self.close(member, mark, ends_ms);
         }
@@ -264,7 +264,6 @@ impl QueueState {
             now_us: Some(call.now_us),
             passed_over: call.passed_over,
             more: call.more,
-            foreign: false,
         }
     }
 }

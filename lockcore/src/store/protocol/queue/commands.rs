@@ -1,4 +1,4 @@
-//! The eight commands.
+//! The commands.
 
 use std::num::NonZeroU32;
 
@@ -22,7 +22,7 @@ impl QueueState {
     ) -> Reply<Acquired> {
         // The hot case looks at the door alone. Without one there is nothing else, unless another
         // program has deleted it.
-        if self.door.is_none() && member.demand() == Demand::WRITE {
+        if self.door.is_none() && member.demand() == Demand::ALONE {
             let outcome = self.grant_lease(call, member);
             return self.short(call, outcome);
         }
@@ -90,6 +90,15 @@ impl QueueState {
         }
     }
 
+    /// The token of the holds there are: a new one for a lock, whose token stands nowhere.
+    fn tell_token(&mut self, call: &mut Call<'_>) {
+        if self.whole(call.now_ms()).is_some() {
+            call.issue();
+        } else {
+            self.tell_shared(call);
+        }
+    }
+
     /// The part of an acquire that was not granted.
     fn wait(
         &mut self,
@@ -114,6 +123,12 @@ impl QueueState {
         }
         self.enqueue(call, member);
         Acquired::Queued { position: self.queue.len() as u64 - 1 }
+    }
+
+    /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
+    pub(crate) fn full(&mut self, call: &mut Call<'_>) -> Reply<Acquired> {
+        self.expire(call.now_ms());
+        self.answer(call, Acquired::Full)
     }
 
     /// Gives a hold back. A part whose lease has ended counts, if nothing was granted in its place.
@@ -149,7 +164,7 @@ impl QueueState {
     /// Extends holds to their members' full leases. Never revives one, never hands over.
     pub(super) fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         if let [member] = members
-            && member.demand() == Demand::WRITE
+            && member.demand() == Demand::ALONE
         {
             let outcome = vec![self.renew_lock(call, member)];
             return self.short(call, outcome);
@@ -159,9 +174,20 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
+    /// Extends a hold to its member's full lease, and tells its token.
+    pub(super) fn confirm(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Vec<Renewed>> {
+        self.look(call);
+        let outcome = self.renew_one(call, member);
+        if outcome == Renewed::Held {
+            self.tell_token(call);
+            call.tell(member, member.lease_ms());
+        }
+        self.reply(call, vec![outcome])
+    }
+
     fn renew_one(&mut self, call: &mut Call<'_>, member: &Member) -> Renewed {
         let now_ms = call.now_ms();
-        if member.demand() == Demand::WRITE && self.holds.get(member).is_none() {
+        if member.demand() == Demand::ALONE && self.holds.get(member).is_none() {
             return self.renew_whole(call, member);
         }
         if self.whole(now_ms).is_some() || self.held_until(member, now_ms).is_none() {
@@ -259,11 +285,7 @@ impl QueueState {
             None => self.held_until(member, now_ms),
         };
         if let Some(ends_ms) = ends_ms {
-            if self.whole(now_ms).is_some() {
-                call.issue();
-            } else {
-                self.tell_shared(call);
-            }
+            self.tell_token(call);
             call.tell(member, ends_ms - now_ms);
             return Presence::Holding;
         }
@@ -354,7 +376,6 @@ impl QueueState {
             passed_over: 0,
             more: false,
             grants: call.told(None),
-            foreign: false,
         }
     }
 }

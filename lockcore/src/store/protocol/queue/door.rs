@@ -153,7 +153,7 @@ impl QueueState {
     /// How much is in use.
     pub(super) fn used(&self) -> u64 {
         match self.door.as_ref().map(|door| &door.held) {
-            Some(Held::Whole(_)) => Demand::WRITE.weight(),
+            Some(Held::Whole(_)) => Demand::ALONE.weight(),
             Some(Held::Parts { used, .. }) => *used,
             None => 0,
         }

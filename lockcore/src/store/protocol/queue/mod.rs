@@ -1,9 +1,8 @@
-//! The protocol of `docs/queue-protocol.md` as one pure function of one lock's state: locks, reads
-//! and permits from one queue. No I/O, no clock, no chance.
+//! The protocol of `docs/protocol.md` as one pure function of one lock's state: locks, reads and
+//! permits from one queue. No I/O, no clock, no chance.
 
 use std::collections::BTreeMap;
 
-use super::permits::{Bounds, Message};
 use super::{Answer, Command, Grant, SortedSet};
 use crate::member::{Member, NodeId};
 use crate::token::FencingToken;
@@ -60,6 +59,44 @@ pub struct Passed {
     pub ends_ms: u64,
 }
 
+/// A message to one node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Message {
+    /// Members of the node were granted.
+    Grants {
+        /// Whose channel.
+        node: NodeId,
+        /// The token of all these holds.
+        token: FencingToken,
+        /// The members' numbers and the milliseconds of their claims.
+        grants: Vec<(u64, u64)>,
+    },
+    /// Members of the node were force-released. The caller's own are told in this way, too.
+    Revoked {
+        /// Whose channel.
+        node: NodeId,
+        /// The members' numbers.
+        numbers: Vec<u64>,
+    },
+}
+
+/// The most that one command does, so that no script keeps the server from others for long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Members that are granted.
+    pub granted: usize,
+    /// Members of the queue that are looked at.
+    pub looked_at: usize,
+    /// Holds that are taken out because their leases have ended.
+    pub reclaimed: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { granted: 256, looked_at: LOOKED_AT, reclaimed: 256 }
+    }
+}
+
 /// The circumstances of one command, and its effects.
 pub struct Call<'a> {
     /// The calling node.
@@ -100,7 +137,7 @@ impl<'a> Call<'a> {
             counter: None,
             floor_us: 0,
             elsewhere_us: 0,
-            bounds: Bounds { looked_at: LOOKED_AT, ..Bounds::default() },
+            bounds: Bounds::default(),
             messages: Vec::new(),
             grants: Vec::new(),
             token: None,
@@ -182,6 +219,7 @@ impl QueueState {
             }
             Command::Release { member } => Answer::Released(self.release(call, member)),
             Command::Renew { members } => Answer::Renewed(self.renew(call, members)),
+            Command::Confirm { member } => Answer::Renewed(self.confirm(call, member)),
             Command::Reduce { member, weight } => {
                 Answer::Renewed(self.reduce(call, member, *weight))
             }

@@ -1,4 +1,4 @@
-//! Rules of `docs/queue-protocol.md` as facts, on a lock with a clock that the test moves.
+//! Rules of `docs/protocol.md` as facts, on a lock with a clock that the test moves.
 
 use std::num::NonZeroU32;
 
@@ -24,7 +24,7 @@ fn member(letter: char, number: u64, demand: Demand) -> Member {
 }
 
 fn lock(letter: char, number: u64) -> Member {
-    member(letter, number, Demand::WRITE)
+    member(letter, number, Demand::ALONE)
 }
 
 fn read(letter: char, number: u64) -> Member {
@@ -64,7 +64,7 @@ impl Bench {
             counter: None,
             floor_us: START * 1_000,
             elsewhere_us: 0,
-            bounds: Bounds { looked_at: LOOKED_AT, ..Bounds::default() },
+            bounds: Bounds::default(),
             away: String::new(),
             said: Vec::new(),
         }

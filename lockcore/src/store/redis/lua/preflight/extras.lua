@@ -1,0 +1,22 @@
+local may = redis.acl_check_cmd
+if not may then
+  return { refused, false }
+end
+-- What no script runs, but a connection may have to.
+for _, command in ipairs({ { 'EVAL', '', '0' }, { 'PING' } }) do
+  local known, allowed = pcall(may, unpack(command))
+  if not (known and allowed) then
+    note(string.lower(command[1]), known and 'NOPERM' or 'unknown command', '')
+  end
+end
+local extras = {}
+for _, command in ipairs({
+  { 'INFO' }, { 'SCRIPT', 'LOAD', '' }, { 'CLIENT', 'INFO' }, { 'CLIENT', 'KILL', 'ID', '1' },
+  { 'CLIENT', 'SETINFO', 'LIB-NAME', '' },
+}) do
+  local known, allowed = pcall(may, unpack(command))
+  if known and allowed then
+    extras[#extras + 1] = string.lower(command[1] .. (command[2] and '|' .. command[2] or ''))
+  end
+end
+return { refused, extras }

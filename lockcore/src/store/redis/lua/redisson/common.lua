@@ -1,0 +1,399 @@
+-- Shared by the scripts that may hand a lock over.
+-- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, what each script
+-- adds, and last the latest time that the node has seen on a server. One that this server has
+-- replaced may have been ahead of it.
+
+local node, prefix = ARGV[1], ARGV[2]
+-- Redisson's sorted set holds what JVMs judge by. Up to when ours are believed alive stands apart,
+-- and so do the order in which they came and the foreign members that do not hear.
+local alive, arrivals, suspects = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
+local is_suspicious
+-- Which foreign members are gone, once they were looked for.
+local gone
+
+-- What the reply will say. The token is text, known once it was given out or read.
+local holder, left, token = false, 0, false
+local foreign, passed_over = 0, 0
+-- Read before the first write: scripts are not rolled back.
+local head, head_deadline, previous
+-- Whether the sorted set stands without a list: then it is a leftover.
+local leftovers
+-- The answer if a key at one of our names is not a lock's. It is another program's, and nothing is
+-- written.
+local strange
+
+-- Node and lease of a member of ours; nothing for a foreign one.
+local function ours(member)
+  local of, lease = string.match(member, '^~1([^:]*):%d+:(%d+):')
+  lease = tonumber(lease)
+  if of and #of == 22 and lease > 0 then
+    return of, lease
+  end
+end
+
+-- Whether a text is a member's: ours, or a JVM's, which is a UUID and a thread.
+local function is_member(text)
+  return ours(text)
+    or string.match(text, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$')
+end
+
+--#include strange
+
+-- The last token as a number, if one is remembered that can be followed below 2^53.
+local function last_token()
+  local number = tonumber(previous or '')
+  if number and number >= 0 and number < 9007199254740991 then
+    return math.floor(number)
+  end
+end
+
+-- A token is remembered until the clock alone has passed it, and as long as its hold.
+local function token_ends(number, lease)
+  return math.max(math.floor(number / 1000) + 60000, now + lease)
+end
+
+-- A hold is a hash of one field: a member, and how often it holds. An application's hash is not.
+local function look_at_holder()
+  local fields = read('hold', 'HRANDFIELD', KEYS[1], '2', 'WITHVALUES') or {}
+  local member, count = fields[1], fields[2]
+  if member and (fields[3] or #count > 15 or not string.match(count, '^%d+$') or not is_member(member)) then
+    refuse('hold', 'hash')
+  elseif member then
+    holder, left = member, math.max(call('PTTL', KEYS[1]), 1)
+  end
+end
+
+local function look_at_token()
+  previous = read('token', 'GET', KEYS[4])
+  if previous and not string.match(previous, '^%d+$') then
+    refuse('token', 'string')
+  end
+end
+
+-- Nothing if the member was not given up.
+local function look_at_tombstone(key)
+  local mark = read('tombstone', 'GET', key)
+  if mark and mark ~= '1' then
+    refuse('tombstone', 'string')
+  end
+  return mark
+end
+
+-- The member with the lowest score. It tells whose a sorted set is.
+local function lowest_of(which, key)
+  local members = read(which, 'ZRANGEBYSCORE', key, '-inf', '+inf', 'LIMIT', '0', '1')
+  return members and members[1]
+end
+
+local function refuse_unless(which, lowest, is_known)
+  if lowest and not is_known(lowest) then
+    refuse(which, 'zset')
+  end
+end
+
+local function look_at_queue()
+  head = read('queue', 'LINDEX', KEYS[2], '0')
+  if head and not is_member(head) then
+    refuse('queue', 'list')
+  end
+  head_deadline = head and read('deadlines', 'ZSCORE', KEYS[3], head)
+  if not head_deadline then
+    local lowest = lowest_of('deadlines', KEYS[3])
+    refuse_unless('deadlines', lowest, is_member)
+    leftovers = lowest and not head
+  end
+  refuse_unless('alive', lowest_of('alive', alive), ours)
+  refuse_unless('arrivals', lowest_of('arrivals', arrivals), ours)
+  is_suspicious = lowest_of('suspects', suspects)
+  refuse_unless('suspects', is_suspicious, function(suspect)
+    return is_member(string.match(suspect, '^%S+ (.*)$') or '')
+  end)
+end
+
+local function look()
+  look_at_holder()
+  look_at_queue()
+  look_at_token()
+end
+
+-- On which a foreign member is told to come.
+local function channel_of(member)
+  local base = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
+  return 'redisson_lock__channel:' .. base .. ':' .. member
+end
+
+-- Up to when a waiting member with this score is believed alive.
+local function life(member, score)
+  return tonumber(score and ours(member) and call('ZSCORE', alive, member) or score or 0)
+end
+
+-- Takes a waiting member out. Returns how many places it had: none, if only its score was there.
+local function drop(member)
+  local places = call('LREM', KEYS[2], 1, member)
+  call('ZREM', KEYS[3], member)
+  call('ZREM', alive, member)
+  call('ZREM', arrivals, member)
+  return places
+end
+
+local function drop_leftovers()
+  if leftovers then
+    call('DEL', KEYS[3])
+  end
+end
+
+-- A hold without an end would be for ever. A foreign holder knows nothing of our lease, which may
+-- be short.
+local function end_hold_after(lease)
+  if holder and call('PTTL', KEYS[1]) == -1 then
+    left = math.max(tonumber(lease), ours(holder) and 0 or 30000)
+    call('PEXPIRE', KEYS[1], left)
+  end
+end
+
+-- Changes nothing, but Redis refuses it like every write on a replica or without enough replicas.
+-- PUBLISH is not refused, so this comes first. Allowed when memory is full.
+local function assert_writable()
+  call('HDEL', KEYS[1], '')
+end
+
+local function new_token()
+  local last = math.max(last_token() or 0, tonumber(ARGV[#ARGV]))
+  return last < now_us and clock or string.format('%.0f', last + 1)
+end
+
+local function remember_token(text, lease)
+  token = text
+  -- An RFencedLock counts on from it, whenever that may be.
+  call('SET', KEYS[4], text)
+end
+
+local function grant(member, text, lease)
+  remember_token(text, lease)
+  call('HSET', KEYS[1], member, '1')
+  call('PEXPIRE', KEYS[1], lease)
+  holder, left = member, lease
+end
+
+-- A JVM expects its queue not to expire.
+local function keep_queue()
+  call('PERSIST', KEYS[2])
+  call('PERSIST', KEYS[3])
+  call('PEXPIRE', alive, 75000)
+  call('PEXPIRE', arrivals, 75000)
+end
+
+-- The score of a newcomer: high enough to stay in the future when every foreign member ahead has
+-- subtracted its five minutes. A higher one of the last, on which JVMs build theirs, is kept for an
+-- hour.
+local function chained_score()
+  local last = call('LINDEX', KEYS[2], -1)
+  local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0
+  local ahead = math.max(call('LLEN', KEYS[2]) - call('ZCARD', alive), 0)
+  local enough = now + left + 300000 * (ahead + 1)
+  return math.min(math.max(score, enough), enough + 3600000)
+end
+
+-- The member is the last of ours that has come.
+local function arrive(member)
+  local last = call('ZREVRANGE', arrivals, 0, 0, 'WITHSCORES')[2]
+  call('ZADD', arrivals, (last or 0) + 1, member)
+end
+
+-- Renews the patience of waiting members, each with its score and up to when it was believed alive.
+-- A score rises with the time that has passed. Where no foreign member stands before us it is
+-- short: no JVM subtracts from it any more, and a JVM is to get past us soon if we die.
+local function raise(members, scores, lives)
+  local leading, next_jvm = {}, nil
+  for place, member in ipairs(call('LRANGE', KEYS[2], '0', '63')) do
+    if not ours(member) then
+      next_jvm = place > 1 and member
+      break
+    end
+    leading[member] = true
+  end
+  local patience, short = now + 15000, now + 60000
+  local raised, living = {}, {}
+  for i, member in ipairs(members) do
+    if scores[i] then
+      local passed = patience - (lives[i] or patience)
+      local score = math.max(scores[i] + math.max(passed, 0), short)
+      raised[#raised + 1] = leading[member] and short or score
+      raised[#raised + 1] = member
+      living[#living + 1] = patience
+      living[#living + 1] = member
+    end
+  end
+  if raised[1] then
+    call('ZADD', KEYS[3], unpack(raised))
+    call('ZADD', alive, 'GT', unpack(living))
+    -- A JVM behind us has built its score on a short one of ours: it does not run out while we hold
+    -- the lock.
+    if next_jvm then
+      call('ZADD', KEYS[3], 'XX', 'GT', now + 300000, next_jvm)
+    end
+    keep_queue()
+  end
+end
+
+-- Drops a few of ours whose deadline has passed.
+local function sweep()
+  for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', 0, 16)) do
+    drop(member)
+  end
+end
+
+-- Suspects every foreign member that does not hear, since it was first found so, and returns those
+-- who have had their time to subscribe. All at once: the threads of a JVM that is gone cost one
+-- grace, not one each. Known by its score too: the same thread may queue again.
+local function look_for_gone()
+  local members, channels, names = {}, {}, {}
+  for _, member in ipairs(call('LRANGE', KEYS[2], '0', '255')) do
+    if not ours(member) then
+      members[#members + 1] = member
+      channels[#channels + 1] = channel_of(member)
+    end
+  end
+  local scores = call('ZMSCORE', KEYS[3], unpack(members))
+  for i, member in ipairs(members) do
+    names[i] = (scores[i] or '') .. ' ' .. member
+  end
+  local known, listening = call('ZMSCORE', suspects, unpack(names)), call('PUBSUB', 'NUMSUB', unpack(channels))
+  local gone, silent = {}, {}
+  for i, member in ipairs(members) do
+    if scores[i] and listening[2 * i] == 0 then
+      local since = tonumber(known[i] or now)
+      gone[member] = since + 8000 <= now
+      silent[#silent + 1] = since
+      silent[#silent + 1] = names[i]
+    end
+  end
+  call('DEL', suspects)
+  call('ZADD', suspects, unpack(silent))
+  call('PEXPIRE', suspects, 60000)
+  is_suspicious = true
+  return gone
+end
+
+-- Whether somebody has subscribed to this very channel. PUBLISH counts those with a pattern as
+-- well, and a tool that watches everything would make the dead look alive.
+local function listens(channel)
+  return call('PUBSUB', 'NUMSUB', channel)[2] > 0
+end
+
+-- Offers the free lock to a live member. Returns 'granted', 'stopped', 'dropped' if it is out of
+-- the queue, or nothing if it was passed over.
+-- A JVM is not told to come while others stand before it: it would ask without a pause.
+local function offer(member, deaf, is_behind)
+  local of, lease = ours(member)
+  if not of then
+    if is_behind then
+      foreign = 1
+      return 'stopped'
+    end
+    local channel = channel_of(member)
+    call('PUBLISH', channel, '0')
+    if not listens(channel) then
+      gone = gone or look_for_gone()
+      if gone[member] then
+        drop(member)
+        return 'dropped'
+      end
+    else
+      if is_suspicious then
+        call('DEL', suspects)
+        is_suspicious = false
+      end
+      -- Hand-overs among ours subtract nothing. Not the last one's: newcomers build on it.
+      if call('LLEN', KEYS[2]) > 1 then
+        call('ZADD', KEYS[3], 'XX', 'LT', now + 300000, member)
+      end
+    end
+    foreign = 1
+    return 'stopped'
+  end
+  local claim = math.min(lease, math.max(math.floor(lease / 3), 2000), 10000)
+  local text = new_token()
+  if of ~= node then
+    local channel = prefix .. ':grants:' .. of
+    if deaf[of] or not listens(channel) then
+      deaf[of] = true
+      return
+    end
+    call('PUBLISH', channel, 'g ' .. member .. ' ' .. text .. ' ' .. claim)
+  end
+  drop(member)
+  grant(member, text, claim)
+  return 'granted'
+end
+
+-- Walks along the queue, at first no further than the head.
+local function walk(deaf)
+  local passed, start, further, outcome = {}, 0, 0, nil
+  repeat
+    local members = call('LRANGE', KEYS[2], start, start + further)
+    local deadlines = members[1] and call('ZMSCORE', KEYS[3], unpack(members)) or {}
+    for i, member in ipairs(members) do
+      local deadline = life(member, deadlines[i])
+      if deadline <= now then
+        drop(member)
+      else
+        outcome = offer(member, deaf, passed[1])
+        if outcome == 'dropped' then
+          outcome = nil
+        elseif outcome then
+          break
+        else
+          passed[#passed + 1] = member
+          start = start + 1
+        end
+      end
+    end
+    further = 31
+  until outcome or not members[1]
+  if not passed[1] then
+    return outcome or 'none'
+  end
+  -- Their next touch restores it; if none comes, they are soon out of the way.
+  for first = 1, #passed, 100 do
+    local lowered = {}
+    for i = first, math.min(first + 99, #passed) do
+      lowered[#lowered + 1] = now + 5000
+      lowered[#lowered + 1] = passed[i]
+    end
+    call('ZADD', alive, 'LT', unpack(lowered))
+  end
+  keep_queue()
+  passed_over = #passed
+  return outcome or 'none'
+end
+
+-- Hands the free lock to the first who can take it. Returns 'granted', 'stopped' or 'none'.
+local function advance()
+  assert_writable()
+  if not head then
+    drop_leftovers()
+    return 'none'
+  end
+  return walk({})
+end
+
+-- The reply: what the command did, and the state of the lock after it.
+local function tell(outcome, number)
+  local of = holder and ours(holder)
+  if holder and not of then
+    foreign = 1
+  end
+  if of ~= node then
+    return { outcome, number, left, false, false, foreign, clock, passed_over }
+  end
+  if not token then
+    local last = last_token()
+    token = last and string.format('%.0f', last)
+    if not token then
+      -- An operator deleted it.
+      remember_token(new_token(), left)
+    end
+  end
+  return { outcome, number, left, holder, token, foreign, clock, passed_over }
+end

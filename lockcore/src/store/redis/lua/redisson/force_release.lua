@@ -1,0 +1,22 @@
+-- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, latest time.
+local call = redis.call
+
+--#include clock
+--#include redisson/common
+
+look()
+if strange then
+  return strange
+end
+local outcome = 'not_held'
+if holder then
+  outcome = 'released'
+  call('DEL', KEYS[1])
+  local of = ours(holder)
+  if of then
+    call('PUBLISH', prefix .. ':grants:' .. of, 'r ' .. holder)
+  end
+  holder, left = false, 0
+end
+advance()
+return tell(outcome, 0)

@@ -1,0 +1,23 @@
+-- KEYS: hold, queue, deadlines, token. Answers holder, token, ms left, the server's time, members,
+-- deadlines.
+local call = redis.call
+
+--#include clock
+--#include redisson/common
+
+look()
+if strange then
+  return strange
+end
+local members, deadlines = call('LRANGE', KEYS[2], 0, -1), {}
+for first = 1, #members, 1000 do
+  local last = math.min(first + 999, #members)
+  local lives = call('ZMSCORE', alive, unpack(members, first, last))
+  for i, deadline in ipairs(call('ZMSCORE', KEYS[3], unpack(members, first, last))) do
+    deadline = deadline and lives[i] or deadline
+    deadlines[#deadlines + 1] = deadline or '0'
+  end
+end
+-- A hold without an end has nothing left.
+left = holder and math.max(call('PTTL', KEYS[1]), 0) or 0
+return { holder, previous, left, clock, members, deadlines }

@@ -1,0 +1,47 @@
+-- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, and for peers
+-- alive, arrivals and suspects.
+-- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous, latest time.
+-- The outcome is one letter a member: l(eft), a(bsent).
+local call = redis.call
+
+--#include clock
+--#include redisson/common
+
+look()
+local tombstone = 5
+for i = 4, #ARGV - 1, 2 do
+  if ARGV[i] == '1' then
+    look_at_tombstone(KEYS[tombstone])
+    tombstone = tombstone + 1
+  end
+end
+if strange then
+  return strange
+end
+assert_writable()
+local letters = {}
+tombstone = 5
+for i = 3, #ARGV - 1, 2 do
+  local member, letter = ARGV[i], 'a'
+  local found = call('ZREM', KEYS[3], member)
+  found = math.max(found, call('ZREM', alive, member))
+  call('ZREM', arrivals, member)
+  if found == 1 then
+    call('LREM', KEYS[2], 1, member)
+    letter = 'l'
+  elseif member == holder then
+    call('HDEL', KEYS[1], member)
+    holder, left = false, 0
+    letter = 'l'
+  end
+  letters[#letters + 1] = letter
+  if ARGV[i + 1] == '1' then
+    call('SET', KEYS[tombstone], '1', 'PX', 60000)
+    tombstone = tombstone + 1
+  end
+end
+if not holder then
+  look_at_queue()
+  advance()
+end
+return tell(table.concat(letters), 0)

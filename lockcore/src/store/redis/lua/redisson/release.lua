@@ -1,0 +1,30 @@
+-- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, member, latest time. Two short ways come
+-- first, because they are what nearly every release is. What they do not expect, such as a key of
+-- another type, is left to the long way; until then nothing was written.
+local call, pcall = redis.call, redis.pcall
+local head = pcall('LINDEX', KEYS[2], '0')
+
+-- No waiters. The field is the caller's own, whatever else the hash may be. There is nothing to
+-- tell, not even the time, which would take as long as all else.
+if not head and pcall('HDEL', KEYS[1], ARGV[3]) == 1 then
+  return 1
+end
+
+--#include clock
+
+
+--#include redisson/common
+
+look()
+if strange then
+  return strange
+end
+local released = 0
+if holder == ARGV[3] then
+  released = call('HDEL', KEYS[1], holder)
+  holder, left = false, 0
+end
+if not holder then
+  advance()
+end
+return tell(released == 1 and 'released' or 'not_held', 0)

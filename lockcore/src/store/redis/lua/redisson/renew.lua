@@ -1,0 +1,50 @@
+-- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease, last
+-- the latest time.
+-- Answers the clock, then for each lock: its token if the lease was extended; 0 if it is not held;
+-- else an answer in full, or a list of what is strange there. Nothing that may fail stands between
+-- a lock's first write and its last.
+local call, pcall = redis.call, redis.pcall
+local KEYS = KEYS
+
+--#include clock
+
+local locks, answers, others = KEYS, { clock }, {}
+for i = 1, #locks / 2 do
+  local hold, token, member, lease = locks[2 * i - 1], locks[2 * i], ARGV[2 * i + 1], ARGV[2 * i + 2]
+  local fields, last = pcall('HRANDFIELD', hold, '2', 'WITHVALUES'), pcall('GET', token)
+  local is_token = type(last) == 'string' and string.match(last, '^[1-9]%d*$') and tonumber(last) < 9007199254740991
+  if is_token and fields[1] == member and fields[2] == '1' and not fields[3] then
+    call('PEXPIRE', hold, lease)
+    answers[i + 1] = last
+  elseif (is_token or not last) and not fields[1] and not fields.err then
+    answers[i + 1] = 0
+  else
+    others[#others + 1] = i
+  end
+end
+if not others[1] then
+  return answers
+end
+
+--#include redisson/common
+--#include redisson/several
+
+local function renew(member, lease)
+  look_at_holder()
+  look_at_token()
+  if strange then
+    return told_apart()
+  end
+  if holder ~= member then
+    return tell('not_held', 0)
+  end
+  call('PEXPIRE', KEYS[1], lease)
+  left = tonumber(lease)
+  return tell('held', 0)
+end
+
+for _, i in ipairs(others) do
+  turn_to({ locks[2 * i - 1], false, false, locks[2 * i] })
+  answers[i + 1] = renew(ARGV[2 * i + 1], ARGV[2 * i + 2])
+end
+return answers

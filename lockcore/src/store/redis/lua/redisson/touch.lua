@@ -1,0 +1,100 @@
+-- KEYS: of each lock hold, queue, deadlines and token, and for peers alive, arrivals and suspects.
+-- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node;
+-- last the latest time.
+-- Answers the clock and how many listen to the node's channel, then for each lock: ms left of the
+-- holder if all members wait, or these in a list with the holder and its token if it is of this
+-- node; else an answer in full, or a list of what is strange there. In full, the outcome is one
+-- letter a member: w(aiting), h(olding), g(one).
+local call, pcall = redis.call, redis.pcall
+local KEYS = KEYS
+
+--#include clock
+
+local listeners = call('PUBSUB', 'NUMSUB', ARGV[2] .. ':grants:' .. ARGV[1])[2]
+local locks, answers, others = KEYS, { clock, listeners }, {}
+-- Where the members of each lock begin and end in ARGV.
+local first_of, last_of = {}, {}
+local width = 7
+local at = 3
+for i = 1, #locks / width do
+  first_of[i], last_of[i] = at + 1, at + ARGV[at]
+  at = last_of[i] + 1
+end
+
+for i = 1, #first_of do
+  others[i] = i
+end
+
+--#include redisson/common
+--#include redisson/several
+
+local function touch(members)
+  look()
+  if strange then
+    return told_apart()
+  end
+  local deadlines = call('ZMSCORE', KEYS[3], unpack(members))
+  local lives = call('ZMSCORE', alive, unpack(members))
+  assert_writable()
+  if not head then
+    drop_leftovers()
+    deadlines = {}
+  end
+  -- A member that a JVM's clock or arithmetic has thrown out gets its place at the head back, and
+  -- all others of ours with it, in the order in which they came: were each put back by its own
+  -- node, the last node to look would be first.
+  local function is_out(member, score, life)
+    return not score and member ~= holder and tonumber(life or 0) > now
+  end
+  local has_lost_one
+  for i, member in ipairs(members) do
+    if is_out(member, deadlines[i], lives[i]) then
+      has_lost_one = true
+      if not call('ZSCORE', arrivals, member) then
+        arrive(member)
+      end
+    end
+  end
+  if has_lost_one then
+    local listed = {}
+    for _, member in ipairs(call('LRANGE', KEYS[2], 0, -1)) do
+      listed[member] = true
+    end
+    local arrived = call('ZRANGEBYSCORE', arrivals, '-inf', '+inf')
+    for last = #arrived, 1, -1000 do
+      local first = math.max(last - 999, 1)
+      local scores = call('ZMSCORE', KEYS[3], unpack(arrived, first, last))
+      local until_when = call('ZMSCORE', alive, unpack(arrived, first, last))
+      for i = last, first, -1 do
+        local member, at = arrived[i], i - first + 1
+        if is_out(member, scores[at], until_when[at]) then
+          if not listed[member] then
+            call('LPUSH', KEYS[2], member)
+          end
+          call('ZADD', KEYS[3], now + 60000, member)
+        end
+      end
+    end
+    deadlines = call('ZMSCORE', KEYS[3], unpack(members))
+  end
+  local letters = {}
+  for i, member in ipairs(members) do
+    letters[i] = deadlines[i] and 'w' or member == holder and 'h' or 'g'
+  end
+  raise(members, deadlines, lives)
+  sweep()
+  if holder then
+    local _, lease = ours(members[1])
+    end_hold_after(lease)
+  else
+    look_at_queue()
+    advance()
+  end
+  return tell(table.concat(letters), listeners)
+end
+
+for _, i in ipairs(others) do
+  turn_to({ unpack(locks, width * (i - 1) + 1, width * i) })
+  answers[i + 2] = touch({ unpack(ARGV, first_of[i], last_of[i]) })
+end
+return answers

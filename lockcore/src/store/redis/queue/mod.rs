@@ -1,0 +1,168 @@
+//! The commands of the queue as they are written to a server.
+
+pub(super) mod reply;
+
+use redis::Cmd;
+
+use super::Terms;
+use super::keys::{COUNTER, Key};
+use super::scripts::{self, Script};
+use crate::demand::Demand;
+use crate::key::LockName;
+use crate::store::{Command, Mode};
+
+/// The queue limit that is not sent.
+const USUAL_LIMIT: u32 = 1_000;
+/// The prefix of channels that is not sent.
+const USUAL_PREFIX: &str = "lockcore";
+
+/// Whether the command is about everything alone: then it has a script that looks at the door.
+fn is_whole(command: &Command) -> bool {
+    match command {
+        Command::Acquire { member, .. } | Command::Release { member } => {
+            member.demand() == Demand::ALONE
+        }
+        Command::Renew { members } => matches!(&**members, [one] if one.demand() == Demand::ALONE),
+        _ => false,
+    }
+}
+
+/// The name of the script that runs the command.
+pub(crate) fn script_name(command: &Command) -> &'static str {
+    match (command, is_whole(command)) {
+        (Command::Acquire { .. }, true) => "lock",
+        (Command::Acquire { .. }, false) => "acquire",
+        (Command::Release { .. }, true) => "unlock",
+        (Command::Release { .. }, false) => "release",
+        (Command::Renew { .. }, true) => "extend",
+        (Command::Renew { .. }, false) => "renew",
+        (Command::Confirm { .. }, _) => "confirm",
+        (Command::Reduce { .. }, _) => "reduce",
+        (Command::Touch { .. }, _) => "touch",
+        (Command::Leave { .. }, _) => "leave",
+        (Command::ForceRelease { .. }, _) => "force_release",
+        (Command::Inspect, _) => "inspect",
+    }
+}
+
+/// The script that runs the command.
+pub(crate) fn script(command: &Command) -> &'static Script {
+    let scripts = scripts::of_queue();
+    match script_name(command) {
+        "lock" => &scripts.lock,
+        "acquire" => &scripts.acquire,
+        "unlock" => &scripts.unlock,
+        "release" => &scripts.release,
+        "extend" => &scripts.extend,
+        "renew" => &scripts.renew,
+        "confirm" => &scripts.confirm,
+        "reduce" => &scripts.reduce,
+        "touch" => &scripts.touch,
+        "leave" => &scripts.leave,
+        "force_release" => &scripts.force_release,
+        _ => &scripts.inspect,
+    }
+}
+
+/// Its call.
+pub(crate) fn command(lock: &LockName, terms: Terms<'_>, command: &Command) -> Cmd {
+    if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
+        return renewals(&[(lock, command)]);
+    }
+    let mut call = script(command).command(2);
+    call.arg(Key::door(lock)).arg(COUNTER);
+    match command {
+        Command::Acquire { member, mode, queue_limit } if is_whole(command) => {
+            call.arg(member.as_str()).arg(member.lease_ms()).arg(terms.floors.floor_us);
+            add_unusual(&mut call, Some(limit_of(*mode, *queue_limit)), terms);
+            return call;
+        }
+        Command::Release { member } if is_whole(command) => {
+            call.arg(member.as_str()).arg(terms.floors.floor_us);
+            add_unusual(&mut call, None, terms);
+            return call;
+        }
+        Command::Inspect => return call,
+        _ => {}
+    }
+    call.arg(terms.node.as_str()).arg(terms.floors.floor_us).arg(terms.floors.elsewhere_us).arg(terms.prefix);
+    add_members(&mut call, command);
+    if let Command::Acquire { mode, queue_limit, .. } = command {
+        call.arg(limit_of(*mode, *queue_limit));
+    }
+    call
+}
+
+/// One call for renewals of several locks.
+pub(crate) fn renewals(commands: &[(&LockName, &Command)]) -> Cmd {
+    let mut call = scripts::of_queue().extend.command(commands.len());
+    for (lock, _) in commands {
+        call.arg(Key::door(lock));
+    }
+    for member in commands.iter().flat_map(|(_, command)| command.renews()) {
+        call.arg(member.as_str()).arg(member.lease_ms());
+    }
+    call
+}
+
+/// The queue limit as it is sent: 0 lets the member not wait.
+fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
+    match mode {
+        Mode::Try => 0,
+        Mode::Wait => queue_limit.max(1),
+    }
+}
+
+/// The last arguments of the hot scripts, up to the last that is not the usual one: each argument
+/// costs the server as much as half a command.
+fn add_unusual(call: &mut Cmd, limit: Option<u32>, terms: Terms<'_>) {
+    let has_prefix = terms.prefix != USUAL_PREFIX;
+    let has_elsewhere = has_prefix || terms.floors.elsewhere_us > 0;
+    if let Some(limit) = limit.filter(|limit| has_elsewhere || *limit != USUAL_LIMIT) {
+        call.arg(limit);
+    }
+    if has_elsewhere {
+        call.arg(terms.floors.elsewhere_us);
+    }
+    if has_prefix {
+        call.arg(terms.prefix);
+    }
+}
+
+/// Adds the members of a command with their figures: the last arguments of most scripts.
+fn add_members(call: &mut Cmd, command: &Command) {
+    match command {
+        Command::Acquire { member, .. } => {
+            let demand = member.demand();
+            call.arg(member.as_str()).arg(member.lease_ms());
+            call.arg(demand.weight()).arg(demand.limit());
+        }
+        Command::Release { member } => {
+            call.arg(member.as_str()).arg(member.demand().weight());
+        }
+        Command::Renew { .. } | Command::Confirm { .. } => {
+            for member in command.renews() {
+                call.arg(member.as_str()).arg(member.lease_ms());
+            }
+        }
+        Command::Reduce { member, weight } => {
+            call.arg(member.as_str()).arg(weight.get());
+        }
+        Command::Touch { members } => {
+            for member in members {
+                call.arg(member.as_str());
+            }
+        }
+        Command::Leave { leaving } => {
+            for one in leaving {
+                call.arg(one.member.as_str()).arg(u8::from(one.ambiguous));
+            }
+        }
+        Command::ForceRelease { member } => {
+            if let Some(member) = member {
+                call.arg(member.as_str());
+            }
+        }
+        Command::Inspect => {}
+    }
+}

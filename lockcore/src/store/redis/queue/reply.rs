@@ -1,0 +1,279 @@
+//! From the answers of the queue's scripts to typed replies.
+
+use redis::Value;
+
+use super::is_whole;
+use crate::error::{LockErrorKind, StoreError};
+use crate::member::Member;
+use crate::store::protocol::claim_ms;
+use crate::store::redis::Terms;
+use crate::store::redis::value::{fencing_token, integer, nonsense, text};
+use crate::store::{
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
+    Reply, Touched,
+};
+use crate::token::FencingToken;
+
+/// A position in a short answer is below this.
+const POSITIONS: i64 = 1 << 20;
+const STRANGE_DOOR: &str = "the key lock:{…} holds what does not belong to a lock";
+
+/// The answer to the command.
+///
+/// # Errors
+/// It has no known form.
+pub(crate) fn answer(
+    command: &Command,
+    terms: Terms<'_>,
+    answer: &Value,
+) -> Result<Answer, StoreError> {
+    if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
+        return renewals(1, answer)?.pop().unwrap_or_else(|| Err(nonsense()));
+    }
+    read(command, terms, answer).ok_or_else(nonsense)
+}
+
+/// The answers to renewals of several locks: the clock, and a letter for each.
+///
+/// # Errors
+/// They have no known form.
+pub(crate) fn renewals(locks: usize, answer: &Value) -> Result<Answers, StoreError> {
+    let each = || {
+        let told = text(answer)?;
+        let (clock, letters) = told.split_at_checked(told.len().checked_sub(locks)?)?;
+        let now_us = Some(clock.parse().ok()?);
+        let one = |letter| match letter {
+            's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, STRANGE_DOOR))),
+            letter => {
+                let outcome = vec![renewed(letter)?];
+                Some(Ok(Answer::Renewed(Reply { now_us, ..short(outcome) })))
+            }
+        };
+        letters.chars().map(one).collect::<Option<_>>()
+    };
+    each().ok_or_else(nonsense)
+}
+
+fn read(command: &Command, terms: Terms<'_>, answer: &Value) -> Option<Answer> {
+    Some(match command {
+        Command::Acquire { member, .. } => Answer::Acquired(acquired(answer, member, terms)?),
+        Command::Release { .. } | Command::ForceRelease { .. } => {
+            Answer::Released(released(answer, terms)?)
+        }
+        Command::Renew { .. } | Command::Confirm { .. } => {
+            Answer::Renewed(all_renewed(answer, command.renews().len())?)
+        }
+        Command::Reduce { member, .. } => Answer::Renewed(reduced(answer, member)?),
+        Command::Touch { members } => Answer::Touched(touched(answer, members)?),
+        Command::Leave { .. } => Answer::Left(all(answer, |letters, _| {
+            letters.chars().map(left).collect::<Option<_>>()
+        })?),
+        Command::Inspect => Answer::Inspected(inspection(answer)?),
+    })
+}
+
+/// Granted: a token and the member's own text, so that an answer which went missing on the way does
+/// not make this one another member's. Queued: a number. Else in full.
+fn acquired(answer: &Value, member: &Member, terms: Terms<'_>) -> Option<Reply<Acquired>> {
+    if let Value::Int(packed) = answer {
+        let (left_ms, position) = (packed / POSITIONS, packed % POSITIONS);
+        let (left_ms, position) = (u64::try_from(left_ms).ok()?, u64::try_from(position).ok()?);
+        let outcome = (left_ms > 0).then_some(Acquired::Queued { position })?;
+        return Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) });
+    }
+    if let Some(told) = text(answer) {
+        let granted = told.strip_suffix(member.as_str())?;
+        let (token, now_us) = match granted.split_once(' ') {
+            Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
+            None => (terms.floors.floor_us.checked_add(granted.parse().ok()?)?, None),
+        };
+        let (token, left_ms) = (FencingToken::try_from(token).ok()?, member.lease_ms());
+        let grants = vec![Grant { member: member.clone(), token, left_ms }];
+        return Some(Reply { grants, now_us, ..short(Acquired::Granted) });
+    }
+    all(answer, |outcome, number| match outcome {
+        "granted" => Some(Acquired::Granted),
+        "queued" => Some(Acquired::Queued { position: number }),
+        "busy" => Some(Acquired::Busy),
+        "full" => Some(Acquired::Full),
+        "refused" => Some(Acquired::Refused),
+        _ => None,
+    })
+}
+
+/// 1 says that it was released and there are no waiters; 2, that it was handed to another node; a
+/// token and a member, that it was handed to this one of the caller's node.
+fn released(answer: &Value, terms: Terms<'_>) -> Option<Reply<Released>> {
+    if let Value::Int(1 | 2) = answer {
+        return Some(short(Released::Released));
+    }
+    if let Some(told) = text(answer) {
+        let (ahead, member) = told.split_at_checked(told.find('~')?)?;
+        let member = Member::parse(member).filter(|one| one.node() == terms.node.as_str())?;
+        let token = terms.floors.floor_us.checked_add(ahead.parse().ok()?)?;
+        let left_ms = claim_ms(member.lease_ms());
+        let token = FencingToken::try_from(token).ok()?;
+        let grants = vec![Grant { member, token, left_ms }];
+        return Some(Reply { grants, ..short(Released::Released) });
+    }
+    all(answer, |outcome, _| match outcome {
+        "released" => Some(Released::Released),
+        "not_held" => Some(Released::NotHeld),
+        _ => None,
+    })
+}
+
+/// The clock says that all hold.
+fn all_renewed(answer: &Value, members: usize) -> Option<Reply<Vec<Renewed>>> {
+    if let Some(clock) = text(answer) {
+        let now_us = Some(clock.parse().ok()?);
+        return Some(Reply { now_us, ..short(vec![Renewed::Held; members]) });
+    }
+    all(answer, |letters, _| letters.chars().map(renewed).collect())
+}
+
+/// A short answer: nothing else happened.
+fn short<T>(outcome: T) -> Reply<T> {
+    Reply {
+        outcome,
+        grants: Vec::new(),
+        first_end_ms: None,
+        now_us: None,
+        passed_over: 0,
+        more: false,
+    }
+}
+
+fn reduced(answer: &Value, member: &Member) -> Option<Reply<Vec<Renewed>>> {
+    let (mut reply, token) =
+        full(answer, |letters, _| letters.chars().map(renewed).collect::<Option<Vec<_>>>())?;
+    if let (Some(token), [Renewed::Held]) = (token, reply.outcome.as_slice()) {
+        reply.grants.insert(0, Grant { member: member.clone(), token, left_ms: 0 });
+    }
+    Some(reply)
+}
+
+fn renewed(letter: char) -> Option<Renewed> {
+    match letter {
+        'h' => Some(Renewed::Held),
+        'n' => Some(Renewed::NotHeld),
+        _ => None,
+    }
+}
+
+fn left(letter: char) -> Option<Left> {
+    match letter {
+        'l' => Some(Left::Left),
+        'a' => Some(Left::Absent),
+        _ => None,
+    }
+}
+
+/// As all others, and the milliseconds left of those that hold.
+fn touched(answer: &Value, members: &[Member]) -> Option<Reply<Touched>> {
+    let Value::Array(parts) = answer else { return None };
+    let (Value::Array(lefts), rest) = parts.split_last()? else { return None };
+    let presence = |letter| match letter {
+        'w' => Some(Presence::Waiting),
+        'h' => Some(Presence::Holding),
+        'g' => Some(Presence::Gone),
+        _ => None,
+    };
+    let (mut reply, token) = reply_of(rest, |letters, listeners| {
+        let members = letters.chars().map(presence).collect::<Option<_>>()?;
+        Some(Touched { members, listeners })
+    })?;
+    let each = members.iter().zip(&reply.outcome.members);
+    let holding = each.filter(|(_, presence)| **presence == Presence::Holding);
+    let told: Option<Vec<_>> = holding
+        .zip(lefts)
+        .map(|((member, _), left)| {
+            Some(Grant { member: member.clone(), token: token?, left_ms: integer(left)? })
+        })
+        .collect();
+    let told = told.filter(|told| told.len() == lefts.len())?;
+    reply.grants.splice(0..0, told);
+    Some(reply)
+}
+
+fn inspection(answer: &Value) -> Option<Inspection> {
+    let Value::Array(parts) = answer else { return None };
+    let [token, clock, Value::Array(holds), Value::Array(weights), waiting, deadlines] =
+        parts.as_slice()
+    else {
+        return None;
+    };
+    let (Value::Array(waiting), Value::Array(deadlines)) = (waiting, deadlines) else {
+        return None;
+    };
+    let now_us: u64 = text(clock)?.parse().ok()?;
+    let time = |value: &Value| Some(text(value)?.parse::<f64>().ok()?.max(0.0) as u64);
+    let held = |(hold, weight): (&[Value], &Value)| {
+        let [member, ends] = hold else { return None };
+        let left_ms = time(ends)?.saturating_sub(now_us / 1_000);
+        Some((member_of(member)?.into(), integer(weight)?, left_ms))
+    };
+    let waits = |(member, at): (&Value, &Value)| Some((member_of(member)?.into(), time(at)?));
+    Some(Inspection {
+        // One whose lease has ended stays until its room is needed, but holds nothing.
+        holds: (holds.chunks(2).zip(weights).map(held))
+            .filter(|hold| hold.as_ref().is_none_or(|(.., left_ms)| *left_ms > 0))
+            .collect::<Option<_>>()?,
+        waiters: waiting.iter().zip(deadlines).map(waits).collect::<Option<_>>()?,
+        token: optional_token(token)?,
+        now_us,
+    })
+}
+
+fn member_of(value: &Value) -> Option<Member> {
+    Member::parse(text(value)?)
+}
+
+fn all<T>(
+    answer: &Value,
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<Reply<T>> {
+    full(answer, outcome).map(|(reply, _)| reply)
+}
+
+/// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with
+/// their ms }`. Also returns the token, which is that of every hold there is.
+fn full<T>(
+    answer: &Value,
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<(Reply<T>, Option<FencingToken>)> {
+    let Value::Array(parts) = answer else { return None };
+    reply_of(parts, outcome)
+}
+
+fn reply_of<T>(
+    parts: &[Value],
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<(Reply<T>, Option<FencingToken>)> {
+    let [of, number, first_end, token, clock, passed_over, more, Value::Array(grants)] = parts
+    else {
+        return None;
+    };
+    let token = optional_token(token)?;
+    let grant = |pair: &[Value]| {
+        let [member, left_ms] = pair else { return None };
+        Some(Grant { member: member_of(member)?, token: token?, left_ms: integer(left_ms)? })
+    };
+    let reply = Reply {
+        outcome: outcome(text(of)?, integer(number)?)?,
+        grants: grants.chunks(2).map(grant).collect::<Option<_>>()?,
+        first_end_ms: Some(integer(first_end)?),
+        now_us: Some(text(clock)?.parse().ok()?),
+        passed_over: integer(passed_over)?,
+        more: integer(more)? == 1,
+    };
+    Some((reply, token))
+}
+
+/// No token is none; what is no token is nonsense.
+fn optional_token(value: &Value) -> Option<Option<FencingToken>> {
+    match value {
+        Value::Nil => Some(None),
+        token => Some(Some(fencing_token(text(token)?)?)),
+    }
+}

@@ -1,0 +1,407 @@
+//! From the answers of the scripts to typed replies.
+
+use redis::Value;
+
+use crate::error::StoreError;
+use crate::member::{Member, Party};
+use crate::store::redis::failure;
+use crate::store::redis::value::{fencing_token, integer, nonsense, text};
+use crate::store::{
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
+    Reply, Touched,
+};
+
+type Read<T> = Result<T, StoreError>;
+
+/// The answer to one command that is neither a renewal nor a touch.
+///
+/// # Errors
+/// It has no known form.
+pub(crate) fn answer(command: &Command, answer: &Value) -> Read<Answer> {
+    let read = match command {
+        Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
+        Command::Release { .. } | Command::ForceRelease { .. } => {
+            released(answer).map(Answer::Released)
+        }
+        Command::Leave { .. } => left(answer).map(Answer::Left),
+        Command::Inspect => inspection(answer).map(Answer::Inspected),
+        Command::Renew { .. }
+        | Command::Confirm { .. }
+        | Command::Reduce { .. }
+        | Command::Touch { .. } => None,
+    };
+    read.ok_or_else(nonsense)
+}
+
+/// The answers to several renewals, or to several touches.
+///
+/// # Errors
+/// They have no known form.
+pub(crate) fn answers(commands: &[&Command], answer: &Value) -> Read<Answers> {
+    let Value::Array(parts) = answer else { return Err(nonsense()) };
+    let read = match commands.first() {
+        Some(Command::Touch { .. }) => all_touched(parts, commands),
+        _ => all_renewed(parts, commands),
+    };
+    read.ok_or_else(nonsense)
+}
+
+/// A clock with the member's number says that `member` has the full lease, with the clock as its
+/// token; five parts, that one of ours holds the lock, and that the member waits or, without a
+/// position, that it may not.
+fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
+    if let Some(clock) = text(answer) {
+        let clock = clock_for(clock, member.number())?;
+        return short(Acquired::Granted, clock, member.lease_ms(), Some(member.clone()));
+    }
+    if let Value::Array(parts) = answer
+        && let [clock, position, left, holder, token] = parts.as_slice()
+    {
+        let clock = clock_for(text(clock)?, member.number())?;
+        return behind_another(clock, position, left, holder, token);
+    }
+    reply(answer, |outcome, number| match outcome {
+        "granted" => Some(Acquired::Granted),
+        "queued" => Some(Acquired::Queued { position: number }),
+        "busy" => Some(Acquired::Busy),
+        "full" => Some(Acquired::Full),
+        "refused" => Some(Acquired::Refused),
+        _ => None,
+    })
+}
+
+/// A bare 1 says that the lock is free now, and not at what time; clock and claim, that it was
+/// handed over, to another node or to the member that follows.
+fn released(answer: &Value) -> Option<Reply<Released>> {
+    if let Value::Int(1) = answer {
+        return Some(usual(Released::Released, 0, None, None));
+    }
+    if let Value::Array(parts) = answer
+        && let [clock, claim, head] = parts.as_slice()
+    {
+        return handed_over(clock, claim, head);
+    }
+    reply(answer, |outcome, _| match outcome {
+        "released" => Some(Released::Released),
+        "not_held" => Some(Released::NotHeld),
+        _ => None,
+    })
+}
+
+/// `{ clock, then for each: its token, 0 if it is not held, or as [`one_of_several`] }`
+fn all_renewed(parts: &[Value], commands: &[&Command]) -> Option<Answers> {
+    let (clock, each) = parts.split_first()?;
+    let now_us = text(clock)?.parse().ok()?;
+    all(each, commands, |answer, command| {
+        let [member] = command.renews() else { return None };
+        let renewed = match (answer, text(answer)) {
+            (_, Some(token)) => {
+                let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
+                let grant = Grant { member: member.clone(), token, left_ms };
+                Ok(usual(vec![Renewed::Held], left_ms, Some(grant), Some(now_us)))
+            }
+            (Value::Int(0), _) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
+            _ => one_of_several(answer, |outcome, _| match outcome {
+                "held" => Some(vec![Renewed::Held]),
+                "not_held" => Some(vec![Renewed::NotHeld]),
+                _ => None,
+            })?,
+        };
+        Some(renewed.map(Answer::Renewed))
+    })
+}
+
+/// `{ clock, listeners, then for each: ms left, { ms left, holder, token }, or as
+/// [`one_of_several`] }`
+fn all_touched(parts: &[Value], commands: &[&Command]) -> Option<Answers> {
+    let [clock, listeners, each @ ..] = parts else { return None };
+    let now_us = text(clock)?.parse().ok()?;
+    let listeners = integer(listeners)?;
+    all(each, commands, |answer, command| {
+        let Command::Touch { members } = command else { return None };
+        let all_wait = || Touched { members: vec![Presence::Waiting; members.len()], listeners };
+        let touched = match answer {
+            Value::Int(_) => Ok(usual(all_wait(), integer(answer)?, None, Some(now_us))),
+            Value::Array(parts) if parts.len() == 3 => {
+                let left_ms = integer(&parts[0])?;
+                let grant = grant(&parts[1], &parts[2], left_ms)?;
+                Ok(usual(all_wait(), left_ms, Some(grant), Some(now_us)))
+            }
+            _ => one_of_several(answer, |outcome, number| {
+                let presence = |letter| match letter {
+                    'w' => Some(Presence::Waiting),
+                    'h' => Some(Presence::Holding),
+                    'g' => Some(Presence::Gone),
+                    _ => None,
+                };
+                let members = outcome.chars().map(presence).collect::<Option<Vec<_>>>()?;
+                Some(Touched { members, listeners: number })
+            })?,
+        };
+        Some(touched.map(Answer::Touched))
+    })
+}
+
+/// Reads one answer for each command.
+fn all(
+    answers: &[Value],
+    commands: &[&Command],
+    read: impl Fn(&Value, &Command) -> Option<Result<Answer, StoreError>>,
+) -> Option<Answers> {
+    let is_whole = answers.len() == commands.len();
+    let read = answers.iter().zip(commands).map(|(answer, command)| read(answer, command));
+    read.collect::<Option<_>>().filter(|_| is_whole)
+}
+
+/// An answer in full, or a list of what the server says against this lock.
+fn one_of_several<T>(
+    answer: &Value,
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<Result<Reply<T>, StoreError>> {
+    if let Value::Array(parts) = answer
+        && let [error] = parts.as_slice()
+    {
+        return Some(Err(failure::of_text(text(error)?)));
+    }
+    reply(answer, outcome).map(Ok)
+}
+
+fn left(answer: &Value) -> Option<Reply<Vec<Left>>> {
+    reply(answer, |outcome, _| {
+        let left = |letter| match letter {
+            'l' => Some(Left::Left),
+            'a' => Some(Left::Absent),
+            _ => None,
+        };
+        outcome.chars().map(left).collect()
+    })
+}
+
+/// The clock of `<clock>:<number>`; nothing if the number is another. An answer that goes missing
+/// on the way shifts all later ones to requests that are not theirs.
+fn clock_for(text: &str, number: u64) -> Option<&str> {
+    let (clock, of) = text.split_once(':')?;
+    (of.parse() == Ok(number)).then_some(clock)
+}
+
+/// The holder and its token follow if it is of the calling node.
+fn behind_another(
+    clock: &str,
+    position: &Value,
+    left: &Value,
+    holder: &Value,
+    token: &Value,
+) -> Option<Reply<Acquired>> {
+    let outcome = match position {
+        Value::Nil => Acquired::Busy,
+        position => Acquired::Queued { position: integer(position)? },
+    };
+    let left_ms = integer(left)?;
+    let grant = match holder {
+        Value::Nil => None,
+        holder => Some(grant(holder, token, left_ms)?),
+    };
+    Some(usual(outcome, left_ms, grant, Some(clock.parse().ok()?)))
+}
+
+fn handed_over(clock: &Value, claim: &Value, head: &Value) -> Option<Reply<Released>> {
+    let member = match text(head) {
+        Some(head) => Some(Member::parse(head)?),
+        None => None,
+    };
+    short(Released::Released, text(clock)?, text(claim)?.parse().ok()?, member)
+}
+
+/// What the short ways of the scripts leave out: the clock is the token, and nothing else happened.
+fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<Member>) -> Option<Reply<T>> {
+    let grant = match holder {
+        Some(member) => Some(Grant { member, token: fencing_token(clock)?, left_ms }),
+        None => None,
+    };
+    Some(usual(outcome, left_ms, grant, Some(clock.parse().ok()?)))
+}
+
+/// A reply of the short ways, beside whose outcome nothing else happened.
+fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
+    Reply {
+        outcome,
+        grants: grant.into_iter().collect(),
+        first_end_ms: Some(left_ms),
+        now_us,
+        passed_over: 0,
+        more: false,
+    }
+}
+
+fn grant(member: &Value, token: &Value, left_ms: u64) -> Option<Grant> {
+    let (member, token) = (Member::parse(text(member)?)?, fencing_token(text(token)?)?);
+    Some(Grant { member, token, left_ms })
+}
+
+/// `{ outcome, number, ms left, holder, token, foreign, server's time, passed over }`
+fn reply<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+    let Value::Array(parts) = answer else { return None };
+    let [of, number, left, holder, token, _foreign, now_us, passed_over] = parts.as_slice()
+    else {
+        return None;
+    };
+    let left_ms = integer(left)?;
+    let grant = match (holder, token) {
+        (Value::Nil, _) | (_, Value::Nil) => None,
+        (holder, token) => Some(grant(holder, token, left_ms)?),
+    };
+    Some(Reply {
+        outcome: outcome(text(of)?, integer(number)?)?,
+        grants: grant.into_iter().collect(),
+        first_end_ms: Some(left_ms),
+        now_us: Some(text(now_us)?.parse().ok()?),
+        passed_over: integer(passed_over)?,
+        more: false,
+    })
+}
+
+fn inspection(answer: &Value) -> Option<Inspection> {
+    let Value::Array(parts) = answer else { return None };
+    let [holder, token, left, now_us, Value::Array(members), Value::Array(deadlines)] =
+        parts.as_slice()
+    else {
+        return None;
+    };
+    let deadline = |value: &Value| Some(text(value)?.parse::<f64>().ok()?.max(0.0) as u64);
+    let waiters = members
+        .iter()
+        .zip(deadlines)
+        .map(|(member, at)| Some((Party::from(text(member)?), deadline(at)?)));
+    let left_ms = integer(left)?;
+    let holder = text(holder).map(Party::from);
+    Some(Inspection {
+        holds: holder
+            .into_iter()
+            .map(|holder| (holder.clone(), holder.weight(), left_ms))
+            .collect(),
+        token: text(token).and_then(fencing_token),
+        waiters: waiters.collect::<Option<_>>()?,
+        now_us: text(now_us)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::LockErrorKind;
+    use crate::store::Mode;
+
+    const MEMBER: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web";
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn answer(outcome: &str, holder: Value, token: Value) -> Value {
+        let now = bulk("1795242275666200");
+        let zero = Value::Int(0);
+        Value::Array(vec![
+            bulk(outcome),
+            Value::Int(3),
+            Value::Int(900),
+            holder,
+            token,
+            zero.clone(),
+            now,
+            zero,
+        ])
+    }
+
+    fn member() -> Member {
+        Member::parse(MEMBER).unwrap()
+    }
+
+    #[test]
+    fn a_clock_and_the_number_are_the_whole_answer_where_the_lock_is_free() {
+        let granted = acquired(&bulk("1795242275666200:7"), &member()).unwrap();
+        let grant = &granted.grants[0];
+        assert_eq!((granted.outcome, grant.left_ms), (Acquired::Granted, 30_000));
+        assert_eq!(Some(grant.token.get()), granted.now_us);
+    }
+
+    #[test]
+    fn a_release_with_nobody_waiting_tells_no_time() {
+        let released = released(&Value::Int(1)).unwrap();
+        assert_eq!((released.outcome, released.first_end_ms), (Released::Released, Some(0)));
+        assert_eq!((released.grants, released.now_us), (Vec::new(), None));
+    }
+
+    #[test]
+    fn behind_another_a_place_is_told_or_that_there_is_none() {
+        let (clock, left) = (bulk("1795242275666200:7"), Value::Int(900));
+        let of_another_node =
+            Value::Array(vec![clock.clone(), Value::Int(2), left.clone(), Value::Nil, Value::Nil]);
+        let reply = acquired(&of_another_node, &member()).unwrap();
+        assert_eq!(reply.outcome, Acquired::Queued { position: 2 });
+        assert_eq!((reply.first_end_ms, reply.grants), (Some(900), Vec::new()));
+        assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
+        let token = bulk("1795242275666100");
+        let of_this_node = Value::Array(vec![clock, Value::Nil, left, bulk(MEMBER), token]);
+        let reply = acquired(&of_this_node, &member()).unwrap();
+        assert_eq!(reply.outcome, Acquired::Busy);
+        assert_eq!(reply.grants[0].token.get(), 1_795_242_275_666_100);
+    }
+
+    #[test]
+    fn a_hand_over_tells_the_grant_only_to_the_grantees_own_node() {
+        let answer = |head| Value::Array(vec![bulk("1795242275666200"), bulk("10000"), head]);
+        let elsewhere = released(&answer(Value::Nil)).unwrap();
+        assert_eq!((elsewhere.first_end_ms, elsewhere.grants), (Some(10_000), Vec::new()));
+        let here = released(&answer(bulk(MEMBER))).unwrap();
+        assert_eq!(here.grants[0].member, member());
+    }
+
+    #[test]
+    fn a_grant_is_read_whatever_the_outcome_is() {
+        let answer = answer("queued", bulk(MEMBER), bulk("1795242275666100"));
+        let reply = acquired(&answer, &member()).unwrap();
+        assert_eq!(reply.outcome, Acquired::Queued { position: 3 });
+        assert_eq!(reply.first_end_ms, Some(900));
+        assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
+        assert_eq!(reply.grants[0].token.get(), 1_795_242_275_666_100);
+    }
+
+    #[test]
+    fn no_grant_is_no_grant() {
+        let answer = answer("not_held", Value::Nil, Value::Nil);
+        assert_eq!(released(&answer).unwrap().grants, []);
+    }
+
+    #[test]
+    fn letters_stand_for_members_in_order() {
+        let lines = [&Command::Touch { members: vec![member(), member(), member()] }];
+        let full = answer("whg", Value::Nil, Value::Nil);
+        let answer = Value::Array(vec![bulk("1795242275666200"), Value::Int(3), full]);
+        let read = answers(&lines, &answer).unwrap().remove(0).unwrap();
+        let Answer::Touched(reply) = read else { panic!("{read:?}") };
+        assert_eq!(reply.outcome.members, [Presence::Waiting, Presence::Holding, Presence::Gone]);
+        assert_eq!(reply.outcome.listeners, 3);
+    }
+
+    #[test]
+    fn nonsense_is_an_error_and_no_panic() {
+        let of_another = bulk("1795242275666200:8");
+        let behind = [of_another.clone(), Value::Int(2), Value::Int(900), Value::Nil, Value::Nil];
+        let bad = [
+            Value::Nil,
+            bulk("1795242275666200"),
+            of_another,
+            Value::Array(behind.to_vec()),
+            Value::Array(vec![]),
+            answer("something", Value::Nil, Value::Nil),
+            answer("granted", bulk(MEMBER), bulk("9007199254740992")),
+            answer("granted", bulk(MEMBER), bulk("-1")),
+            answer("granted", bulk("m"), bulk("1795242275666100")),
+        ];
+        for value in bad {
+            let command = Command::Acquire { member: member(), mode: Mode::Try, queue_limit: 1 };
+            let error = super::answer(&command, &value).unwrap_err();
+            assert_eq!(error.kind, LockErrorKind::Protocol);
+        }
+    }
+}
