@@ -5,7 +5,7 @@ use lock_tower::RequestLocks;
 
 use crate::lockable::Lockable;
 use crate::locked::{Locked, lock};
-use crate::mode::{Mode, Mutex};
+use crate::mode::{Mode, Lock};
 use crate::rejection::LockedBodyRejection;
 
 /// Reads the body as `E`, then waits for the lock that `K` names. However slowly a client sends, it
@@ -34,7 +34,7 @@ use crate::rejection::LockedBodyRejection;
 ///
 /// `M` is how `K` is locked: see [`ReadLocked`](crate::ReadLocked).
 #[derive(Debug)]
-pub struct LockedBody<K: Lockable, E, M: Mode<K> = Mutex> {
+pub struct LockedBody<K: Lockable, E, M: Mode<K> = Lock> {
     /// The lock.
     pub lock: Locked<K, M>,
     /// The body.

@@ -13,7 +13,7 @@ use lock_tower::{Cause, LockError, LockHandle, RequestLocks};
 use lockcore::{FencingToken, LockGuard};
 
 use crate::lockable::Lockable;
-use crate::mode::{Mode, Mutex, Permits, Read, Write};
+use crate::mode::{Mode, Lock, Permits, Read, Write};
 use crate::rejection::LockedRejection;
 
 /// Runs the handler under the lock that `E` names, and is what the handler sees of it.
@@ -44,7 +44,7 @@ use crate::rejection::LockedRejection;
 ///
 /// `M` is how `E` is locked. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`] are the same with
 /// other forms.
-pub struct Locked<E: Lockable, M: Mode<E> = Mutex> {
+pub struct Locked<E: Lockable, M: Mode<E> = Lock> {
     source: E,
     /// In the order in which they were taken; never empty.
     handles: Vec<LockHandle>,
@@ -53,10 +53,10 @@ pub struct Locked<E: Lockable, M: Mode<E> = Mutex> {
     mode: PhantomData<fn() -> M>,
 }
 
-/// Runs the handler while no other request *writes* what `E` names; others that read it run at the
+/// Runs the handler while no other request *locks* what `E` names; others that read it run at the
 /// same time. All as with [`Locked`].
 ///
-/// Reads and writes are served in the order in which they arrive: readers keep no writer out.
+/// Reads and locks are served in the order in which they arrive: readers keep no writer out.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -88,8 +88,8 @@ pub struct Locked<E: Lockable, M: Mode<E> = Mutex> {
 /// and is refused at once with 500.
 pub type ReadLocked<E> = Locked<E, Read>;
 
-/// Runs the handler while no other request reads, writes or has permits of what `E` names. See
-/// [`ReadLocked`].
+/// Runs the handler while no other request locks, reads or has permits of what `E` names: a
+/// [`Locked`] that says so, for names that are read, too. See [`ReadLocked`].
 pub type WriteLocked<E> = Locked<E, Write>;
 
 /// Runs the handler under one of as many permits as `E` says ([`Limited`](crate::Limited)): at most
@@ -153,7 +153,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     }
 
     /// The number that proves this hold to the resource it protects; higher than that of every
-    /// earlier lock or write. Reads that are held together have the same. Each of several
+    /// earlier lock. Reads that are held together have the same. Each of several
     /// [`handles`](Self::handles) has its own; this is that of the last. Of permits it is 0: see
     /// [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
@@ -209,8 +209,6 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been released.
-    /// [`InvalidOption`](lockcore::LockErrorKind::InvalidOption) for permits: no other guard can
-    /// share them.
     pub fn reenter(&self) -> Result<Vec<LockGuard>, LockError> {
         let guards: Result<_, _> = self.handles.iter().map(LockHandle::reenter).collect();
         guards.map_err(|error| self.locks.refused(error))

@@ -1,19 +1,20 @@
-//! How an argument locks what it names: alone, to read, to write, or as one of so many.
+//! How an argument locks what it names: alone, to read, or as one of so many.
 
 use lock_tower::Keys;
 
 use crate::limited::Limited;
 use crate::lockable::Lockable;
 
-/// One request at a time; of [`Locked`](crate::Locked).
+/// As its keys say, which is one request at a time unless they say something else; of
+/// [`Locked`](crate::Locked).
 #[derive(Debug, Clone, Copy)]
-pub enum Mutex {}
+pub enum Lock {}
 
 /// Together with others that read; of [`ReadLocked`](crate::ReadLocked).
 #[derive(Debug, Clone, Copy)]
 pub enum Read {}
 
-/// Alone; of [`WriteLocked`](crate::WriteLocked).
+/// One request at a time, beside those that read; of [`WriteLocked`](crate::WriteLocked).
 #[derive(Debug, Clone, Copy)]
 pub enum Write {}
 
@@ -21,7 +22,7 @@ pub enum Write {}
 #[derive(Debug, Clone, Copy)]
 pub enum Permits {}
 
-/// How `E` is locked: [`Mutex`], [`Read`], [`Write`] or [`Permits`].
+/// How `E` is locked: [`Lock`], [`Read`], [`Write`] or [`Permits`].
 ///
 /// It cannot be implemented outside of this crate.
 pub trait Mode<E>: sealed::Sealed {
@@ -33,13 +34,13 @@ pub trait Mode<E>: sealed::Sealed {
 mod sealed {
     pub trait Sealed {}
 
-    impl Sealed for super::Mutex {}
+    impl Sealed for super::Lock {}
     impl Sealed for super::Read {}
     impl Sealed for super::Write {}
     impl Sealed for super::Permits {}
 }
 
-impl<E: Lockable> Mode<E> for Mutex {
+impl<E: Lockable> Mode<E> for Lock {
     fn keys(source: &E) -> Keys {
         source.lock_key()
     }

@@ -23,9 +23,6 @@ use crate::rejection::LockedRejection;
 ///
 /// The layer does not watch for its loss: look at its [`guards`](Self::guards).
 ///
-/// A key that says [`permits`](crate::Keys::permits) is refused with 500: for those take
-/// [`Locks::permit`](lockcore::Locks::permit).
-///
 /// ```
 /// # use axum::extract::Path;
 /// # use lock_axum::{Keys, Lockable, OwnedLock};

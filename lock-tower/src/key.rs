@@ -6,7 +6,6 @@ mod form;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 mod keys;
-pub(crate) mod mode;
 mod prefix;
 mod tuple;
 
@@ -15,7 +14,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::key::mode::Form;
+use lockcore::Demand;
 
 pub use clash::Clash;
 pub use convert::IntoKeys;
@@ -117,8 +116,8 @@ pub trait ExtractKeyExt: Sized {
         http::ForMethods::new(methods, self)
     }
 
-    /// Requests of these methods read, all others write: reads run together, a write alone, all in
-    /// the order in which they arrive. See [`Keys::read`] and [`Keys::write`].
+    /// Requests of these methods read, all others lock: reads run together, a lock alone, all in the
+    /// order in which they arrive. See [`Keys::read`] and [`Keys::write`].
     ///
     /// ```
     /// use http::Method;
@@ -136,12 +135,12 @@ pub trait ExtractKeyExt: Sized {
 
     /// All requests read what they name; see [`Keys::read`].
     fn reads(self) -> InForm<Self> {
-        InForm::new(Form::Read, self)
+        InForm::new(Demand::READ, self)
     }
 
-    /// All requests write what they name; see [`Keys::write`].
+    /// All requests lock what they name; see [`Keys::write`].
     fn writes(self) -> InForm<Self> {
-        InForm::new(Form::Write, self)
+        InForm::new(Demand::ALONE, self)
     }
 
     /// Each request takes `count` of `limit` permits of what it names; see [`Keys::permits`]. The
@@ -206,8 +205,8 @@ impl KeyError {
         Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }
 
-    /// One request asks for one name in two forms that it cannot have.
-    pub(crate) fn clash(first: Form, second: Form) -> Self {
+    /// One request has two demands of one name that it cannot have.
+    pub(crate) fn clash(first: Demand, second: Demand) -> Self {
         let clash = Clash { first, second };
         Self { clash: Some(clash), ..Self::misuse(clash.to_string()) }
     }

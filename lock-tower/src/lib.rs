@@ -60,20 +60,19 @@
 //! What follows describes the layers that read the key. In a scope the same happens from the moment
 //! at which the handler asks for a lock.
 //!
-//! # One at a time, reads and writes, at most so many
+//! # One at a time, readers together, at most so many
 //!
-//! The form belongs to the key, and all layers do as it says:
+//! How much a request demands of a name belongs to its key, and all layers do as it says:
 //!
 //! | requests of one key | say it of [`Keys`] | or of an extractor |
 //! |---|---|---|
 //! | run one at a time | nothing | nothing |
-//! | run together if they read, alone if they write | [`read`](Keys::read), [`write`](Keys::write) | [`read_on`](ExtractKeyExt::read_on), [`reads`](ExtractKeyExt::reads), [`writes`](ExtractKeyExt::writes) |
+//! | run together if they read, alone if not | [`read`](Keys::read), [`write`](Keys::write) | [`read_on`](ExtractKeyExt::read_on), [`reads`](ExtractKeyExt::reads), [`writes`](ExtractKeyExt::writes) |
 //! | run at most so many at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`HttpLockLayer::permits`] |
 //!
-//! All are first come, first served: readers keep no writer out, and requests for few permits none
-//! for many. A name that is locked in one way in one place and in another way elsewhere is two
-//! things: a mutex and a write of it do not exclude each other. A service that moves from one to
-//! the other takes both for a while, in two layers, the mutex outside.
+//! All are first come, first served in one queue, whichever layer, handler or process asks: readers
+//! keep no writer out, and requests for few permits none for many. See
+//! [`Demand`](lockcore::Demand).
 //!
 //! A read costs as many round trips as a lock. Under a `GET` that takes less than that, answer
 //! without it.
@@ -147,8 +146,8 @@
 //!   one hold, unless the first one is a guard from [`RequestLocks::guards`], or the second layer
 //!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): that
 //!   one waits for the first until it times out. Permits are counted, not shared. More
-//!   of a key that the request reads, writes or has permits of is [refused at once](Clash): it
-//!   would wait for itself, or for a request that waits for it.
+//!   of a key than the request has of it is [refused at once](Clash): it would wait for itself, or
+//!   for a request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body
 //!   is [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window:
 //!   unread ones would take the window from the holder. So the inner service gets a
@@ -156,8 +155,7 @@
 //!   the other two. The layers do not read what a handler leaves unread while it waits for
 //!   something else.
 //! - **An upgrade** (a WebSocket) ends the hold with its 101. Keep a guard from
-//!   [`LockHandle::reenter`]. There is none of permits: acquire them with
-//!   [`Locks::permit`](lockcore::Locks::permit) where the socket is served.
+//!   [`LockHandle::reenter`].
 //! - **Held until the body ends** means: until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
 //! - The futures of all layers need a tokio runtime with timers where they are polled.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,8 +11,9 @@ use pin_project::{pin_project, pinned_drop};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
+use crate::demand::Demand;
 use crate::error::{LockError, LockErrorKind};
-use crate::guard::{Guard, LockGuard};
+use crate::guard::LockGuard;
 use crate::key::LockName;
 use crate::node::{self, Flight, Node, Note, Refusal, Request, Shared, alarm, later};
 use crate::store::Mode;
@@ -24,9 +24,8 @@ const SILENCE: Duration = Duration::from_secs(15);
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
-/// [`LockRequest::lock`](crate::LockRequest::lock). Reads, writes and permits are acquired in the
-/// same way, and end with a guard of their own: [`Locks::read`](crate::Locks::read),
-/// [`Locks::write`](crate::Locks::write), [`Locks::permit`](crate::Locks::permit).
+/// [`LockRequest::lock`](crate::LockRequest::lock). Reads and permits are acquired in the same way:
+/// [`Locks::read`](crate::Locks::read), [`Locks::permit`](crate::Locks::permit).
 ///
 /// Does nothing until it is polled.
 ///
@@ -45,31 +44,34 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Nothing stays behind. Its place in the queue is lost: a new acquire queues at the tail.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
-pub struct Acquire<G = LockGuard> {
+pub struct Acquire {
     #[pin]
     attempt: Attempt,
-    of: PhantomData<fn() -> G>,
+    is_of_permits: bool,
 }
 
-impl<G> Acquire<G> {
+impl Acquire {
     pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(node, request), of: PhantomData }
+        let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
+        Self { attempt: Attempt::new(node, request), is_of_permits }
     }
 }
 
-impl<G: Guard> Future for Acquire<G> {
-    type Output = Result<G, LockError>;
+impl Future for Acquire {
+    type Output = Result<LockGuard, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().attempt.poll(cx).map(|outcome| {
+        let this = self.project();
+        let is_of_permits = *this.is_of_permits;
+        this.attempt.poll(cx).map(|outcome| {
             let taken = || LockError::with_detail(LockErrorKind::Timeout, "it is taken");
             let guard = outcome.and_then(|guard| guard.ok_or_else(taken));
-            guard.map(G::of).map_err(|error| error.of_permits(G::IS_OF_PERMITS))
+            guard.map_err(|error| error.of_permits(is_of_permits))
         })
     }
 }
 
-impl<G> fmt::Debug for Acquire<G> {
+impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").field("attempt", &self.attempt).finish()
     }
@@ -90,27 +92,26 @@ impl<G> fmt::Debug for Acquire<G> {
 /// As [`Acquire`].
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
-pub struct TryAcquire<G = LockGuard> {
+pub struct TryAcquire {
     #[pin]
     attempt: Attempt,
-    of: PhantomData<fn() -> G>,
 }
 
-impl<G> TryAcquire<G> {
+impl TryAcquire {
     pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(node, request), of: PhantomData }
+        Self { attempt: Attempt::new(node, request) }
     }
 }
 
-impl<G: Guard> Future for TryAcquire<G> {
-    type Output = Result<Option<G>, LockError>;
+impl Future for TryAcquire {
+    type Output = Result<Option<LockGuard>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().attempt.poll(cx).map(|outcome| Ok(outcome?.map(G::of)))
+        self.project().attempt.poll(cx)
     }
 }
 
-impl<G> fmt::Debug for TryAcquire<G> {
+impl fmt::Debug for TryAcquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TryAcquire").field("attempt", &self.attempt).finish()
     }
@@ -139,8 +140,7 @@ struct Running {
     attempt: u64,
     lock: LockName,
     seat: Arc<Shared>,
-    /// How many permits it asks for.
-    weight: u32,
+    demand: Demand,
     /// Its acquire, while it is on its way.
     asking: Option<Flight>,
     limit: Limit,
@@ -206,7 +206,7 @@ impl Limit {
 impl Running {
     fn begin(node: &Arc<Node>, request: Request, limit: Limit) -> Result<Self, LockError> {
         let lock = request.lock.clone();
-        let weight = request.demand.weight() as u32;
+        let demand = request.demand;
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request)?;
@@ -215,7 +215,7 @@ impl Running {
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         let asking = ask.map(|ask| node.send(ask));
         drop(in_span);
-        Ok(Self { attempt, lock, seat, weight, asking, limit, span, _slot: slot })
+        Ok(Self { attempt, lock, seat, demand, asking, limit, span, _slot: slot })
     }
 
     /// What has become of the attempt, if anything has.
@@ -225,7 +225,7 @@ impl Running {
             node::Outcome::Granted { number, token, since } => {
                 let (lock, seat) = (self.lock.clone(), Arc::clone(&self.seat));
                 let grant = (number, token, since);
-                Some(Ok(Some(LockGuard::new(node, lock, seat, self.weight, grant))))
+                Some(Ok(Some(LockGuard::new(node, lock, seat, self.demand, grant))))
             }
             node::Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
             node::Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => {

@@ -1,13 +1,34 @@
-//! How much of a resource is asked for.
+//! How much of a name is asked for.
 
 use std::fmt;
 
-/// What all permits of a resource weigh together where reads and writes share it. Every sum of
-/// weights stays exact in Lua.
+use crate::options::ConfigError;
+
+/// All that there is of a name together. Every sum of weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
-/// How much of a resource a member asks for, and how much may then be in use: it is granted where
-/// `used + weight <= limit`. A read, a write and a permit differ in nothing else.
+/// How much of a name is asked for. All demands of one name wait in one queue and exclude each
+/// other: a demand is granted at the head of the queue, once the weights of all holds and its own
+/// together do not exceed its limit.
+///
+/// | demand | weight | limit | beside it |
+/// |---|---|---|---|
+/// | [`ALONE`](Self::ALONE), of [`lock`](crate::Locks::lock) | 2^30 | 2^30 | nothing |
+/// | [`READ`](Self::READ), of [`read`](crate::Locks::read) | 1 | 2^30 | reads, and permits |
+/// | [`permits(n, limit)`](Self::permits), of [`permit`](crate::Locks::permit) | n | limit | reads and permits, as long as all together are no more than the limit |
+///
+/// ```
+/// # async fn example() -> Result<(), lockcore::LockError> {
+/// # let locks = lockcore::Locks::in_memory();
+/// use lockcore::Demand;
+///
+/// let demand = if true { Demand::READ } else { Demand::permits(2, 10)? };
+/// let guard = locks.key("doc:7").acquire(demand).await?;
+/// assert_eq!(guard.demand(), Demand::READ);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Demand {
     weight: u32,
@@ -15,49 +36,95 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// One of more than there can be: any number at a time.
-    pub const READ: Self = Self { weight: 1, limit: ALL };
-    /// All there is: beside no other.
+    /// All that there is: beside no other.
     pub const ALONE: Self = Self { weight: ALL, limit: ALL };
+    /// Beside any number of others that are not alone.
+    pub const READ: Self = Self { weight: 1, limit: ALL };
 
-    /// So many of `limit` permits; nothing unless 1 <= weight <= limit < 2^30.
-    pub fn permits(weight: u32, limit: u32) -> Option<Self> {
-        (1 <= weight && weight <= limit && limit < ALL).then_some(Self { weight, limit })
+    /// `count` of `limit` permits.
+    ///
+    /// # Errors
+    /// If `count` is 0 or above `limit`, or `limit` is 2^30 or more.
+    pub fn permits(count: u32, limit: u32) -> Result<Self, ConfigError> {
+        if 1 <= count && count <= limit && limit < ALL {
+            return Ok(Self { weight: count, limit });
+        }
+        let (value, range) = (
+            format!("{count} of {limit}"),
+            "a count of 1 up to the limit, of a limit below 2^30",
+        );
+        Err(ConfigError::new("permits", value, range))
     }
 
-    /// What it takes.
+    /// How much it takes: its permits, 1 for a read, 2^30 for a lock.
     pub fn weight(self) -> u64 {
         self.weight.into()
     }
 
-    /// How much may be in use with it.
+    /// How much may be held with it.
     pub fn limit(self) -> u64 {
         self.limit.into()
     }
 
+    /// Whether it counts permits.
+    pub fn is_permits(self) -> bool {
+        self.limit < ALL
+    }
+
+    /// Whether a hold of it does for the other demand, too: one alone for one alone and for a read,
+    /// and a read for a read. Permits are counted, so none do for others.
+    pub fn covers(self, other: Self) -> bool {
+        !self.is_permits() && (self == other || self == Self::ALONE && other == Self::READ)
+    }
+
+    /// The demand of a hold that was reduced to this weight.
+    pub(crate) fn reduced(self, weight: u64) -> Self {
+        if self == Self::ALONE && weight < self.weight() { Self::READ } else { self }
+    }
+
     /// Whether it fits beside what is in use.
-    pub fn fits(self, used: u64) -> bool {
+    pub(crate) fn fits(self, used: u64) -> bool {
         used + self.weight() <= self.limit()
     }
 
+    /// Reads the text in a member.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "r" => Some(Self::READ),
             "w" => Some(Self::ALONE),
             _ => {
                 let (weight, limit) = text.split_once('/')?;
-                Self::permits(number(weight)?.try_into().ok()?, number(limit)?.try_into().ok()?)
+                let (weight, limit) = (number(weight)?, number(limit)?);
+                Self::permits(weight.try_into().ok()?, limit.try_into().ok()?).ok()
             }
         }
+    }
+
+    /// The text in a member.
+    pub(crate) fn text(self) -> Text {
+        Text(self)
     }
 }
 
 impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::READ => f.write_str("r"),
-            Self::ALONE => f.write_str("w"),
-            Self { weight, limit } => write!(f, "{weight}/{limit}"),
+            Self::READ => f.write_str("a read"),
+            Self::ALONE => f.write_str("a lock"),
+            Self { weight, limit } => write!(f, "{weight} of {limit} permits"),
+        }
+    }
+}
+
+/// A demand as it stands in a member.
+pub(crate) struct Text(Demand);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Demand::READ => f.write_str("r"),
+            Demand::ALONE => f.write_str("w"),
+            Demand { weight, limit } => write!(f, "{weight}/{limit}"),
         }
     }
 }
@@ -72,10 +139,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_weight_is_at_least_one_and_at_most_its_limit() {
-        assert_eq!(Demand::permits(0, 1), None);
-        assert_eq!(Demand::permits(2, 1), None);
-        assert_eq!(Demand::permits(1, ALL), None);
-        assert!(Demand::permits(ALL - 1, ALL - 1).is_some());
+    fn permits_are_at_least_one_and_at_most_their_limit() {
+        for (count, limit) in [(0, 1), (2, 1), (1, ALL)] {
+            let said = Demand::permits(count, limit).unwrap_err().to_string();
+            assert!(said.contains(&format!("permits is {count} of {limit}")), "{said}");
+        }
+        assert!(Demand::permits(ALL - 1, ALL - 1).is_ok());
+    }
+
+    #[test]
+    fn a_hold_does_for_what_it_excludes_or_shares_and_permits_do_for_none() {
+        let three = Demand::permits(3, 3).unwrap();
+        let all = [Demand::ALONE, Demand::READ, three];
+        let covered = |held: Demand| all.map(|other| held.covers(other));
+        assert_eq!(covered(Demand::ALONE), [true, true, false]);
+        assert_eq!(covered(Demand::READ), [false, true, false]);
+        assert_eq!(covered(three), [false; 3]);
     }
 }

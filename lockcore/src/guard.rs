@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::demand::Demand;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::node::{Bounded, Moment, Node, Shared};
@@ -16,8 +17,9 @@ use crate::request::NOT_WITH_PEERS;
 use crate::store::{Answer, Grant, Left, Released, Renewed};
 use crate::token::FencingToken;
 
-/// A held lock. Dropping it releases the lock in the background; [`release`](Self::release)
-/// releases it and reports whether the hold lasted until then.
+/// A held lock, read or permits: what was [asked for](Self::demand). Dropping it releases it in the
+/// background; [`release`](Self::release) releases it and reports whether the hold lasted until
+/// then.
 ///
 /// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) returns `false`, the server has
 /// not granted the lock to another client. [`guide::leases`](crate::guide::leases) has the
@@ -36,8 +38,7 @@ struct Hold {
     lock: LockName,
     shared: Arc<Shared>,
     number: u64,
-    /// How many permits it has, where there are several.
-    weight: u32,
+    demand: Demand,
     token: FencingToken,
     since: Moment,
 }
@@ -66,58 +67,60 @@ pub enum HoldState {
     Lost,
 }
 
-/// What an acquisition ends with: [`LockGuard`], [`ReadGuard`](crate::ReadGuard),
-/// [`WriteGuard`](crate::WriteGuard) or [`Permit`](crate::Permit).
-///
-/// It cannot be implemented outside of this crate.
-pub trait Guard: sealed::Sealed {}
-
-pub(crate) mod sealed {
-    use super::LockGuard;
-
-    /// Made of a hold that was acquired as what it is.
-    pub trait Sealed: Sized {
-        /// Whether it is a hold of permits.
-        const IS_OF_PERMITS: bool = false;
-
-        fn of(guard: LockGuard) -> Self;
-    }
-}
-
-impl Guard for LockGuard {}
-
-impl sealed::Sealed for LockGuard {
-    fn of(guard: LockGuard) -> Self {
-        guard
-    }
-}
-
 impl LockGuard {
     pub(crate) fn new(
         node: &Arc<Node>,
         lock: LockName,
         shared: Arc<Shared>,
-        weight: u32,
+        demand: Demand,
         (number, token, since): (u64, FencingToken, Moment),
     ) -> Self {
         shared.join();
         let node = Arc::clone(node);
-        Self { hold: Some(Hold { node, lock, shared, number, weight, token, since }) }
+        Self { hold: Some(Hold { node, lock, shared, number, demand, token, since }) }
     }
 
-    pub(crate) fn weight(&self) -> u32 {
-        self.hold().weight
+    /// The demand that is held.
+    pub fn demand(&self) -> Demand {
+        self.hold().demand
     }
 
-    /// Makes a read of a write, with a token of its own.
-    pub(crate) async fn downgrade(&mut self) -> Result<(), LockError> {
+    /// Makes a read of a lock in one step: no other lock comes in between, and the reads at the
+    /// head of the queue are granted. The read has a token of its own, above that of the lock.
+    ///
+    /// There is no upgrade: two reads that both want to be alone would wait for each other for
+    /// ever.
+    ///
+    /// # Errors
+    /// [`DowngradeError`] with the guard, which is still held unless it
+    /// [is lost](Self::is_lost). After [`Unavailable`](LockErrorKind::Unavailable) it may be a read
+    /// already: ask again, or release it. [`InvalidOption`](LockErrorKind::InvalidOption) if other
+    /// guards share the lock, or if it is no lock. [`Unsupported`](LockErrorKind::Unsupported)
+    /// beside JVMs.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it releases the hold.
+    pub async fn downgrade(mut self) -> Result<Self, DowngradeError> {
+        match self.reduce().await {
+            Ok(()) => Ok(self),
+            Err(error) => Err(DowngradeError { error, guard: self }),
+        }
+    }
+
+    async fn reduce(&mut self) -> Result<(), LockError> {
         let hold = self.hold();
         if hold.is_lost() {
             return Err(LockError::new(LockErrorKind::Lost));
         }
+        let invalid = |why: String| Err(LockError::with_detail(LockErrorKind::InvalidOption, why));
+        if hold.demand != Demand::ALONE {
+            return invalid(format!("only a lock becomes a read: this is {}", hold.demand));
+        }
         if self.hold_count() > 1 {
-            let detail = "other guards share the write: drop them first";
-            return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+            return invalid("other guards share the lock: drop them first".to_owned());
         }
         let (node, number) = (&hold.node, hold.number);
         if node.settings.redisson_peers {
@@ -135,8 +138,9 @@ impl LockGuard {
                 let Some(grant) = reply.grants.iter().find(is_own) else {
                     return Err(LockError::new(LockErrorKind::Protocol));
                 };
+                let token = grant.token;
                 if let Some(hold) = &mut self.hold {
-                    hold.token = grant.token;
+                    (hold.token, hold.demand) = (token, Demand::READ);
                 }
                 Ok(())
             }
@@ -149,9 +153,14 @@ impl LockGuard {
     }
 
     /// The number that proves this hold to the resource it protects; higher than that of every
-    /// earlier hold of the lock. Reads that are held together have the same.
+    /// earlier hold of the lock. Reads that are held together have the same, as long as no lock is
+    /// granted or downgraded and no server is replaced between them.
+    ///
+    /// Permits have none, since others hold some at the same time. Theirs is 0, which a resource
+    /// that checks tokens refuses.
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold().token
+        let Hold { demand, token, .. } = self.hold();
+        if demand.is_permits() { FencingToken::NONE } else { *token }
     }
 
     /// The name of the lock in the store: with its namespace, and encoded as
@@ -306,10 +315,49 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("fencing_token", &self.hold().token)
+            .field("demand", &self.demand())
+            .field("fencing_token", &self.fencing_token())
             .field("state", &self.state())
             .field("hold_count", &self.hold_count())
             .finish_non_exhaustive()
+    }
+}
+
+/// A lock that was not made a read.
+#[derive(Debug)]
+pub struct DowngradeError {
+    error: LockError,
+    guard: LockGuard,
+}
+
+impl DowngradeError {
+    /// The cause.
+    pub fn error(&self) -> &LockError {
+        &self.error
+    }
+
+    /// The guard, to ask again or to release it.
+    pub fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+}
+
+impl fmt::Display for DowngradeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the lock was not made a read: {}", self.error)
+    }
+}
+
+impl std::error::Error for DowngradeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<DowngradeError> for LockError {
+    /// Drops the guard, which releases the hold.
+    fn from(error: DowngradeError) -> Self {
+        error.error
     }
 }
 

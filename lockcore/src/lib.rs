@@ -16,11 +16,11 @@
 //!
 //! - **Fair.** Grants follow the order in which requests reached the server. No newcomer overtakes
 //!   the queue, not even with [`try_lock`](Locks::try_lock).
-//! - **One, many, or some.** [`lock`](Locks::lock) is for one at a time, [`read`](Locks::read) and
-//!   [`write`](Locks::write) for many that read or one that writes, [`permit`](Locks::permit) for
-//!   at most *n*, in one order of arrival all of them.
-//! - **Fenced.** Each lock and each write has a [token](FencingToken) that is higher than all
-//!   earlier ones. Reads that are held together share one, permits have none.
+//! - **One, many, or some.** [`lock`](Locks::lock) is for one at a time, [`read`](Locks::read) for
+//!   many, [`permit`](Locks::permit) for at most *n*. All of one name wait in one queue and exclude
+//!   each other.
+//! - **Fenced.** Each lock has a [token](FencingToken) that is higher than all earlier ones. Reads
+//!   that are held together share one, permits have none.
 //! - **Handed over in one round trip.** The release script grants the next waiter and sends a
 //!   message to its process.
 //! - **Alive.** A holder that dies delays the others by at most its lease. A waiter whose
@@ -88,7 +88,6 @@ mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
 mod set;
-mod sharing;
 mod shutdown;
 mod status;
 mod store;
@@ -98,9 +97,10 @@ pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;
 #[cfg(feature = "redis")]
 pub use credentials::Credentials;
+pub use demand::Demand;
 pub use error::{LockError, LockErrorKind};
-pub use guard::{Guard, HoldState, LockGuard, Release};
-pub use inspection::{LockInspection, Part, Participant, SharedInspection, Sharer};
+pub use guard::{DowngradeError, HoldState, LockGuard, Release};
+pub use inspection::{LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use member::NodeId;
@@ -110,7 +110,6 @@ pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;
 pub use set::{AcquireAll, LockSet};
-pub use sharing::{DowngradeError, Permit, ReadGuard, WriteGuard};
 pub use shutdown::Shutdown;
 pub use status::{Connection, Status};
 pub use store::memory::MemoryStore;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
-use crate::inspection::{LockInspection, SharedInspection};
+use crate::inspection::LockInspection;
 use crate::key::{LockKey, LockName};
 use crate::member::NodeId;
 use crate::node::{Ask, Bounded, Core, Node};
@@ -36,9 +36,10 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Waits for the lock, in order of arrival among all processes; with the
+    /// Waits until the name is free, in order of arrival among all processes; with the
     /// [defaults](crate::LocksBuilder::defaults) of this `Locks`, which have no wait limit unless
-    /// you set one.
+    /// you set one. No other holder has, [reads](Self::read) or has [permits](Self::permit) of it
+    /// meanwhile.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock<K>(&self, key: K) -> Acquire
@@ -70,6 +71,99 @@ impl Locks {
         LockError: From<K::Error>,
     {
         self.key(key).wait(wait).lock()
+    }
+
+    /// Waits until no other is alone with this name and no request waits ahead; others may read at
+    /// the same time. Reads, locks and permits of a name are served in the order in which they
+    /// came: readers cannot keep out one that wants to be alone.
+    ///
+    /// Permits that are held do not keep a read out, as long as both together are at most 2^30; a
+    /// read counts as one permit in use.
+    ///
+    /// Errors, panics and cancel safety: see [`Acquire`].
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// let one = locks.read("doc:7").await?;
+    /// let other = locks.read("doc:7").await?; // at the same time
+    /// assert_eq!(one.fencing_token(), other.fencing_token());
+    /// assert!(locks.try_lock("doc:7").await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn read<K>(&self, key: K) -> Acquire
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        self.key(key).read()
+    }
+
+    /// Acquires a read if it can be granted at once; else `None`.
+    ///
+    /// Errors, panics and cancel safety: see [`TryAcquire`].
+    pub fn try_read<K>(&self, key: K) -> TryAcquire
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        self.key(key).try_read()
+    }
+
+    /// The same as [`lock`](Self::lock), for names that are read, too.
+    pub fn write<K>(&self, key: K) -> Acquire
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        self.lock(key)
+    }
+
+    /// The same as [`try_lock`](Self::try_lock), for names that are read, too.
+    pub fn try_write<K>(&self, key: K) -> TryAcquire
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        self.try_lock(key)
+    }
+
+    /// Waits for one of `limit` permits of this name.
+    ///
+    /// The limit belongs to the request: nothing is set up before. Use one limit for a name, from
+    /// one place. A request is granted if the permits in use and its own together do not exceed its
+    /// own limit. [`LockRequest::permits`] takes several at once.
+    ///
+    /// Errors, panics and cancel safety: see [`Acquire`].
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// let permit = locks.permit("smtp", 10).await?; // one of ten, among all processes
+    /// # drop(permit);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn permit<K>(&self, key: K, limit: u32) -> Acquire
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        self.key(key).permits(1, limit)
+    }
+
+    /// One of `limit` permits if it is free and there is no waiter; else `None`.
+    ///
+    /// Errors, panics and cancel safety: see [`TryAcquire`].
+    pub fn try_permit<K>(&self, key: K, limit: u32) -> TryAcquire
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        self.key(key).try_permits(1, limit)
     }
 
     /// An acquisition with its own options. A bad key is an error of the `lock` or `try_lock` that
@@ -126,7 +220,7 @@ impl Locks {
         }
     }
 
-    /// The holder of the lock and its waiters, in order.
+    /// The holders of the name and its waiters, in order.
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
@@ -147,13 +241,13 @@ impl Locks {
         }
     }
 
-    /// Releases the lock although its holder has not, and grants it to the next waiter. For
-    /// operators.
+    /// Releases all holds of the name although their holders have not, and grants it to the next
+    /// waiters. For operators.
     ///
-    /// The holder's guard is lost, but its work is not stopped: only a resource that checks the
+    /// The guards are lost, but their work is not stopped: only a resource that checks the
     /// [fencing token](crate::guide::fencing) refuses its writes.
     ///
-    /// Returns whether the lock was held.
+    /// Returns whether there was a hold.
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
@@ -168,22 +262,8 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        self.force(self.name(key)?).await
-    }
-
-    pub(crate) async fn force(&self, lock: LockName) -> Result<bool, LockError> {
-        match self.ask(lock, Command::ForceRelease { member: None }).await? {
+        match self.ask(self.name(key)?, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
-            _ => Err(LockError::new(LockErrorKind::Protocol)),
-        }
-    }
-
-    pub(crate) async fn look_at_shared(
-        &self,
-        lock: LockName,
-    ) -> Result<SharedInspection, LockError> {
-        match self.ask(lock, Command::Inspect).await? {
-            Answer::Inspected(inspection) => Ok(SharedInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
     }

@@ -108,7 +108,7 @@ pub struct Member {
 impl Member {
     /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
-        let rest = format_args!("{lease_ms}:{demand}:{}", label.0);
+        let rest = format_args!("{lease_ms}:{}:{}", demand.text(), label.0);
         Self { text: text(MARKER, node.as_str(), number, rest), number, lease_ms, demand }
     }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::acquire::{Acquire, TryAcquire};
 use crate::demand::Demand;
 use crate::error::{LockError, LockErrorKind};
-use crate::guard::Guard;
 use crate::key::LockName;
 use crate::member::Label;
 use crate::node::{Node, Request};
@@ -40,7 +39,7 @@ pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not i
 /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
 /// ```
 #[derive(Clone)]
-#[must_use = "call lock() or try_lock()"]
+#[must_use = "call lock(), read(), permits() or another that acquires"]
 pub struct LockRequest {
     node: Arc<Node>,
     lock: Result<LockName, LockError>,
@@ -83,29 +82,67 @@ impl LockRequest {
         self
     }
 
-    /// Waits for the lock, at most for the [wait](Self::wait). Errors and cancel safety: see
-    /// [`Acquire`].
-    pub fn lock(self) -> Acquire {
-        let mode = self.mode();
-        let node = Arc::clone(&self.node);
-        Acquire::new(&node, self.build(mode, Ok(Demand::ALONE)))
+    /// Waits for the demand, at most for the [wait](Self::wait). Until there is as much, what is
+    /// free stays free: smaller demands do not pass a larger one. Errors, panics and cancel safety:
+    /// see [`Acquire`].
+    pub fn acquire(self, demand: Demand) -> Acquire {
+        self.start(Ok(demand))
     }
 
-    /// Tries to acquire the lock once, without waiting. Errors and cancel safety: see
+    /// Tries to acquire the demand once, without waiting. Errors, panics and cancel safety: see
     /// [`TryAcquire`].
-    pub fn try_lock(self) -> TryAcquire {
-        let node = Arc::clone(&self.node);
-        TryAcquire::new(&node, self.build(Mode::Try, Ok(Demand::ALONE)))
+    pub fn try_acquire(self, demand: Demand) -> TryAcquire {
+        self.try_once(Ok(demand))
     }
 
-    /// Waits for a part of what others share.
-    pub(crate) fn share<G: Guard>(self, demand: Result<Demand, ConfigError>) -> Acquire<G> {
+    /// As [`acquire`](Self::acquire) with [`Demand::ALONE`].
+    pub fn lock(self) -> Acquire {
+        self.acquire(Demand::ALONE)
+    }
+
+    /// As [`try_acquire`](Self::try_acquire) with [`Demand::ALONE`].
+    pub fn try_lock(self) -> TryAcquire {
+        self.try_acquire(Demand::ALONE)
+    }
+
+    /// As [`acquire`](Self::acquire) with [`Demand::READ`].
+    pub fn read(self) -> Acquire {
+        self.acquire(Demand::READ)
+    }
+
+    /// As [`try_acquire`](Self::try_acquire) with [`Demand::READ`].
+    pub fn try_read(self) -> TryAcquire {
+        self.try_acquire(Demand::READ)
+    }
+
+    /// The same as [`lock`](Self::lock), for names that are read, too.
+    pub fn write(self) -> Acquire {
+        self.lock()
+    }
+
+    /// The same as [`try_lock`](Self::try_lock), for names that are read, too.
+    pub fn try_write(self) -> TryAcquire {
+        self.try_lock()
+    }
+
+    /// As [`acquire`](Self::acquire) with [`Demand::permits`]. A count or limit that it refuses is
+    /// an [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent.
+    pub fn permits(self, count: u32, limit: u32) -> Acquire {
+        self.start(Demand::permits(count, limit))
+    }
+
+    /// As [`try_acquire`](Self::try_acquire) with [`Demand::permits`]; see
+    /// [`permits`](Self::permits).
+    pub fn try_permits(self, count: u32, limit: u32) -> TryAcquire {
+        self.try_once(Demand::permits(count, limit))
+    }
+
+    fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         let (node, mode) = (Arc::clone(&self.node), self.mode());
         Acquire::new(&node, self.build(mode, demand))
     }
 
-    /// Tries it once.
-    pub(crate) fn try_share<G: Guard>(self, demand: Result<Demand, ConfigError>) -> TryAcquire<G> {
+    fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
         let node = Arc::clone(&self.node);
         TryAcquire::new(&node, self.build(Mode::Try, demand))
     }

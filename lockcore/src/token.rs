@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Proof of *which* hold this is: every grant of a lock or a write has a higher token than all
-/// grants before it. Reads share one as long as no write comes between them, permits have none.
+/// Proof of *which* hold this is: every grant of a lock has a higher token than all grants before
+/// it. Reads share one as long as no lock comes between them, permits have none.
 ///
 /// A lease can end while its holder is asleep, so no lock can keep a stale holder from writing. The
 /// resource can: it remembers the highest token it has seen and refuses lower ones. A hold raises
@@ -16,9 +16,10 @@ use std::fmt;
 /// ```
 ///
 /// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. They are
-/// max(previous + 1, the server's time in µs). When the previous one is forgotten, time alone keeps
-/// them rising. After a failover to a server whose clock is behind, the time that the node has seen
-/// on the old server does. A token is not a secret and gives no right to release anything.
+/// the next number of a counter that all locks of a server share and that begins at the server's
+/// time in µs. If the counter is lost, or a server that takes over does not know its last numbers,
+/// the tokens and times that this process has seen keep them rising. A token is not a secret and
+/// gives no right to release anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "u64", into = "u64"))]
@@ -28,6 +29,9 @@ pub struct FencingToken(u64);
 const LIMIT: u64 = 1 << 53;
 
 impl FencingToken {
+    /// In place of a token, where there is none: every resource that checks tokens refuses it.
+    pub(crate) const NONE: Self = Self(0);
+
     /// The token as a number.
     pub fn get(self) -> u64 {
         self.0

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lockcore::{LockGuard, Locks};
+use lockcore::{Acquire, LockGuard, Locks};
 use pin_project::pin_project;
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::config::{Config, OnLost};
-use crate::hold::guard::{Acquiring, Granted, Guard};
+use crate::hold::guard::Granted;
 use crate::hold::handle::LockHandle;
 use crate::hold::holds::Holds;
 use crate::key::{KeyError, Resolved, Sorted, Want};
@@ -37,7 +37,7 @@ pub(crate) struct Claim {
     taken: Taken,
     current: Option<Want>,
     #[pin]
-    acquire: Option<Acquiring>,
+    acquire: Option<Acquire>,
     /// The losses of those it has acquired, while it waits for the next.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -54,7 +54,7 @@ impl Taken {
     /// The token of the last hold.
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
-        Some(last.guard.token().get())
+        Some(last.guard.fencing_token().get())
     }
 
     fn granted(&self) -> impl Iterator<Item = &Granted> {
@@ -134,7 +134,7 @@ impl Claim {
             };
             let locks = &this.config.locks;
             if let Some(guard) = shared(this.holds.as_ref(), locks, &want)? {
-                this.taken.push(Granted { want, guard: Guard::Lock(guard) });
+                this.taken.push(Granted { want, guard });
                 continue;
             }
             let request = this.options.apply(locks.key(&want.key));
@@ -146,7 +146,7 @@ impl Claim {
                 Some(label) => request.label(label),
                 None => request,
             };
-            this.acquire.set(Some(Acquiring::new(request, want.form)));
+            this.acquire.set(Some(request.acquire(want.demand)));
             *this.current = Some(want);
         }
     }
@@ -181,15 +181,13 @@ fn shared(
         if !held.is_of(locks, &want.key) {
             continue;
         }
-        if held.form.covers(want.form) {
+        if held.demand.covers(want.demand) {
             return handle.reenter().map(Some);
         }
-        if held.form.is_shared() && want.form.is_shared() {
-            clash.get_or_insert(held.form);
-        }
+        clash.get_or_insert(held.demand);
     }
     match clash {
-        Some(held) => Err(KeyError::clash(held, want.form).into()),
+        Some(held) => Err(KeyError::clash(held, want.demand).into()),
         None => Ok(None),
     }
 }

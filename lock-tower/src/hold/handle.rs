@@ -7,7 +7,6 @@ use lockcore::{FencingToken, LockGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::hold::guard::Guard;
 use crate::hold::held::Held;
 use crate::hold::holds::{Holds, Place};
 use crate::refusal::LockError;
@@ -60,7 +59,7 @@ impl LockHandle {
     }
 
     /// The number that proves this hold to the resource it protects. It is higher than that of
-    /// every earlier lock or write. Reads that are held together have the same.
+    /// every earlier lock. Reads that are held together have the same.
     ///
     /// Permits have none, since other requests hold some at the same time. Theirs is 0, which a
     /// resource that checks tokens refuses.
@@ -96,12 +95,12 @@ impl LockHandle {
     /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it
     /// forward.
     pub fn deadline(&self) -> Instant {
-        self.held().look(Guard::deadline).unwrap_or_else(|deadline| deadline)
+        self.held().look(LockGuard::deadline).unwrap_or_else(|deadline| deadline)
     }
 
     /// Whether the hold can no longer be relied on: it was lost, or it was released.
     pub fn is_lost(&self) -> bool {
-        self.held().look(Guard::is_lost).unwrap_or(true)
+        self.held().look(LockGuard::is_lost).unwrap_or(true)
     }
 
     /// Completes when the hold is lost. It never completes if the hold is released first.
@@ -130,10 +129,8 @@ impl LockHandle {
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or has been released.
-    /// [`InvalidOption`](lockcore::LockErrorKind::InvalidOption) if it is one of permits, which no
-    /// other guard can share.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
-        self.held().look(Guard::reenter).unwrap_or_else(|_| Err(LockError::lost()))
+        Ok(self.held().look(LockGuard::reenter).map_err(|_| LockError::lost())??)
     }
 
     /// Whether the hold can still be relied on.

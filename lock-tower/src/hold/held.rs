@@ -2,13 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lockcore::{FencingToken, LockKey, Locks};
+use lockcore::{Demand, FencingToken, LockGuard, LockKey, Locks};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::OnLost;
-use crate::hold::guard::{Granted, Guard};
-use crate::key::mode::Form;
+use crate::hold::guard::Granted;
 use crate::refusal::LockError;
 
 /// A hold, as its layer, the handles and what is detached see it.
@@ -19,7 +18,7 @@ pub(crate) struct Held {
     /// Where it stands among the holds of the request: later ones have higher numbers.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
-    pub(crate) form: Form,
+    pub(crate) demand: Demand,
     pub(crate) token: FencingToken,
     pub(crate) on_lost: OnLost,
     locks: Locks,
@@ -29,7 +28,7 @@ pub(crate) struct Held {
 #[derive(Debug)]
 enum State {
     /// The guard is released with the last keeper: the layer, and whatever is detached.
-    Held { guard: Guard, keepers: usize },
+    Held { guard: LockGuard, keepers: usize },
     /// That is its last deadline.
     Released(Instant),
 }
@@ -41,9 +40,9 @@ impl Held {
         locks: &Locks,
         on_lost: OnLost,
     ) -> Self {
-        let (token, locks) = (guard.token(), locks.clone());
+        let (token, locks) = (guard.fencing_token(), locks.clone());
         let state = Mutex::new(State::Held { guard, keepers: 1 });
-        Self { layer, number, key: want.key, form: want.form, token, on_lost, locks, state }
+        Self { layer, number, key: want.key, demand: want.demand, token, on_lost, locks, state }
     }
 
     pub(crate) fn is_of(&self, locks: &Locks, key: &LockKey) -> bool {
@@ -51,7 +50,7 @@ impl Held {
     }
 
     /// What `look` sees of the guard; the last deadline if the hold was released.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Guard) -> T) -> Result<T, Instant> {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
         match &*self.state() {
             State::Held { guard, .. } => Ok(look(guard)),
             State::Released(deadline) => Err(*deadline),
@@ -64,12 +63,12 @@ impl Held {
 
     /// A hold that was released is not lost.
     pub(crate) fn is_lost(&self) -> bool {
-        self.look(Guard::is_lost).unwrap_or(false)
+        self.look(LockGuard::is_lost).unwrap_or(false)
     }
 
     /// What is cancelled at the loss; none if the hold was released.
     pub(crate) fn loss(&self) -> Option<CancellationToken> {
-        self.look(Guard::cancellation_token).ok()
+        self.look(LockGuard::cancellation_token).ok()
     }
 
     /// Whether work goes on under it: not after a release, nor after a loss where work may
@@ -88,7 +87,7 @@ impl Held {
     }
 
     /// Removes a keeper. The guard, if that was the last one.
-    pub(crate) fn let_go(&self) -> Option<Guard> {
+    pub(crate) fn let_go(&self) -> Option<LockGuard> {
         let mut state = self.state();
         if let State::Held { keepers, .. } = &mut *state {
             *keepers -= 1;
@@ -100,7 +99,7 @@ impl Held {
     }
 
     /// The guard, whatever else keeps the hold. Drop or release it where no mutex is locked.
-    pub(crate) fn release(&self) -> Option<Guard> {
+    pub(crate) fn release(&self) -> Option<LockGuard> {
         self.state().release()
     }
 
@@ -111,7 +110,7 @@ impl Held {
 }
 
 impl State {
-    fn release(&mut self) -> Option<Guard> {
+    fn release(&mut self) -> Option<LockGuard> {
         let deadline = match self {
             Self::Held { guard, .. } => guard.deadline(),
             Self::Released(_) => return None,

@@ -21,8 +21,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 
+use lockcore::LockGuard;
+
 use crate::config::Config;
-use crate::hold::guard::{Granted, Guard};
+use crate::hold::guard::Granted;
 use crate::hold::held::Held;
 use crate::hold::journal::Journal;
 
@@ -162,7 +164,7 @@ impl Holds {
     }
 
     /// The layer keeps its holds no longer: the guards that nothing else keeps.
-    pub(crate) fn let_go(&self, layer: usize) -> impl Iterator<Item = Guard> + use<> {
+    pub(crate) fn let_go(&self, layer: usize) -> impl Iterator<Item = LockGuard> + use<> {
         let is_own = |held: &&Held| held.layer == layer;
         let first = self.first.get().filter(is_own).and_then(Held::let_go);
         let rest = self.rest();

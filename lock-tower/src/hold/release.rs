@@ -5,12 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lockcore::{LockErrorKind, Release};
+use lockcore::{LockErrorKind, LockGuard, Release};
 use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-use crate::hold::guard::Guard;
 
 /// After this long the release goes on in the background, and the response goes out.
 const LIMIT: Duration = Duration::from_millis(500);
@@ -36,10 +35,10 @@ pub(crate) struct Releasing {
 }
 
 impl Releasing {
-    pub(crate) fn new(mut guards: impl Iterator<Item = Guard>) -> Self {
+    pub(crate) fn new(mut guards: impl Iterator<Item = LockGuard>) -> Self {
         Self {
-            first: guards.next().map(Guard::release),
-            rest: guards.map(Guard::release).collect(),
+            first: guards.next().map(LockGuard::release),
+            rest: guards.map(LockGuard::release).collect(),
             lasted: Lasted::ToTheEnd,
             limit: None,
         }

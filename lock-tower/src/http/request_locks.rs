@@ -100,9 +100,7 @@ impl RequestLocks {
     /// here is not: only the caller sees its end.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock). Also for permits, which have no guard that is a [`LockGuard`]: for
-    /// work that outlives the response, acquire them with
-    /// [`Locks::permit`](lockcore::Locks::permit).
+    /// As [`lock`](Self::lock).
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -110,14 +108,8 @@ impl RequestLocks {
     /// # Cancel safety
     /// Dropping it leaves the queue, and releases what it has acquired.
     pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
-        if keys.has_permits() {
-            return Err(self.refused(LockError::misuse(
-                "Permits were asked for as guards. Leave them with the layer (`RequestLocks::lock`), or acquire them \
-                 with `Locks::permit`.",
-            )));
-        }
         let taken = self.claim(keys).await?;
-        Ok(taken.filter_map(|granted| granted.guard.into_lock()).collect())
+        Ok(taken.map(|granted| granted.guard).collect())
     }
 
     /// Finishes `future` even if the client disconnects, as [`LockHandle::detach`] does, under all

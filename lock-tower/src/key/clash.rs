@@ -1,19 +1,19 @@
-//! One name in two forms, which one request cannot have.
+//! Two demands of one name, which one request cannot have.
 
 use std::error::Error;
 use std::fmt;
 
-use crate::key::mode::Form;
+use lockcore::Demand;
 
-/// One request asks for one name twice, in forms that it cannot have: it would wait for itself,
-/// requests of its kind would wait for each other, or one of the forms is a mistake.
+/// One request has two demands of one name that it cannot have: it would wait for itself, requests
+/// of its kind would wait for each other, or one of the demands is a mistake.
 ///
-/// The text has both forms. Ask once, where the request first needs the name, for all that it needs
+/// The text has both. Ask once, where the request first needs the name, for all that it needs
 /// of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clash {
-    pub(crate) first: Form,
-    pub(crate) second: Form,
+    pub(crate) first: Demand,
+    pub(crate) second: Demand,
 }
 
 impl fmt::Display for Clash {

@@ -1,25 +1,26 @@
-//! Extractors whose names are read, written or counted.
+//! Extractors whose names are read, locked or counted.
 
-use crate::key::mode::Form;
+use lockcore::Demand;
+
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Reads or writes the names of another extractor; made by [`reads`](crate::ExtractKeyExt::reads)
+/// Reads or locks the names of another extractor; made by [`reads`](crate::ExtractKeyExt::reads)
 /// and [`writes`](crate::ExtractKeyExt::writes).
 #[derive(Debug, Clone)]
 pub struct InForm<E> {
-    form: Form,
+    demand: Demand,
     extractor: E,
 }
 
 impl<E> InForm<E> {
-    pub(crate) fn new(form: Form, extractor: E) -> Self {
-        Self { form, extractor }
+    pub(crate) fn new(demand: Demand, extractor: E) -> Self {
+        Self { demand, extractor }
     }
 }
 
 impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for InForm<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
-        Ok(self.extractor.extract_key(request)?.map(|keys| keys.in_form(self.form)))
+        Ok(self.extractor.extract_key(request)?.map(|keys| keys.demand(self.demand)))
     }
 }
 
@@ -82,7 +83,6 @@ impl<Req, E: ExtractKey<Req>, L: PermitLimit<Req>> ExtractKey<Req> for WithPermi
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         let Some(keys) = self.extractor.extract_key(request)? else { return Ok(None) };
         let limit = self.limit.permit_limit(request);
-        let form = Form::Permits { count: self.count, limit };
-        Ok(Some(keys.in_form(form)))
+        Ok(Some(keys.permits(self.count, limit)))
     }
 }

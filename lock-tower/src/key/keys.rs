@@ -1,9 +1,8 @@
 //! The locks of one request, with options of its own.
 
-use lockcore::{LockKey, LockOptions};
+use lockcore::{Demand, LockKey, LockOptions};
 
 use crate::key::KeyError;
-use crate::key::mode::Form;
 use crate::options::Options;
 
 /// The locks that one request needs, and what it asks for beyond the layer's options.
@@ -17,42 +16,43 @@ use crate::options::Options;
 /// assert_eq!(both.names().collect::<Vec<_>>(), ["account:1", "account:2"]);
 /// ```
 ///
-/// # A mutex, reads and writes, permits
-/// A name is a mutex unless [`read`](Self::read), [`write`](Self::write) or
-/// [`permits`](Self::permits) says otherwise of it. They say it of the names so far, so several
-/// names can have a form each:
+/// # Locks, reads, permits
+/// A name is locked unless [`read`](Self::read) or [`permits`](Self::permits) says otherwise of it.
+/// They say it of the names so far, so several names can have a demand each:
 ///
 /// ```
 /// # use lock_tower::Keys;
 /// let priced = Keys::one("rates").read().join(Keys::one("account:1").write());
-/// let sent = Keys::one("smtp").permits(1, 10).and("account:1"); // the account is a mutex
+/// let sent = Keys::one("smtp").permits(1, 10).and("account:1"); // the account is locked
 /// # let _ = (priced, sent);
 /// ```
 ///
-/// [`Locks::read`](lockcore::Locks::read) says which of the reads, writes and permits of one name
-/// exclude each other. A mutex of the same name is another thing.
+/// [`Demand`] says which demands of one name exclude each other.
 ///
-/// In one request, what is asked for again is shared if the request has as much of it: a mutex, a
-/// read, a write, and a read under a write. Permits of one name that are asked for at once are
-/// acquired at once. Any other demand for a name that the request reads, writes or has permits of
-/// is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a write of a name
-/// that it reads would wait for itself, and requests that have a permit each and ask for one more
-/// would wait for each other. So is one name in two forms at once.
+/// In one request, what is asked for again is shared if the request has as much of it: a lock, a
+/// read, and a read under a lock. Permits of one name that are asked for at once are acquired at
+/// once. Any other demand of a name that the request has is refused before anything is sent
+/// ([`Clash`](crate::Clash), 500 in HTTP): a lock of a name that it reads would wait for itself, and
+/// requests that have a permit each and ask for one more would wait for each other. So are two
+/// demands of one name at once.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
-    first: Want<Name>,
-    rest: Vec<Want<Name>>,
+    first: Wish,
+    rest: Vec<Wish>,
     options: Options,
     label: Option<Box<str>>,
 }
 
-/// A key, and how it is to be locked.
+/// A key, and how much of it; `None` as long as nothing is said of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Want<K = LockKey> {
+pub(crate) struct Want<K = LockKey, D = Demand> {
     pub(crate) key: K,
-    pub(crate) form: Form,
+    pub(crate) demand: D,
 }
+
+/// A name before it is checked.
+type Wish = Want<Name, Option<Demand>>;
 
 /// A name is checked last, so that a prefix can still come before it.
 #[derive(Debug, Clone)]
@@ -94,13 +94,13 @@ impl Keys {
     }
 
     pub(crate) fn of(first: Name) -> Self {
-        let first = Want { key: first, form: Form::default() };
+        let first = Want { key: first, demand: None };
         Self { first, rest: Vec::new(), options: Options::default(), label: None }
     }
 
-    /// One more lock, a mutex. The same name twice is one lock.
+    /// One more lock. The same name twice is one lock.
     pub fn and(mut self, name: impl Into<String>) -> Self {
-        self.rest.push(Want { key: Name::Text(name.into()), form: Form::default() });
+        self.rest.push(Want { key: Name::Text(name.into()), demand: None });
         self
     }
 
@@ -108,16 +108,15 @@ impl Keys {
     /// [`Locks::read`](lockcore::Locks::read).
     ///
     /// A name of which something else is said already refuses the request: a
-    /// [`Clash`](crate::Clash). For several names with a form each see [`join`](Self::join).
+    /// [`Clash`](crate::Clash). For several names with a demand each see [`join`](Self::join).
     pub fn read(self) -> Self {
-        self.in_form(Form::Read)
+        self.demand(Demand::READ)
     }
 
-    /// Writes the names so far: no other request reads, writes or has permits of them. See
-    /// [`Locks::write`](lockcore::Locks::write), and [`read`](Self::read) for a name of which
-    /// something else is said already.
+    /// Locks the names so far, which they are anyway unless something else is said: for names that
+    /// are read, too. See [`read`](Self::read) for a name of which something else is said already.
     pub fn write(self) -> Self {
-        self.in_form(Form::Write)
+        self.demand(Demand::ALONE)
     }
 
     /// Takes `count` of `limit` permits of each name so far. See
@@ -127,24 +126,34 @@ impl Keys {
     /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
     /// [`Internal`](crate::Cause::Internal), and nothing is sent.
     pub fn permits(self, count: u32, limit: u32) -> Self {
-        self.in_form(Form::Permits { count, limit })
+        match Demand::permits(count, limit) {
+            Ok(demand) => self.demand(demand),
+            Err(error) => {
+                let refused = KeyError::misuse(format!("{error}."));
+                self.say_each(|_| Err(refused.clone()))
+            }
+        }
     }
 
-    pub(crate) fn in_form(mut self, form: Form) -> Self {
-        self.wants_mut().for_each(|want| match want.form.or_clash(form) {
-            Ok(form) => want.form = form,
+    /// Says so much of the names so far; see [`read`](Self::read) for a name of which something
+    /// else is said already.
+    pub fn demand(self, demand: Demand) -> Self {
+        self.say_each(|said| match said {
+            Some(said) if said != demand => Err(KeyError::clash(said, demand)),
+            _ => Ok(demand),
+        })
+    }
+
+    /// Puts another demand in the place of each, or refuses the request.
+    fn say_each(mut self, say: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
+        self.wants_mut().for_each(|want| match say(want.demand) {
+            Ok(demand) => want.demand = Some(demand),
             Err(error) => want.key = Name::Refused(error),
         });
         self
     }
 
-    /// Whether permits of any name are asked for.
-    pub(crate) fn has_permits(&self) -> bool {
-        let mut wants = std::iter::once(&self.first).chain(&self.rest);
-        wants.any(|want| matches!(want.form, Form::Permits { .. }))
-    }
-
-    fn wants_mut(&mut self) -> impl Iterator<Item = &mut Want<Name>> {
+    fn wants_mut(&mut self) -> impl Iterator<Item = &mut Wish> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
     }
 
@@ -209,7 +218,7 @@ impl Keys {
     /// What keeps the request from being served, before anything is sent for it.
     pub(crate) fn resolve(self) -> Result<Resolved, KeyError> {
         let mut first = self.first.resolve()?;
-        let mut rest = self.rest.into_iter().map(Want::resolve).collect::<Result<Vec<_>, _>>()?;
+        let mut rest = self.rest.into_iter().map(Wish::resolve).collect::<Result<Vec<_>, _>>()?;
         if !rest.is_empty() {
             rest.insert(0, first);
             // Descending, so that the next to be taken is popped off the end.
@@ -250,22 +259,37 @@ fn each_once(sorted: Vec<Want>) -> Result<Vec<Want>, KeyError> {
     let mut each: Vec<Want> = Vec::with_capacity(sorted.len());
     for want in sorted {
         match each.last_mut() {
-            Some(last) if last.key == want.key => last.form = last.form.join(want.form)?,
+            Some(last) if last.key == want.key => last.demand = join(last.demand, want.demand)?,
             _ => each.push(want),
         }
     }
     Ok(each)
 }
 
-impl Want<Name> {
+/// One demand for a name that is asked for twice at once.
+fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
+    let clash = || KeyError::clash(one, other);
+    match one.is_permits() && one.limit() == other.limit() {
+        true => {
+            let sum = one.weight() + other.weight();
+            let (count, limit) = (u32::try_from(sum), u32::try_from(one.limit()));
+            let joined = count.ok().zip(limit.ok());
+            joined
+                .and_then(|(count, limit)| Demand::permits(count, limit).ok())
+                .ok_or_else(clash)
+        }
+        false if one == other => Ok(one),
+        false => Err(clash()),
+    }
+}
+
+impl Wish {
     fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
         Ok(Self { key: self.key.prefixed(prefix)?, ..self })
     }
 
     fn resolve(self) -> Result<Want, KeyError> {
-        let key = self.key.resolve()?;
-        self.form.check()?;
-        Ok(Want { key, form: self.form })
+        Ok(Want { key: self.key.resolve()?, demand: self.demand.unwrap_or(Demand::ALONE) })
     }
 }
 

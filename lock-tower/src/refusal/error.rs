@@ -73,8 +73,8 @@ pub enum Cause {
     /// The request's key is one of several spellings of a name: another one is to be used.
     KeySpelling,
     /// The server is set up wrongly: an option or a number of permits is out of its range, a layer
-    /// is missing, one request asks for one name in two forms ([`Clash`]), or the lock's name is a
-    /// key of the application.
+    /// is missing, one request has two demands of one name ([`Clash`]), a name beside JVMs is read
+    /// or counted, or the lock's key is another program's.
     Internal,
 }
 
@@ -98,7 +98,7 @@ impl LockError {
         Self::of(Reason::Lost)
     }
 
-    /// The two forms in which the request asks for one name, if that is why it is refused.
+    /// The two demands of one name, if the request is refused for them.
     pub fn as_clash(&self) -> Option<&Clash> {
         match &self.reason {
             Reason::Key(error) => error.as_clash(),
@@ -153,7 +153,9 @@ impl LockError {
             LockErrorKind::QueueFull => Cause::QueueFull,
             LockErrorKind::Lost => Cause::Lost,
             LockErrorKind::InvalidKey => Cause::BadKey,
-            LockErrorKind::InvalidOption | LockErrorKind::WrongType => Cause::Internal,
+            LockErrorKind::InvalidOption
+            | LockErrorKind::WrongType
+            | LockErrorKind::Unsupported => Cause::Internal,
             // The store, in one way or another; also what later versions of lockcore may add.
             _ => Cause::Unavailable,
         }

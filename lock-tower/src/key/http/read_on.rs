@@ -1,11 +1,11 @@
-//! Reads for some HTTP methods, writes for all others.
+//! Reads for some HTTP methods, locks for all others.
 
 use http::{Method, Request};
+use lockcore::Demand;
 
-use crate::key::mode::Form;
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Reads for some methods and writes for all others; made by
+/// Reads for some methods and locks for all others; made by
 /// [`read_on`](crate::ExtractKeyExt::read_on).
 #[derive(Debug, Clone)]
 pub struct ReadOn<E> {
@@ -21,10 +21,10 @@ impl<E> ReadOn<E> {
 
 impl<B, E: ExtractKey<Request<B>>> ExtractKey<Request<B>> for ReadOn<E> {
     fn extract_key(&self, request: &Request<B>) -> Result<Option<Keys>, KeyError> {
-        let form = match self.methods.contains(request.method()) {
-            true => Form::Read,
-            false => Form::Write,
+        let demand = match self.methods.contains(request.method()) {
+            true => Demand::READ,
+            false => Demand::ALONE,
         };
-        Ok(self.extractor.extract_key(request)?.map(|keys| keys.in_form(form)))
+        Ok(self.extractor.extract_key(request)?.map(|keys| keys.demand(demand)))
     }
 }
