@@ -83,7 +83,7 @@ impl Demand {
     }
 
     /// Whether it fits beside what is in use.
-    pub(crate) fn fits(self, used: u64) -> bool {
+    pub fn fits(self, used: u64) -> bool {
         used + self.weight() <= self.limit()
     }
 
