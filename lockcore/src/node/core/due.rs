@@ -11,61 +11,121 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::store::{Command, Leaving};
 
+/// The kinds of things that time does, in the order in which a tick does them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A hold or an offer ends, or is forgotten.
+    End,
+    /// A hold is renewed.
+    Renewal,
+    /// Members leave once more where another server has taken over.
+    LeaveAgain,
+    /// A release or a leave goes out.
+    Send,
+    /// Holds are renewed after a new connection.
+    RenewAll,
+    /// Acquires go out for which there was no room.
+    Turn,
+    /// Parked attempts are asked for again.
+    Retry,
+    /// A line is touched.
+    Touch,
+    /// Lines are touched after a new connection.
+    Recheck,
+}
+
+impl Kind {
+    /// All of them: the one list of what can be due.
+    pub(super) const ALL: [Self; 9] = [
+        Self::End,
+        Self::Renewal,
+        Self::LeaveAgain,
+        Self::Send,
+        Self::RenewAll,
+        Self::Turn,
+        Self::Retry,
+        Self::Touch,
+        Self::Recheck,
+    ];
+}
+
 impl<P: Seat> Core<P> {
     /// Handles what is due, a bounded part of it at a time. Returns whether there is more to be
     /// done at once.
     pub fn tick(&mut self) -> bool {
-        let now = self.now;
         let mut budget = MAX_AT_ONCE;
-        while budget > 0
-            && let Some(&(at, number)) = self.table.ends().first()
-            && at <= now
-        {
-            self.ended(number);
-            budget -= 1;
+        for kind in Kind::ALL {
+            if budget > 0 && self.is_due(kind) {
+                budget = self.handle(kind, budget);
+            }
         }
-        budget = self.renew_what_is_due(budget);
-        self.leave_again();
-        budget = self.send_what_is_due(budget);
-        budget = self.renew_on(budget);
-        budget = self.ask_in_turn(budget);
-        if self.retry_at.is_some_and(|at| at <= now) {
-            budget = self.ask_again(budget);
-        }
-        budget = self.touch_what_is_due(budget);
-        self.recheck_on(budget);
-        self.next().is_some_and(|next| next <= now)
+        Kind::ALL.into_iter().any(|kind| self.is_due(kind))
     }
 
     /// When [`tick`](Self::tick) has something to do next, as far as is known now.
     pub fn next(&self) -> Option<Moment> {
-        let at_once = Some(Moment::default());
-        let room = self.has_room();
-        let renewal = self.table.renewals().first().filter(|_| self.renewing < MAX_AT_ONCE);
-        let send = self.table.sends().first().filter(|_| room);
-        let touch = self.table.touches().first().filter(|_| self.may_touch());
-        [
-            self.table.ends().first().map(|(at, _)| *at),
-            renewal.map(|(at, _)| *at),
-            send.map(|(at, _)| *at),
-            touch.map(|(at, _)| *at),
-            at_once.filter(|_| self.may_leave_again()),
-            at_once.filter(|_| !self.table.unsent().is_empty() && self.may_ask()),
-            self.retry_at.filter(|_| room),
-            at_once.filter(|_| self.recheck.is_some() && self.may_touch()),
-            at_once.filter(|_| self.renew_all.is_some() && self.renewing < MAX_AT_ONCE),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
+        Kind::ALL.into_iter().filter_map(|kind| self.first(kind)).min()
+    }
+
+    fn is_due(&self, kind: Kind) -> bool {
+        self.first(kind).is_some_and(|at| at <= self.now)
+    }
+
+    /// When something of this kind is due, if there is room for it.
+    fn first(&self, kind: Kind) -> Option<Moment> {
+        let at_once = |is_due: bool| is_due.then(Moment::default);
+        let may_renew = self.renewing < MAX_AT_ONCE;
+        match kind {
+            Kind::End => self.table.ends().first().map(|(at, _)| *at),
+            Kind::Renewal => {
+                self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at)
+            }
+            Kind::LeaveAgain => at_once(self.may_leave_again()),
+            Kind::Send => {
+                self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at)
+            }
+            Kind::RenewAll => at_once(self.renew_all.is_some() && may_renew),
+            Kind::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
+            Kind::Retry => self.retry_at.filter(|_| self.has_room()),
+            Kind::Touch => {
+                self.table.touches().first().filter(|_| self.may_touch()).map(|(at, _)| *at)
+            }
+            Kind::Recheck => at_once(self.recheck.is_some() && self.may_touch()),
+        }
+    }
+
+    /// Handles what is due of this kind. Returns what is left of the budget.
+    fn handle(&mut self, kind: Kind, budget: usize) -> usize {
+        match kind {
+            Kind::End => self.end_what_is_due(budget),
+            Kind::Renewal => self.renew_what_is_due(budget),
+            Kind::LeaveAgain => {
+                self.leave_again();
+                budget
+            }
+            Kind::Send => self.send_what_is_due(budget),
+            Kind::RenewAll => self.renew_on(budget),
+            Kind::Turn => self.ask_in_turn(budget),
+            Kind::Retry => self.ask_again(budget),
+            Kind::Touch => self.touch_what_is_due(budget),
+            Kind::Recheck => self.recheck_on(budget),
+        }
+    }
+
+    fn end_what_is_due(&mut self, mut budget: usize) -> usize {
+        while budget > 0
+            && let Some(&(at, number)) = self.table.ends().first()
+            && at <= self.now
+        {
+            self.ended(number);
+            budget -= 1;
+        }
+        budget
     }
 
     /// What would be due soon goes out with what is due: together they cost little more than one.
     pub(super) fn renew_what_is_due(&mut self, budget: usize) -> usize {
         let now = self.now;
-        if self.table.renewals().first().is_none_or(|(at, _)| *at > now) {
-            return budget;
-        }
         let room = budget.min(MAX_AT_ONCE.saturating_sub(self.renewing));
         let soon = |number| now + lease::ahead(&self.table.entries()[number].options);
         let due =

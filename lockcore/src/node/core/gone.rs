@@ -102,9 +102,6 @@ impl<P: Seat> Core<P> {
     /// Lets some leave once more whose end the server may not know. A part of the window at a time,
     /// and only once nothing else is to be given back.
     pub(super) fn leave_again(&mut self) {
-        if !self.may_leave_again() {
-            return;
-        }
         for _ in 0..self.part_of_window() {
             let Some(Left { number, lock, member, .. }) = self.gone.again.pop_front() else {
                 return;

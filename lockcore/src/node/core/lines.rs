@@ -40,11 +40,11 @@ impl<P: Seat> Core<P> {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    pub(super) fn recheck_on(&mut self, mut budget: usize) {
+    pub(super) fn recheck_on(&mut self, mut budget: usize) -> usize {
         while budget > 0 && self.may_touch() {
-            let Some((from, since)) = self.recheck.take() else { return };
+            let Some((from, since)) = self.recheck.take() else { return budget };
             let next = self.table.lines().range((from, Bound::Unbounded)).next();
-            let Some((lock, line)) = next else { return };
+            let Some((lock, line)) = next else { return budget };
             let (lock, is_stale) = (lock.clone(), line.touched <= since);
             if is_stale {
                 // Touched together now, and not for ever after.
@@ -53,16 +53,13 @@ impl<P: Seat> Core<P> {
             self.recheck = Some((Bound::Excluded(lock), since));
             budget -= 1;
         }
+        budget
     }
 
     /// Lines that would be due soon go out with those that are. Not those that wait for a lease to
     /// end, before which there is nothing to ask for: they were touched lately.
     pub(super) fn touch_what_is_due(&mut self, mut budget: usize) -> usize {
         let now = self.now;
-        let is_any_due = self.table.touches().first().is_some_and(|(at, _)| *at <= now);
-        if !is_any_due || !self.may_touch() {
-            return budget;
-        }
         let room = budget.min(MAX_TOUCHING.saturating_sub(self.touching).div_ceil(MIN_WEIGHT));
         let is_soon = |(at, lock): &&(Moment, LockName)| {
             let Line { period, touched, .. } = self.table.lines()[lock];

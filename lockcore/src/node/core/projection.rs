@@ -1,7 +1,8 @@
 //! The table as those see it who go through all its states.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::due::Kind;
 use super::{Core, MAX_AT_ONCE, ROUND_BITS};
 use crate::key::LockName;
 use crate::member::Member;
@@ -42,6 +43,12 @@ pub enum Due {
     Turn,
     /// Parked attempts are asked for again.
     Retry,
+    /// Members leave once more where another server has taken over.
+    LeaveAgain,
+    /// All holds are renewed after a new connection.
+    RenewAll,
+    /// All lines are touched after a new connection.
+    Recheck,
 }
 
 impl State {
@@ -118,17 +125,33 @@ impl<P: Seat> Core<P> {
         waits.map(|(number, _)| *number)
     }
 
-    /// What is due some time, alone: for those who decide themselves what comes first.
+    /// What is due some time, alone: for a caller that decides itself which comes first.
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
-        let ends = self.table.ends().iter().map(|(at, number)| (*at, Due::End(*number)));
-        let renewals =
-            self.table.renewals().iter().map(|(at, number)| (*at, Due::Renewal(*number)));
-        let sends = self.table.sends().iter().map(|(at, number)| (*at, Due::Send(*number)));
-        let touches = self.table.touches().iter().map(|(at, lock)| (*at, Due::Touch(lock.clone())));
-        let retry = self.table.parked().first().map(|_| (Moment::default(), Due::Retry));
-        let turn = self.table.unsent().first().filter(|_| self.may_ask());
-        let turn = turn.map(|_| (Moment::default(), Due::Turn));
-        ends.chain(renewals).chain(sends).chain(touches).chain(turn).chain(retry)
+        Kind::ALL.into_iter().flat_map(|kind| self.each(kind))
+    }
+
+    /// All of this kind that is due some time.
+    fn each(&self, kind: Kind) -> Vec<(Moment, Due)> {
+        let numbers = |numbers: &BTreeSet<(Moment, u64)>, due: fn(u64) -> Due| {
+            numbers.iter().map(|(at, number)| (*at, due(*number))).collect()
+        };
+        let at_once = |is_due: bool, due: Due| {
+            is_due.then_some((Moment::default(), due)).into_iter().collect()
+        };
+        match kind {
+            Kind::End => numbers(self.table.ends(), Due::End),
+            Kind::Renewal => numbers(self.table.renewals(), Due::Renewal),
+            Kind::Send => numbers(self.table.sends(), Due::Send),
+            Kind::Touch => {
+                let touches = self.table.touches().iter();
+                touches.map(|(at, lock)| (*at, Due::Touch(lock.clone()))).collect()
+            }
+            Kind::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask(), Due::Turn),
+            Kind::Retry => at_once(!self.table.parked().is_empty(), Due::Retry),
+            Kind::LeaveAgain => at_once(self.may_leave_again(), Due::LeaveAgain),
+            Kind::RenewAll => at_once(self.renew_all.is_some(), Due::RenewAll),
+            Kind::Recheck => at_once(self.recheck.is_some(), Due::Recheck),
+        }
     }
 
     /// Handles one of them, whenever it is due.
@@ -147,6 +170,13 @@ impl<P: Seat> Core<P> {
             }
             Due::Retry => {
                 self.ask_again(MAX_AT_ONCE);
+            }
+            Due::LeaveAgain => self.leave_again(),
+            Due::RenewAll => {
+                self.renew_on(MAX_AT_ONCE);
+            }
+            Due::Recheck => {
+                self.recheck_on(MAX_AT_ONCE);
             }
         }
     }
