@@ -31,6 +31,7 @@ mod eventually;
 mod expiry;
 mod failovers;
 mod fake;
+mod layout;
 mod leash;
 mod locks;
 mod log;
@@ -54,6 +55,9 @@ pub use eventually::{eventually, eventually_some};
 pub use expiry::EXPIRY;
 pub use failovers::{Failovers, Replaced, Spell};
 pub use fake::FakeServer;
+pub use layout::{
+    COUNTER, PATIENCE_MS, door_key, gone_key, holds_key, passed_key, patience_key, queue_key,
+};
 pub use leash::Leash;
 pub use locks::{LIMIT, free, is_held, queued};
 pub use log::Log;

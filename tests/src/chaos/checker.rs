@@ -103,7 +103,7 @@ fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<B
     }
 }
 
-/// At no instant clients believe to hold more of one lock than there is: beside a write or a mutex
+/// At no instant clients believe to hold more of one lock than there is: beside a write or a lock
 /// nothing, and of permits their limit. All who ask for permits of one lock have the same limit.
 fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
     let mut beliefs: Vec<_> = held(evidence)
@@ -212,7 +212,10 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     for (attempt, grant) in held(evidence) {
         let who = Some((attempt.child, attempt.number));
         // Permits tell no token: theirs is the last.
-        let is_it = |given: &&&ServerGrant| grant.token == 0 || given.token == grant.token;
+        let is_it = |given: &&&ServerGrant| {
+            let is_told = given.token == grant.token || given.again.contains(&grant.token);
+            grant.token == 0 || is_told
+        };
         let given = given.get(&(attempt.lock, who)).and_then(|all| all.iter().rev().find(is_it));
         let read = attempt.reduction.and_then(|reduction| reduction.token);
         let given = given.filter(|given| read.is_none() || given.reduced == read);

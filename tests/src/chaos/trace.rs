@@ -1,8 +1,8 @@
 //! `Trace`: follows what the server does to each lock, command by command as MONITOR shows it, and
 //! checks each script against what the commands before it have left.
 //!
-//! This is the server's own order, exactly: of enqueues as of grants. It knows keys and commands of
-//! the protocols' pages, not the scripts.
+//! This is the server's own order, exactly: of enqueues as of grants. It knows the keys and rules of
+//! the protocol's page, and of the scripts no more than their names.
 
 mod lock;
 #[cfg(test)]
@@ -10,22 +10,38 @@ mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use lockcore::internals::wire;
+
 use super::client::{LOCKS, lock_name};
 use super::violation::{Violation, What};
-use crate::{MonitorLine, Source};
+use crate::{COUNTER, MonitorLine, PATIENCE_MS, Source};
 use lock::Lock;
 pub(super) use lock::who;
 
 /// How many scripts are remembered.
 const RECENT: usize = 64;
-/// For so long a member that was heard of is believed alive.
-const PATIENCE_MS: i64 = 15_000;
+/// The scripts that the protocol's page has rules for.
+const SCRIPTS: [&str; 11] = [
+    "lock",
+    "acquire",
+    "unlock",
+    "release",
+    "extend",
+    "renew",
+    "confirm",
+    "reduce",
+    "touch",
+    "leave",
+    "force_release",
+];
 
 /// A grant as the server gave it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ServerGrant {
     pub(super) lock: u32,
     pub(super) token: u64,
+    /// The tokens that its client was told when it asked again.
+    pub(super) again: Vec<u64>,
     /// Child and attempt, if the member was a client's.
     pub(super) who: Option<(u32, u32)>,
     /// When, by the server's clock, µs.
@@ -42,7 +58,10 @@ pub(super) struct ServerGrant {
 pub(super) struct Trace {
     passes_allowed: bool,
     names: HashMap<String, u32>,
+    scripts: HashMap<String, &'static str>,
     locks: Vec<Lock>,
+    /// The counter of tokens.
+    counter: u64,
     script: Option<Script>,
     /// The last scripts, to tell what came before a violation.
     recent: VecDeque<Script>,
@@ -55,8 +74,13 @@ pub(super) struct Trace {
 struct Script {
     /// When it began, by the server's clock, µs.
     at: i64,
+    name: &'static str,
     args: HashSet<String>,
     lines: Vec<Line>,
+    /// What it leaves the counter at.
+    counter: u64,
+    /// The tokens of its messages.
+    told: Vec<u64>,
 }
 
 /// One command of a script on a key of one of the locks.
@@ -65,59 +89,64 @@ pub(super) struct Line {
     lock: usize,
     pub(super) key: Key,
     pub(super) command: String,
-    /// What follows the key; of a tombstone its member.
+    /// What follows the key.
     pub(super) args: Vec<String>,
+    /// The node in the key's name.
+    pub(super) node: String,
 }
 
 impl Line {
     /// Score and member, of a `ZADD key [flags] score member ...`.
     pub(super) fn scores(&self) -> impl Iterator<Item = (i64, &str)> {
-        let is_flag = |arg: &&String| ["XX", "NX", "GT", "LT"].contains(&&***arg);
-        let flags = self.args.iter().take_while(is_flag).count();
+        let flags = usize::from(self.is_new_only());
         let pairs = self.args[flags..].chunks_exact(2);
-        pairs.filter_map(|pair| Some((pair[0].parse::<f64>().ok()? as i64, pair[1].as_str())))
+        pairs.filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].as_str())))
     }
 
-    /// Whether it has this flag in front.
-    pub(super) fn has(&self, flag: &str) -> bool {
-        self.args.iter().take(2).any(|arg| arg == flag)
+    /// Whether it changes no member that is there.
+    pub(super) fn is_new_only(&self) -> bool {
+        self.args.first().is_some_and(|arg| arg == "NX")
+    }
+
+    fn is(&self, key: Key, command: &str) -> bool {
+        self.key == key && self.command == command
     }
 
     /// The members that it gives the lock to, or a longer lease.
     fn holders(&self) -> Vec<&str> {
         match (self.key, self.command.as_str()) {
-            (Key::Hold, "HSET") => self.args.iter().take(1).map(String::as_str).collect(),
+            (Key::Door, "PSETEX") => {
+                self.args.get(1).map(|text| unmarked(text)).into_iter().collect()
+            }
             (Key::Holds, "ZADD") => self.scores().map(|(_, member)| member).collect(),
             _ => Vec::new(),
         }
     }
 
-    /// The members that it passes over in a script that began at `at`: their patience then ends
-    /// sooner than that of any member that was heard of.
-    fn passed(&self, at: i64) -> Vec<&str> {
-        if (self.key, self.command.as_str()) != (Key::Deadlines, "ZADD") {
-            return Vec::new();
+    /// The members that it passes over.
+    fn passed(&self) -> Vec<&str> {
+        match self.is(Key::Passed, "ZADD") {
+            true => self.scores().map(|(_, member)| member).collect(),
+            false => Vec::new(),
         }
-        let is_sooner = |until: i64| until < at / 1_000 + PATIENCE_MS;
-        // A member without a name is written by nothing but a look for write access.
-        let passed =
-            self.scores().filter(|(until, member)| is_sooner(*until) && !member.is_empty());
-        passed.map(|(_, member)| member).collect()
     }
+}
+
+/// The text of a door without its mark.
+pub(super) fn unmarked(text: &str) -> &str {
+    text.strip_prefix(['+', '-']).unwrap_or(text)
 }
 
 /// What a key of a lock is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// The hold of a mutex,
-    Hold,
-    Token,
-    /// and what is known of permits.
-    State,
-    Holds,
+    Door,
     Queue,
-    Deadlines,
-    Tombstone,
+    Patience,
+    Passed,
+    Holds,
+    Reduced,
+    Gone,
 }
 
 /// What a script does in all, looked at before it is followed line by line.
@@ -126,18 +155,35 @@ pub(super) struct Step<'a> {
     pub(super) at: i64,
     /// and was over at this: the server may have been stopped in between.
     pub(super) by: i64,
-    /// The script's own arguments.
+    /// The script,
+    pub(super) name: &'static str,
+    /// and its own arguments.
     pub(super) args: &'a HashSet<String>,
     /// Members that it passes over.
     pub(super) passed: HashSet<&'a str>,
     /// Members it grants the lock to, or a longer lease.
     pub(super) held: HashSet<&'a str>,
+    /// The token that it drew, and above which this had to be.
+    pub(super) issued: Option<u64>,
+    pub(super) above: u64,
+    /// The tokens of its messages.
+    pub(super) told: &'a [u64],
 }
 
 impl Step<'_> {
-    /// Only an acquire says whether it asks once or waits.
     pub(super) fn is_acquire(&self) -> bool {
-        self.args.contains("try") || self.args.contains("wait")
+        ["lock", "acquire"].contains(&self.name)
+    }
+
+    /// Whether it gives back what this member holds.
+    pub(super) fn gives_back(&self, member: &str) -> bool {
+        let gives_back = ["unlock", "release", "leave", "force_release"].contains(&self.name);
+        gives_back && self.args.contains(member)
+    }
+
+    /// Whether it may leave what is free: it only renews.
+    pub(super) fn only_renews(&self) -> bool {
+        ["extend", "renew", "confirm"].contains(&self.name)
     }
 }
 
@@ -145,10 +191,18 @@ impl Trace {
     pub(super) fn new(passes_allowed: bool) -> Self {
         let names = (0..LOCKS).map(|lock| (lock_name(lock), lock)).collect();
         let locks = (0..LOCKS).map(|_| Lock::default()).collect();
+        let source = |name| wire::queue::script(name).expect("a script of the protocol");
+        let by_digest = |name| (redis::Script::new(source(name)).get_hash().to_owned(), name);
+        let by_source = |name| (source(name).to_owned(), name);
         Self {
             passes_allowed,
             names,
+            scripts: SCRIPTS
+                .into_iter()
+                .flat_map(|name| [by_digest(name), by_source(name)])
+                .collect(),
             locks,
+            counter: 0,
             script: None,
             recent: VecDeque::new(),
             grants: Vec::new(),
@@ -160,17 +214,37 @@ impl Trace {
     pub(super) fn feed(&mut self, line: &MonitorLine) {
         let at = i64::try_from(line.time_us).expect("a clock before the year 290 000");
         if line.source == Source::Lua {
-            let line = self.line(at, line);
-            if let (Some(script), Some(line)) = (&mut self.script, line) {
-                script.lines.push(line);
-            }
+            self.inside(at, line);
             return;
         }
         self.finish();
         if line.is("EVALSHA") || line.is("EVAL") {
             let args = (3..line.args.len()).map(|index| line.text(index)).collect();
-            self.script = Some(Script { at, args, lines: Vec::new() });
+            let name = self.scripts.get(&line.text(1)).copied().unwrap_or_default();
+            let (lines, told, counter) = (Vec::new(), Vec::new(), self.counter);
+            self.script = Some(Script { at, name, args, lines, told, counter });
         }
+    }
+
+    /// A command of the script.
+    fn inside(&mut self, at: i64, line: &MonitorLine) {
+        let found = self.line(at, line);
+        let Some(script) = &mut self.script else { return };
+        let text = line.text(1);
+        if text == COUNTER {
+            script.counter = match line.text(0).to_ascii_uppercase().as_str() {
+                "INCR" => script.counter + 1,
+                "DECR" => script.counter.saturating_sub(1),
+                "SET" => line.text(2).parse().unwrap_or(0),
+                "DEL" => 0,
+                _ => script.counter,
+            };
+        } else if line.is("PUBLISH") {
+            let message = line.text(2);
+            let token = message.strip_prefix("p ").and_then(|grants| grants.split(' ').next());
+            script.told.extend(token.and_then(|token| token.parse::<u64>().ok()));
+        }
+        script.lines.extend(found);
     }
 
     /// Follows the last script to its end.
@@ -178,24 +252,31 @@ impl Trace {
         let Some(script) = self.script.take() else { return };
         let known = self.violations.len();
         let lines = &script.lines;
+        let before = std::mem::replace(&mut self.counter, script.counter);
         let step = Step {
             at: script.at,
             by: lines.last().map_or(script.at, |line| line.at),
+            name: script.name,
             args: &script.args,
-            passed: lines.iter().flat_map(|line| line.passed(script.at)).collect(),
+            passed: lines.iter().flat_map(Line::passed).collect(),
             held: lines.iter().flat_map(Line::holders).collect(),
+            issued: issued(before, &script),
+            above: before,
+            told: &script.told,
         };
         self.passed_over += step.passed.len() as u64;
         if !step.passed.is_empty() && !self.passes_allowed {
             let detail = format!("{:?} at {}", step.passed, step.at);
             self.violations.push(Violation::new(What::PassedOver, detail));
         }
+        let locks: HashSet<usize> = lines.iter().map(|line| line.lock).collect();
+        locks.iter().for_each(|lock| self.locks[*lock].expire(&step));
         for line in lines {
             self.locks[line.lock].follow(&step, line, &mut self.violations);
         }
-        for lock in lines.iter().map(|line| line.lock).collect::<HashSet<_>>() {
+        for lock in locks {
             self.locks[lock].finish_step(&step, &mut self.violations);
-            self.locks[lock].note(lock as u32, &mut self.grants);
+            self.locks[lock].note(&step, lock as u32, &mut self.grants);
         }
         let lock = script.lines.first().map(|line| line.lock);
         self.recent.push_back(script);
@@ -203,21 +284,29 @@ impl Trace {
             self.recent.pop_front();
         }
         if let (Some(violation), Some(lock)) = (self.violations.get_mut(known), lock) {
-            violation.detail += &before(&self.recent, lock);
+            violation.detail += &self::before(&self.recent, lock);
         }
     }
 
     fn line(&self, at: i64, line: &MonitorLine) -> Option<Line> {
         let text = line.text(1);
-        let (key, name, rest) = split_key(&text)?;
+        let (key, name, node) = split_key(&text)?;
         let lock = *self.names.get(name)? as usize;
         let command = line.text(0).to_ascii_uppercase();
-        let args = match key {
-            Key::Tombstone => vec![rest.to_owned()],
-            _ => (2..line.args.len()).map(|index| line.text(index)).collect(),
-        };
-        Some(Line { at, lock, key, command, args })
+        let args = (2..line.args.len()).map(|index| line.text(index)).collect();
+        Some(Line { at, lock, key, command, args, node: node.to_owned() })
     }
+}
+
+/// The token that a script has drawn: the last number of the counter, but that of a newcomer's
+/// place, which is drawn last.
+fn issued(before: u64, script: &Script) -> Option<u64> {
+    let last = script.counter;
+    let is_place = |line: &Line| {
+        line.is(Key::Queue, "ZADD") && line.scores().any(|(place, _)| place as u64 == last)
+    };
+    let token = if script.lines.iter().any(is_place) { last - 1 } else { last };
+    (last != before && token != before).then_some(token)
 }
 
 /// What the last scripts did to a lock.
@@ -225,32 +314,30 @@ fn before(scripts: &VecDeque<Script>, lock: usize) -> String {
     let mut text = String::new();
     for script in scripts.iter().filter(|script| script.lines.iter().any(|line| line.lock == lock))
     {
-        text += &format!("\n    {}", script.at);
-        for Line { at, key, command, args, .. } in &script.lines {
-            text += &format!("\n      {at} {command} {key:?} {}", args.join(" "));
+        text +=
+            &format!("\n    {} {}, then the counter is {}", script.at, script.name, script.counter);
+        for Line { at, key, command, args, node, .. } in &script.lines {
+            text += &format!("\n      {at} {command} {key:?} {node} {}", args.join(" "));
         }
     }
     text
 }
 
-/// What a key is for, the name of its lock, and for a tombstone its member.
+/// What a key is for, the name of its lock, and the node in it.
 fn split_key(text: &str) -> Option<(Key, &str, &str)> {
-    let prefixes = [
-        ("redisson_lock_queue:{", Key::Queue),
-        ("redisson_lock_timeout:{", Key::Deadlines),
-        ("redisson_lock_token:{", Key::Token),
-        ("redisson_lock_gone:{", Key::Tombstone),
-        ("lock_permits:{", Key::State),
-        ("lock_permits_holds:{", Key::Holds),
-        ("lock_permits_queue:{", Key::Queue),
-        ("lock_permits_deadlines:{", Key::Deadlines),
-        ("lock_permits_gone:{", Key::Tombstone),
-    ];
-    for (prefix, key) in prefixes {
-        if let Some(rest) = text.strip_prefix(prefix) {
-            let (name, rest) = rest.split_once('}')?;
-            return Some((key, name, rest.strip_prefix(':').unwrap_or(rest)));
-        }
-    }
-    Some((Key::Hold, text, ""))
+    let (name, rest) = text.strip_prefix("lock:{")?.split_once('}')?;
+    let (kind, node) = match rest.strip_prefix(':') {
+        None => return rest.is_empty().then_some((Key::Door, name, "")),
+        Some(rest) => rest.split_once(':').unwrap_or((rest, "")),
+    };
+    let key = match kind {
+        "queue" => Key::Queue,
+        "patience" => Key::Patience,
+        "passed" => Key::Passed,
+        "holds" => Key::Holds,
+        "reduced" => Key::Reduced,
+        "gone" => Key::Gone,
+        _ => return None,
+    };
+    Some((key, name, node))
 }

@@ -1,7 +1,7 @@
 //! Names and namespaces.
 
-use lock_tests::Raw;
-use lockcore::{LockKey, Locks};
+use lock_tests::{COUNTER, Raw};
+use lockcore::{LockErrorKind, LockKey, Locks};
 
 use crate::backend::Backend;
 
@@ -9,6 +9,7 @@ on_every_store!(
     distinct_names_are_distinct_locks,
     a_name_is_its_own_in_each_namespace,
     a_foreign_name_is_outside_every_namespace,
+    a_foreign_name_is_refused_where_no_queue_is_shared_with_jvms,
 );
 
 async fn distinct_names_are_distinct_locks(backend: &Backend) {
@@ -45,10 +46,14 @@ async fn distinct_names_are_distinct_locks(backend: &Backend) {
         "\\",
         "\"",
         "'",
-        "redisson_lock_queue:{a}",
-        "redisson_lock_token:{a}",
-        "redisson_lock_timeout:{a}",
-        "redisson_lock_gone:{a}:x",
+        "lock:a",
+        "lock:{a}",
+        "lock:{a}:queue",
+        "a:queue",
+        "a}:queue",
+        "lock:{a}:gone",
+        "lock:tokens",
+        "tokens",
     ];
     let mut guards = Vec::new();
     for name in names {
@@ -78,8 +83,9 @@ async fn a_name_is_its_own_in_each_namespace(backend: &Backend) {
 }
 
 async fn a_foreign_name_is_outside_every_namespace(backend: &Backend) {
-    let plain = backend.node().await;
-    let shop = backend.build(Locks::builder().namespace("shop")).await;
+    let with_peers = || Locks::builder().redisson_peers(true);
+    let plain = backend.build(with_peers()).await;
+    let shop = backend.build(with_peers().namespace("shop")).await;
     let key = LockKey::foreign("{tenant}:x").expect("a name");
     let guard = shop.lock(&key).await.expect("free");
     assert_eq!(guard.key(), "{tenant}:x");
@@ -88,9 +94,18 @@ async fn a_foreign_name_is_outside_every_namespace(backend: &Backend) {
     guard.release().await.expect("held until now");
 }
 
-// L3: all that is left of many locks are the tokens, and they expire.
+async fn a_foreign_name_is_refused_where_no_queue_is_shared_with_jvms(backend: &Backend) {
+    let locks = backend.node().await;
+    let key = LockKey::foreign("{tenant}:x").expect("a name");
+    let refused = locks.lock(&key).await.expect_err("whose key would it be?");
+    assert_eq!(refused.kind(), LockErrorKind::Unsupported);
+    assert!(refused.to_string().contains("redisson_peers"), "{refused}");
+    assert_eq!(locks.status().waiting, 0);
+}
+
+// L3: all that is left of many locks is the counter of tokens, which they share.
 #[tokio::test]
-async fn locks_that_are_free_leave_only_token_keys_that_expire() {
+async fn locks_that_are_free_leave_nothing_but_the_counter_of_tokens() {
     let backend = Backend::redis();
     let Backend::Redis(server) = &backend else { unreachable!() };
     let locks = backend.build(Locks::builder().namespace("shop")).await;
@@ -99,10 +114,5 @@ async fn locks_that_are_free_leave_only_token_keys_that_expire() {
         guard.release().await.expect("held until now");
     }
     let mut redis = Raw::connect(&server.url()).await;
-    let keys = redis.keys("*").await;
-    assert_eq!(keys.len(), 50, "{keys:?}");
-    for key in keys {
-        assert!(key.starts_with("redisson_lock_token:{shop:order:%7B"), "{key}");
-        assert!((1..=125_000).contains(&redis.pttl(&key).await), "{key}");
-    }
+    assert_eq!(redis.keys("*").await, [COUNTER]);
 }

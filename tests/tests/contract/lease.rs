@@ -2,6 +2,7 @@
 
 use lock_tests::{Monitor, MonitorLine, Source};
 use lockcore::LockErrorKind;
+use lockcore::internals::wire;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, granted, ms, soon, until_waiting, wait_as};
@@ -83,14 +84,15 @@ async fn a_fixed_lease_is_renewed_once_if_it_was_handed_over_and_else_never() {
     let guard = granted(waiting).await;
     soon(guard.lost()).await;
     let lines = monitor.stop();
-    // A renewal is the script whose last arguments are a member, its lease and a time.
+    let extend = wire::queue::script("extend").expect("the script that renews locks");
+    let digest = redis::Script::new(extend).get_hash().to_owned();
+    // Its last arguments are a member and its lease.
     let renewals = |lease: &str| {
         let is_one = |line: &&MonitorLine| {
-            let [.., member, lasting, _] = &*line.args else { return false };
+            let [_, script, .., lasting] = &*line.args else { return false };
             line.source != Source::Lua
-                && (line.is("EVALSHA") || line.is("EVAL"))
                 && lasting == lease.as_bytes()
-                && member.starts_with(b"~1")
+                && [digest.as_bytes(), extend.as_bytes()].contains(&&**script)
         };
         lines.iter().filter(is_one).count()
     };

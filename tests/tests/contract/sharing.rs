@@ -4,8 +4,8 @@
 use futures_util::future::join_all;
 use lock_tests::eventually;
 use lockcore::{
-    Acquire, Guard, LockError, LockErrorKind, LockOptions, Locks, Part, Permit, ReadGuard,
-    WriteGuard,
+    Acquire, FencingToken, Guard, LockError, LockErrorKind, LockGuard, LockOptions, Locks, Part,
+    Permit, ReadGuard, WriteGuard,
 };
 use tokio::task::JoinHandle;
 
@@ -27,7 +27,8 @@ on_every_store!(
     a_hold_whose_lease_has_ended_is_not_shown,
     a_downgraded_write_is_a_read_with_a_token_of_its_own,
     a_write_that_others_share_is_not_downgraded,
-    a_mutex_of_the_same_name_is_another_thing,
+    each_pair_of_demands_on_one_name_goes_together_or_waits,
+    locks_reads_writes_and_permits_of_one_name_are_served_in_one_order,
     an_inspection_tells_who_holds_and_waits_for_what,
     what_is_forced_off_is_lost_and_granted_on,
     bad_numbers_are_refused_before_anything_is_sent,
@@ -309,15 +310,133 @@ async fn a_write_that_others_share_is_not_downgraded(backend: &Backend) {
     until_nothing_is_left(&locks).await;
 }
 
-async fn a_mutex_of_the_same_name_is_another_thing(backend: &Backend) {
-    let locks = backend.node().await;
-    let mutex = locks.lock("key").await.expect("free");
-    let write = soon(locks.write("key")).await.expect("free");
-    assert!(locks.inspect("key").await.expect("an inspection").waiters.is_empty());
-    mutex.release().await.expect("held until now");
-    assert!(!write.is_lost());
-    write.release().await.expect("held until now");
-    until_nothing_is_left(&locks).await;
+/// What may be asked of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Lock,
+    Read,
+    Write,
+    Permit,
+}
+
+/// Something that was asked for and is held.
+enum Held {
+    Alone(LockGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
+    Permit(Permit),
+}
+
+impl Ask {
+    const ALL: [Self; 4] = [Self::Lock, Self::Read, Self::Write, Self::Permit];
+
+    /// Whether the two go together: reads, and permits up to their limit of two. A permit counts a
+    /// read as one that is out, and both exclude what wants everything.
+    fn goes_with(self, other: Self) -> bool {
+        let is_part = |ask: Self| matches!(ask, Self::Read | Self::Permit);
+        is_part(self) && is_part(other)
+    }
+
+    async fn once(self, locks: &Locks) -> Option<Held> {
+        let held = match self {
+            Self::Lock => locks.try_lock("key").await.map(|held| held.map(Held::Alone)),
+            Self::Read => locks.try_read("key").await.map(|held| held.map(Held::Read)),
+            Self::Write => locks.try_write("key").await.map(|held| held.map(Held::Write)),
+            Self::Permit => locks.try_permit("key", 2).await.map(|held| held.map(Held::Permit)),
+        };
+        held.expect("an answer")
+    }
+
+    /// Waits as the only one.
+    async fn wait(self, locks: &Locks) -> JoinHandle<Held> {
+        let locks = locks.clone();
+        let seen = locks.clone();
+        let waiting = tokio::spawn(async move {
+            match self {
+                Self::Lock => Held::Alone(locks.lock("key").await.expect("granted")),
+                Self::Read => Held::Read(locks.read("key").await.expect("granted")),
+                Self::Write => Held::Write(locks.write("key").await.expect("granted")),
+                Self::Permit => Held::Permit(locks.permit("key", 2).await.expect("granted")),
+            }
+        });
+        let waits = async || seen.inspect_shared("key").await.expect("it").waiters.len() == 1;
+        eventually("it waits", SOON, waits).await;
+        waiting
+    }
+}
+
+impl Held {
+    async fn release(self) {
+        match self {
+            Self::Alone(held) => held.release().await,
+            Self::Read(held) => held.release().await,
+            Self::Write(held) => held.release().await,
+            Self::Permit(held) => held.release().await,
+        }
+        .expect("held until now");
+    }
+
+    /// Permits have none.
+    fn token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Alone(held) => Some(held.fencing_token()),
+            Self::Read(held) => Some(held.fencing_token()),
+            Self::Write(held) => Some(held.fencing_token()),
+            Self::Permit(_) => None,
+        }
+    }
+}
+
+// S1: one name is one thing, whatever is asked of it.
+async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    for first in Ask::ALL {
+        for second in Ask::ALL {
+            let pair = format!("{second:?} beside {first:?}");
+            let one = first.once(&a).await.expect("free");
+            let other = if first.goes_with(second) {
+                second.once(&b).await.expect(&pair)
+            } else {
+                assert!(second.once(&b).await.is_none(), "{pair}");
+                let waiting = second.wait(&b).await;
+                assert!(!waiting.is_finished(), "{pair}");
+                let before = one.token();
+                one.release().await;
+                let next = soon(waiting).await.expect("no panic");
+                if let (Some(before), Some(after)) = (before, next.token()) {
+                    assert!(after > before, "{pair}");
+                }
+                next.release().await;
+                until_nothing_is_left(&b).await;
+                continue;
+            };
+            one.release().await;
+            other.release().await;
+            until_nothing_is_left(&b).await;
+        }
+    }
+}
+
+// F1, F4: all of them stand in one queue.
+async fn locks_reads_writes_and_permits_of_one_name_are_served_in_one_order(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let lock = a.lock("key").await.expect("free");
+    let read = wait_as(1, &a, b.read("key")).await;
+    let next = wait_as(2, &a, a.lock("key")).await;
+    let permit = wait_as(3, &a, b.permit("key", 2)).await;
+    let write = wait_as(4, &a, a.write("key")).await;
+    lock.release().await.expect("held until now");
+    let read = granted(read).await;
+    assert!(!next.is_finished() && !permit.is_finished(), "a lock is ahead of the permit");
+    read.release().await.expect("held until now");
+    let next = granted(next).await;
+    assert!(!permit.is_finished() && !write.is_finished());
+    next.release().await.expect("held until now");
+    let permit = granted(permit).await;
+    assert!(!write.is_finished());
+    permit.release().await.expect("held until now");
+    granted(write).await.release().await.expect("held until now");
+    until_nothing_is_left(&b).await;
 }
 
 async fn an_inspection_tells_who_holds_and_waits_for_what(backend: &Backend) {

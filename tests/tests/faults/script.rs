@@ -12,7 +12,8 @@ pub(crate) struct Script {
 
 impl Script {
     pub(crate) fn named(name: &str) -> Self {
-        let source = wire::script(name).unwrap_or_else(|| panic!("there is no script {name}"));
+        let source =
+            wire::queue::script(name).unwrap_or_else(|| panic!("there is no script {name}"));
         let digest = redis::Script::new(source).get_hash().to_owned();
         Self { digest, source }
     }

@@ -51,6 +51,7 @@ fn run(attempts: Vec<Attempt>) -> Evidence {
         Some(ServerGrant {
             lock: attempt.lock,
             token: grant.token,
+            again: Vec::new(),
             who,
             at: grant.at,
             ends: grant.until + 6 * MS,
@@ -78,6 +79,7 @@ fn a_history_as_it_should_be_is_accepted() {
     evidence.grants.push(ServerGrant {
         lock: 1,
         token: 5,
+        again: Vec::new(),
         who: Some((1, 3)),
         at: 0,
         ends: 300 * MS,
@@ -166,6 +168,7 @@ fn a_grant_that_ran_out_unknown_to_everybody_is_found_where_everybody_could_hear
     evidence.grants.push(ServerGrant {
         lock: 0,
         token: 12,
+        again: Vec::new(),
         who: Some((1, 9)),
         at: 400 * MS,
         ends: 500 * MS,
@@ -185,6 +188,7 @@ fn a_grant_that_its_waiter_does_not_hear_of_is_found() {
     evidence.grants.push(ServerGrant {
         lock: 0,
         token: 12,
+        again: Vec::new(),
         who,
         at: 399 * MS,
         ends: 3_000 * MS,
@@ -246,6 +250,7 @@ fn a_call_of_a_killed_process_may_have_ended_either_way() {
     evidence.grants.push(ServerGrant {
         lock: 0,
         token: 9,
+        again: Vec::new(),
         who: Some((1, 1)),
         at: 0,
         ends: 50 * MS,

@@ -1,42 +1,57 @@
 //! One lock as the commands leave it: who holds how much of it until when, and who waits in which
-//! order. That of a mutex is the case in which each asks for all of it.
+//! order.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 
 use lockcore::internals::{Demand, Member};
 
 use super::super::client::read_label;
-use super::{Key, Line, ServerGrant, Step, Violation, What};
+use super::{Key, Line, PATIENCE_MS, ServerGrant, Step, Violation, What, unmarked};
 
 /// The server's own rounding, to milliseconds each way.
 const ROUNDING_US: i64 = 2_000;
+/// The time between the end of a lease and the end of its marked door.
+const MARGIN_MS: i64 = 60_000;
+/// The life of the set of members that were passed over.
+const PASSED_US: i64 = 15_000_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Lock {
-    queue: VecDeque<Waiter>,
-    /// How many have ever been queued.
-    queued: u64,
-    deadlines: HashMap<String, i64>,
+    /// By place.
+    queue: Vec<Waiter>,
+    queue_ends: Option<i64>,
+    /// The highest place so far.
+    last_place: i64,
+    /// Up to when each node's waiting members are believed alive for certain.
+    patience: HashMap<String, i64>,
+    /// Members that were passed over, with their places, and up to when those count for certain.
+    aside: HashMap<String, (i64, i64)>,
     /// With those whose leases have ended but that are still there.
     holds: Vec<Hold>,
-    /// What all of them weigh, as it is written down; that of a mutex is not.
-    used: Option<u64>,
-    /// What a script has set the token to; its grants are with it.
+    /// Whether the door of a hold of everything outlives the lease.
+    is_marked: bool,
+    /// Where the door is of parts: what all of them weigh, as it is written down, and its end.
+    parts: Option<Parts>,
+    /// That of the last grant.
     token: u64,
-    last_token: u64,
-    /// Whether those who come to share get the last token.
-    shares: bool,
     /// Members that have given the lock back, and those with a tombstone; by hash, to be small.
     spent: HashSet<u64>,
     gone: HashSet<u64>,
     done: Done,
 }
 
+/// What the door of parts says.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    used: u64,
+    token: u64,
+    ends: i64,
+}
+
 #[derive(Debug)]
 struct Waiter {
     member: String,
-    /// Greater than that of all before it.
-    place: u64,
+    place: i64,
 }
 
 #[derive(Debug)]
@@ -47,7 +62,7 @@ struct Hold {
     /// When it was granted.
     at: i64,
     /// The lease's end is between these two, by the server's clock.
-    ends_from: Option<i64>,
+    ends_from: i64,
     ends_by: i64,
     /// Its number among the grants of all locks; none in the step that grants it.
     grant: Option<usize>,
@@ -58,10 +73,8 @@ struct Hold {
 struct Done {
     /// Whether it has changed who holds or who waits.
     is_change: bool,
-    /// Who has left the queue.
+    /// Who has left the queue, or come back to be granted at once.
     left: Vec<Waiter>,
-    /// Waiting members that were heard of when their patience was over.
-    late: HashSet<String>,
     /// Holds that were not given back: others have the lock, or their leases had ended.
     over: Vec<Hold>,
     /// Members whose holds weigh less.
@@ -74,11 +87,14 @@ pub(in crate::chaos) fn who(member: &str) -> Option<(u32, u32)> {
     read_label(Member::parse(member)?.label())
 }
 
-fn lease_ms(member: &str) -> Option<i64> {
-    member.split(':').nth(2)?.parse().ok()
+fn lease_ms(member: &str) -> i64 {
+    member.split(':').nth(2).and_then(|lease| lease.parse().ok()).unwrap_or(0)
 }
 
-/// What a member asks for; of a mutex, all of it.
+fn node(member: &str) -> &str {
+    member.split(':').next().and_then(|node| node.strip_prefix("~2")).unwrap_or_default()
+}
+
 fn demand(member: &str) -> Demand {
     Member::parse(member).map_or(Demand::ALONE, |member| member.demand())
 }
@@ -92,85 +108,104 @@ fn weigh<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> u64 {
     holds.into_iter().map(|hold| hold.weight).sum()
 }
 
+/// When something ends that lasts `ms` from a command of the step on: not before the one, and not
+/// after the other.
+fn ends(step: &Step<'_>, line: &Line, ms: i64) -> (i64, i64) {
+    (step.at + ms * 1_000 - ROUNDING_US, line.at + ms * 1_000 + ROUNDING_US)
+}
+
 impl Hold {
-    fn new(member: &str, at: i64, ends: Option<i64>) -> Self {
+    fn new(member: &str, at: i64, (ends_from, ends_by): (i64, i64)) -> Self {
         let demand = demand(member);
-        Self {
-            member: member.to_owned(),
-            demand,
-            weight: demand.weight(),
-            at,
-            ends_from: ends,
-            ends_by: ends.unwrap_or(i64::MAX),
-            grant: None,
-        }
+        let (member, weight) = (member.to_owned(), demand.weight());
+        Self { member, demand, weight, at, ends_from, ends_by, grant: None }
     }
 
     fn is_new(&self) -> bool {
         self.grant.is_none()
     }
 
+    /// Whether it is of everything.
+    fn is_whole(&self) -> bool {
+        self.weight == Demand::ALONE.weight()
+    }
+
     /// Whether its lease had not ended for certain.
     fn is_live(&self, at: i64) -> bool {
-        self.ends_from.is_none_or(|ends| at < ends)
+        at < self.ends_from
     }
 }
 
 impl Lock {
+    /// Forgets what has expired before the step.
+    pub(super) fn expire(&mut self, step: &Step<'_>) {
+        if self.parts.is_some_and(|parts| parts.ends <= step.at) {
+            self.parts = None;
+            self.done.over.append(&mut self.holds);
+        }
+        if self.queue_ends.is_some_and(|ends| ends <= step.at) {
+            self.queue.clear();
+            self.queue_ends = None;
+        }
+    }
+
     /// Follows one command.
     pub(super) fn follow(&mut self, step: &Step<'_>, line: &Line, found: &mut Vec<Violation>) {
         let arg = |index: usize| line.args.get(index).map_or("", String::as_str);
+        let number = |index: usize| arg(index).parse::<i64>().unwrap_or(i64::MAX / 1_000_000);
         let members = || line.args.iter().map(String::as_str);
         match (line.key, line.command.as_str()) {
-            (Key::Queue, "RPUSH") => self.enqueued(step, arg(0), found),
+            (Key::Door, "PSETEX") => self.alone(step, line, arg(1), number(0), found),
+            (Key::Door, "SET") => self.shared(step, line, found),
+            (Key::Door, "PEXPIRE") => self.lasts(step, line, number(0), found),
+            (Key::Door, "PEXPIREAT") => {
+                if let Some(parts) = &mut self.parts {
+                    parts.ends = number(0) * 1_000;
+                }
+            }
+            (Key::Door, "DEL") => {
+                self.parts = None;
+                for member in self.members() {
+                    self.ended(step, line, &member, found);
+                }
+            }
+            (Key::Door | Key::Holds | Key::Queue, "PERSIST") => {
+                found.push(Violation::new(What::Endless, "a key was made to last for ever"));
+            }
             (Key::Queue, "ZADD") => {
-                line.scores().for_each(|(_, member)| self.placed(step, member, found));
+                for (place, member) in line.scores() {
+                    self.queued(step, line, member, place, found);
+                }
             }
-            (Key::Queue, "LREM") => self.left(step, line, arg(1), found),
             (Key::Queue, "ZREM") => members().for_each(|one| self.left(step, line, one, found)),
-            (Key::Queue, "LPOP") => {
-                if let Some(member) = self.queue.front().map(|waiter| waiter.member.clone()) {
-                    self.left(step, line, &member, found);
+            (Key::Queue, "PEXPIRE") => self.queue_ends = Some(ends(step, line, number(0)).1),
+            (Key::Patience, "PSETEX") => {
+                self.patience.insert(line.node.clone(), ends(step, line, number(0)).0);
+                if number(0) > PATIENCE_MS {
+                    found.push(Violation::new(What::Endless, format!("patience of {}", arg(0))));
                 }
             }
-            (Key::Queue, "DEL") => {
-                while let Some(member) = self.queue.front().map(|waiter| waiter.member.clone()) {
-                    self.left(step, line, &member, found);
+            (Key::Passed, "ZADD") => {
+                for (place, member) in line.scores() {
+                    let until = step.at + PASSED_US - ROUNDING_US;
+                    self.aside.insert(member.to_owned(), (place, until));
                 }
             }
-            (Key::Deadlines, "ZADD") => self.scored(line),
-            (Key::Deadlines, "ZREM") => {
-                for member in members() {
-                    self.dropped(step, line, member, found);
-                    self.deadlines.remove(member);
-                }
-            }
-            (Key::Deadlines, "DEL") => self.deadlines.clear(),
-            (Key::Token, "SET") => self.token = arg(0).parse().unwrap_or(0),
-            (Key::Tombstone, "SET") => {
-                self.gone.insert(hash(arg(0)));
-            }
-            (Key::Hold, "HSET") => {
-                // Of a mutex there is one hold.
-                self.done.over.append(&mut self.holds);
-                self.holds.push(Hold::new(arg(0), line.at, None));
-            }
-            (Key::Hold, "HDEL") => self.ended(step, line, arg(0), found),
-            (Key::Hold, "DEL") => self.holds.clear(), // forced off
-            (Key::Hold, "PEXPIRE") => self.lasts(step, line, arg(0), found),
-            (Key::Hold, "PERSIST") => {
-                found.push(Violation::new(What::Endless, "a hold was made to last for ever"));
-            }
+            (Key::Passed, "ZREM") => members().for_each(|member| self.returned(member)),
             (Key::Holds, "ZADD") => {
                 for (ends_ms, member) in line.scores() {
                     self.held(step, line, member, ends_ms, found);
                 }
             }
             (Key::Holds, "ZREM") => members().for_each(|one| self.ended(step, line, one, found)),
-            (Key::State, "HSET") => {
-                for pair in line.args.chunks_exact(2) {
-                    self.stated(&pair[0], &pair[1], found);
+            (Key::Reduced, "ZADD") => {
+                for (weight, member) in line.scores() {
+                    self.reduced(member, weight as u64, found);
                 }
+            }
+            (Key::Gone, "ZADD") => {
+                let gone: Vec<u64> = line.scores().map(|(_, member)| hash(member)).collect();
+                self.gone.extend(gone);
             }
             _ => return, // it changes nothing
         }
@@ -180,10 +215,9 @@ impl Lock {
     /// What must be true after a whole script.
     pub(super) fn finish_step(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
         let said = found.len();
-        self.judge_ends(found);
         self.judge_weights(step, found);
         self.judge_order(step, found);
-        self.judge_token(found);
+        self.judge_token(step, found);
         self.judge_again(found);
         self.judge_sum(found);
         self.judge_rest(step, found);
@@ -193,16 +227,18 @@ impl Lock {
     }
 
     /// Writes the step's grants down, and what has become of those before.
-    pub(super) fn note(&mut self, lock: u32, grants: &mut Vec<ServerGrant>) {
+    pub(super) fn note(&mut self, step: &Step<'_>, lock: u32, grants: &mut Vec<ServerGrant>) {
         let done = std::mem::take(&mut self.done);
         for grant in done.over.iter().filter_map(|hold| hold.grant) {
             grants[grant].ran_out = true;
         }
         for hold in &mut self.holds {
+            let is_new = hold.is_new();
             let index = *hold.grant.get_or_insert_with(|| {
                 grants.push(ServerGrant {
                     lock,
                     token: self.token,
+                    again: Vec::new(),
                     who: who(&hold.member),
                     at: hold.at,
                     ends: i64::MAX,
@@ -214,6 +250,9 @@ impl Lock {
             grants[index].ends = hold.ends_by;
             if done.reduced.contains(&hold.member) {
                 grants[index].reduced = Some(self.token);
+            } else if !is_new && hold.is_whole() && step.args.contains(&hold.member) {
+                // The token of a lock stands nowhere: a client that asks again gets a new one.
+                grants[index].again.extend(step.issued);
             }
         }
     }
@@ -223,73 +262,155 @@ impl Lock {
         self.queue.iter().position(|waiter| waiter.member == member)
     }
 
-    fn enqueued(&mut self, step: &Step<'_>, member: &str, found: &mut Vec<Violation>) {
+    fn members(&self) -> Vec<String> {
+        self.holds.iter().map(|hold| hold.member.clone()).collect()
+    }
+
+    /// A member is put into the queue: a newcomer at its end, and one that was passed over at its
+    /// place.
+    fn queued(
+        &mut self,
+        step: &Step<'_>,
+        line: &Line,
+        member: &str,
+        place: i64,
+        found: &mut Vec<Violation>,
+    ) {
         if self.index(member).is_some() {
-            let detail = format!("{member} at {}", step.at);
-            found.push(Violation::new(What::QueuedTwice, detail));
+            if !line.is_new_only() {
+                let detail = format!("{member} at {}", step.at);
+                found.push(Violation::new(What::QueuedTwice, detail));
+            }
+            return;
         }
         if self.spent.contains(&hash(member)) || self.gone.contains(&hash(member)) {
             let detail = format!("{member} queued at {} after its end", step.at);
             found.push(Violation::new(What::GrantedAgain, detail));
         }
-        self.queued += 1;
-        self.queue.push_back(Waiter { member: member.to_owned(), place: self.queued });
-    }
-
-    /// Put into a sorted set: a member that is there already moves to its end, which only one may
-    /// whose patience was over.
-    fn placed(&mut self, step: &Step<'_>, member: &str, found: &mut Vec<Violation>) {
-        if let Some(index) = self.index(member) {
-            if !self.done.late.contains(member) {
-                let detail = format!("{member} moved to the end at {}", step.at);
+        match self.aside.get(member) {
+            Some((before, _)) if *before == place => {}
+            Some((before, until)) if step.by < *until => {
+                let detail = format!("{member} comes back to {place} and not to {before}");
                 found.push(Violation::new(What::PlaceLost, detail));
             }
-            self.queue.remove(index);
-        }
-        self.enqueued(step, member, found);
-    }
-
-    fn scored(&mut self, line: &Line) {
-        for (until, member) in line.scores() {
-            match self.deadlines.get_mut(member) {
-                Some(_) if line.has("NX") => {}
-                Some(deadline) => {
-                    if *deadline * 1_000 <= line.at {
-                        self.done.late.insert(member.to_owned());
-                    }
-                    *deadline = match (line.has("GT"), line.has("LT")) {
-                        (true, _) => until.max(*deadline),
-                        (_, true) => until.min(*deadline),
-                        _ => until,
-                    };
-                }
-                None if line.has("XX") => {}
-                None => {
-                    self.deadlines.insert(member.to_owned(), until);
-                }
+            _ if place <= self.last_place => {
+                let detail = format!("{member} is to come at {place}, after {}", self.last_place);
+                found.push(Violation::new(What::OutOfOrder, detail));
             }
+            _ => {}
         }
+        self.last_place = self.last_place.max(place);
+        let at = self.queue.partition_point(|waiter| waiter.place < place);
+        self.queue.insert(at, Waiter { member: member.to_owned(), place });
     }
 
-    /// A member is no longer in the queue.
+    /// A member is no longer in the queue: granted, passed over, by its own request, or because its
+    /// node was silent for too long.
     fn left(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
-        self.dropped(step, line, member, found);
-        if let Some(waiter) = self.index(member).and_then(|index| self.queue.remove(index)) {
-            self.done.left.push(waiter);
-        }
-    }
-
-    /// A member leaves list or sorted set: granted, by its own request, or because its time is up.
-    fn dropped(&self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
-        let Some(until) = self.deadlines.get(member) else { return };
-        let is_over = until * 1_000 <= line.at;
-        if !is_over && !step.held.contains(member) && !step.args.contains(member) {
-            let detail = format!("{member}, alive until {until} ms, dropped at {}", line.at);
+        let Some(index) = self.index(member) else { return };
+        let is_expected = step.held.contains(member)
+            || step.passed.contains(member)
+            || step.args.contains(member);
+        let until = self.patience.get(node(member)).copied().unwrap_or(i64::MIN);
+        if !is_expected && until > line.at {
+            let detail = format!("{member}, alive until {until}, dropped at {}", line.at);
             found.push(Violation::new(What::PlaceLost, detail));
         }
+        self.done.left.push(self.queue.remove(index));
     }
 
-    /// A hold's end in the sorted set: a new hold, or a longer lease.
+    /// A member is no longer aside.
+    fn returned(&mut self, member: &str) {
+        if let Some((place, _)) = self.aside.remove(member)
+            && self.index(member).is_none()
+        {
+            self.done.left.push(Waiter { member: member.to_owned(), place });
+        }
+    }
+
+    /// The door names the member that holds everything: a new hold, a renewal, or another mark.
+    fn alone(
+        &mut self,
+        step: &Step<'_>,
+        line: &Line,
+        text: &str,
+        ms: i64,
+        found: &mut Vec<Violation>,
+    ) {
+        let member = unmarked(text);
+        self.is_marked = member.len() < text.len();
+        self.parts = None;
+        let ms = if self.is_marked { ms - MARGIN_MS } else { ms };
+        let until = ends(step, line, ms);
+        if ms > lease_ms(member) {
+            let detail = format!("{member} is to last {ms} ms");
+            found.push(Violation::new(What::Endless, detail));
+        }
+        for other in self.members().iter().filter(|other| *other != member) {
+            self.ended(step, line, other, found);
+        }
+        match self.holds.first_mut() {
+            Some(hold) if step.at <= hold.ends_by => {
+                if step.args.contains(member) {
+                    (hold.ends_from, hold.ends_by) = until;
+                } else if until.0 > hold.ends_by {
+                    let detail = format!("another's request gives {member} until {}", until.1);
+                    found.push(Violation::new(What::Endless, detail));
+                }
+                return;
+            }
+            Some(hold) if !step.is_acquire() => {
+                let detail = format!("{member}, over at {}, lasts on at {}", hold.ends_by, line.at);
+                found.push(Violation::new(What::Endless, detail));
+            }
+            _ => {}
+        }
+        // It asks again after its lease.
+        self.done.over.append(&mut self.holds);
+        self.holds.push(Hold::new(member, line.at, until));
+    }
+
+    /// The door says how much is held in parts.
+    fn shared(&mut self, step: &Step<'_>, line: &Line, found: &mut Vec<Violation>) {
+        let text = line.args.first().map_or("", |text| unmarked(text));
+        let numbers = text.strip_prefix('*').and_then(|text| text.split_once(':'));
+        let read = |(used, token): (&str, &str)| Some((used.parse().ok()?, token.parse().ok()?));
+        let Some((used, token)) = numbers.and_then(read) else {
+            found.push(Violation::new(What::Broken, format!("the door is {text}")));
+            return;
+        };
+        let last = self.parts.map(|parts| parts.ends);
+        let ends = match line.args.get(1).map(String::as_str) {
+            Some("PXAT") => line.args.get(2).and_then(|at| Some(at.parse::<i64>().ok()? * 1_000)),
+            Some("KEEPTTL") => last,
+            _ => None,
+        };
+        if ends.is_none() {
+            found.push(Violation::new(What::Endless, format!("the door {text} has no end")));
+        }
+        self.parts = Some(Parts { used, token, ends: ends.unwrap_or(i64::MAX) });
+        let whole = self.holds.iter().find(|hold| hold.is_whole());
+        if let Some(member) = whole.map(|hold| hold.member.clone()) {
+            self.ended(step, line, &member, found);
+        }
+    }
+
+    /// The expiry of a door that names the holder of everything.
+    fn lasts(&mut self, step: &Step<'_>, line: &Line, ms: i64, found: &mut Vec<Violation>) {
+        let ms = if self.is_marked { ms - MARGIN_MS } else { ms };
+        let Some(hold) = self.holds.first_mut() else { return };
+        if ms > lease_ms(&hold.member) {
+            let detail = format!("{} is to last {ms} ms", hold.member);
+            found.push(Violation::new(What::Endless, detail));
+        }
+        if step.at > hold.ends_by {
+            let detail = format!("{}, over at {}, lasts on", hold.member, hold.ends_by);
+            found.push(Violation::new(What::Endless, detail));
+        }
+        (hold.ends_from, hold.ends_by) = ends(step, line, ms);
+    }
+
+    /// The end of a part: a new hold, or a longer lease.
     fn held(
         &mut self,
         step: &Step<'_>,
@@ -300,16 +421,16 @@ impl Lock {
     ) {
         let ends = ends_ms * 1_000;
         let index = self.holds.iter().position(|hold| hold.member == member);
-        if index.is_some() && line.has("NX") {
+        if index.is_some() && line.is_new_only() {
             return; // it is there already
         }
-        if lease_ms(member).is_some_and(|lease| ends > line.at + lease * 1_000) {
+        if ends > line.at + lease_ms(member) * 1_000 + ROUNDING_US {
             let detail = format!("{member} is to last until {ends_ms} at {}", line.at);
             found.push(Violation::new(What::Endless, detail));
         }
         match index.map(|index| &mut self.holds[index]) {
             Some(hold) if step.at < hold.ends_by && !step.is_acquire() => {
-                (hold.ends_from, hold.ends_by) = (Some(ends), ends);
+                (hold.ends_from, hold.ends_by) = (ends, ends);
                 return;
             }
             Some(hold) if !step.is_acquire() => {
@@ -320,28 +441,19 @@ impl Lock {
         }
         // It asks again after its lease.
         self.done.over.extend(index.map(|index| self.holds.remove(index)));
-        self.holds.push(Hold::new(member, line.at, Some(ends)));
+        self.holds.push(Hold::new(member, line.at, (ends, ends)));
     }
 
-    /// A field of the state: the sum, the token, or what a hold weighs from now on.
-    fn stated(&mut self, field: &str, value: &str, found: &mut Vec<Violation>) {
-        let number: u64 = value.parse().unwrap_or(0);
-        match field {
-            "used" => self.used = Some(number),
-            "token" => self.token = number,
-            member => {
-                let Some(hold) = self.holds.iter_mut().find(|hold| hold.member == member) else {
-                    return;
-                };
-                if number > hold.weight {
-                    let detail = format!("{member} weighs {number} after {}", hold.weight);
-                    found.push(Violation::new(What::TwoHolds, detail));
-                }
-                self.done.is_write_reduced |= hold.weight == Demand::ALONE.weight();
-                self.done.reduced.insert(member.to_owned());
-                hold.weight = number;
-            }
+    /// A hold weighs no more than this from now on.
+    fn reduced(&mut self, member: &str, weight: u64, found: &mut Vec<Violation>) {
+        let Some(hold) = self.holds.iter_mut().find(|hold| hold.member == member) else { return };
+        if weight > hold.weight {
+            let detail = format!("{member} weighs {weight} after {}", hold.weight);
+            found.push(Violation::new(What::TwoHolds, detail));
         }
+        self.done.is_write_reduced |= hold.is_whole();
+        self.done.reduced.insert(member.to_owned());
+        hold.weight = weight;
     }
 
     fn ended(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
@@ -349,44 +461,19 @@ impl Lock {
             return; // it has nothing to end
         };
         let hold = self.holds.remove(index);
-        if hold.ends_by <= line.at {
-            self.done.over.push(hold);
-            return; // it may ask again
+        if hold.ends_by > line.at && step.gives_back(member) {
+            self.spent.insert(hash(member));
+            return;
         }
-        if !step.args.contains(member) && hold.is_live(line.at) {
+        if hold.is_live(line.at) {
             let detail = format!("the hold of {member} at {}", step.at);
             found.push(Violation::new(What::WrongRelease, detail));
         }
-        self.spent.insert(hash(member));
-    }
-
-    /// The expiry of a mutex.
-    fn lasts(&mut self, step: &Step<'_>, line: &Line, ms: &str, found: &mut Vec<Violation>) {
-        let Some(hold) = self.holds.last_mut() else { return };
-        let ms: i64 = ms.parse().unwrap_or(i64::MAX / 1_000_000);
-        if lease_ms(&hold.member).is_some_and(|lease| ms > lease) {
-            let detail = format!("{} is to last {ms} ms", hold.member);
-            found.push(Violation::new(What::Endless, detail));
-        }
-        let is_first = hold.ends_from.is_none();
-        if !is_first && step.at > hold.ends_by {
-            return; // the key is gone
-        }
-        hold.ends_from = Some(step.at + ms * 1_000 - ROUNDING_US);
-        hold.ends_by = line.at + ms * 1_000 + ROUNDING_US;
+        self.done.over.push(hold); // it may ask again
     }
 
     fn new_holds(&self) -> impl Iterator<Item = &Hold> {
         self.holds.iter().filter(|hold| hold.is_new())
-    }
-
-    /// A hold needs an end in the same step.
-    fn judge_ends(&mut self, found: &mut Vec<Violation>) {
-        for hold in self.holds.iter_mut().filter(|hold| hold.ends_from.is_none()) {
-            let detail = format!("{} was granted without an end", hold.member);
-            found.push(Violation::new(What::Endless, detail));
-            hold.ends_from = Some(i64::MAX); // said once
-        }
     }
 
     /// What is granted fits beside all leases that have not ended, by its own limit.
@@ -404,36 +491,50 @@ impl Lock {
         }
     }
 
-    /// A waiter ahead of the one that is granted was passed over; for one that was not queued,
-    /// those ahead are all.
+    /// A waiter ahead of the one that is granted was overtaken; for one that was not queued, those
+    /// ahead are all. Who was passed over is not in the queue.
     fn judge_order(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         for hold in self.new_holds() {
             let is_its = |waiter: &&Waiter| waiter.member == hold.member;
-            let place = self.done.left.iter().find(is_its).map_or(u64::MAX, |waiter| waiter.place);
-            let mut ahead = self.queue.iter().take_while(|waiter| waiter.place < place);
-            if let Some(ahead) = ahead.find(|ahead| !step.passed.contains(ahead.member.as_str())) {
+            let place = self.done.left.iter().find(is_its).map_or(i64::MAX, |waiter| waiter.place);
+            if let Some(ahead) = self.queue.first().filter(|ahead| ahead.place < place) {
                 let detail = format!("{}: {} was there before", hold.member, ahead.member);
                 found.push(Violation::new(What::OutOfOrder, detail));
             }
         }
+        if let Some(member) = step.passed.iter().find(|member| self.index(member).is_some()) {
+            let detail = format!("{member} was passed over, and waits");
+            found.push(Violation::new(What::QueuedTwice, detail));
+        }
     }
 
-    /// Tokens rise, but that those who share have the same, as long as no other came between them.
-    fn judge_token(&mut self, found: &mut Vec<Violation>) {
-        let is_reduced = self.done.is_write_reduced;
-        if !is_reduced && self.new_holds().next().is_none() {
-            return;
+    /// Tokens rise over all locks. Those who share have the same, as long as one of them holds.
+    fn judge_token(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
+        let is_whole = self.new_holds().any(Hold::is_whole);
+        let shared = self.parts.map_or(0, |parts| parts.token);
+        let has_others = self.holds.iter().any(|hold| !hold.is_new() && !hold.is_whole());
+        let is_new = is_whole || self.done.is_write_reduced || !has_others;
+        if self.done.is_write_reduced || self.new_holds().next().is_some() {
+            let last = self.token;
+            self.token = if is_whole { step.issued.unwrap_or(0) } else { shared };
+            let is_right = match is_new {
+                true => self.token > last.max(step.above) && step.issued == Some(self.token),
+                false => self.token == last,
+            };
+            if !is_right {
+                let members: Vec<_> = self.new_holds().map(|hold| &hold.member).collect();
+                let detail = format!("{members:?}: {} after {last}", self.token);
+                found.push(Violation::new(What::TokenNotRising, detail));
+            }
         }
-        let is_write = self.new_holds().any(|hold| hold.weight == Demand::ALONE.weight());
-        let is_new = is_write || is_reduced || !self.shares;
-        let last = std::mem::replace(&mut self.last_token, self.token);
-        let is_right = if is_new { self.token > last } else { self.token == last };
-        if !is_right {
-            let members: Vec<_> = self.new_holds().map(|hold| &hold.member).collect();
-            let detail = format!("{members:?}: {} after {last}", self.token);
+        if let Some(told) = step.told.iter().find(|told| **told != self.token) {
+            let detail = format!("{told} was told, and it is {}", self.token);
             found.push(Violation::new(What::TokenNotRising, detail));
         }
-        self.shares = !is_write;
+        if self.parts.is_some() && weigh(&self.holds) > 0 && shared != self.token {
+            let detail = format!("the door says {shared}, and it is {}", self.token);
+            found.push(Violation::new(What::TokenNotRising, detail));
+        }
     }
 
     /// No member is granted again after its hold, or after it was given up.
@@ -454,23 +555,32 @@ impl Lock {
     /// The written sum is that of the holds.
     fn judge_sum(&self, found: &mut Vec<Violation>) {
         let is = weigh(&self.holds);
-        if let Some(written) = self.used.filter(|written| *written != is) {
-            let detail = format!("{written} are in use, and not {is}");
-            found.push(Violation::new(What::WrongSum, detail));
+        if let Some(Parts { used, .. }) = self.parts.filter(|parts| parts.used != is) {
+            found.push(Violation::new(What::WrongSum, format!("{used} are in use, and not {is}")));
+        }
+    }
+
+    /// How much is in use, at least.
+    fn used(&self, at: i64) -> u64 {
+        match self.parts {
+            Some(parts) => parts.used,
+            None => weigh(self.holds.iter().filter(|hold| at < hold.ends_by)),
         }
     }
 
     /// What is free is handed on, as far as it goes.
     fn judge_rest(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
-        let Some(used) = self.used.filter(|_| self.done.is_change) else { return };
-        // A renewal hands nothing on, nor does who asks again for what it holds.
+        if !self.done.is_change || step.only_renews() {
+            return;
+        }
+        // Who asks again for what it holds hands nothing on.
         let stays = |hold: &Hold| {
             let is_named = step.args.contains(&hold.member);
-            is_named && !hold.is_new() && !self.done.reduced.contains(&hold.member)
+            is_named && step.is_acquire() && !hold.is_new()
         };
-        let mut waiting = self.queue.iter().map(|waiter| waiter.member.as_str());
-        let Some(first) = waiting.find(|member| !step.passed.contains(member)) else { return };
-        let is_patient = self.deadlines.get(first).is_some_and(|until| until * 1_000 > step.by);
+        let Some(Waiter { member: first, .. }) = self.queue.first() else { return };
+        let is_patient = self.patience.get(node(first)).is_some_and(|until| *until > step.by);
+        let used = self.used(step.by);
         if is_patient && demand(first).fits(used) && !self.holds.iter().any(stays) {
             let detail = format!("{first} waits, and {used} are in use");
             found.push(Violation::new(What::LeftWaiting, detail));

@@ -1,52 +1,68 @@
 //! Hand-made command sequences: what a broken script would do is found.
 
 use super::*;
+use crate::{door_key, gone_key, holds_key, queue_key};
 
-const ANN: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:1:1000:c1-1";
-const BEN: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:2:1000:c1-2";
-const CAT: &str = "~1BBBBBBBBBBBBBBBBBBBBBB:1:1000:c2-1";
-/// Of what is read, written and held in permits.
+const ANN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:1:1000:w:c1-1";
+const BEN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:2:1000:w:c1-2";
+const CAT: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:1:1000:w:c2-1";
 const REN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:3:1000:r:c1-3";
 const RON: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:2:1000:r:c2-2";
-const WIM: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:3:1000:w:c2-3";
 const TWO: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:4:1000:2/3:c1-4";
 const DUO: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:4:1000:2/3:c2-4";
-const ALL: u64 = 1 << 30;
 const START: u64 = 1_700_000_000_000_000;
+/// The counter when all begins.
+const FIRST: u64 = 1_600_000_000_000_000;
 
 /// A server that runs scripts of our own, 10 ms after each other.
 struct Scene {
     trace: Trace,
     now: u64,
+    place: u64,
+}
+
+/// The number of a token that is easy to read.
+fn token(number: u64) -> u64 {
+    FIRST + number
 }
 
 impl Scene {
     fn new(passes_allowed: bool) -> Self {
-        Self { trace: Trace::new(passes_allowed), now: START }
+        Self { trace: Trace::new(passes_allowed), now: START, place: 0 }.run(
+            "acquire",
+            "",
+            &format!("SET lock:tokens {FIRST}"),
+        )
     }
 
-    /// A script of `member` with these commands, `;` between them.
-    fn run(mut self, member: &str, commands: &str) -> Self {
+    /// This script, with these arguments and commands, `;` between them.
+    fn run(mut self, script: &str, args: &str, commands: &str) -> Self {
         self.now += 10_000;
+        let name = "torture-0";
+        let patience = |node: &str| crate::patience_key(name, &node.repeat(22));
+        let passed = |node: &str| crate::passed_key(name, &node.repeat(22));
         let mut line = |source, text: &str| {
             let text = text
-                .replace("HOLD", "torture-0")
-                .replace("QUEUE", "redisson_lock_queue:{torture-0}")
-                .replace("TIMES", "redisson_lock_timeout:{torture-0}")
-                .replace("TOKEN", "redisson_lock_token:{torture-0}")
-                .replace("GONE", "redisson_lock_gone:{torture-0}")
-                .replace("STATE", "lock_permits:{torture-2}")
-                .replace("HELD", "lock_permits_holds:{torture-2}")
-                .replace("LINE", "lock_permits_queue:{torture-2}")
-                .replace("ALIVE", "lock_permits_deadlines:{torture-2}")
-                .replace("ENDED", "lock_permits_gone:{torture-2}")
+                .replace("DOOR", &door_key(name))
+                .replace("QUEUE", &queue_key(name))
+                .replace("HELD", &holds_key(name))
+                .replace("WEIGHTS", &format!("{}:reduced", door_key(name)))
+                .replace("GONE", &gone_key(name))
+                .replace("PATIENCE-A", &patience("A"))
+                .replace("PATIENCE-B", &patience("B"))
+                .replace("PASSED-A", &passed("A"))
+                .replace("PASSED-B", &passed("B"))
                 .replace("LEASE", &((self.now / 1_000) + 1_000).to_string())
-                .replace("SOON", &((self.now / 1_000) + 15_000).to_string());
-            let args = text.split_whitespace().map(|arg| arg.as_bytes().to_vec()).collect();
+                .replace("LATER", &((self.now / 1_000) + 90_000).to_string());
+            // A message has spaces.
+            let words = text.split_whitespace().map(|word| word.replace('_', " "));
+            let args = words.map(String::into_bytes).collect();
             let time_us = self.now;
             self.trace.feed(&MonitorLine { time_us, database: 0, source, args });
         };
-        line(Source::Client("c".to_owned()), &format!("EVALSHA sha 1 HOLD {member}"));
+        let source = wire::queue::script(script).expect("a script of the protocol");
+        let digest = redis::Script::new(source).get_hash().to_owned();
+        line(Source::Client("c".to_owned()), &format!("EVALSHA {digest} 1 DOOR {args}"));
         for command in commands.split(';').filter(|command| !command.trim().is_empty()) {
             line(Source::Lua, command);
         }
@@ -58,48 +74,50 @@ impl Scene {
         self
     }
 
-    fn takes(self, member: &str, token: u64) -> Self {
-        let commands =
-            format!("SET TOKEN {token} PX 60000; HSET HOLD {member} 1; PEXPIRE HOLD 1000");
-        self.run(member, &commands)
+    /// The lock is free, and `member` takes it.
+    fn takes(self, member: &str) -> Self {
+        self.run("lock", member, &format!("INCR lock:tokens; PSETEX DOOR 1000 {member}"))
     }
 
-    fn queues(self, member: &str) -> Self {
-        self.run(member, &format!("ZADD TIMES SOON {member}; RPUSH QUEUE {member}"))
-    }
-
-    /// `member` gives the lock to `next`, at the head.
-    fn gives(self, member: &str, next: &str, token: u64) -> Self {
+    fn queues(mut self, member: &str) -> Self {
+        let node = member.chars().nth(2).unwrap_or_default();
+        // The place is the counter's next number.
+        self.trace.finish();
+        self.place = self.trace.counter + 1;
+        let place = self.place;
         let commands = format!(
-            "HDEL HOLD {member}; SET TOKEN {token} PX 60000; HSET HOLD {next} 1; PEXPIRE HOLD 333;
-             LPOP QUEUE; ZREM TIMES {next}"
+            "INCR lock:tokens; ZADD QUEUE NX {place} {member};
+             PSETEX PATIENCE-{node} 15000 1; PEXPIRE QUEUE 75000"
         );
-        self.run(member, &commands)
+        self.run("lock", member, &commands)
     }
 
-    /// `member` acquires something that others may share, by these commands.
-    fn asks(self, member: &str, commands: &str) -> Self {
-        self.run(&format!("{member} wait"), commands)
+    /// `member` gives everything to `next`, at the head, which gets a claim.
+    fn gives(self, member: &str, next: &str) -> Self {
+        let commands = format!("INCR lock:tokens; ZREM QUEUE {next}; PSETEX DOOR 60333 +{next}");
+        self.run("unlock", member, &commands)
     }
 
-    /// `member` holds what it asks for, and `used` are in use then.
-    fn joins(self, member: &str, used: u64, token: u64) -> Self {
-        let commands = format!("ZADD HELD NX LEASE {member}; HSET STATE used {used} token {token}");
-        self.asks(member, &commands)
-    }
-
-    fn waits(self, member: &str) -> Self {
-        self.asks(member, &format!("ZADD ALIVE SOON {member}; ZADD LINE 1 {member}"))
+    /// `member` holds what it asks for, and `used` are in use then, all with this token.
+    fn joins(mut self, member: &str, used: u64, number: u64) -> Self {
+        self.trace.finish();
+        let drawn = if self.trace.counter < token(number) { "INCR lock:tokens;" } else { "" };
+        let token = token(number);
+        let commands =
+            format!("{drawn} ZADD HELD NX LEASE {member}; SET DOOR *{used}:{token} PXAT LATER");
+        self.run("acquire", member, &commands)
     }
 
     /// `member` gives back, and those of the others who wait hold then.
-    fn hands(self, member: &str, others: &[&str], used: u64, token: u64) -> Self {
+    fn hands(mut self, member: &str, others: &[&str], used: u64, number: u64) -> Self {
+        self.trace.finish();
+        let drawn = if self.trace.counter < token(number) { "INCR lock:tokens;" } else { "" };
         let granted: String = others
             .iter()
-            .map(|other| format!("ZADD HELD LEASE {other}; ZREM LINE {other}; ZREM ALIVE {other};"))
+            .map(|other| format!("ZADD HELD LEASE {other}; ZREM QUEUE {other};"))
             .collect();
-        let state = format!("HSET STATE used {used} token {token}");
-        self.run(member, &format!("{granted} ZREM HELD {member}; {state}"))
+        let door = format!("SET DOOR *{used}:{} PXAT LATER", token(number));
+        self.run("release", member, &format!("{drawn} {granted} ZREM HELD {member}; {door}"))
     }
 
     #[track_caller]
@@ -117,219 +135,282 @@ fn calm() -> Scene {
 
 #[test]
 fn a_queue_served_in_order_is_accepted_and_its_grants_are_known() {
-    let scene =
-        calm().takes(ANN, 10).queues(BEN).queues(CAT).gives(ANN, BEN, 11).gives(BEN, CAT, 12);
+    let scene = calm().takes(ANN).queues(BEN).queues(CAT).gives(ANN, BEN).gives(BEN, CAT);
     let trace = scene.finds(&[]);
     let who: Vec<_> = trace.grants.iter().map(|grant| (grant.token, grant.who)).collect();
-    assert_eq!(who, [(10, Some((1, 1))), (11, Some((1, 2))), (12, Some((2, 1)))]);
-    let ends = START as i64 + 50_000 + 333_000;
+    // The places are numbers of the counter, too.
+    let expected = [(1, (1, 1)), (4, (1, 2)), (5, (2, 1))];
+    assert_eq!(who, expected.map(|(number, who)| (token(number), Some(who))));
+    let ends = START as i64 + 60_000 + 333_000;
     assert!((ends..=ends + 2_000).contains(&trace.grants[2].ends), "{}", trace.grants[2].ends);
 }
 
 #[test]
 fn a_renewal_moves_the_end_of_the_hold_it_is_of() {
-    let trace = calm().takes(ANN, 10).run(ANN, "PEXPIRE HOLD 1000").finds(&[]);
-    assert_eq!(trace.grants[0].ends, START as i64 + 20_000 + 1_000_000 + 2_000);
+    let trace = calm().takes(ANN).run("extend", ANN, "PEXPIRE DOOR 1000").finds(&[]);
+    assert_eq!(trace.grants[0].ends, START as i64 + 30_000 + 1_000_000 + 2_000);
+    // Behind a mark the door outlives the lease.
+    let marked = || calm().takes(ANN).run("lock", BEN, &format!("PSETEX DOOR 60980 +{ANN}"));
+    let trace = marked().run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[]);
+    assert_eq!(trace.grants[0].ends, START as i64 + 40_000 + 1_000_000 + 2_000);
+    marked().run("extend", ANN, "PEXPIRE DOOR 61001").finds(&[What::Endless]);
+    marked().wait(1_000).run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[What::Endless]);
+}
+
+#[test]
+fn a_mark_that_gives_the_holder_more_time_is_found() {
+    let scene = calm().takes(ANN).wait(500);
+    scene.run("lock", BEN, &format!("PSETEX DOOR 61000 +{ANN}")).finds(&[What::Endless]);
 }
 
 #[test]
 fn a_grant_within_another_s_lease_is_found_and_one_after_it_is_not() {
-    calm().takes(ANN, 10).wait(900).takes(BEN, 11).finds(&[What::TwoHolds]);
-    calm().takes(ANN, 10).wait(1_000).takes(BEN, 11).finds(&[]);
+    calm().takes(ANN).wait(900).takes(BEN).finds(&[What::WrongRelease, What::TwoHolds]);
+    calm().takes(ANN).wait(1_000).takes(BEN).finds(&[]);
 }
 
 #[test]
 fn an_overtaken_waiter_is_found() {
-    let scene = calm().takes(ANN, 10).queues(BEN);
-    scene.run(ANN, &format!("HDEL HOLD {ANN}")).takes(CAT, 11).finds(&[What::OutOfOrder]);
+    let scene = calm().takes(ANN).queues(BEN);
+    let scene = scene.run("unlock", ANN, "DEL DOOR").takes(CAT);
+    scene.finds(&[What::LeftWaiting, What::OutOfOrder]);
 }
 
 #[test]
 fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     let scene = |allowed| {
-        let scene = Scene::new(allowed).takes(ANN, 10).queues(CAT).queues(BEN);
+        let scene = Scene::new(allowed).takes(ANN).queues(CAT).queues(BEN);
+        let place = token(2);
         scene.run(
+            "unlock",
             ANN,
             &format!(
-                "HDEL HOLD {ANN}; LREM QUEUE 1 {BEN}; ZREM TIMES {BEN}; SET TOKEN 11 PX 1;
-                 HSET HOLD {BEN} 1; PEXPIRE HOLD 333; ZADD TIMES XX LT 5 {CAT}"
+                "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD PASSED-B {place} {CAT};
+                 PEXPIRE PASSED-B 15000; PSETEX DOOR 60333 +{BEN}",
+                token(4)
             ),
         )
     };
     assert_eq!(scene(true).finds(&[]).passed_over, 1);
     scene(false).finds(&[What::PassedOver]);
+    // It comes back to its place, and to no other.
+    let back = |place: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(place));
+    scene(true).run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
+    scene(true).run("touch", CAT, &back(5)).finds(&[What::PlaceLost]);
 }
 
 #[test]
 fn a_live_waiter_that_is_dropped_is_found_and_a_dead_one_may_be() {
-    let sweep = format!("LREM QUEUE 1 {BEN}; ZREM TIMES {BEN}");
-    let scene = || calm().takes(ANN, 10).queues(BEN);
-    scene().run(CAT, &sweep).finds(&[What::PlaceLost, What::PlaceLost]);
-    scene().wait(15_000).run(CAT, &sweep).finds(&[]);
-    scene().run(BEN, &sweep).finds(&[]);
-    scene().run(CAT, "LPOP QUEUE").finds(&[What::PlaceLost]);
+    let sweep = format!("ZREM QUEUE {BEN}");
+    let scene = || calm().takes(ANN).queues(BEN);
+    scene().run("acquire", CAT, &sweep).finds(&[What::PlaceLost]);
+    scene().wait(15_000).run("acquire", CAT, &sweep).finds(&[]);
+    scene().run("leave", BEN, &sweep).finds(&[]);
 }
 
 #[test]
 fn an_attempt_that_is_queued_anew_is_found() {
-    calm().takes(ANN, 10).queues(BEN).queues(BEN).finds(&[What::QueuedTwice]);
-    let moved = format!("LREM QUEUE 1 {BEN}; RPUSH QUEUE {BEN}");
-    calm().takes(ANN, 10).queues(BEN).run(CAT, &moved).finds(&[What::PlaceLost]);
+    let again = format!("ZADD QUEUE {} {BEN}", token(9));
+    calm().takes(ANN).queues(BEN).run("acquire", BEN, &again).finds(&[What::QueuedTwice]);
+    // A repetition that changes nothing.
+    calm().takes(ANN).queues(BEN).queues(BEN).finds(&[]);
+    let scene = calm().takes(ANN).queues(BEN);
+    let low = format!("ZADD QUEUE {} {CAT}", token(1));
+    scene.run("acquire", CAT, &low).finds(&[What::OutOfOrder]);
 }
 
 #[test]
 fn a_token_that_does_not_rise_is_found() {
-    let scene = || calm().takes(ANN, 10).queues(BEN);
-    scene().gives(ANN, BEN, 10).finds(&[What::TokenNotRising]);
-    scene().gives(ANN, BEN, 9).finds(&[What::TokenNotRising]);
+    let scene = || calm().takes(ANN).queues(BEN);
+    let give = |count: &str| format!("{count}; ZREM QUEUE {BEN}; PSETEX DOOR 60333 +{BEN}");
+    scene().run("unlock", ANN, &give("GET lock:tokens")).finds(&[What::TokenNotRising]);
+    let lower = format!("SET lock:tokens {}", token(0));
+    scene().run("unlock", ANN, &give(&lower)).finds(&[What::TokenNotRising]);
+    scene().run("unlock", ANN, &give("INCR lock:tokens")).finds(&[]);
+}
+
+#[test]
+fn a_message_that_tells_another_token_is_found() {
+    let give = |number| {
+        let token = token(number);
+        format!(
+            "INCR lock:tokens; ZREM QUEUE {CAT}; PSETEX DOOR 60333 +{CAT};
+             PUBLISH lockcore:grants:B p_{token}_1_333"
+        )
+    };
+    let scene = || calm().takes(ANN).queues(CAT);
+    scene().run("unlock", ANN, &give(3)).finds(&[]);
+    scene().run("unlock", ANN, &give(2)).finds(&[What::TokenNotRising]);
+}
+
+#[test]
+fn the_tokens_of_a_lock_that_is_asked_for_again_are_known() {
+    let confirmed = format!("SET lock:tokens {}; PSETEX DOOR 1000 {ANN}", token(3));
+    let trace = calm()
+        .takes(ANN)
+        .run("acquire", ANN, &format!("GET DOOR; SET lock:tokens {}", token(2)))
+        .run("confirm", ANN, &confirmed)
+        .finds(&[]);
+    assert_eq!(trace.grants.len(), 1);
+    assert_eq!(trace.grants[0].again, [token(2), token(3)]);
 }
 
 #[test]
 fn a_hold_ended_by_somebody_else_is_found() {
-    calm().takes(ANN, 10).run(BEN, &format!("HDEL HOLD {ANN}")).finds(&[What::WrongRelease]);
-    calm().takes(ANN, 10).run(BEN, &format!("HDEL HOLD {BEN}")).finds(&[]);
+    calm().takes(ANN).run("unlock", BEN, "DEL DOOR").finds(&[What::WrongRelease]);
+    calm().takes(ANN).run("unlock", ANN, "DEL DOOR").finds(&[]);
 }
 
 #[test]
 fn a_hold_without_an_end_or_with_too_late_a_one_is_found() {
-    let take = format!("SET TOKEN 10 PX 1; HSET HOLD {ANN} 1");
-    calm().run(ANN, &take).finds(&[What::Endless]);
-    calm().run(ANN, &format!("{take}; PEXPIRE HOLD 1001")).finds(&[What::Endless]);
-    calm().takes(ANN, 10).run(ANN, "PERSIST HOLD").finds(&[What::Endless]);
+    let take = |ms| format!("INCR lock:tokens; PSETEX DOOR {ms} {ANN}");
+    calm().run("lock", ANN, &take(1_001)).finds(&[What::Endless]);
+    calm().takes(ANN).run("extend", ANN, "PERSIST DOOR").finds(&[What::Endless]);
+    let door = format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{}", token(1));
+    calm().run("acquire", REN, &door).finds(&[What::Endless]);
 }
 
 #[test]
 fn a_member_that_comes_back_after_its_hold_or_its_tombstone_is_found() {
-    let ended = || calm().takes(ANN, 10).run(ANN, &format!("HDEL HOLD {ANN}"));
-    ended().takes(ANN, 11).finds(&[What::GrantedAgain]);
-    ended().queues(ANN).finds(&[What::GrantedAgain]);
+    let ended = || calm().takes(ANN).run("unlock", ANN, "DEL DOOR");
+    ended().takes(ANN).finds(&[What::GrantedAgain]);
+    ended().queues(ANN).finds(&[What::GrantedAgain, What::LeftWaiting]);
     // Its lease ended before it heard of it: it may ask again.
-    let trace = calm().takes(ANN, 10).wait(1_000).takes(ANN, 11).finds(&[]);
+    let trace = calm().takes(ANN).wait(1_000).takes(ANN).finds(&[]);
     assert_eq!(trace.grants.iter().map(|grant| grant.ran_out).collect::<Vec<_>>(), [true, false]);
-    calm()
-        .run(BEN, &format!("SET GONE:{BEN} 1 PX 60000"))
-        .takes(BEN, 10)
-        .finds(&[What::GrantedAgain]);
+    let gone = format!("ZADD GONE 5 {BEN}");
+    calm().run("leave", BEN, &gone).takes(BEN).finds(&[What::GrantedAgain]);
 }
 
 #[test]
-fn reads_writes_and_permits_that_go_together_are_accepted_and_known() {
-    let scene = calm().joins(REN, 1, 10).joins(RON, 2, 10).waits(WIM).waits(TWO);
+fn reads_locks_and_permits_that_go_together_are_accepted_and_known() {
+    let scene = calm().joins(REN, 1, 1).joins(RON, 2, 1).queues(CAT).queues(TWO);
     let trace = scene
-        .hands(REN, &[], 1, 10)
-        .hands(RON, &[WIM], ALL, 11)
-        .hands(WIM, &[TWO], 2, 12)
+        .hands(REN, &[], 1, 1)
+        .run(
+            "release",
+            RON,
+            &format!(
+                "INCR lock:tokens; ZREM HELD {RON}; ZREM QUEUE {CAT}; PSETEX DOOR 60333 +{CAT}"
+            ),
+        )
+        .hands(CAT, &[TWO], 2, 5)
         .finds(&[]);
     let who: Vec<_> = trace.grants.iter().map(|grant| (grant.token, grant.who)).collect();
-    let expected = [(10, (1, 3)), (10, (2, 2)), (11, (2, 3)), (12, (1, 4))];
-    assert_eq!(who, expected.map(|(token, who)| (token, Some(who))));
-    assert_eq!(trace.grants[3].ends, START as i64 + 70_000 + 1_000_000);
+    let expected = [(1, (1, 3)), (1, (2, 2)), (4, (2, 1)), (5, (1, 4))];
+    assert_eq!(who, expected.map(|(number, who)| (token(number), Some(who))));
+    assert_eq!(trace.grants[3].ends, START as i64 + 80_000 + 1_000_000);
 }
 
 #[test]
 fn more_than_fits_beside_what_is_held_is_found() {
-    calm().joins(REN, 1, 10).joins(WIM, ALL + 1, 11).finds(&[What::TwoHolds]);
-    calm().joins(WIM, ALL, 10).joins(REN, ALL + 1, 11).finds(&[What::TwoHolds]);
-    calm().joins(TWO, 2, 10).joins(DUO, 4, 10).finds(&[What::TwoHolds]);
-    calm().joins(TWO, 2, 10).joins(REN, 3, 10).finds(&[]);
+    let beside = calm().joins(REN, 1, 1).takes(CAT);
+    beside.finds(&[What::WrongRelease, What::TwoHolds]);
+    let beside = calm().takes(CAT).joins(REN, 1, 2);
+    beside.finds(&[What::WrongRelease, What::TwoHolds]);
+    calm().joins(TWO, 2, 1).joins(DUO, 4, 1).finds(&[What::TwoHolds]);
+    calm().joins(TWO, 2, 1).joins(REN, 3, 1).finds(&[]);
 }
 
 #[test]
 fn a_lapsed_hold_makes_room_and_another_s_live_one_does_not() {
-    let take = format!("ZADD HELD LEASE {RON}; ZREM HELD {WIM}; HSET STATE used 1 token 11");
-    let trace = calm().joins(WIM, ALL, 10).wait(1_000).asks(RON, &take).finds(&[]);
+    let take = format!(
+        "INCR lock:tokens; ZADD HELD LEASE {RON}; ZREM HELD {REN}; SET DOOR *1:{} PXAT LATER",
+        token(2)
+    );
+    let trace = calm().joins(REN, 1, 1).wait(1_000).run("acquire", RON, &take).finds(&[]);
     assert_eq!(trace.grants.iter().map(|grant| grant.ran_out).collect::<Vec<_>>(), [true, false]);
-    calm().joins(WIM, ALL, 10).wait(900).asks(RON, &take).finds(&[What::WrongRelease]);
+    calm().joins(REN, 1, 1).wait(900).run("acquire", RON, &take).finds(&[What::WrongRelease]);
 }
 
 #[test]
 fn a_newcomer_that_fits_does_not_pass_a_waiting_head_that_does_not() {
-    let scene = calm().joins(REN, 1, 10).waits(WIM).joins(RON, 2, 10);
+    let scene = calm().joins(REN, 1, 1).queues(CAT).joins(RON, 2, 1);
     scene.finds(&[What::OutOfOrder]);
 }
 
 #[test]
 fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
-    let scene = |allowed| Scene::new(allowed).joins(WIM, ALL, 10).waits(REN).waits(RON);
-    scene(false).hands(WIM, &[REN, RON], 2, 11).finds(&[]);
-    scene(false).hands(WIM, &[REN], 1, 11).finds(&[What::LeftWaiting]);
+    let scene = |allowed| Scene::new(allowed).takes(CAT).queues(REN).queues(RON);
+    scene(false).hands(CAT, &[REN, RON], 2, 4).finds(&[]);
+    scene(false).hands(CAT, &[REN], 1, 4).finds(&[What::LeftWaiting]);
     let passing = format!(
-        "ZADD HELD LEASE {RON}; ZREM HELD {WIM}; ZADD ALIVE LEASE {REN}; ZREM LINE {RON};
-         ZREM ALIVE {RON}; HSET STATE used 1 token 11"
+        "INCR lock:tokens; ZADD HELD LEASE {RON}; ZREM QUEUE {REN} {RON};
+         ZADD PASSED-A {} {REN}; SET DOOR *1:{} PXAT LATER",
+        token(2),
+        token(4)
     );
-    assert_eq!(scene(true).run(WIM, &passing).finds(&[]).passed_over, 1);
+    let scene = scene(true).run("unlock", CAT, &passing);
     // Who only renews hands nothing on.
-    let renewal = format!("ZADD HELD LEASE {RON}");
-    scene(true).run(WIM, &passing).run(RON, &renewal).finds(&[]);
+    let trace = scene.run("renew", RON, &format!("ZADD HELD LEASE {RON}")).finds(&[]);
+    assert_eq!(trace.passed_over, 1);
 }
 
 #[test]
 fn a_sum_that_is_not_that_of_the_holds_is_found() {
-    calm().joins(TWO, 2, 10).joins(REN, 2, 10).finds(&[What::WrongSum]);
-    calm().joins(TWO, 2, 10).run(TWO, &format!("ZREM HELD {TWO}")).finds(&[What::WrongSum]);
+    calm().joins(TWO, 2, 1).joins(REN, 2, 1).finds(&[What::WrongSum]);
+    let gone = format!("ZREM HELD {TWO}");
+    calm().joins(TWO, 2, 1).run("release", TWO, &gone).finds(&[What::WrongSum]);
 }
 
 #[test]
-fn tokens_are_the_same_for_those_who_share_and_new_for_each_write_and_after_it() {
-    calm().joins(REN, 1, 10).joins(RON, 2, 11).finds(&[What::TokenNotRising]);
-    let free = || calm().joins(REN, 1, 10).hands(REN, &[], 0, 10);
-    free().joins(WIM, ALL, 10).finds(&[What::TokenNotRising]);
-    free()
-        .joins(WIM, ALL, 11)
-        .hands(WIM, &[], 0, 11)
-        .joins(RON, 1, 11)
-        .finds(&[What::TokenNotRising]);
+fn tokens_are_the_same_for_those_who_share_and_new_once_nobody_holds() {
+    calm().joins(REN, 1, 1).joins(RON, 2, 2).finds(&[What::TokenNotRising]);
+    let free = || {
+        let gone = format!("ZREM HELD {REN}; DEL DOOR");
+        calm().joins(REN, 1, 1).run("release", REN, &gone)
+    };
+    free().joins(RON, 1, 1).finds(&[What::TokenNotRising]);
+    free().joins(RON, 1, 2).finds(&[]);
 }
 
 #[test]
-fn a_write_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
-    let reduce = |token| {
+fn a_lock_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
+    let reduce = |number: u64| {
+        let count = if number > 2 { "INCR lock:tokens;" } else { "" };
         format!(
-            "HSET STATE {WIM} 1; ZADD HELD LEASE {REN}; ZREM LINE {REN}; ZREM ALIVE {REN};
-                 HSET STATE used 2 token {token}"
+            "{count} ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; ZADD HELD LEASE {REN};
+             ZREM QUEUE {REN}; SET DOOR *2:{} PXAT LATER",
+            token(number)
         )
     };
-    let scene = || calm().joins(WIM, ALL, 10).waits(REN);
-    let trace = scene().run(WIM, &reduce(11)).joins(RON, 3, 11).finds(&[]);
-    assert_eq!(trace.grants[0].reduced, Some(11));
-    scene().run(WIM, &reduce(10)).finds(&[What::TokenNotRising]);
-    let alone = format!("HSET STATE {WIM} 1; HSET STATE used 1 token 11");
-    scene().run(WIM, &alone).finds(&[What::LeftWaiting]);
-    let raise = format!("HSET STATE {WIM} 2; HSET STATE used 3");
-    scene().run(WIM, &reduce(11)).run(WIM, &raise).finds(&[What::TwoHolds]);
-}
-
-#[test]
-fn only_a_place_whose_patience_was_over_moves_to_the_end() {
-    let scene = || calm().joins(WIM, ALL, 10).waits(REN).waits(RON);
-    scene().waits(REN).finds(&[What::PlaceLost]);
-    let renewal = format!("ZADD HELD LEASE {WIM}");
-    let mut scene = scene();
-    for _ in 0..30 {
-        scene = scene.wait(500).run(WIM, &renewal);
-    }
-    let touch = format!("ZADD ALIVE SOON {RON}");
-    scene.run(RON, &touch).waits(REN).hands(WIM, &[RON, REN], 2, 11).finds(&[]);
+    let scene = || calm().takes(CAT).queues(REN);
+    let trace = scene().run("reduce", CAT, &reduce(3)).joins(RON, 3, 3).finds(&[]);
+    assert_eq!(trace.grants[0].reduced, Some(token(3)));
+    scene().run("reduce", CAT, &reduce(1)).finds(&[What::TokenNotRising]);
+    let alone = format!(
+        "INCR lock:tokens; ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; SET DOOR *1:{} PXAT LATER",
+        token(3)
+    );
+    scene().run("reduce", CAT, &alone).finds(&[What::LeftWaiting]);
+    let raise = format!("ZADD WEIGHTS 2 {CAT}; SET DOOR *3:{} KEEPTTL", token(3));
+    let raised = scene().run("reduce", CAT, &reduce(3)).run("reduce", CAT, &raise);
+    raised.finds(&[What::TwoHolds]);
 }
 
 #[test]
 fn a_renewal_beyond_the_lease_or_after_its_end_is_found() {
     let renewal = format!("ZADD HELD LEASE {REN}");
-    let trace = calm().joins(REN, 1, 10).run(REN, &renewal).finds(&[]);
-    assert_eq!(trace.grants[0].ends, START as i64 + 20_000 + 1_000_000);
-    let long = format!("ZADD HELD SOON {REN}");
-    calm().joins(REN, 1, 10).run(REN, &long).finds(&[What::Endless]);
-    calm().joins(REN, 1, 10).wait(1_000).run(REN, &renewal).finds(&[What::Endless]);
+    let trace = calm().joins(REN, 1, 1).run("renew", REN, &renewal).finds(&[]);
+    assert_eq!(trace.grants[0].ends, START as i64 + 30_000 + 1_000_000);
+    let long = format!("ZADD HELD LATER {REN}");
+    calm().joins(REN, 1, 1).run("renew", REN, &long).finds(&[What::Endless]);
+    let late = || calm().joins(REN, 1, 1).wait(1_000);
+    late().run("renew", REN, &renewal).finds(&[What::Endless]);
     // It may ask again.
-    let again = format!("ZADD HELD LEASE {REN}; HSET STATE used 1");
-    calm().joins(REN, 1, 10).wait(1_000).asks(REN, &again).finds(&[]);
+    let again =
+        format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{} PXAT LATER", token(2));
+    late().run("acquire", REN, &again).finds(&[]);
 }
 
 #[test]
 fn one_that_shares_and_comes_back_after_its_end_is_found() {
-    let ended = || calm().joins(REN, 1, 10).hands(REN, &[], 0, 10);
-    ended().joins(REN, 1, 10).finds(&[What::GrantedAgain]);
-    ended().joins(WIM, ALL, 11).waits(REN).finds(&[What::GrantedAgain]);
-    let left = || calm().run(REN, &format!("SET ENDED:{REN} 1 PXAT 5"));
-    left().joins(REN, 1, 10).finds(&[What::GrantedAgain]);
+    let ended = || {
+        let gone = format!("ZREM HELD {REN}; DEL DOOR");
+        calm().joins(REN, 1, 1).run("release", REN, &gone)
+    };
+    ended().joins(REN, 1, 2).finds(&[What::GrantedAgain]);
+    ended().takes(CAT).queues(REN).finds(&[What::GrantedAgain]);
+    let left = || calm().run("leave", REN, &format!("ZADD GONE 5 {REN}"));
+    left().joins(REN, 1, 1).finds(&[What::GrantedAgain]);
 }

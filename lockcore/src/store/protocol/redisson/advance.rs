@@ -1,10 +1,10 @@
 //! Granting, the walk along the queue, and the upkeep of list and sorted set.
 
-use super::{Grant, Reply};
 use super::{
     Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, PATIENCE_MS,
     QUEUE_SLACK_MS, SWEEP, TOKEN_MEMORY_MS, claim_ms,
 };
+use super::{Grant, Reply};
 use crate::member::{Member, NodeId, Party};
 use crate::token::FencingToken;
 

@@ -241,8 +241,7 @@ fn grant(member: &Value, token: &Value, left_ms: u64) -> Option<Grant> {
 /// `{ outcome, number, ms left, holder, token, foreign, server's time, passed over }`
 fn reply<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Value::Array(parts) = answer else { return None };
-    let [of, number, left, holder, token, _foreign, now_us, passed_over] = parts.as_slice()
-    else {
+    let [of, number, left, holder, token, _foreign, now_us, passed_over] = parts.as_slice() else {
         return None;
     };
     let left_ms = integer(left)?;

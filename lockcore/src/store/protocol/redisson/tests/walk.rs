@@ -115,9 +115,8 @@ impl Walk {
             Command::Leave { leaving } => letter(&(&leaving[0].member).into()),
             Command::Confirm { .. }
             | Command::Reduce { .. }
-            | Command::ForceRelease { .. } | Command::Inspect => {
-                NODES[self.random.below(4) as usize]
-            }
+            | Command::ForceRelease { .. }
+            | Command::Inspect => NODES[self.random.below(4) as usize],
         };
         self.lock.state.expire(self.lock.now());
         let before = self.lock.state.clone();
