@@ -93,7 +93,13 @@ impl Wire {
         let Asked::One(_, command) = asked else { return Err(nonsense()) };
         let answer = match self.peers {
             false => queue::reply::answer(command, self.terms(floors), answer)?,
-            true => redisson::reply::answer(command, answer)?,
+            true => match command {
+                Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
+                    let alone = redisson::reply::answers(&[command], answer)?.pop();
+                    alone.unwrap_or_else(|| Err(nonsense()))?
+                }
+                _ => redisson::reply::answer(command, answer)?,
+            },
         };
         self.note(&answer, server);
         Ok(answer)
