@@ -201,16 +201,16 @@ impl LocksBuilder {
     /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off
     /// by default.
     ///
-    /// Without it, a JVM and this process exclude each other, but a JVM removes this process's
-    /// waiters from the queue, and its unlock does not wake them; the first encounter is logged as
-    /// a warning. With it, all are served in the order in which they came. It costs one pattern
-    /// subscription per `Locks`, a longer way for hand-overs, and two exceptions from "every key
-    /// expires": the keys of a queue live as long as it has a waiter, and each lock's fencing token
-    /// stays for good, since an `RFencedLock` continues from it.
+    /// Without it, a JVM and this process do **not** exclude each other, since their keys differ.
+    /// With it, all are served in the order in which they came. There are locks alone then: reads,
+    /// permits and downgrades are [`Unsupported`](crate::LockErrorKind::Unsupported). It costs one
+    /// pattern subscription per `Locks`, a longer way for hand-overs, and two exceptions from
+    /// "every key expires": the keys of a queue live as long as it has a waiter, and each lock's
+    /// fencing token stays for good, since an `RFencedLock` continues from it.
     ///
-    /// Set it alike in every process that shares a lock. A Redis user needs `+psubscribe +lpush
-    /// +llen`, the right to all channels, and the keys `redisson_lock_*`. The project's
-    /// `docs/redisson.md` lists what a JVM can still break.
+    /// Set it alike in every process that shares a lock: with and without it are two locks. A Redis
+    /// user needs other rights, see [`guide::redis`](crate::guide::redis). The project's
+    /// `docs/redisson.md` lists the ways in which a JVM can still break a queue.
     pub fn redisson_peers(mut self, peers: bool) -> Self {
         self.redisson_peers = peers;
         self

@@ -59,7 +59,7 @@ impl LockKey {
         Ok(Self { encoded: Arc::from(name), foreign: true })
     }
 
-    /// The key in Redis, without the namespace.
+    /// The name as it stands in Redis between the braces, without the namespace.
     pub fn as_str(&self) -> &str {
         &self.encoded
     }
