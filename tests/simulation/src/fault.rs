@@ -104,6 +104,8 @@ const BY_RATE: &[Law] = &[
 /// those who have seen these; a newcomer may be placed in front of others, and fit there.
 const UNCOUNTED: &[Law] =
     &[Law::S1, Law::S5, Law::S6, Law::S7, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4, Law::L6];
+/// The same, and the clock goes on: so do tokens.
+const WIPED: &[Law] = &[Law::S3, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// What was granted may be granted again; none is left waiting, and nothing left behind.
 const FORGOTTEN: &[Law] = &[Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// No guard relies on what is forgotten; places are, and so are those who have gone.
@@ -149,7 +151,7 @@ impl Fault {
         (Self::Standstill, "standstill", BY_TIME),
         (Self::LoseCount, "lose-count", EVERYTHING),
         (Self::TurnBack, "turn-back", UNCOUNTED),
-        (Self::Wipe, "wipe", FORGOTTEN),
+        (Self::Wipe, "wipe", WIPED),
         (Self::FailOver, "fail-over", FORGOTTEN),
         (Self::Promote, "promote", ACKNOWLEDGED),
         (Self::Lag, "lag", EVERYTHING),

@@ -157,7 +157,8 @@ impl Seen {
         }
     }
 
-    /// An answer or a message tells a token.
+    /// An answer or a message tells a token. A message of an earlier server that is late counts as
+    /// one of the present server, as it does in the store: it does not say whose it is.
     pub(crate) fn note_token(&mut self, token: u64) {
         self.token = self.token.max(token);
     }

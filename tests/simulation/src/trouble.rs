@@ -46,7 +46,7 @@ impl World {
             self.turn_back();
             self.server.counter = None;
         }
-        if self.strikes(Fault::Wipe) {
+        if is_behind && self.strikes(Fault::Wipe) {
             self.server.locks = Resource::all(&self.plan);
             self.server.counter = None;
             // It began anew, or somebody has emptied it.
