@@ -25,7 +25,7 @@ pub(crate) enum What {
         /// The server that it was sent to: another one never sees it.
         era: u64,
         sent: u64,
-        /// The servers' times that its process had seen.
+        /// The tokens and times that its process had seen when it was sent.
         seen: Seen,
         /// Whether it waits for replicas.
         waits: bool,

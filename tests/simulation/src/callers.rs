@@ -86,7 +86,7 @@ impl World {
         lock: usize,
         options: LockOptions,
         mode: Mode,
-        demand: Option<Demand>,
+        demand: Demand,
         shared: Shared,
     ) -> Option<u64> {
         let request = Request {
@@ -157,11 +157,11 @@ impl World {
             End::Granted { number, token, .. } => (number, token),
         };
         self.outcome.holds += 1;
-        self.outcome.shared += u64::from(self.names[lock].is_shared());
         let name = place.name;
         let member = self.processes[place.slot].core.member(number);
         let demand = member.map_or(Demand::ALONE, Member::demand);
         let weight = demand.weight();
+        self.outcome.parts += u64::from(demand != Demand::ALONE);
         self.records[lock].guards.push(Guard {
             slot: place.slot,
             name,
@@ -180,7 +180,6 @@ impl World {
         self.at(self.now + held, place, What::Turn { caller, turn });
         if self.strikes(Fault::Reenter) {
             let mode = if self.dice.one_in(2) { Mode::Try } else { Mode::Wait };
-            let demand = self.names[lock].is_shared().then_some(demand);
             let asked = self.ask(place, lock, LockOptions::new(), mode, demand, Shared::of(caller));
             if let Caller::Holds { again, .. } = &mut self.processes[place.slot].callers[caller] {
                 *again = asked;
@@ -219,7 +218,7 @@ impl World {
         }
     }
 
-    /// Some writers go on as readers. From then on its guard counts on no more, whether the server
+    /// Some who hold all of it go on as readers. From then on its guard counts on no more, whether the server
     /// hears of it or not.
     fn downgrades(&mut self, place: Place, caller: usize) -> bool {
         let process = &self.processes[place.slot];
@@ -228,7 +227,7 @@ impl World {
         let is_own = |guard: &&mut Guard| (guard.name, guard.number) == (place.name, number);
         let guard = self.records[lock].guards.iter_mut().find(is_own);
         let Some(guard) = guard.filter(|guard| guard.weight == all) else { return false };
-        if !self.names[lock].is_shared() || !self.dice.one_in(4) {
+        if Form::of(&self.plan, lock as u64) == Form::Locks || !self.dice.one_in(4) {
             return false;
         }
         guard.weight = Demand::READ.weight();
@@ -304,8 +303,13 @@ impl World {
             (Err(error), _) => core.unanswered(&ask, error),
         });
         if let Ok(answer) = &answer {
-            let latest_us = &mut self.processes[place.slot].seen.latest_us;
-            *latest_us = answer.now_us().map_or(*latest_us, |now_us| now_us.max(*latest_us));
+            let seen = &mut self.processes[place.slot].seen;
+            if let Some(now_us) = answer.now_us() {
+                seen.note(now_us);
+            }
+            for grant in answer.grants() {
+                seen.note_token(grant.token.get());
+            }
             self.understood(place, &ask, answer, believed);
         }
         if let Some(caller) = self.releases.remove(&request) {
@@ -315,8 +319,11 @@ impl World {
 
     /// The number of the guard of a renewal, if it has one, and whether that says that it is valid.
     fn believed(&self, place: Place, ask: &Ask) -> Option<(u64, bool)> {
-        let Command::Renew { members } = &ask.command else { return None };
-        let [member] = members.as_slice() else { unreachable!("a table renews one at a time") };
+        let member = match ask.command.renews() {
+            [] => return None,
+            [member] => member,
+            _ => unreachable!("a table renews one at a time"),
+        };
         let own = (place.name, member.number());
         let guards = &self.records[index(ask)].guards;
         let guard = guards.iter().find(|guard| (guard.name, guard.number) == own)?;

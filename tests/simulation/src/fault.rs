@@ -50,6 +50,10 @@ pub enum Fault {
     Step,
     /// The server's clock stands still for up to ten seconds.
     Standstill,
+    /// The server loses its counter of tokens, and nothing else.
+    LoseCount,
+    /// The same, and its clock is set back, by a minute at most in all.
+    TurnBack,
     /// The server forgets everything, with its connections or without.
     Wipe,
     /// A replica takes over that does not know the last three seconds, and whose clock may be
@@ -96,6 +100,12 @@ const BY_RATE: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
+/// Tokens and places go on from a time that was there before. Tokens are above the earlier ones for
+/// those who have seen these; a newcomer may be placed in front of others, and fit there.
+const UNCOUNTED: &[Law] =
+    &[Law::S1, Law::S5, Law::S6, Law::S7, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4, Law::L6];
+/// The same, and the clock goes on: so do tokens.
+const WIPED: &[Law] = &[Law::S3, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// What was granted may be granted again; none is left waiting, and nothing left behind.
 const FORGOTTEN: &[Law] = &[Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// No guard relies on what is forgotten; places are, and so are those who have gone.
@@ -116,7 +126,7 @@ const ACKNOWLEDGED: &[Law] = &[
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. What is not named is
     /// counted.
-    pub const TABLE: [(Self, &'static str, &'static [Law]); 26] = [
+    pub const TABLE: [(Self, &'static str, &'static [Law]); 28] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
         (Self::Cut, "cut", EVERYTHING),
@@ -139,7 +149,9 @@ impl Fault {
         (Self::Freeze, "freeze", EVERYTHING),
         (Self::Step, "step", BY_TIME),
         (Self::Standstill, "standstill", BY_TIME),
-        (Self::Wipe, "wipe", FORGOTTEN),
+        (Self::LoseCount, "lose-count", EVERYTHING),
+        (Self::TurnBack, "turn-back", UNCOUNTED),
+        (Self::Wipe, "wipe", WIPED),
         (Self::FailOver, "fail-over", FORGOTTEN),
         (Self::Promote, "promote", ACKNOWLEDGED),
         (Self::Lag, "lag", EVERYTHING),
@@ -202,7 +214,7 @@ impl Faults {
 }
 
 /// The kinds of runs, by name.
-pub const KINDS: [(&str, Faults); 11] = {
+pub const KINDS: [(&str, Faults); 12] = {
     use Fault::*;
     const CANCELS: [(Fault, u32); 4] = [(Cancel, 3), (Unread, 50), (Reenter, 20), (Leak, 20)];
     [
@@ -244,6 +256,7 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (Full, 5_000),
                 (ReadOnly, 5_000),
                 (Freeze, 5_000),
+                (LoseCount, 1_000),
                 (Cancel, 20),
                 (Leak, 100),
             ]),
@@ -261,11 +274,26 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (Cut, 1_000),
             ]),
         ),
+        (
+            "tokens",
+            Faults::of([
+                (LoseCount, 500),
+                (TurnBack, 1_000),
+                (Break, 800),
+                (Stop, 5_000),
+                (Kill, 5_000),
+                (Cancel, 20),
+                (Leak, 100),
+                (LostMessage, 60),
+                (Cut, 600),
+            ]),
+        ),
         ("rates", Faults::of([(Drift, 2), (Stop, 5_000), (Cancel, 20), (Break, 1_000)])),
         (
             "wiped",
             Faults::of([
                 (Wipe, 5_000),
+                (LoseCount, 2_000),
                 (Break, 800),
                 (LostMessage, 60),
                 (Cut, 600),
@@ -291,6 +319,7 @@ pub const KINDS: [(&str, Faults); 11] = {
             "acknowledged",
             Faults::of([
                 (Promote, 5_000),
+                (LoseCount, 5_000),
                 (Lag, 2_000),
                 (Force, 200),
                 (Break, 800),
@@ -325,6 +354,7 @@ pub const KINDS: [(&str, Faults); 11] = {
                 (Full, 10_000),
                 (ReadOnly, 10_000),
                 (Freeze, 10_000),
+                (LoseCount, 5_000),
             ]),
         ),
     ]

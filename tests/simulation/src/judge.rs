@@ -4,15 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
-use lockcore::internals::protocol::PASSED_OVER_MS;
-use lockcore::internals::{
-    Acquired, Answer, Command, Demand, Event, Grant, Member, Presence, Released,
-};
+use lockcore::internals::{Acquired, Answer, Command, Event, Grant, Member, Presence, Released};
 
 use crate::agenda::Place;
 use crate::law::Law;
 use crate::process::{Seen, Shared};
-use crate::resource::{Held, Resource};
+use crate::resource::{Held, NEWCOMER_MS, Resource, TOUCHED_MS};
 use crate::world::{MS, World};
 
 /// A member, by the name of its process and its number there.
@@ -32,27 +29,26 @@ pub(crate) struct Guard {
 #[derive(Clone, Copy)]
 struct Wait {
     ticket: u64,
-    /// The server's time, ms, when it was last heard of.
-    heard_ms: u64,
+    /// The server's time, ms, up to which it keeps its place even if it is not heard of.
+    until_ms: u64,
 }
 
 /// What is known of a lock besides what the server says.
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
-    pub(crate) token: u64,
-    /// Tokens that holds may still have beside newer ones.
-    replaced: BTreeSet<u64>,
+    /// The tokens that were told of each hold.
+    tokens: BTreeMap<Who, BTreeSet<u64>>,
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
 }
 
 impl Record {
-    fn queue(&mut self, who: Who, heard_ms: u64) {
+    fn queue(&mut self, who: Who, until_ms: u64) {
         self.leave(who);
         self.tickets += 1;
-        self.waits.insert(who, Wait { ticket: self.tickets, heard_ms });
+        self.waits.insert(who, Wait { ticket: self.tickets, until_ms });
         self.line.insert(self.tickets, who);
     }
 
@@ -69,24 +65,24 @@ pub(crate) fn who(member: &Member) -> Who {
 
 /// What the server had before a command.
 pub(crate) struct Before {
-    /// With those whose leases had ended but that were still there.
+    /// With parts whose leases had ended but that were still there.
     holds: Vec<Held>,
     now_ms: u64,
+    is_free: bool,
+    /// The token that parts shared.
     token: Option<u64>,
-    /// Whether those who come to share get the token that there was.
-    shares: bool,
-    /// Whether the token may be one of an earlier server.
-    is_from_elsewhere: bool,
-    /// The times that the caller had seen.
+    /// What the caller had seen.
     seen: Seen,
 }
 
 impl Before {
     pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
-        let token = resource.token();
-        let is_from_elsewhere = token.is_some_and(|token| token <= seen.elsewhere_us);
-        let shares = resource.shares_its_token() && token.is_some() && !is_from_elsewhere;
-        Self { holds: resource.holds(), now_ms, token, shares, is_from_elsewhere, seen }
+        let (holds, token) = (resource.holds(now_ms), resource.token());
+        Self { holds, now_ms, is_free: resource.0.door.is_none(), token, seen }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free
     }
 
     fn live(&self) -> impl Iterator<Item = &Held> {
@@ -99,16 +95,16 @@ impl Before {
 }
 
 impl World {
-    /// What a command did.
+    /// What a command of a process did, and whom it tells which token.
     pub(crate) fn judge(
         &mut self,
         lock: usize,
         before: &Before,
-        name: u64,
+        (name, told): (u64, &[(Who, u64)]),
         command: &Command,
         answer: &Answer,
-        now_ms: u64,
     ) {
+        let now_ms = before.now_ms;
         let after = self.server.locks[lock].live(now_ms);
         let is_lost = |held: &&Held| !after.iter().any(|after| after.who == held.who);
         if let Command::ForceRelease { .. } = command {
@@ -124,20 +120,18 @@ impl World {
         self.follow(lock, name, command, answer, now_ms);
         let is_new = |held: &Held| before.live_hold(held.who).is_none();
         let (granted, kept): (Vec<Held>, Vec<Held>) = after.iter().copied().partition(is_new);
-        self.granted(lock, before, &kept, &granted, name);
-        self.token(lock, before, &after, &granted);
+        self.granted(lock, before, &kept, granted.clone(), name);
+        self.tokens(lock, before, &granted, told);
         if let (Command::Release { member }, Answer::Released(reply)) = (command, answer)
             && (reply.outcome == Released::Released)
                 != before.holds.iter().any(|held| held.who == who(member))
         {
             self.breaks(Law::S6, || format!("{member} is told {:?}", reply.outcome));
         }
-        if let Some((written, is)) = self.server.locks[lock].sums()
-            && written != is
-        {
-            self.breaks(Law::S7, || format!("{written} of lock {lock} are in use, and not {is}"));
+        if let Some(contradiction) = self.server.locks[lock].contradiction(now_ms) {
+            self.breaks(Law::S7, || format!("lock {lock}: {contradiction}"));
         }
-        self.goes_on(lock, before, name, command, answer, now_ms);
+        self.goes_on(lock, before, name, command, answer);
     }
 
     fn granted(
@@ -145,67 +139,72 @@ impl World {
         lock: usize,
         before: &Before,
         kept: &[Held],
-        granted: &[Held],
+        mut granted: Vec<Held>,
         caller: u64,
     ) {
         if granted.is_empty() {
             return;
         }
-        let used: u64 = kept.iter().chain(granted).map(|held| held.weight).sum();
-        if let Some(Held { who, .. }) = granted.iter().find(|held| used > held.limit) {
+        // In the order in which they came: each is the next of those that are left.
+        let waits = &self.records[lock].waits;
+        let ticket = |held: &Held| waits.get(&held.who).map_or(u64::MAX, |wait| wait.ticket);
+        granted.sort_by_key(ticket);
+        let used = kept.iter().map(|held| held.weight).sum();
+        if let Some(who) = exceeds(used, &granted) {
             let holds = &before.holds;
             self.breaks(Law::S1, || format!("{who:?} gets lock {lock} beside {holds:?}"));
         }
-        self.go_together(lock, granted);
-        // In the order in which they came: each is the next of those that are left.
-        let ticket =
-            |record: &Record, who: &Who| record.waits.get(who).map_or(u64::MAX, |wait| wait.ticket);
-        let mut granted: Vec<Who> = granted.iter().map(|held| held.who).collect();
-        granted.sort_by_key(|who| ticket(&self.records[lock], who));
-        for who in granted {
+        self.go_together(lock, &granted);
+        for Held { who, .. } in granted {
             self.is_wanted(lock, who);
             self.is_next(lock, who, caller);
             self.records[lock].leave(who);
         }
     }
 
-    /// Those who share have one token, as long as no other came between them.
-    fn token(&mut self, lock: usize, before: &Before, after: &[Held], granted: &[Held]) {
-        let all = Demand::ALONE.weight();
-        let is_lowered = |held: &Held| {
-            let was = before.live_hold(held.who).map_or(0, |before| before.weight);
-            was == all && held.weight < all
+    /// Tokens rise over all locks, but for parts that are held together: they share one.
+    fn tokens(&mut self, lock: usize, before: &Before, granted: &[Held], told: &[(Who, u64)]) {
+        let after = self.server.locks[lock].holds(before.now_ms);
+        let is_granted = |who: &Who| granted.iter().any(|held| held.who == *who);
+        let is_part = |who: &Who, holds: &[Held]| {
+            holds.iter().any(|held| held.who == *who && !held.is_whole())
         };
-        let is_downgraded = after.iter().any(is_lowered);
-        if granted.is_empty() && !is_downgraded {
-            return;
+        // A part that was there is there still, and so is its token.
+        let is_kept = |held: &Held| is_part(&held.who, &before.holds) && !is_granted(&held.who);
+        let is_shared = after.iter().any(|held| !held.is_whole() && is_kept(held));
+        let shared = before.token.filter(|_| is_shared);
+        let Seen { elsewhere_us, .. } = before.seen;
+        let (last, floor_us) = (self.issued, before.seen.floor_us());
+        let record = &mut self.records[lock];
+        record.tokens.retain(|who, _| after.iter().any(|held| held.who == *who));
+        for Held { who, .. } in granted {
+            record.tokens.remove(who);
         }
-        let token = self.server.locks[lock].token().unwrap_or(0);
-        let last = std::mem::replace(&mut self.records[lock].token, token);
-        self.note(token);
-        let is_write = granted.iter().any(|held| held.weight == all);
-        let is_new = is_write || is_downgraded || !before.shares;
-        if before.is_from_elsewhere {
-            // Holds that have it keep it.
-            self.records[lock].replaced.extend(before.token);
+        let untold = granted.iter().find(|held| told.iter().all(|(who, _)| *who != held.who));
+        if let Some(Held { who, .. }) = untold {
+            self.breaks(Law::S3, || format!("{who:?} gets lock {lock}, and no token"));
         }
-        let is_right = if is_new { token > last } else { token == last };
-        if !is_right {
-            self.breaks(Law::S3, || format!("token {token} of lock {lock} follows {last}"));
-        }
-    }
-
-    /// A token that is new is above all times that the caller had seen. That of a new hold is above
-    /// all that it had seen on servers before this one.
-    pub(crate) fn is_above(&mut self, lock: usize, before: &Before) {
-        let resource = &self.server.locks[lock];
-        let Some(token) = resource.token() else { return };
-        let Seen { latest_us, elsewhere_us } = before.seen;
-        let is_new = Some(token) != before.token;
-        let is_old = |held: &Held| before.holds.iter().any(|before| before.who == held.who);
-        let is_granted = resource.holds().iter().any(|held| !is_old(held));
-        if is_new && token <= latest_us || is_granted && token <= elsewhere_us {
-            self.breaks(Law::S9, || format!("token {token} of lock {lock}: {:?}", before.seen));
+        for &(who, token) in told {
+            let is_new = token > last;
+            let may_be_new = shared.is_none_or(|shared| shared <= elsewhere_us);
+            let is_right = match is_part(&who, &after) {
+                true => is_new && may_be_new || Some(token) == shared,
+                false => is_new,
+            };
+            if !is_right || told.iter().any(|(_, other)| *other != token) {
+                self.breaks(Law::S3, || {
+                    format!("lock {lock} tells {told:?} after {last}, shared is {shared:?}")
+                });
+            }
+            let is_old = Some(token) == before.token;
+            if !is_old && token <= floor_us || is_granted(&who) && token <= elsewhere_us {
+                self.breaks(Law::S9, || {
+                    format!("{who:?} has token {token} of lock {lock}: {:?}", before.seen)
+                });
+            }
+            self.note(token);
+            self.issued = self.issued.max(token);
+            self.records[lock].tokens.entry(who).or_default().insert(token);
         }
     }
 
@@ -217,10 +216,9 @@ impl World {
         caller: u64,
         command: &Command,
         answer: &Answer,
-        now_ms: u64,
     ) {
         let looks_only = match command {
-            Command::Renew { .. } => true,
+            Command::Renew { .. } | Command::Confirm { .. } => true,
             Command::Reduce { member, .. } => before.live_hold(who(member)).is_none(),
             // Who asks again for what it holds is only told so.
             Command::Acquire { member, .. } => {
@@ -230,11 +228,12 @@ impl World {
             }
             _ => false,
         };
-        if looks_only || rest(answer).1 {
+        if looks_only || has_more(answer) {
             return;
         }
-        let hears = |name| name == caller || self.server.hears(name);
-        if let Some(who) = self.server.locks[lock].left_waiting(now_ms, hears) {
+        let hears = |name| self.server.hears(name);
+        let left = self.server.locks[lock].left_waiting(before.now_ms, caller, hears);
+        if let Some(who) = left {
             self.breaks(Law::F5, || format!("{who:?} waits for lock {lock}, and it is free"));
         }
     }
@@ -265,8 +264,7 @@ impl World {
         };
         let guards = self.records[lock].guards.iter().filter(believes);
         let believed: u64 = guards.map(|guard| guard.weight).sum();
-        let used = believed + granted.iter().map(|held| held.weight).sum::<u64>();
-        if let Some(Held { who, .. }) = granted.iter().find(|held| used > held.limit) {
+        if let Some(who) = exceeds(believed, granted) {
             self.breaks(Law::S2, || {
                 format!("{who:?} gets lock {lock}, and guards of {believed} are valid")
             });
@@ -287,12 +285,14 @@ impl World {
             return;
         }
         let mut barged = None;
-        let queue = self.server.locks[lock].queue();
+        let state = &self.server.locks[lock];
+        let (queue, aside) = (state.queue(), state.aside());
         for other in ahead {
-            match queue.contains(&other) {
-                true => barged = barged.or(Some(other)),
+            if queue.contains(&other) {
+                barged = barged.or(Some(other));
+            } else if !aside.contains(&other) {
                 // Its patience was over.
-                false => self.records[lock].leave(other),
+                self.records[lock].leave(other);
             }
         }
         if let Some(other) = barged {
@@ -303,7 +303,8 @@ impl World {
     /// Writes down who waits, by what is answered.
     fn follow(&mut self, lock: usize, name: u64, command: &Command, answer: &Answer, now_ms: u64) {
         let record = &mut self.records[lock];
-        let patient = |wait: &Wait| now_ms < wait.heard_ms + PASSED_OVER_MS;
+        let patient = |wait: &Wait| now_ms < wait.until_ms;
+        let newcomer_ms = now_ms + NEWCOMER_MS;
         let mut lost = None;
         match (command, answer) {
             (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
@@ -311,8 +312,9 @@ impl World {
                 let who = who(member);
                 let is_last = position + 1 == self.server.locks[lock].queue_len();
                 match record.waits.get_mut(&who) {
-                    Some(wait) if !is_last => wait.heard_ms = now_ms,
-                    Some(wait) if wait.ticket == record.tickets => wait.heard_ms = now_ms,
+                    Some(wait) if !is_last || wait.ticket == record.tickets => {
+                        wait.until_ms = wait.until_ms.max(newcomer_ms);
+                    }
                     wait => {
                         // Those behind it may have gone: then it is last at its own place.
                         let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
@@ -323,7 +325,7 @@ impl World {
                                 lost = Some(who);
                             }
                         }
-                        record.queue(who, now_ms);
+                        record.queue(who, newcomer_ms);
                     }
                 }
             }
@@ -333,7 +335,7 @@ impl World {
                     match presence {
                         Presence::Waiting => {
                             if let Some(wait) = record.waits.get_mut(&who) {
-                                wait.heard_ms = now_ms;
+                                wait.until_ms = now_ms + TOUCHED_MS;
                             }
                         }
                         Presence::Holding => {}
@@ -371,7 +373,8 @@ impl World {
             return;
         }
         let until = process.world_us(guard.shared.until());
-        let holds = self.server.locks[lock].holds();
+        let now_ms = self.server.time_us(self.now) / MS;
+        let holds = self.server.locks[lock].holds(now_ms);
         let hold = holds.iter().find(|held| held.who == who);
         let ends = hold.map(|held| self.server.world_us(held.ends_ms.saturating_mul(MS)));
         if ends.is_none_or(|ends| until > ends) {
@@ -391,13 +394,12 @@ impl World {
         token: FencingToken,
     ) {
         let who = (place.name, number);
-        let state = &self.server.locks[lock];
-        let is_holder = state.holds().iter().any(|held| held.who == who);
-        let granted = state.token();
-        let is_replaced = self.records[lock].replaced.contains(&token.get());
-        if is_holder && granted != Some(token.get()) && !is_replaced {
+        let now_ms = self.server.time_us(self.now) / MS;
+        let is_holder = self.server.locks[lock].holds(now_ms).iter().any(|held| held.who == who);
+        let told = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
+        if is_holder && !told.contains(&token.get()) {
             self.breaks(Law::S3, || {
-                format!("the guard of {who:?} has token {token}, its hold {granted:?}")
+                format!("the guard of {who:?} has token {token}, its hold {told:?}")
             });
         }
     }
@@ -456,29 +458,41 @@ impl World {
     pub(crate) fn is_known(&mut self, place: Place, command: &Command, answer: &Answer) {
         let is_asked_for = |grant: &Grant| match command {
             // It grants nothing.
-            Command::Renew { .. } => true,
+            Command::Renew { .. } | Command::Confirm { .. } => true,
             Command::Reduce { member, .. } => *member == grant.member,
             _ => false,
         };
         let core = &self.processes[place.slot].core;
         let is_unknown =
             |grant: &&Grant| core.phase(grant.member.number()).is_none() && !is_asked_for(grant);
-        if let Some(Grant { member, .. }) = rest(answer).0.iter().find(is_unknown) {
+        if let Some(Grant { member, .. }) = answer.grants().iter().find(is_unknown) {
             self.breaks(Law::L3, || format!("{member} is told its hold, and leaves it there"));
         }
     }
 }
 
-/// The holds that an answer tells of, and whether it says that there is more to do.
-fn rest(answer: &Answer) -> (&[Grant], bool) {
+/// Whether it says that there is more to do.
+fn has_more(answer: &Answer) -> bool {
     match answer {
-        Answer::Acquired(reply) => (&reply.grants, reply.more),
-        Answer::Released(reply) => (&reply.grants, reply.more),
-        Answer::Touched(reply) => (&reply.grants, reply.more),
-        Answer::Left(reply) => (&reply.grants, reply.more),
-        Answer::Renewed(reply) => (&reply.grants, reply.more),
-        Answer::Inspected(_) => (&[], false),
+        Answer::Acquired(reply) => reply.more,
+        Answer::Released(reply) => reply.more,
+        Answer::Touched(reply) => reply.more,
+        Answer::Left(reply) => reply.more,
+        Answer::Renewed(reply) => reply.more,
+        Answer::Inspected(_) => false,
     }
+}
+
+/// One that does not fit beside what is in use and the others, in whatever order they are granted:
+/// if they fit in any, then in that of their limits.
+fn exceeds(mut used: u64, granted: &[Held]) -> Option<Who> {
+    let mut granted = granted.to_vec();
+    granted.sort_by_key(|held| held.limit);
+    let exceeds = |held: &&Held| {
+        used += held.weight;
+        used > held.limit
+    };
+    granted.iter().find(exceeds).map(|held| held.who)
 }
 
 /// Whether the command means to end this hold.

@@ -12,20 +12,22 @@ pub enum Law {
     S1,
     /// A guard that says it is valid has its lease, to its own end.
     S2,
-    /// Tokens rise, but for those who share.
+    /// Tokens rise over all locks, but for parts that are held together; a guard has that of its
+    /// hold.
     S3,
     /// What was given up is never granted.
     S5,
     /// A release counts once.
     S6,
-    /// What is in use is the sum of the holds.
+    /// What is in use is the sum of the holds, and the door says what else there is.
     S7,
-    /// A new token is above every server's time that its process has seen; a shared one, too, above
-    /// every time that the process has seen on an earlier server.
+    /// A new token is above every token that the process has seen, and above the server's time when
+    /// it connected; that of a new hold, also one that is shared, above everything that the process
+    /// has seen on earlier servers.
     S9,
     /// Grants follow the order of arrival among those that can be reached.
     F1,
-    /// A place is kept for the shortest patience at least.
+    /// A waiter that is heard of within its patience keeps its place, also where it was passed over.
     F2,
     /// What is free is handed on, as far as it goes.
     F5,

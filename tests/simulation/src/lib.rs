@@ -7,8 +7,8 @@
 //! - `plan`, `fault`, `law`: how large a run is, what goes wrong, and which laws hold under it, as
 //!   one table;
 //! - `world`, `agenda`: virtual time, and one event after the other; `dice`: chance;
-//! - `network`, `server`, `resource`, `trouble`: what is on its way, the protocols' functions
-//!   behind a clock, mutexes and what is read, written or held in permits, what befalls them;
+//! - `network`, `server`, `resource`, `trouble`: what is on its way, the protocol's function behind
+//!   a clock and a counter of tokens, locks and what is asked of them, what befalls them;
 //! - `process`, `lives`, `callers`: the nodes' tables, their processes, and those who take locks;
 //! - `judge`, `rest`: the laws, against a record of our own; `reduce`: from a run that breaks one
 //!   to a small one.
@@ -61,14 +61,14 @@ mod tests {
     #[test]
     fn no_kind_of_fault_breaks_a_law() {
         for (kind, faults) in KINDS {
-            let mut shared = 0;
+            let mut parts = 0;
             for seed in 1..12 {
                 let outcome = run(Plan::of(seed, 40_000, faults));
                 let outcome = outcome.unwrap_or_else(|broken| panic!("{kind} {seed}: {broken}"));
                 assert!(outcome.holds > 500, "{kind} {seed}: {outcome:?}");
-                shared += outcome.shared;
+                parts += outcome.parts;
             }
-            assert!(shared > 5_000, "{kind}: {shared}");
+            assert!(parts > 5_000, "{kind}: {parts}");
         }
     }
 

@@ -27,8 +27,9 @@ impl World {
         let seed = self.dice.next();
         self.server.subscribe(name);
         let waits = self.plan.faults.have_any([Fault::Promote]);
-        let (now, era, callers) = (self.now, self.server.era, self.plan.callers as usize);
-        Process::new(name, seed, now, rate, era, callers, u32::from(waits))
+        let server = (self.server.era, self.server.time_us(self.now));
+        let (now, callers) = (self.now, self.plan.callers as usize);
+        Process::new(name, seed, now, rate, server, callers, u32::from(waits))
     }
 
     pub(crate) fn wake_all(&mut self, slot: usize) {

@@ -125,8 +125,9 @@ impl World {
         let process = &mut self.processes[place.slot];
         let old = std::mem::replace(&mut process.era, self.server.era);
         process.is_connected = true;
-        if old != self.server.era {
-            process.seen.elsewhere_us = process.seen.latest_us;
+        let is_another = old != self.server.era;
+        process.seen.greet(self.server.time_us(self.now), is_another);
+        if is_another {
             self.event(place, |core| core.moved());
         }
         self.linked(place);

@@ -56,8 +56,8 @@ pub struct Outcome {
     pub size: Size,
     /// Guards that callers had.
     pub holds: u64,
-    /// Of these, those that read, write or have permits,
-    pub shared: u64,
+    /// Of these, those that read or have permits,
+    pub parts: u64,
     /// and those that were lost.
     pub lost: u64,
     /// Members that a node gave up to tell the server of, and says so.
@@ -77,7 +77,7 @@ impl Outcome {
         self.size.faults += other.size.faults;
         self.size.operations += other.size.operations;
         self.holds += other.holds;
-        self.shared += other.shared;
+        self.parts += other.parts;
         self.lost += other.lost;
         self.given_up += other.given_up;
         self.lasted_ms += other.lasted_ms;

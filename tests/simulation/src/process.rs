@@ -117,13 +117,51 @@ pub(crate) struct Process {
     pub(crate) tick_at: Option<u64>,
 }
 
-/// The servers' times that a process was told, µs since the epoch.
+/// The tokens and times that a process has seen on servers, as the store on Redis keeps them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
-    /// The latest one.
-    pub(crate) latest_us: u64,
-    /// The latest one of the servers before the present one.
+    /// The greatest token.
+    token: u64,
+    /// The time that the floor has taken over.
+    taken_us: u64,
+    /// The latest time.
+    latest_us: u64,
+    /// The latest token and time of the servers before the present one.
     pub(crate) elsewhere_us: u64,
+}
+
+/// A time that is so much ahead of the floor is taken over.
+const AHEAD_US: u64 = 1_000_000;
+
+impl Seen {
+    /// No new token is below this.
+    pub(crate) fn floor_us(&self) -> u64 {
+        self.taken_us.max(self.token)
+    }
+
+    /// A new connection stands: its server's time, and whether it is another server.
+    pub(crate) fn greet(&mut self, now_us: u64, is_another: bool) {
+        if is_another {
+            self.elsewhere_us = self.latest_us.max(self.token);
+            self.taken_us = self.taken_us.max(self.latest_us);
+        }
+        self.note(now_us);
+        self.taken_us = self.taken_us.max(now_us);
+    }
+
+    /// An answer tells a time.
+    pub(crate) fn note(&mut self, now_us: u64) {
+        self.latest_us = self.latest_us.max(now_us);
+        if now_us >= self.floor_us() + AHEAD_US {
+            self.taken_us = now_us;
+        }
+    }
+
+    /// An answer or a message tells a token. A message of an earlier server that is late counts as
+    /// one of the present server, as it does in the store: it does not say whose it is.
+    pub(crate) fn note_token(&mut self, token: u64) {
+        self.token = self.token.max(token);
+    }
 }
 
 impl Process {
@@ -132,10 +170,12 @@ impl Process {
         seed: u64,
         now_us: u64,
         rate: u64,
-        era: u64,
+        (era, server_us): (u64, u64),
         callers: usize,
         replicas: u32,
     ) -> Self {
+        let mut seen = Seen::default();
+        seen.greet(server_us, false);
         let id = lockcore::internals::node_of(&format!("{name:022}"));
         let rules = Rules {
             confirm_grants: false,
@@ -159,7 +199,7 @@ impl Process {
             is_connected: true,
             stopped_until: 0,
             era,
-            seen: Seen::default(),
+            seen,
             closing: None,
             last_arrival: 0,
             last_reply: 0,

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::plan::Plan;
 use crate::resource::Resource;
 use crate::world::MS;
 
@@ -17,6 +16,8 @@ const WAIT_US: u64 = 300 * MS;
 pub(crate) struct Replica {
     /// By lock: what it was when, oldest first.
     copies: Vec<VecDeque<(u64, Resource)>>,
+    /// What the counter of tokens was when, oldest first.
+    counters: VecDeque<(u64, Option<u64>)>,
     copied_at: Option<u64>,
     /// When it got everything for the first time.
     follows_since: u64,
@@ -27,20 +28,19 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Copies all locks if that is due.
-    pub(crate) fn follow(&mut self, now: u64, locks: &[Resource]) {
+    pub(crate) fn follow(&mut self, now: u64, locks: &[Resource], counter: Option<u64>) {
         if self.copied_at.is_some_and(|at| now <= at + COPIED_US) {
             return;
         }
         if self.copied_at.replace(now).is_none() {
             self.follows_since = now;
         }
+        self.counters.push_back((now, counter));
+        forget(&mut self.counters, now);
         self.copies.resize_with(locks.len(), VecDeque::new);
         for (copies, lock) in self.copies.iter_mut().zip(locks) {
             copies.push_back((now, lock.clone()));
-            // The first is what there was at the earliest time that may be asked for.
-            while copies.get(1).is_some_and(|(at, _)| at + BEHIND_US < now) {
-                copies.pop_front();
-            }
+            forget(copies, now);
         }
         self.acknowledged.retain(|(_, upto)| upto + BEHIND_US > now);
     }
@@ -51,11 +51,12 @@ impl Replica {
         &mut self,
         [now, arrives]: [u64; 2],
         lock: usize,
-        is: &Resource,
+        (is, counter): (&Resource, Option<u64>),
     ) -> (u64, u32) {
         let acknowledged_at = arrives.max(self.behind_until);
         if let Some(copies) = self.copies.get_mut(lock) {
             copies.push_back((now, is.clone()));
+            self.counters.push_back((now, counter));
         }
         self.acknowledged.push((acknowledged_at, now));
         match acknowledged_at > now + WAIT_US {
@@ -78,13 +79,21 @@ impl Replica {
 
     /// What it knows, if it has received everything up to this time; nothing before it has followed
     /// at all.
-    pub(crate) fn known(&self, plan: &Plan, upto: u64) -> Option<Vec<Resource>> {
+    pub(crate) fn known(&self, upto: u64) -> Option<(Vec<Resource>, Option<u64>)> {
         self.copied_at?;
-        let fresh = Resource::all(plan);
-        let last = |copies: &VecDeque<(u64, Resource)>| {
-            copies.iter().rev().find(|(at, _)| *at <= upto).map(|(_, lock)| lock.clone())
-        };
-        let locks = self.copies.iter().zip(fresh);
-        Some(locks.map(|(copies, fresh)| last(copies).unwrap_or(fresh)).collect())
+        let locks = self.copies.iter().map(|copies| last(copies, upto).unwrap_or_default());
+        Some((locks.collect(), last(&self.counters, upto).flatten()))
+    }
+}
+
+/// The last copy up to this time.
+fn last<T: Clone>(copies: &VecDeque<(u64, T)>, upto: u64) -> Option<T> {
+    copies.iter().rev().find(|(at, _)| *at <= upto).map(|(_, copy)| copy.clone())
+}
+
+/// The first that is kept is the one of the earliest time that may be asked for.
+fn forget<T>(copies: &mut VecDeque<(u64, T)>, now: u64) {
+    while copies.get(1).is_some_and(|(at, _)| at + BEHIND_US < now) {
+        copies.pop_front();
     }
 }

@@ -1,44 +1,59 @@
-//! What the server keeps of each lock: of a mutex, or of what is read, written or held in permits.
+//! What the server keeps of each lock, and what callers ask of it.
 
-use lockcore::internals::protocol::LockState;
-use lockcore::internals::protocol::permits::{ALL, Bounds, Era, PermitState};
-use lockcore::internals::{Demand, Member, Party};
+use lockcore::internals::protocol::PATIENCE_MS;
+use lockcore::internals::protocol::queue::{self, Bounds, Mark, QueueState};
+use lockcore::internals::{ALL, Demand, Member};
 
 use crate::dice::Dice;
 use crate::judge::{Who, who};
 use crate::plan::Plan;
 
-/// What a lock is used as.
+/// What is asked of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    Mutex,
+    /// All of it, always.
+    Locks,
     ReadWrite,
     /// So many at a time, and now and then all of it for one.
     Permits(u32),
+    /// Anything, with limits of up to so many.
+    Anything(u32),
 }
 
 impl Form {
     pub(crate) fn of(plan: &Plan, lock: u64) -> Self {
-        match (plan.seed + lock) % 4 {
-            0 | 1 => Self::Mutex,
+        let limit = 2 + (plan.seed / 6 % 5) as u32;
+        match (plan.seed + lock) % 6 {
+            0 | 1 => Self::Locks,
             2 => Self::ReadWrite,
-            _ => Self::Permits(2 + (plan.seed / 4 % 5) as u32),
+            3 => Self::Permits(limit),
+            _ => Self::Anything(limit),
         }
     }
 
     /// What somebody asks for.
-    pub(crate) fn demand(self, dice: &mut Dice) -> Option<Demand> {
-        match self {
-            Self::Mutex => None,
+    pub(crate) fn demand(self, dice: &mut Dice) -> Demand {
+        let demand = match self {
+            Self::Locks => Some(Demand::ALONE),
             Self::ReadWrite if dice.one_in(3) => Some(Demand::ALONE),
             Self::ReadWrite => Some(Demand::READ),
             Self::Permits(_) if dice.one_in(12) => Some(Demand::ALONE),
-            Self::Permits(limit) => {
-                let weight = 1 + dice.below(u64::from(limit.min(3))) as u32;
-                Demand::permits(weight, limit)
-            }
-        }
+            Self::Permits(limit) => permits(dice, limit),
+            Self::Anything(most) => match dice.below(4) {
+                0 => Some(Demand::ALONE),
+                1 => Some(Demand::READ),
+                _ => {
+                    let limit = 1 + dice.below(most.into()) as u32;
+                    permits(dice, limit)
+                }
+            },
+        };
+        demand.expect("a weight is at least one and at most its limit")
     }
+}
+
+fn permits(dice: &mut Dice, limit: u32) -> Option<Demand> {
+    Demand::permits(1 + dice.below(limit.min(3).into()) as u32, limit)
 }
 
 /// How much one command does: in every third run so little that much is left for the next.
@@ -49,13 +64,11 @@ pub(crate) fn bounds(plan: &Plan) -> Bounds {
     }
 }
 
-#[derive(Debug, Clone)]
-pub(crate) enum Resource {
-    Mutex(LockState),
-    Shared(PermitState),
-}
+/// A lock, as a server has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Resource(pub(crate) QueueState);
 
-/// A hold. That of a mutex weighs what a write does: it keeps out all others.
+/// A hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) who: Who,
@@ -65,129 +78,140 @@ pub(crate) struct Held {
     pub(crate) limit: u64,
 }
 
-fn who_of(party: &Party) -> Who {
-    who(party.ours().expect("all members are ours"))
+impl Held {
+    /// Whether it holds everything.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.weight == u64::from(ALL)
+    }
 }
 
 impl Resource {
-    pub(crate) fn of(form: Form) -> Self {
-        match form {
-            Form::Mutex => Self::Mutex(LockState::default()),
-            Form::ReadWrite | Form::Permits(_) => Self::Shared(PermitState::default()),
-        }
-    }
-
     /// All locks of a run, as a server has them that knows nothing.
     pub(crate) fn all(plan: &Plan) -> Vec<Self> {
-        (0..plan.locks).map(|lock| Self::of(Form::of(plan, lock))).collect()
+        (0..plan.locks).map(|_| Self::default()).collect()
     }
 
-    pub(crate) fn expire(&mut self, now_ms: u64) {
-        match self {
-            Self::Mutex(lock) => lock.expire(now_ms),
-            Self::Shared(resource) => resource.expire(now_ms),
-        }
+    /// The member in the door, and when its lease ends.
+    fn whole(&self) -> Option<Held> {
+        let door = self.0.door.as_ref()?;
+        let queue::Held::Whole(member) = &door.held else { return None };
+        let margin_ms = if door.mark == Mark::None { 0 } else { queue::MARGIN_MS };
+        let ends_ms = door.ends_ms.expect("nobody takes its end away") - margin_ms;
+        let (weight, limit) = (ALL.into(), ALL.into());
+        Some(Held { who: who(member), ends_ms, weight, limit })
     }
 
-    /// Who holds, with those whose leases have ended but that are still there.
-    pub(crate) fn holds(&self) -> Vec<Held> {
-        match self {
-            Self::Mutex(lock) => {
-                let hold = lock.hold.iter().map(|hold| Held {
-                    who: who_of(&hold.member),
-                    ends_ms: hold.expires_ms.unwrap_or(u64::MAX),
-                    weight: u64::from(ALL),
-                    limit: u64::from(ALL),
-                });
-                hold.collect()
-            }
-            Self::Shared(resource) => {
-                let held = resource.holds.iter().map(|(ends_ms, member)| Held {
-                    who: who(member),
-                    ends_ms,
-                    weight: resource.weight(member),
-                    limit: member.demand().limit(),
-                });
-                held.collect()
-            }
+    /// Who holds, with parts whose leases have ended but that are still there. One who held
+    /// everything holds nothing then.
+    pub(crate) fn holds(&self, now_ms: u64) -> Vec<Held> {
+        if let Some(held) = self.whole().filter(|held| held.ends_ms > now_ms) {
+            return vec![held];
         }
+        let held = self.0.holds.iter().map(|(ends_ms, member)| Held {
+            who: who(member),
+            ends_ms,
+            weight: self.0.weight(member),
+            limit: member.demand().limit(),
+        });
+        held.collect()
     }
 
     /// The same without those whose leases have ended.
     pub(crate) fn live(&self, now_ms: u64) -> Vec<Held> {
-        let mut held = self.holds();
+        let mut held = self.holds(now_ms);
         held.retain(|held| held.ends_ms > now_ms);
         held
     }
 
     /// Who waits, in order.
     pub(crate) fn queue(&self) -> Vec<Who> {
-        match self {
-            Self::Mutex(lock) => lock.queue.iter().map(who_of).collect(),
-            Self::Shared(resource) => {
-                resource.queue.iter().map(|(_, member)| who(member)).collect()
-            }
-        }
+        self.0.queue.iter().map(|(_, member)| who(member)).collect()
     }
 
     pub(crate) fn queue_len(&self) -> u64 {
-        match self {
-            Self::Mutex(lock) => lock.queue.len() as u64,
-            Self::Shared(resource) => resource.queue.len() as u64,
-        }
+        self.0.queue.len() as u64
+    }
+
+    /// Who was passed over, and may come back.
+    pub(crate) fn aside(&self) -> Vec<Who> {
+        let members = self.0.passed.values().flat_map(|passed| passed.members.iter());
+        members.map(|(_, member)| who(member)).collect()
     }
 
     /// Whether it holds or waits.
-    pub(crate) fn knows(&self, member: &Member) -> bool {
-        match self {
-            Self::Mutex(lock) => {
-                lock.hold.as_ref().is_some_and(|hold| hold.member == *member)
-                    || lock.deadlines.get(&member.into()).is_some()
-            }
-            Self::Shared(resource) => {
-                resource.holds.get(member).is_some() || resource.queue.get(member).is_some()
-            }
+    pub(crate) fn knows(&self, member: &Member, now_ms: u64) -> bool {
+        let is_holder = self.holds(now_ms).iter().any(|held| held.who == who(member));
+        is_holder || self.0.queue.get(member).is_some()
+    }
+
+    /// The token that parts share.
+    pub(crate) fn token(&self) -> Option<u64> {
+        match self.0.door.as_ref()?.held {
+            queue::Held::Parts { token, .. } => token.map(Into::into),
+            queue::Held::Whole(_) => None,
         }
     }
 
-    pub(crate) fn token(&self) -> Option<u64> {
-        let token = match self {
-            Self::Mutex(lock) => lock.token.as_ref().map(|token| token.value),
-            Self::Shared(resource) => resource.token,
+    pub(crate) fn is_held_whole(&self) -> bool {
+        self.whole().is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0 == QueueState::default()
+    }
+
+    /// How the door contradicts what is behind it.
+    pub(crate) fn contradiction(&self, now_ms: u64) -> Option<String> {
+        let is_live = |member: &Member| self.is_patient(member, now_ms);
+        let is_waited_for = self.0.queue.iter().any(|(_, member)| is_live(member));
+        let is = self.0.holds.iter().map(|(_, member)| self.0.weight(member)).sum::<u64>();
+        let Some(door) = &self.0.door else {
+            return (is_waited_for || is > 0).then(|| format!("no door, {is} are in use"));
         };
-        token.map(Into::into)
+        let (written, is_whole) = match door.held {
+            queue::Held::Whole(_) => (0, true),
+            queue::Held::Parts { used, .. } => (used, false),
+        };
+        if written != is {
+            return Some(format!("{written} are in use, and not {is}"));
+        }
+        let is_unmarked = is_waited_for && is_whole && door.mark == Mark::None
+            || !self.0.gone.is_empty() && door.mark != Mark::Gone;
+        is_unmarked.then(|| format!("the mark is {:?}", door.mark))
     }
 
-    /// Whether those who come to share get the token that there is.
-    pub(crate) fn shares_its_token(&self) -> bool {
-        matches!(self, Self::Shared(resource) if resource.era == Some(Era::Shared))
-    }
-
-    /// What is in use, as it was written down and as it is; the server keeps no sum of a mutex.
-    pub(crate) fn sums(&self) -> Option<(u64, u64)> {
-        let Self::Shared(resource) = self else { return None };
-        let is = resource.holds.iter().map(|(_, member)| resource.weight(member)).sum();
-        Some((resource.used.unwrap_or(0), is))
+    fn is_patient(&self, member: &Member, now_ms: u64) -> bool {
+        self.0.patience.get(member.node()).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
     /// The first that could be granted now, if it waits although what it asks for is free.
-    pub(crate) fn left_waiting(&self, now_ms: u64, hears: impl Fn(u64) -> bool) -> Option<Who> {
-        let Self::Shared(resource) = self else { return None };
+    pub(crate) fn left_waiting(
+        &self,
+        now_ms: u64,
+        caller: u64,
+        hears: impl Fn(u64) -> bool,
+    ) -> Option<Who> {
         let used: u64 = self.live(now_ms).iter().map(|held| held.weight).sum();
-        let looked_at = resource.queue.iter().take(Bounds::default().looked_at);
+        let looked_at = self.0.queue.iter().take(Bounds::default().looked_at);
         for (_, member) in looked_at {
-            if resource.deadlines.get(member).is_none_or(|until_ms| until_ms <= now_ms) {
+            let (name, number) = who(member);
+            if name != caller && !self.is_patient(member, now_ms) {
                 continue;
             }
             // Nothing is free by its limit: then it is not asked whether it is there.
             if used >= member.demand().limit() {
                 return None;
             }
-            let who = who(member);
-            if hears(who.0) {
-                return member.demand().fits(used).then_some(who);
+            if name == caller || hears(name) {
+                return member.demand().fits(used).then_some((name, number));
             }
         }
         None
     }
 }
+
+/// For how long a member that has just come, or asked again, keeps its place at least: its node's
+/// patience is renewed only if less than this is left.
+pub(crate) const NEWCOMER_MS: u64 = 10_000;
+/// For how long one keeps it that was touched.
+pub(crate) const TOUCHED_MS: u64 = PATIENCE_MS;

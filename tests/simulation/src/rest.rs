@@ -32,9 +32,10 @@ impl World {
         let now_ms = self.server.time_us(self.now) / 1_000;
         let leaked = &self.leaked;
         self.server.locks.iter_mut().enumerate().find_map(|(lock, state)| {
-            state.expire(now_ms);
+            state.0.expire(now_ms);
             let held = state.live(now_ms).into_iter().map(|held| held.who);
-            let mut own = held.chain(state.queue()).filter(|who| who.0 == name);
+            let mut own =
+                held.chain(state.queue()).chain(state.aside()).filter(|who| who.0 == name);
             let left = own.find(|who| !leaked.contains(who));
             left.map(|who| (lock, who))
         })
@@ -47,9 +48,9 @@ impl World {
         let now_ms = self.server.time_us(self.now) / 1_000;
         for lock in 0..self.server.locks.len() {
             let state = &mut self.server.locks[lock];
-            state.expire(now_ms);
+            state.0.expire(now_ms);
             let held: Vec<Who> = state.live(now_ms).into_iter().map(|held| held.who).collect();
-            let mut members = held.iter().copied().chain(state.queue());
+            let mut members = held.iter().copied().chain(state.queue()).chain(state.aside());
             let is_left = |(name, number): &Who| {
                 let (name, number) = (*name, *number);
                 let core = self.slots[name as usize].map(|slot| &self.processes[slot].core);
@@ -60,6 +61,19 @@ impl World {
             let left = left.or_else(|| held.first().copied().filter(|_| have_ended));
             if let Some(who) = left {
                 self.breaks(Law::L3, || format!("{who:?} stays behind in lock {lock}"));
+            }
+        }
+    }
+
+    /// Once every key has ended, nothing is left of any lock. Only the counter has no end.
+    pub(crate) fn nothing_is_left(&mut self) {
+        let now_ms = self.server.time_us(self.now) / 1_000;
+        for lock in 0..self.server.locks.len() {
+            let state = &mut self.server.locks[lock];
+            state.0.expire(now_ms);
+            if !state.is_empty() {
+                let left = format!("{state:?} of lock {lock} never ends");
+                self.breaks(Law::L3, || left);
             }
         }
     }

@@ -1,15 +1,16 @@
-//! The server: the protocols' functions on each lock, its own clock, and who is subscribed.
+//! The server: the protocol's function on each lock, its own clock, and who is subscribed.
 
 use lockcore::internals::node::Ask;
-use lockcore::internals::protocol::permits::{self, Bounds};
-use lockcore::internals::protocol::{Call, Message};
-use lockcore::internals::{Answer, Command, Event, StoreError};
+use lockcore::internals::protocol::queue::{Bounds, Call, Message};
+use lockcore::internals::{
+    Acquired, Answer, Command, Demand, Event, Member, Released, Reply, StoreError,
+};
 use lockcore::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
 use crate::dice::Dice;
 use crate::fault::Fault;
-use crate::judge::Before;
+use crate::judge::{Before, Who, who};
 use crate::network::BUFFERED_US;
 use crate::plan::Plan;
 use crate::process::Seen;
@@ -24,7 +25,9 @@ const FRESH_US: u64 = 5_000 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
-    /// How much one command does of what is shared.
+    /// The counter of tokens.
+    pub(crate) counter: Option<u64>,
+    /// How much one command does.
     bounds: Bounds,
     /// Its clock: up to the first of the world it shows the second, and from there on it goes,
     pub(crate) clock: (u64, u64),
@@ -51,6 +54,7 @@ impl Server {
         let rate = dice.of(998_000, 1_002_000);
         Self {
             locks: Resource::all(plan),
+            counter: None,
             bounds: bounds(plan),
             clock: (0, START_US),
             rate,
@@ -121,7 +125,7 @@ impl Server {
         }
         // What gives memory back is allowed, and so is asking again for what one has.
         let Command::Acquire { member, .. } = command else { return None };
-        let has = self.locks[lock].knows(member);
+        let has = self.locks[lock].knows(member, self.time_us(now) / 1_000);
         let text = "OOM command not allowed when used memory > 'maxmemory'.";
         let refused = || StoreError::refused(LockErrorKind::OutOfMemory, text);
         (now < self.full_until && !has).then(refused)
@@ -203,8 +207,9 @@ impl World {
 
     fn wait_for_replica(&mut self, lock: usize, late: u64) -> (u64, Option<u32>) {
         let arrives = self.now + self.dice.of(20, 400);
-        let Server { replica, locks, .. } = &mut self.server;
-        let (until, count) = replica.wait_for([self.now, arrives], lock, &locks[lock]);
+        let Server { replica, locks, counter, .. } = &mut self.server;
+        let is = (&locks[lock], *counter);
+        let (until, count) = replica.wait_for([self.now, arrives], lock, is);
         (until + late, Some(count))
     }
 
@@ -216,20 +221,20 @@ impl World {
             None => lockcore::internals::node_of(&format!("{name:022}")),
         };
         let state = &mut self.server.locks[lock];
-        state.expire(now_us / 1_000);
+        state.0.expire(now_us / 1_000);
         let before = Before::of(state, now_us / 1_000, seen);
         let (answer, events) = self.server.step(lock, &node, &ask.command, now_us, seen);
-        self.judge(lock, &before, name, &ask.command, &answer, now_us / 1_000);
-        self.is_above(lock, &before);
+        let told = told(&answer, &events);
+        self.judge(lock, &before, (name, &told), &ask.command, &answer);
         for (node, event) in events {
             self.publish(&node, event);
         }
-        answer
+        in_short(answer, &ask.command, before.is_free(), &self.server.locks[lock])
     }
 }
 
 impl Server {
-    /// One command, by the rules of the protocol that it is for.
+    /// One command, by the rules of the protocol.
     fn step(
         &mut self,
         lock: usize,
@@ -238,46 +243,69 @@ impl Server {
         now_us: u64,
         seen: Seen,
     ) -> (Answer, Vec<(NodeId, Event)>) {
-        let Self { locks, heard, bounds, .. } = self;
+        let Self { locks, heard, bounds, counter, .. } = self;
         let connected = |text: &str| {
             text.parse::<usize>().is_ok_and(|name| heard.get(name).is_some_and(|is| *is > 0))
         };
-        match &mut locks[lock] {
-            Resource::Mutex(state) => {
-                let mut call = Call::new(node, &connected, now_us);
-                call.seen_us = seen.latest_us;
-                let answer = state.step(&mut call, command);
-                (answer, call.messages.into_iter().filter_map(event).collect())
-            }
-            Resource::Shared(state) => {
-                let mut call = permits::Call::new(node, &connected, now_us);
-                call.bounds = *bounds;
-                (call.seen_us, call.elsewhere_us) = (seen.latest_us, seen.elsewhere_us);
-                let answer = state.step(&mut call, command);
-                (answer, call.messages.into_iter().map(shared_event).collect())
-            }
-        }
+        let mut call = Call::new(node, &connected, now_us);
+        (call.bounds, call.counter) = (*bounds, *counter);
+        (call.floor_us, call.elsewhere_us) = (seen.floor_us(), seen.elsewhere_us);
+        let answer = locks[lock].0.step(&mut call, command);
+        *counter = call.counter;
+        (answer, call.messages.into_iter().map(event).collect())
     }
 }
 
-fn event(message: Message) -> Option<(NodeId, Event)> {
+fn event(message: Message) -> (NodeId, Event) {
     match message {
-        Message::Grant { node, member, token, left_ms } => {
-            Some((node, Event::Granted { token, grants: vec![(member.number(), left_ms)] }))
-        }
-        Message::Revoked { node, member } => {
-            Some((node, Event::Revoked { numbers: vec![member.number()] }))
-        }
-        Message::Poke { .. } => None,
+        Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
+        Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
     }
 }
 
-fn shared_event(message: permits::Message) -> (NodeId, Event) {
-    match message {
-        permits::Message::Grants { node, token, grants } => {
-            (node, Event::Granted { token, grants })
+/// Whom it tells which token.
+fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
+    let own = answer.grants().iter().map(|grant| (who(&grant.member), grant.token.get()));
+    let others = events.iter().flat_map(|(node, event)| {
+        let (token, grants) = match event {
+            Event::Granted { token, grants } => (token.get(), grants.as_slice()),
+            _ => (0, [].as_slice()),
+        };
+        let name: u64 = node.as_str().parse().expect("nodes are numbers");
+        grants.iter().map(move |(number, _)| ((name, *number), token))
+    });
+    own.chain(others).collect()
+}
+
+/// The answer as it comes over the wire: those of the short ways leave most of it out.
+fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource) -> Answer {
+    let is_lock = |member: &Member| member.demand() == Demand::ALONE;
+    let is_alone = is.queue_len() == 0;
+    match (&mut answer, command) {
+        (Answer::Acquired(reply), Command::Acquire { member, .. }) => match reply.outcome {
+            Acquired::Granted if is_lock(member) && was_free => leave_out(reply, true),
+            Acquired::Granted if !is_lock(member) && is_alone => leave_out(reply, false),
+            Acquired::Queued { .. } if is_lock(member) && is.is_held_whole() => reply.now_us = None,
+            _ => {}
+        },
+        (Answer::Released(reply), Command::Release { member })
+            if reply.outcome == Released::Released && (is_alone || is_lock(member)) =>
+        {
+            let is_one = reply.grants.len() < 2 && !reply.more && reply.passed_over == 0;
+            if is_one && (reply.grants.is_empty() || is_lock(&reply.grants[0].member)) {
+                leave_out(reply, true);
+            }
         }
-        permits::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+        (Answer::Renewed(reply), Command::Renew { .. }) => leave_out(reply, false),
+        _ => {}
+    }
+    answer
+}
+
+fn leave_out<T>(reply: &mut Reply<T>, with_time: bool) {
+    reply.first_end_ms = None;
+    if with_time {
+        reply.now_us = None;
     }
 }
 

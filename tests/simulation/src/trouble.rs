@@ -4,11 +4,12 @@ use crate::agenda::{Place, What};
 use crate::fault::Fault;
 use crate::replica::Replica;
 use crate::resource::Resource;
+use crate::server::Server;
 use crate::world::{MS, World};
 
 /// How far the clocks of two servers are apart at most.
 const APART_US: u64 = 5_000 * MS;
-/// A token and a tombstone are remembered for a minute by the server's clock.
+/// A tombstone is remembered for a minute by the server's clock.
 const MINUTE_US: u64 = 60_000 * MS;
 
 impl World {
@@ -35,8 +36,19 @@ impl World {
             let until = self.now + self.dice.below(10_000 * MS);
             self.server.clock = (until, time_us);
         }
-        if self.strikes(Fault::Wipe) {
+        // Here, more commands may run in a microsecond than on any server.
+        let time_us = self.server.time_us(self.now);
+        let is_behind = self.server.counter.is_some_and(|counter| counter < time_us);
+        if is_behind && self.strikes(Fault::LoseCount) {
+            self.server.counter = None;
+        }
+        if self.strikes(Fault::TurnBack) {
+            self.turn_back();
+            self.server.counter = None;
+        }
+        if is_behind && self.strikes(Fault::Wipe) {
             self.server.locks = Resource::all(&self.plan);
+            self.server.counter = None;
             // It began anew, or somebody has emptied it.
             return self.dice.one_in(2) && self.replace();
         }
@@ -50,7 +62,6 @@ impl World {
         if self.strikes(Fault::Promote) {
             let acknowledged = self.server.replica.acknowledged(self.now);
             if self.take_over(acknowledged) {
-                self.forget_later_tokens();
                 self.all_have_leases();
                 return self.replace();
             }
@@ -62,16 +73,9 @@ impl World {
     /// whether it has followed at all.
     fn take_over(&mut self, from: u64) -> bool {
         let upto = self.dice.of(from.max(Replica::earliest(self.now)), self.now);
-        let Some(known) = self.server.replica.known(&self.plan, upto) else { return false };
-        self.server.locks = known;
+        let Some(known) = self.server.replica.known(upto) else { return false };
+        (self.server.locks, self.server.counter) = known;
         true
-    }
-
-    /// What was granted and not acknowledged, no guard has had: tokens go on from what is known.
-    fn forget_later_tokens(&mut self) {
-        for (record, lock) in self.records.iter_mut().zip(&self.server.locks) {
-            record.token = lock.token().map_or(record.token, |token| token.min(record.token));
-        }
     }
 
     /// No guard relies on what the new server does not know.
@@ -102,12 +106,12 @@ impl World {
 
     fn copy(&mut self) {
         if self.plan.faults.have_any([Fault::FailOver, Fault::Promote]) {
-            self.server.replica.follow(self.now, &self.server.locks);
+            let Server { replica, locks, counter, .. } = &mut self.server;
+            replica.follow(self.now, locks, *counter);
         }
     }
 
-    /// That of another server is not quite the same, and not further back than a token is
-    /// remembered.
+    /// That of another server is not quite the same, and not further back than a minute in all.
     fn change_clock(&mut self) {
         let server = &mut self.server;
         let time_us = server.time_us(self.now);
@@ -117,6 +121,16 @@ impl World {
         server.clock = (self.now.max(server.clock.0), to_us.max(lowest));
     }
 
+    /// By a minute at most in all: leases end by that clock.
+    fn turn_back(&mut self) {
+        let server = &mut self.server;
+        let time_us = server.time_us(self.now);
+        server.peak_us = server.peak_us.max(time_us);
+        let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
+        let to_us = time_us - self.dice.below(time_us - lowest + 1);
+        server.clock = (self.now.max(server.clock.0), to_us);
+    }
+
     fn step_clock(&mut self) {
         let server = &mut self.server;
         let time_us = server.time_us(self.now);
@@ -124,9 +138,7 @@ impl World {
         let may_run_late =
             self.plan.faults.have_any([Fault::Break, Fault::Late, Fault::Repeat, Fault::Freeze]);
         let to_us = if self.dice.one_in(2) {
-            // Back, but by less than a token is remembered: else a forgotten one may come again.
-            let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
-            time_us - self.dice.below(time_us - lowest + 1)
+            return self.turn_back();
         } else if may_run_late {
             // A tombstone must last longer than a request may sit in a buffer.
             if self.now < server.stepped_at + MINUTE_US {

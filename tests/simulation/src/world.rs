@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use lockcore::internals::LockName;
 use lockcore::internals::node::{Core, Effect, Moment};
+use lockcore::internals::{Event, LockName};
 
 use crate::agenda::{Agenda, Place, What};
 use crate::dice::Dice;
@@ -14,7 +14,6 @@ use crate::judge::{Record, Who};
 use crate::law::{Broken, Law};
 use crate::plan::{Outcome, Plan};
 use crate::process::{Process, Shared};
-use crate::resource::Form;
 use crate::server::Server;
 
 pub(crate) const MS: u64 = 1_000;
@@ -23,6 +22,9 @@ pub(crate) const MS: u64 = 1_000;
 const REST_US: u64 = 150_000 * MS;
 /// After this time every lease has ended that nothing renews, on a clock that was set back, too.
 const LEASES_US: u64 = 90_000 * MS;
+/// And after this time every key: that of parts lives up to 90 s longer than they, and a clock that
+/// was set back is a minute behind.
+const KEYS_US: u64 = 150_000 * MS;
 /// How often it is looked whether everything has come to rest.
 const LOOK_US: u64 = 50 * MS;
 
@@ -35,6 +37,7 @@ pub(crate) struct World {
     pub(crate) now: u64,
     pub(crate) agenda: Agenda,
     pub(crate) requests: u64,
+    /// Locks are named by their numbers.
     pub(crate) names: Vec<LockName>,
     pub(crate) server: Server,
     pub(crate) processes: Vec<Process>,
@@ -49,6 +52,8 @@ pub(crate) struct World {
     pub(crate) leaked: BTreeSet<Who>,
     /// Force-released, and their processes have not been told yet.
     pub(crate) untold: BTreeSet<Who>,
+    /// The greatest token that was told.
+    pub(crate) issued: u64,
     pub(crate) is_calm: bool,
     broken: Option<(Law, String)>,
     pub(crate) outcome: Outcome,
@@ -68,7 +73,7 @@ impl World {
             now: 0,
             agenda: Agenda::default(),
             requests: 0,
-            names: (0..plan.locks).map(|lock| name(&plan, lock)).collect(),
+            names: (0..plan.locks).map(|lock| LockName::from(&*lock.to_string())).collect(),
             server,
             processes: Vec::new(),
             slots: Vec::new(),
@@ -77,6 +82,7 @@ impl World {
             records: (0..plan.locks).map(|_| Record::default()).collect(),
             leaked: BTreeSet::new(),
             untold: BTreeSet::new(),
+            issued: 0,
             is_calm: false,
             broken: None,
             outcome: Outcome::default(),
@@ -147,6 +153,8 @@ impl World {
         }
         self.now = self.now.max(rest_since.unwrap_or(self.now) + LEASES_US);
         self.left_behind(true);
+        self.now += KEYS_US;
+        self.nothing_is_left();
     }
 
     fn happen(&mut self, place: Place, what: What) {
@@ -174,6 +182,9 @@ impl World {
                 }
             }
             What::Told { event } => {
+                if let Event::Granted { token, .. } = &event {
+                    self.processes[place.slot].seen.note_token(token.get());
+                }
                 self.hears_of_revoked(place.name, &event);
                 self.looks(place, |core| core.heard(event));
             }
@@ -278,14 +289,5 @@ impl World {
     pub(crate) fn note(&mut self, fact: u64) {
         let digest = self.outcome.digest ^ fact;
         self.outcome.digest = digest.wrapping_mul(0x0100_0000_01B3).rotate_left(17);
-    }
-}
-
-/// Locks are named by their numbers.
-fn name(plan: &Plan, lock: u64) -> LockName {
-    let name = LockName::from(&*lock.to_string());
-    match Form::of(plan, lock) {
-        Form::Mutex => name,
-        Form::ReadWrite | Form::Permits(_) => name.shared(),
     }
 }
