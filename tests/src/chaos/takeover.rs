@@ -41,8 +41,8 @@ pub async fn takeovers(program: &Path, kills: usize) -> Takeover {
         let (program, url, grants) = (program.to_owned(), server.url(), grants.clone());
         // Blocks a thread: what waits for a condition cannot move between threads.
         let runtime = Handle::current();
-        let lane = async move { lane(&program, &url, first, kills, &grants).await };
-        running.spawn_blocking(move || runtime.block_on(lane));
+        running
+            .spawn_blocking(move || runtime.block_on(lane(&program, &url, first, kills, &grants)));
     }
     let mut all = Takeover::default();
     while let Some(measured) = running.join_next().await {
