@@ -6,6 +6,10 @@ use std::fmt;
 /// weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
+/// Says of the other demands how to come by them beside JVMs.
+pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
+    use a second Locks, built without redisson_peers, under other names";
+
 /// How much of a resource a member asks for, and how much may then be in use: it is granted where
 /// `used + weight <= limit`. A read, a write and a permit differ in nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
