@@ -7,6 +7,10 @@ use crate::options::ConfigError;
 /// All that there is of a name together. Every sum of weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
+/// Says of the other demands how to come by them beside JVMs.
+pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
+    use a second Locks, built without redisson_peers, under other names";
+
 /// How much of a name is asked for. All demands of one name wait in one queue and exclude each
 /// other: a demand is granted at the head of the queue, once the weights of all holds and its own
 /// together do not exceed its limit.

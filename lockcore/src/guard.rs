@@ -9,11 +9,10 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::demand::Demand;
+use crate::demand::{Demand, NOT_WITH_PEERS};
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::node::{Bounded, Moment, Node, Shared};
-use crate::request::NOT_WITH_PEERS;
 use crate::store::{Answer, Grant, Left, Released, Renewed};
 use crate::token::FencingToken;
 

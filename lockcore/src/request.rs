@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acquire::{Acquire, TryAcquire};
-use crate::demand::Demand;
+use crate::demand::{Demand, NOT_WITH_PEERS};
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockName;
 use crate::member::Label;
@@ -13,10 +13,6 @@ use crate::node::{Node, Request};
 use crate::option_setters;
 use crate::options::{ConfigError, LockOptions, Wait};
 use crate::store::Mode;
-
-/// Says of the other demands how to come by them beside JVMs.
-pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
-    use a second Locks, built without redisson_peers, under other names";
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.

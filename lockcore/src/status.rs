@@ -43,7 +43,7 @@ impl Connection {
     pub(crate) fn of(link: &Link) -> Self {
         match link {
             Link::Up => Self::Up,
-            Link::Down { reason } => Self::Down { reason: reason.to_string() },
+            Link::Down { reason, .. } => Self::Down { reason: reason.to_string() },
         }
     }
 }

@@ -203,7 +203,7 @@ impl Locking {
     pub(crate) fn subscribed(&self, state: &mut State, node: u8, is_up: bool) {
         let link = match is_up {
             true => Link::Up,
-            false => Link::Down { reason: "cut".into() },
+            false => Link::down("cut"),
         };
         self.event(state, node, |core| {
             core.linked(Link::Up, link);

@@ -36,14 +36,13 @@ pub fn set_user(name: &str, without: impl Fn(&str) -> bool) -> Cmd {
     set
 }
 
-/// What the manual adds to the line for reads, writes and permits.
+/// The rules of the manual for queues that JVMs share.
 ///
 /// # Panics
 ///
 /// If the manual does not say.
-pub fn sharing_rules() -> impl Iterator<Item = &'static str> {
-    let begin = "For reads, writes and permits, `";
-    let line = MANUAL.lines().find_map(|line| line.strip_prefix(begin));
-    let (rules, _) = line.and_then(|line| line.split_once('`')).expect("the manual says it");
-    rules.split(' ')
+pub fn peers_rules() -> impl Iterator<Item = &'static str> {
+    let is_rules = |line: &&str| line.contains("~redisson_lock_*:{shop:*");
+    let line = MANUAL.lines().find(is_rules);
+    line.expect("the manual says it").split(' ')
 }

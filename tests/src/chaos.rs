@@ -4,7 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `kind` | the kinds of faults, and how the clients behave under each |
-//! | `form` | what a lock is used as: mutex, read and written, held in permits |
+//! | `form` | what a lock is used as: locked, read and written, held in permits |
 //! | `client` | a child process: locks, works, and writes down what it sees |
 //! | `record`, `history` | one line of that, and all of it read back |
 //! | `nemesis` | the faults of a seed, in order, and doing them |

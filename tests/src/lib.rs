@@ -31,6 +31,7 @@ mod eventually;
 mod expiry;
 mod failovers;
 mod fake;
+mod grants;
 mod layout;
 mod leash;
 mod locks;
@@ -55,6 +56,7 @@ pub use eventually::{eventually, eventually_some};
 pub use expiry::EXPIRY;
 pub use failovers::{Failovers, Replaced, Spell};
 pub use fake::FakeServer;
+pub use grants::Grants;
 pub use layout::{
     COUNTER, PATIENCE_MS, door_key, gone_key, holds_key, passed_key, patience_key, queue_key,
 };

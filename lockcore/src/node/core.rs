@@ -53,7 +53,6 @@ mod tests;
 pub use projection::{Due, Phase};
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Duration;
 
 use self::grants::Source;
@@ -314,12 +313,7 @@ impl<P: Seat> Core<P> {
 
     /// Why no command gets through; none while the connection stands, however slow the server is.
     fn disconnected(&self) -> Option<StoreError> {
-        match &self.commands {
-            Link::Up => None,
-            Link::Down { reason } => {
-                Some(StoreError::refused(LockErrorKind::Unavailable, Arc::clone(reason)))
-            }
-        }
+        self.commands.why_down()
     }
 
     /// A guard is given back, by a caller that sends the request itself. Nothing if it was taken

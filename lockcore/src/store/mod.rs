@@ -113,12 +113,35 @@ pub enum Link {
     Up,
     /// Disconnected, being re-established.
     Down {
+        /// The kind of error that callers see meanwhile: [`LockErrorKind::ReadOnly`] or
+        /// [`LockErrorKind::Unavailable`]. Both may pass by themselves.
+        kind: LockErrorKind,
         /// Why, for people.
         reason: Arc<str>,
     },
 }
 
 impl Link {
+    /// Disconnected by this error. One that lasts, such as a password that was replaced, is
+    /// `Unavailable` to those who wait: the next connection may be accepted.
+    pub fn broken(error: &StoreError) -> Self {
+        let kind = if error.is_transient() { error.kind } else { LockErrorKind::Unavailable };
+        Self::Down { kind, reason: Arc::clone(&error.detail) }
+    }
+
+    /// Disconnected, and no error of a server says why.
+    pub fn down(reason: impl Into<Arc<str>>) -> Self {
+        Self::Down { kind: LockErrorKind::Unavailable, reason: reason.into() }
+    }
+
+    /// The error of a command that cannot be sent meanwhile.
+    pub(crate) fn why_down(&self) -> Option<StoreError> {
+        match self {
+            Self::Up => None,
+            Self::Down { kind, reason } => Some(StoreError::refused(*kind, Arc::clone(reason))),
+        }
+    }
+
     /// Whether it is usable.
     pub fn is_up(&self) -> bool {
         matches!(self, Self::Up)

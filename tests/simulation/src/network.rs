@@ -168,7 +168,7 @@ impl World {
     fn linked(&mut self, place: Place) {
         let of = |is_up: bool| match is_up {
             true => Link::Up,
-            false => Link::Down { reason: "cut".into() },
+            false => Link::down("cut"),
         };
         let process = &self.processes[place.slot];
         let (commands, subscription) = (of(process.is_connected), of(process.is_subscribed));

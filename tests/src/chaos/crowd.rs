@@ -7,31 +7,31 @@ use lockcore::{LockGuard, Locks};
 use redis::cmd;
 use tokio::task::JoinSet;
 
-use crate::{Proxy, Raw, RedisServer, eventually};
+use crate::{PATIENCE_MS, Proxy, Raw, RedisServer, eventually, patience_key, queue_key};
 
 /// The time that the waiting node gives each request.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
 /// Nothing is renewed meanwhile, so every script is the waiting node's.
 const HELD_FOR: Duration = Duration::from_secs(600);
-/// Until when a waiter may be silent after a touch.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Queues that one script looks at, and acquires of callers that are on their way at once.
 const PART: usize = 250;
 const SOON: Duration = Duration::from_secs(60);
 
-/// The lowest deadline of each queue: how many queues have none, in how many it has passed, and the
-/// lowest of all in ms.
+/// The ends of the node's patience for each queue: how many queues have no waiter, in how many it is
+/// over, and the lowest end of all in ms. KEYS: queues, then the keys of the patience.
 const LOOK: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     local missing, passed, lowest = 0, 0, 9007199254740991
-    for _, name in ipairs(KEYS) do
-      local first = tonumber(redis.call('ZRANGE', name, '0', '0', 'WITHSCORES')[2])
-      if not first then
+    local count = #KEYS / 2
+    for i = 1, count do
+      local left = redis.call('PTTL', KEYS[count + i])
+      if redis.call('EXISTS', KEYS[i]) == 0 then
         missing = missing + 1
+      elseif left <= 0 then
+        passed = passed + 1
       else
-        lowest = math.min(lowest, first)
-        passed = passed + (first <= now and 1 or 0)
+        lowest = math.min(lowest, now + left)
       end
     end
     return { missing, passed, lowest }";
@@ -59,7 +59,7 @@ pub struct Crowd {
     pub locks: Locks,
     /// The server of all.
     pub server: RedisServer,
-    deadlines: Vec<String>,
+    names: Vec<String>,
     accepted: u64,
     _waiting: JoinSet<()>,
     _held: Vec<LockGuard>,
@@ -80,29 +80,28 @@ impl Crowd {
         let locks = builder.connect(proxy.url()).await.expect("the server accepts a node");
         let names: Vec<String> = (0..keys).map(|key| format!("k{key}")).collect();
         let held = hold_all(&holder, &names, HELD_FOR).await;
-        let deadlines: Vec<String> =
-            names.iter().map(|name| format!("redisson_lock_timeout:{{{name}}}")).collect();
         let mut waiting = JoinSet::new();
-        for (names, deadlines) in names.chunks(PART).zip(deadlines.chunks(PART)) {
+        for names in names.chunks(PART) {
             for name in names {
                 let acquire = locks.lock(name);
                 waiting.spawn(async move { drop(acquire.await) });
             }
             eventually("all of this part wait", SOON, async || {
-                look_at(&mut redis, deadlines).await.missing == 0
+                look_at(&mut redis, &locks, names).await.missing == 0
             })
             .await;
         }
         let accepted = proxy.accepted();
-        Self { redis, proxy, locks, server, deadlines, accepted, _waiting: waiting, _held: held }
+        Self { redis, proxy, locks, server, names, accepted, _waiting: waiting, _held: held }
     }
 
     /// What the server says of all queues. Asked for in parts, so that it does not keep the server
     /// busy.
     pub async fn look(&mut self) -> Look {
         let mut all = Look { missing: 0, passed: 0, lowest_ms: u64::MAX };
-        for part in self.deadlines.chunks(PART) {
-            let Look { missing, passed, lowest_ms } = look_at(&mut self.redis, part).await;
+        for part in self.names.chunks(PART) {
+            let Look { missing, passed, lowest_ms } =
+                look_at(&mut self.redis, &self.locks, part).await;
             all.missing += missing;
             all.passed += passed;
             all.lowest_ms = all.lowest_ms.min(lowest_ms);
@@ -126,7 +125,7 @@ impl Crowd {
 
     /// Whether every waiter was touched since the server's clock showed `since_us`.
     pub(super) fn is_touched_since(look: &Look, since_us: u64) -> bool {
-        look.lowest_ms > since_us / 1_000 + PATIENCE.as_millis() as u64
+        look.lowest_ms > since_us / 1_000 + PATIENCE_MS.unsigned_abs()
     }
 
     /// Connections that the node opened since it waits.
@@ -136,9 +135,13 @@ impl Crowd {
     }
 }
 
-async fn look_at(redis: &mut Raw, deadlines: &[String]) -> Look {
+async fn look_at(redis: &mut Raw, waiting: &Locks, names: &[String]) -> Look {
+    let node = waiting.node();
+    let queues = names.iter().map(|name| queue_key(name));
+    let patience = names.iter().map(|name| patience_key(name, node.as_str()));
+    let keys: Vec<String> = queues.chain(patience).collect();
     let mut look = cmd("EVAL");
-    look.arg(LOOK).arg(deadlines.len()).arg(deadlines);
+    look.arg(LOOK).arg(keys.len()).arg(keys);
     let (missing, passed, lowest_ms) = redis.ask(&look).await;
     Look { missing, passed, lowest_ms }
 }

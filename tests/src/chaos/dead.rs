@@ -15,7 +15,6 @@ use super::takeover::say;
 use crate::{Leash, Raw, RedisServer, eventually};
 
 const KEY: &str = "dead";
-const QUEUE: &str = "redisson_lock_queue:{dead}";
 const SOON: Duration = Duration::from_secs(30);
 
 /// How long the script takes that releases the lock and grants it to the one live waiter behind
@@ -40,9 +39,9 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     let mut said = BufReader::new(crowd.stdout.take().expect("it is piped")).lines();
     let node = timeout(SOON, said.next_line()).await.expect("the crowd speaks in time");
     let node = node.expect("it writes text").expect("it says its node");
-    eventually("all wait", SOON, async || redis.list_length(QUEUE).await == dead).await;
+    eventually("all wait", SOON, async || redis.queue(KEY).await.len() == dead).await;
     let waiting = tokio::spawn(locks.lock(KEY));
-    eventually("one more waits", SOON, async || redis.list_length(QUEUE).await == dead + 1).await;
+    eventually("one more waits", SOON, async || redis.queue(KEY).await.len() == dead + 1).await;
     drop(leash);
     crowd.kill().await.expect("a child of ours");
     let channel = format!("lockcore:grants:{node}");

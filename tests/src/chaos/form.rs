@@ -14,20 +14,20 @@ use super::dice::Dice;
 /// Which forms the locks of a run have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// Half of them are mutexes, a quarter is read and written, a quarter is held in permits.
+    /// Half of them are locked, a quarter is read and written, a quarter is held in permits.
     All,
-    /// Mutexes.
-    Mutex,
+    /// All of them are locked.
+    Lock,
     /// Half of them are read and written, half are held in permits.
     Shared,
 }
 
 impl Forms {
-    const ALL: [Self; 3] = [Self::All, Self::Mutex, Self::Shared];
+    const ALL: [Self; 3] = [Self::All, Self::Lock, Self::Shared];
 
     /// Whether some of its locks are read, written or held in permits.
     pub(super) fn share(self) -> bool {
-        self != Self::Mutex
+        self != Self::Lock
     }
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Forms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::All => "all",
-            Self::Mutex => "mutex",
+            Self::Lock => "lock",
             Self::Shared => "shared",
         })
     }
@@ -53,7 +53,7 @@ impl FromStr for Forms {
 /// What a lock is used as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    Mutex,
+    Lock,
     ReadWrite,
     /// So many at a time, and now and then all of it for one.
     Permits(u32),
@@ -63,24 +63,24 @@ impl Form {
     pub(super) fn of(forms: Forms, lock: u32) -> Self {
         let is_shared = match forms {
             Forms::All => lock % 4 > 1,
-            Forms::Mutex => false,
+            Forms::Lock => false,
             Forms::Shared => true,
         };
         match (is_shared, lock % 2) {
-            (false, _) => Self::Mutex,
+            (false, _) => Self::Lock,
             (true, 0) => Self::ReadWrite,
             (true, _) => Self::Permits(2 + lock / 2),
         }
     }
 
     pub(super) fn is_shared(self) -> bool {
-        self != Self::Mutex
+        self != Self::Lock
     }
 
-    /// What a client asks for; of a mutex, all of it.
+    /// What a client asks for.
     pub(super) fn demand(self, dice: &mut Dice) -> Demand {
         match self {
-            Self::Mutex => Demand::ALONE,
+            Self::Lock => Demand::ALONE,
             Self::ReadWrite if dice.below(3) == 0 => Demand::ALONE,
             Self::ReadWrite => Demand::READ,
             Self::Permits(_) if dice.below(12) == 0 => Demand::ALONE,
@@ -94,7 +94,7 @@ impl Form {
     /// Waits for it.
     pub(super) fn wait(self, request: LockRequest, demand: Demand) -> Asking {
         match self {
-            Self::Mutex => asking(request.lock(), |guard| Some(Held::Mutex(guard))),
+            Self::Lock => asking(request.lock(), |guard| Some(Held::Lock(guard))),
             _ if demand == Demand::READ => asking(request.read(), |guard| Some(Held::Read(guard))),
             _ if demand == Demand::ALONE => {
                 asking(request.write(), |guard| Some(Held::Write(guard)))
@@ -109,7 +109,7 @@ impl Form {
     /// Asks for it once.
     pub(super) fn try_once(self, request: LockRequest, demand: Demand) -> Asking {
         match self {
-            Self::Mutex => asking(request.try_lock(), |guard| guard.map(Held::Mutex)),
+            Self::Lock => asking(request.try_lock(), |guard| guard.map(Held::Lock)),
             _ if demand == Demand::READ => {
                 asking(request.try_read(), |guard| guard.map(Held::Read))
             }
@@ -140,7 +140,7 @@ where
 /// What was acquired.
 #[derive(Debug)]
 pub(super) enum Held {
-    Mutex(LockGuard),
+    Lock(LockGuard),
     Read(ReadGuard),
     Write(WriteGuard),
     Permits(Permit),
@@ -150,7 +150,7 @@ impl Held {
     /// What is known of all but permits.
     fn guard(&self) -> Result<&LockGuard, &Permit> {
         match self {
-            Self::Mutex(guard) => Ok(guard),
+            Self::Lock(guard) => Ok(guard),
             Self::Read(guard) => Ok(guard),
             Self::Write(guard) => Ok(guard),
             Self::Permits(permits) => Err(permits),
@@ -179,7 +179,7 @@ impl Held {
 
     pub(super) async fn release(self) -> Result<(), LockError> {
         match self {
-            Self::Mutex(guard) => guard.release().await,
+            Self::Lock(guard) => guard.release().await,
             Self::Read(guard) => guard.release().await,
             Self::Write(guard) => guard.release().await,
             Self::Permits(permits) => permits.release().await,
@@ -197,13 +197,13 @@ mod tests {
         let count = |forms, form: fn(&Form) -> bool| of(forms).iter().filter(|of| form(of)).count();
         let counts = |forms| {
             [
-                count(forms, |form| *form == Form::Mutex),
+                count(forms, |form| *form == Form::Lock),
                 count(forms, |form| *form == Form::ReadWrite),
                 count(forms, |form| matches!(form, Form::Permits(2..=5))),
             ]
         };
         assert_eq!(counts(Forms::All), [4, 2, 2]);
-        assert_eq!(counts(Forms::Mutex), [8, 0, 0]);
+        assert_eq!(counts(Forms::Lock), [8, 0, 0]);
         assert_eq!(counts(Forms::Shared), [0, 4, 4]);
     }
 }

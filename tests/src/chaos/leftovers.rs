@@ -12,81 +12,38 @@ use super::client::{LOCKS, lock_name};
 use super::form::{Form, Forms};
 use super::trace::who;
 use super::violation::{Violation, What};
-use crate::{Raw, RedisServer};
+use crate::{
+    COUNTER, PATIENCE_MS, Raw, RedisServer, door_key, gone_key, holds_key, passed_key, patience_key,
+};
 
-/// A waiter's deadline, at most; and a hold's, with the leases of these runs.
-const LONGEST_MS: i64 = 15_000;
-
-/// The keys of a lock in which members stand: its holds, and who waits with their deadlines.
-struct Keys {
-    holds: String,
-    queue: String,
-    deadlines: String,
-}
-
-impl Keys {
-    fn of(form: Form, lock: u32) -> Self {
-        let name = lock_name(lock);
-        let (holds, queue, deadlines) = match form {
-            Form::Mutex => (name.clone(), "redisson_lock_queue", "redisson_lock_timeout"),
-            _ => {
-                let holds = format!("lock_permits_holds:{{{name}}}");
-                (holds, "lock_permits_queue", "lock_permits_deadlines")
-            }
-        };
-        let key = |prefix: &str| format!("{prefix}:{{{name}}}");
-        Self { holds, queue: key(queue), deadlines: key(deadlines) }
+/// Who holds, with a lease that has not ended, and who waits or was passed over.
+async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
+    let name = lock_name(lock);
+    let holds = redis.scores(&holds_key(&name)).await.into_iter();
+    // One that has ended stays until it is in the way of another.
+    let live = holds.filter(|(_, end)| *end as i64 > now_ms).map(|(member, _)| member);
+    let mut members: Vec<String> = live.collect();
+    members.extend(redis.holder(&name).await);
+    members.extend(redis.queue(&name).await);
+    for key in redis.keys(&passed_key(&name, "*")).await {
+        members.extend(redis.scores(&key).await.into_iter().map(|(member, _)| member));
     }
-}
-
-/// Who holds, with a lease that has not ended, and who waits.
-async fn members(redis: &mut Raw, form: Form, keys: &Keys, now_ms: f64) -> Vec<String> {
-    let (mut members, queue): (Vec<String>, Vec<String>) = match form {
-        Form::Mutex => {
-            let hold = redis.hash(&keys.holds).await.into_iter();
-            (hold.map(|(member, _)| member).collect(), redis.list(&keys.queue).await)
-        }
-        _ => {
-            // One that has ended stays until it is in the way of another.
-            let holds = redis.scores(&keys.holds).await.into_iter();
-            let live = holds.filter(|(_, end)| *end > now_ms).map(|(member, _)| member).collect();
-            let queue = redis.scores(&keys.queue).await.into_iter();
-            (live, queue.map(|(member, _)| member).collect())
-        }
-    };
-    members.extend(queue);
-    members.extend(redis.scores(&keys.deadlines).await.into_iter().map(|(member, _)| member));
     members
 }
 
-/// Of what is no mutex: the members whose holds were reduced, and the sum of all holds.
-async fn state(redis: &mut Raw, lock: u32) -> (Vec<String>, u64) {
-    let fields = redis.hash(&format!("lock_permits:{{{}}}", lock_name(lock))).await;
-    let used = fields.iter().find(|(field, _)| field == "used");
-    let used = used.map_or(0, |(_, used)| used.parse().expect("a sum is a number"));
-    let is_own = |field: &String| ["used", "token", "era", "ends"].contains(&field.as_str());
-    let reduced = fields.into_iter().map(|(field, _)| field).filter(|field| !is_own(field));
-    (reduced.collect(), used)
-}
-
 /// Looks at once for what no process may have left.
-pub(super) async fn of_the_living(
-    redis: &mut Raw,
-    forms: Forms,
-    killed: &HashSet<u32>,
-) -> Vec<Violation> {
+pub(super) async fn of_the_living(redis: &mut Raw, killed: &HashSet<u32>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut say = |detail: String| found.push(Violation::new(What::LeftBehind, detail));
-    let now_ms = (redis.time_us().await / 1_000) as f64;
+    let now_ms = now_ms(redis).await;
     for lock in 0..LOCKS {
-        let form = Form::of(forms, lock);
-        let keys = Keys::of(form, lock);
-        for (member, deadline) in redis.scores(&keys.deadlines).await {
-            if deadline > now_ms + LONGEST_MS as f64 {
-                say(format!("{member} is patient until {deadline}, now is {now_ms}"));
+        for key in redis.keys(&patience_key(&lock_name(lock), "*")).await {
+            let left = redis.pttl(&key).await;
+            if left > PATIENCE_MS {
+                say(format!("{key} lasts for {left} ms more"));
             }
         }
-        for member in members(redis, form, &keys, now_ms).await {
+        for member in members(redis, lock, now_ms).await {
             let child = who(&member).map(|(child, _)| child);
             if child.is_none_or(|child| !killed.contains(&child)) {
                 say(format!("{member} in lock {lock}"));
@@ -94,7 +51,7 @@ pub(super) async fn of_the_living(
         }
     }
     for key in redis.keys("*").await {
-        if redis.pttl(&key).await == -1 {
+        if key != COUNTER && redis.pttl(&key).await == -1 {
             say(format!("{key} never expires"));
         }
     }
@@ -102,14 +59,14 @@ pub(super) async fn of_the_living(
 }
 
 /// Waits until everything of the dead has ended by itself, then takes all of every lock once: after
-/// that only tokens and tombstones remain.
+/// that only tombstones remain, behind doors that say so, and the counter of tokens.
 pub(super) async fn of_the_dead(
     server: &RedisServer,
     redis: &mut Raw,
     forms: Forms,
 ) -> Vec<Violation> {
     let mut found = Vec::new();
-    sleep(Duration::from_millis(last_end_ms(redis, forms).await)).await;
+    sleep(Duration::from_millis(last_end_ms(redis).await)).await;
     let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
     for lock in 0..LOCKS {
         let request = locks.key(lock_name(lock));
@@ -122,37 +79,42 @@ pub(super) async fn of_the_dead(
         }
     }
     locks.shutdown(Duration::from_secs(5)).await;
+    let mut expected = vec![COUNTER.to_owned()];
     for lock in 0..LOCKS {
-        let (reduced, used) = state(redis, lock).await;
-        if used > 0 || !reduced.is_empty() {
-            let detail = format!("{used} of lock {lock} in use, {reduced:?} reduced");
-            found.push(Violation::new(What::LeftBehind, detail));
+        let (door, gone) = (door_key(&lock_name(lock)), gone_key(&lock_name(lock)));
+        if redis.exists(&gone).await {
+            let text = redis.get(&door).await;
+            if text.as_deref().is_none_or(|text| !text.starts_with("-*0:")) {
+                let detail = format!("{text:?} at {door}, with tombstones");
+                found.push(Violation::new(What::LeftBehind, detail));
+            }
+            expected.extend([door, gone]);
         }
     }
-    let expected =
-        ["redisson_lock_token:{", "redisson_lock_gone:{", "lock_permits:{", "lock_permits_gone:{"];
     for key in redis.keys("*").await {
-        if !expected.iter().any(|prefix| key.starts_with(prefix)) {
+        if !expected.contains(&key) {
             found.push(Violation::new(What::LeftBehind, key));
         }
     }
     found
 }
 
-/// How long until the last hold and the last deadline are over.
-async fn last_end_ms(redis: &mut Raw, forms: Forms) -> u64 {
-    let now_ms = (redis.time_us().await / 1_000) as f64;
+async fn now_ms(redis: &mut Raw) -> i64 {
+    (redis.time_us().await / 1_000) as i64
+}
+
+/// How long until the last lease and the last patience are over.
+async fn last_end_ms(redis: &mut Raw) -> u64 {
+    let now_ms = now_ms(redis).await;
     let mut last = 0;
     for lock in 0..LOCKS {
-        let form = Form::of(forms, lock);
-        let keys = Keys::of(form, lock);
-        let mut ends = redis.scores(&keys.deadlines).await;
-        match form {
-            Form::Mutex => last = last.max(redis.pttl(&keys.holds).await),
-            _ => ends.extend(redis.scores(&keys.holds).await),
+        let name = lock_name(lock);
+        last = last.max(redis.hold(&name).await.map_or(0, |(_, left)| left));
+        for key in redis.keys(&format!("{}:p*", door_key(&name))).await {
+            last = last.max(redis.pttl(&key).await);
         }
-        for (_, end) in ends {
-            last = last.max((end - now_ms) as i64);
+        for (_, end) in redis.scores(&holds_key(&name)).await {
+            last = last.max(end as i64 - now_ms);
         }
     }
     u64::try_from(last).unwrap_or(0) + 1

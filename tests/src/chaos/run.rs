@@ -233,7 +233,7 @@ impl<'a> Stage<'a> {
             .map(|gone| gone.number)
             .collect();
         let (redis, forms) = (&mut self.nemesis.redis, plan.forms);
-        violations.extend(leftovers::of_the_living(redis, forms, &killed).await);
+        violations.extend(leftovers::of_the_living(redis, &killed).await);
         violations.extend(leftovers::of_the_dead(&self.server, redis, forms).await);
 
         let count = |is: &dyn Fn(&Attempt) -> bool| {

@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::{Leash, Raw, RedisServer, eventually};
+use crate::{Grants, Leash, Raw, RedisServer, door_key, eventually};
 
 const LEASE: Duration = Duration::from_millis(600);
 /// How many are killed at a time.
@@ -35,12 +35,14 @@ pub struct Takeover {
 /// If somebody does not get the lock at all.
 pub async fn takeovers(program: &Path, kills: usize) -> Takeover {
     let server = RedisServer::start();
+    let grants = Grants::watch(&server);
     let mut running = JoinSet::new();
     for first in 0..AT_ONCE {
-        let (program, url) = (program.to_owned(), server.url());
+        let (program, url, grants) = (program.to_owned(), server.url(), grants.clone());
         // Blocks a thread: what waits for a condition cannot move between threads.
         let runtime = Handle::current();
-        running.spawn_blocking(move || runtime.block_on(lane(&program, &url, first, kills)));
+        running
+            .spawn_blocking(move || runtime.block_on(lane(&program, &url, first, kills, &grants)));
     }
     let mut all = Takeover::default();
     while let Some(measured) = running.join_next().await {
@@ -52,13 +54,13 @@ pub async fn takeovers(program: &Path, kills: usize) -> Takeover {
 }
 
 /// Every fourth kill, one after the other.
-async fn lane(program: &Path, url: &str, first: usize, kills: usize) -> Takeover {
+async fn lane(program: &Path, url: &str, first: usize, kills: usize, grants: &Grants) -> Takeover {
     let locks = Locks::connect(url).await.expect("the server accepts a node");
     let mut redis = Raw::connect(url).await;
     let mut measured = Takeover::default();
     for kill in (first..kills).step_by(AT_ONCE) {
         let renews = kill % (2 * AT_ONCE) >= AT_ONCE; // as many of either sort in every lane
-        let took = takeover(program, url, &locks, &mut redis, kill, renews).await;
+        let took = takeover((program, url), &locks, &mut redis, grants, kill, renews).await;
         let of_its_sort = if renews { &mut measured.renewed } else { &mut measured.known };
         of_its_sort.push(took);
     }
@@ -66,10 +68,10 @@ async fn lane(program: &Path, url: &str, first: usize, kills: usize) -> Takeover
 }
 
 async fn takeover(
-    program: &Path,
-    url: &str,
+    (program, url): (&Path, &str),
     locks: &Locks,
     redis: &mut Raw,
+    grants: &Grants,
     kill: usize,
     renews: bool,
 ) -> u64 {
@@ -88,12 +90,12 @@ async fn takeover(
     assert_eq!(line.expect("it writes text").as_deref(), Some("held"));
 
     let waiting = tokio::spawn(locks.key(&key).lock());
-    let queue = format!("redisson_lock_queue:{{{key}}}");
-    eventually("the next waits", SOON, async || redis.list_length(&queue).await == 1).await;
+    eventually("the next waits", SOON, async || redis.queue(&key).await.len() == 1).await;
     if renews {
-        let mut last = redis.pttl(&key).await;
+        let door = door_key(&key);
+        let mut last = redis.pttl(&door).await;
         eventually("the holder has renewed", SOON, async || {
-            let left = redis.pttl(&key).await;
+            let left = redis.pttl(&door).await;
             std::mem::replace(&mut last, left) < left
         })
         .await;
@@ -103,8 +105,7 @@ async fn takeover(
     holder.kill().await.expect("a child of ours");
     let granted = timeout(SOON, waiting).await.expect("it is taken over in the end");
     let guard = granted.expect("no panic").expect("a grant");
-    // A token is the server's clock at the grant.
-    let took = guard.fencing_token().get().saturating_sub(killed);
+    let took = grants.at(&key, locks.node().as_str()).await.saturating_sub(killed);
     guard.release().await.expect("held until now");
     took
 }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use lock_tests::chaos::{FailoverPlan, Fault, Forms, Kind, Outcome, Plan, run};
 use tokio::sync::Mutex;
 
-/// Seventeen kinds of faults: more than 20 000 in all, of mutexes and of what is read, written and
+/// Seventeen kinds of faults: more than 20 000 in all, of locks and of what is read, written and
 /// held in permits.
 const CYCLES: u64 = 1_300;
 

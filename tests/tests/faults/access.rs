@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::acl::{manual_commands, set_user};
+use lock_tests::acl::{manual_commands, peers_rules, set_user};
 use lock_tests::{Proxy, Raw, RedisServer, eventually};
 use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
@@ -12,8 +12,6 @@ use crate::common::{LONG, SOON, connected, granted, held, release, soon};
 /// Useful, not needed: version and memory policy, scripts by digest from the first call on, and
 /// ending a connection that was replaced.
 const OPTIONAL: &[&str] = &["info", "script|load", "client|info", "client|kill"];
-/// What a queue shared with JVMs needs besides.
-const PEERS: &[&str] = &["+psubscribe", "+lpush", "+llen"];
 
 fn url(address: std::net::SocketAddr) -> String {
     format!("redis://locker:PASSWORD@{address}/")
@@ -132,17 +130,17 @@ async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its
         assert_eq!(advised(&text), [format!("+{missing}")], "without {missing}: {text}");
         looked_at += 1;
     }
-    assert!(looked_at >= 30, "{looked_at}");
+    assert!(looked_at >= 25, "{looked_at}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_is_missing_is_named_at_once_and_nothing_else() {
-    let missing = ["+publish", "+del", "&lockcore:grants:*", "~redisson_lock_*:{shop:*"];
+    let missing = ["+publish", "+del", "&lockcore:grants:*", "~lock:{shop:*"];
     let (server, _redis) = server_without(&missing).await;
     let text = denied(connect(shop(), &server).await);
     let mut advised = advised(&text);
     advised.sort_unstable();
-    assert_eq!(advised, ["+del", "+publish", "~redisson_lock_*:{shop:*"], "{text}");
+    assert_eq!(advised, ["+del", "+publish", "~lock:{shop:*"], "{text}");
     // A server looks at the channel of a command only if the command is allowed.
     let (server, _redis) = server_without(&missing[1..]).await;
     let text = denied(connect(shop(), &server).await);
@@ -160,7 +158,8 @@ async fn a_user_without_the_channel_is_denied_at_connect_by_its_name() {
 async fn a_queue_shared_with_jvms_names_the_channels_that_are_missing_and_not_those_that_are_there()
 {
     let (server, mut redis) = server_without(&[]).await;
-    allow(&mut redis, PEERS).await;
+    let rules: Vec<_> = peers_rules().filter(|rule| *rule != "allchannels").collect();
+    allow(&mut redis, &rules).await;
     let text = denied(connect(shop().redisson_peers(true), &server).await);
     assert!(text.contains("&redisson_lock__channel:*") && text.contains("allchannels"), "{text}");
     assert!(!text.contains("lockcore:grants") && !text.contains("+publish"), "{text}");
@@ -174,10 +173,48 @@ async fn a_queue_shared_with_jvms_names_the_channels_that_are_missing_and_not_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rules_for_queues_shared_with_jvms_are_enough_and_each_of_them_is_needed() {
+    let (server, mut redis) = server_without(&[]).await;
+    let with_peers = || shop().redisson_peers(true);
+    for missing in peers_rules().filter(|rule| !rule.starts_with('&')) {
+        redis.ask::<()>(&set_user("locker", |_| false)).await;
+        let rules: Vec<_> = peers_rules().filter(|rule| *rule != missing).collect();
+        allow(&mut redis, &rules).await;
+        let text = denied(connect(with_peers(), &server).await);
+        assert!(text.contains(missing), "without {missing}: {text}");
+    }
+    redis.ask::<()>(&set_user("locker", |_| false)).await;
+    allow(&mut redis, &peers_rules().collect::<Vec<_>>()).await;
+    redis.ask::<()>(cmd("ACL").arg("LOG").arg("RESET")).await;
+    let (near, far) = (connect(with_peers(), &server).await, connect(with_peers(), &server).await);
+    let (near, far) = (near.expect("all is allowed"), far.expect("all is allowed"));
+    let guard = held(&near, "k", LONG).await;
+    let waiting = tokio::spawn(far.lock("k"));
+    eventually("it waits", SOON, async || {
+        near.inspect("k").await.expect("an inspection").waiters.len() == 1
+    })
+    .await;
+    release(guard).await;
+    release(granted(waiting).await).await;
+    if server.version() >= (7, 0) {
+        nothing_was_denied(&mut redis).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_the_counter_of_tokens_is_denied_at_connect_by_its_name() {
+    let (server, _redis) = server_without(&["~lock:tokens"]).await;
+    let text = denied(connect(shop(), &server).await);
+    assert_eq!(advised(&text), ["~lock:tokens"], "{text}");
+    let text = denied(connect(Locks::builder(), &server).await);
+    assert_eq!(advised(&text), ["~lock:tokens"], "also without a namespace: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_the_namespace_is_denied_at_connect_with_the_patterns_to_allow() {
     let (server, _redis) = server_without(&[]).await;
     let text = denied(connect(Locks::builder().namespace("other"), &server).await);
-    assert_eq!(advised(&text), ["~other:*", "~redisson_lock_*:{other:*"], "{text}");
+    assert_eq!(advised(&text), ["~lock:{other:*"], "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,7 +226,7 @@ async fn without_a_namespace_the_keys_are_denied_when_locking_and_the_commands_a
     let error = soon("an answer", locks.try_lock("other:k")).await.expect_err("not its name");
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
     let text = error.to_string();
-    assert!(text.contains("allow ~NAME and ~redisson_lock_*:{NAME}"), "{text}");
+    assert!(text.contains("allow ~lock:{NAME}*"), "{text}");
     redis.ask::<()>(&set_user("locker", |rule| rule == "+del")).await;
     let text = denied(connect(Locks::builder(), &server).await);
     assert_eq!(advised(&text), ["+del"], "{text}");
@@ -199,12 +236,12 @@ async fn without_a_namespace_the_keys_are_denied_when_locking_and_the_commands_a
 async fn a_right_that_is_taken_away_later_is_denied_and_named_where_the_server_names_it() {
     let (server, mut redis) = server_without(&[]).await;
     let locks = connect(shop(), &server).await.expect("it has the rights");
-    redis.ask::<()>(&set_user("locker", |rule| rule == "+hset")).await;
-    let error = soon("an answer", locks.try_lock("k")).await.expect_err("HSET is missing");
+    redis.ask::<()>(&set_user("locker", |rule| rule == "+psetex")).await;
+    let error = soon("an answer", locks.try_lock("k")).await.expect_err("PSETEX is missing");
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
     let text = error.to_string();
     // 6.2 and 7.0 do not say which command of a script it was.
-    let advice = if server.version() >= (7, 2) { "allow +hset" } else { "connect again" };
+    let advice = if server.version() >= (7, 2) { "allow +psetex" } else { "connect again" };
     assert!(text.contains(advice), "{text}");
     redis.ask::<()>(&set_user("locker", |rule| rule == "+evalsha")).await;
     let error = soon("an answer", locks.try_lock("k")).await.expect_err("EVALSHA is missing");
@@ -238,7 +275,7 @@ async fn a_hold_that_may_not_be_renewed_any_more_costs_no_other_its_renewal() {
         guards.push(lock(&format!("allowed {number}")).await);
     }
     let denied = lock("denied").await;
-    allow(&mut redis, &["resetkeys", "~shop:allowed*", "~redisson_lock_*:{shop:allowed*"]).await;
+    allow(&mut redis, &["resetkeys", "~lock:tokens", "~lock:{shop:allowed*"]).await;
     soon("the loss", denied.lost()).await;
     let lost: Vec<_> = guards.iter().filter(|guard| guard.state() != HoldState::Held).collect();
     assert!(lost.is_empty(), "lost too: {lost:?}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{LockChild, Proxy, Raw, RedisServer, Watcher, eventually};
+use lock_tests::{COUNTER, LockChild, Proxy, Raw, RedisServer, Watcher, eventually, holds_key};
 use lockcore::{LockError, LockGuard, Locks};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -64,9 +64,14 @@ pub(crate) async fn held(locks: &Locks, key: &str, lease: Duration) -> LockGuard
 
 /// An attempt that has its place in the queue when this returns.
 pub(crate) async fn queued(locks: &Locks, key: &str, lease: Duration, redis: &mut Raw) -> Waiting {
-    let before = queue(redis, key).await.len();
+    let before = queue(redis, key).await;
+    let node = locks.node().to_string();
     let waiting = tokio::spawn(locks.key(key).lease(lease).lock());
-    queue_has(redis, key, before + 1).await;
+    eventually(&format!("one more waits for {key}"), SOON, async || {
+        let is_new = |member: &String| member.contains(&node) && !before.contains(member);
+        queue(redis, key).await.iter().any(is_new)
+    })
+    .await;
     waiting
 }
 
@@ -92,21 +97,9 @@ pub(crate) async fn release(guard: LockGuard) {
     soon("the release", guard.release()).await.expect("the hold lasted");
 }
 
-pub(crate) fn queue_key(key: &str) -> String {
-    format!("redisson_lock_queue:{{{key}}}")
-}
-
-pub(crate) fn deadlines_key(key: &str) -> String {
-    format!("redisson_lock_timeout:{{{key}}}")
-}
-
-pub(crate) fn token_key(key: &str) -> String {
-    format!("redisson_lock_token:{{{key}}}")
-}
-
 /// The waiting members, next first.
 pub(crate) async fn queue(redis: &mut Raw, key: &str) -> Vec<String> {
-    redis.list(&queue_key(key)).await
+    redis.queue(key).await
 }
 
 pub(crate) async fn queue_has(redis: &mut Raw, key: &str, count: usize) {
@@ -116,11 +109,14 @@ pub(crate) async fn queue_has(redis: &mut Raw, key: &str, count: usize) {
 
 /// The member that holds.
 pub(crate) async fn holder(redis: &mut Raw, key: &str) -> Option<String> {
-    redis.hash(key).await.into_iter().next().map(|(member, _)| member)
+    redis.holder(key).await
 }
 
-pub(crate) async fn token(redis: &mut Raw, key: &str) -> Option<u64> {
-    redis.get(&token_key(key)).await.map(|text| text.parse().expect("a token is a number"))
+/// The last number of the counter of tokens, which all locks share. The places of those who wait
+/// are numbers of it, too.
+pub(crate) async fn counter(redis: &mut Raw) -> u64 {
+    let text = redis.get(COUNTER).await;
+    text.expect("a token was given out").parse().expect("it is a number")
 }
 
 pub(crate) fn channel(node: &str) -> String {
@@ -138,15 +134,15 @@ pub(crate) async fn connected(locks: &Locks) {
     eventually("connected", SOON, async || locks.status().is_connected()).await;
 }
 
-/// Nothing of the lock is there but what expires by itself.
+/// Nobody holds the lock or waits for it, and what is there expires by itself.
 pub(crate) async fn nothing_left(redis: &mut Raw, key: &str) {
     eventually("neither hold nor queue is left", SOON, async || {
-        !redis.exists(key).await
-            && !redis.exists(&queue_key(key)).await
-            && !redis.exists(&deadlines_key(key)).await
+        holder(redis, key).await.is_none()
+            && !redis.exists(&holds_key(key)).await
+            && queue(redis, key).await.is_empty()
     })
     .await;
     for name in redis.keys("*").await {
-        assert!(redis.pttl(&name).await != -1, "{name} never expires");
+        assert!(name == COUNTER || redis.pttl(&name).await != -1, "{name} never expires");
     }
 }

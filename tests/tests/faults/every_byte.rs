@@ -101,8 +101,7 @@ async fn at_every_place(places: usize, cut: impl AsyncFn(&mut Lane, usize)) {
 async fn an_acquire_cut_at_any_byte_of_its_request_is_granted_once() {
     let longest = Arc::new(AtomicUsize::new(0));
     at_every_place(PLACES, async |lane, place| {
-        lane.acquire_cut(place, |proxy| proxy.cut_request(place, measured("acquire", &longest)))
-            .await;
+        lane.acquire_cut(place, |proxy| proxy.cut_request(place, measured("lock", &longest))).await;
     })
     .await;
     assert!((1..=PLACES).contains(&longest.load(Ordering::SeqCst)), "{longest:?} bytes");
@@ -111,7 +110,7 @@ async fn an_acquire_cut_at_any_byte_of_its_request_is_granted_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_cut_at_any_byte_of_its_reply_is_granted_once() {
     at_every_place(REPLY_PLACES, async |lane, place| {
-        lane.acquire_cut(place, |proxy| proxy.cut_reply(place, runs("acquire"))).await;
+        lane.acquire_cut(place, |proxy| proxy.cut_reply(place, runs("lock"))).await;
     })
     .await;
 }
@@ -120,7 +119,7 @@ async fn an_acquire_cut_at_any_byte_of_its_reply_is_granted_once() {
 async fn a_release_cut_at_any_byte_of_its_request_frees_the_lock() {
     let longest = Arc::new(AtomicUsize::new(0));
     at_every_place(PLACES, async |lane, place| {
-        lane.release_cut(place, |proxy| proxy.cut_request(place, measured("release", &longest)))
+        lane.release_cut(place, |proxy| proxy.cut_request(place, measured("unlock", &longest)))
             .await;
     })
     .await;
@@ -130,7 +129,7 @@ async fn a_release_cut_at_any_byte_of_its_request_frees_the_lock() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_cut_at_any_byte_of_its_reply_frees_the_lock_once() {
     at_every_place(REPLY_PLACES, async |lane, place| {
-        lane.release_cut(place, |proxy| proxy.cut_reply(place, runs("release"))).await;
+        lane.release_cut(place, |proxy| proxy.cut_reply(place, runs("unlock"))).await;
     })
     .await;
 }

@@ -26,7 +26,7 @@ async fn fifty_thousand_messages_of_strangers_delay_a_grant_and_do_not_forge_one
     let guard = held(&locks, "k", LONG).await;
     let waiting = queued(&other, "k", LONG, &mut setup.redis).await;
     let node = other.node().to_string();
-    for message in ["g", "not a message", "g ~1nobody:1:1:x 5 30000", "r ~1nobody:1:1:x", ""] {
+    for message in ["p", "not a message", "p 5 4711000 30000", "r 4711000", ""] {
         flood(&mut setup.redis, &node, 10_000, message).await;
     }
     assert!(!waiting.is_finished());

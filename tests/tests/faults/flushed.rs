@@ -81,7 +81,7 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
     setup.redis.flush_scripts().await;
     let leave = Script::named("leave");
     setup.redis.ask::<()>(cmd("SCRIPT").arg("LOAD").arg(leave.source())).await;
-    let forgotten = setup.proxy.hold_reply(runs("release"));
+    let forgotten = setup.proxy.hold_reply(runs("unlock"));
     let releasing = tokio::spawn(guard.release());
     soon("the release", async {
         while locks.status().holding > 0 {
@@ -110,7 +110,7 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_relea
     // run at once.
     setup.redis.flush_scripts().await;
     setup.redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).await;
-    let forgotten = setup.proxy.hold_reply(runs("release"));
+    let forgotten = setup.proxy.hold_reply(runs("unlock"));
     drop(guard);
     soon("the release", async {
         let stats = cmd("INFO").arg("errorstats").clone();

@@ -9,6 +9,10 @@ use crate::common::{
     LONG, SOON, channel, granted, held, holder, listens, queue, queued, release, setup, soon,
 };
 
+fn number(member: &str) -> String {
+    member.split(':').nth(1).expect("a member has a number").to_owned()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_name_nobody_who_waits_grant_nothing() {
     let mut setup = setup().await;
@@ -17,9 +21,21 @@ async fn messages_that_name_nobody_who_waits_grant_nothing() {
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     let member = queue(&mut setup.redis, "k").await.remove(0);
     let node = far.node().to_string();
+    let number = number(&member);
+    let unknown = number.parse::<u64>().expect("a number") + 4_711;
     let foreign = member.replace(&node, near.node().as_str());
-    let unknown = format!("~1{node}:4711:30000:x");
     let messages = [
+        "p".to_owned(),
+        format!("p {number}"),
+        format!("p 5 {number}"),
+        format!("p 5 {number} 30000 {number}"),
+        format!("p 0 {number} x"),
+        format!("p -1 {number} 30000"),
+        format!("p 99999999999999999999 {number} 30000"),
+        format!("p 1 {number} 0"),
+        format!("p 9 {unknown} 30000"),
+        format!("p 9 {member} 30000"),
+        // As the dialect of Redisson tells it.
         String::new(),
         "g".to_owned(),
         "hello".to_owned(),
@@ -29,11 +45,10 @@ async fn messages_that_name_nobody_who_waits_grant_nothing() {
         format!("g {member} -1 30000"),
         format!("g {member} 99999999999999999999 30000"),
         format!("g {member} 1 0"),
-        format!("g {unknown} 9 30000"),
         format!("g {foreign} 9 30000"),
         "g someone:1 9 30000".to_owned(),
         format!("r {unknown}"),
-        format!("r {member}"),
+        format!("r {foreign}"),
         "\u{0}\u{1}".to_owned(),
     ];
     for message in &messages {
@@ -62,7 +77,7 @@ async fn a_forged_grant_of_a_waiting_member_is_caught_by_confirm_grants() {
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     let member = queue(&mut setup.redis, "k").await.remove(0);
     let before = lock_tests::CommandStats::read(&mut setup.redis).await.calls("evalsha");
-    let forged = format!("g {member} {} 30000", guard.fencing_token().get() + 1);
+    let forged = format!("p {} {} 30000", guard.fencing_token().get() + 1, number(&member));
     assert_eq!(setup.redis.publish(&channel(far.node().as_str()), &forged).await, 1);
     let redis = &mut setup.redis;
     eventually("it asks the server", SOON, async || {

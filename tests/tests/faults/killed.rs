@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use lock_tests::{Grants, Raw, passed_key};
 use tokio::time::timeout;
 
 use crate::common::{
-    LONG, SHORT, deadlines_key, granted, held, listens, queue, queue_has, queued, release, setup,
-    soon,
+    LONG, SHORT, granted, held, listens, queue, queue_has, queued, release, setup, soon,
 };
 
 /// Far below the claim of a lease of 30 s, which a dead grantee would cost.
@@ -70,35 +70,97 @@ async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
     listens(&mut setup.redis, child.node(), 0).await;
     release(guard).await;
     let guard = timeout(AT_ONCE, granted(next)).await.expect("all dead are passed over");
-    // Not removed: a connection that blips keeps its place. But not for long.
-    assert_eq!(queue(&mut setup.redis, "k").await.len(), DEAD);
-    let now_ms = (setup.redis.time_us().await / 1_000) as f64;
-    for (member, deadline) in setup.redis.scores(&deadlines_key("k")).await {
-        assert!(deadline <= now_ms + 5_000.0, "{member} is patient until {deadline}");
-    }
+    // Put aside: a connection that blips keeps its place. But not for long.
+    assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new());
+    let aside = passed_key("k", child.node());
+    assert_eq!(setup.redis.scores(&aside).await.len(), DEAD);
+    assert!((1..=15_000).contains(&setup.redis.pttl(&aside).await), "it ends");
     release(guard).await;
 }
 
+/// By how much each of these locks, which this node has by now, was granted after the end of the
+/// lease before, in µs; the least first.
+async fn granted_after(ends: &[(String, i64)], grants: &Grants, node: &str) -> Vec<i64> {
+    let mut after = Vec::new();
+    for (key, end_us) in ends {
+        after.push(grants.at(key, node).await as i64 - end_us);
+    }
+    after.sort_unstable();
+    after
+}
+
+/// No lease is cut short, and as a rule a machine that is busy with other things grants as quickly
+/// as one that is not.
+fn is_in_time(after: &[i64]) {
+    // The server rounds to milliseconds.
+    assert!(after[0] >= -2_000, "granted {after:?} us after the leases had ended");
+    assert!(after[after.len() / 2] <= 100_000, "granted {after:?} us after the leases had ended");
+}
+
+/// When the lease of each of these locks ends, by the server's clock, µs, if nobody renews it.
+async fn ends_of(keys: &[String], redis: &mut Raw) -> Vec<(String, i64)> {
+    let mut ends = Vec::new();
+    for key in keys {
+        let now_us = redis.time_us().await as i64;
+        let (_, left_ms) = redis.hold(key).await.expect("it holds, with a lease");
+        ends.push((key.clone(), now_us + left_ms * 1_000));
+    }
+    ends
+}
+
+fn keys() -> Vec<String> {
+    (0..5).map(|number| format!("k{number}")).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_lock_of_a_killed_holder_is_taken_over_when_its_lease_ends() {
+async fn the_lock_of_a_killed_holder_goes_to_the_next_within_100_ms_of_the_end_of_its_lease() {
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
+    let grants = Grants::watch(&setup.server);
     let mut child = setup.child().await;
-    child.lock("dead", "k", SHORT).await;
-    let first = child.granted("dead").await;
     let locks = setup.direct().await;
-    // A lease of its own that says nothing about the holder's; it touches every 4 s.
-    let next = queued(&locks, "k", LONG, &mut setup.redis).await;
+    let (mut waiting, mut first) = (Vec::new(), Vec::new());
+    for key in keys() {
+        child.lock(&key, &key, SHORT).await;
+        first.push(child.granted(&key).await);
+        // A lease of its own that says nothing about the holder's.
+        waiting.push(queued(&locks, &key, LONG, &mut setup.redis).await);
+    }
     child.kill();
-    let now_us = setup.redis.time_us().await;
-    let left_ms = setup.redis.pttl("k").await;
-    let end_us = now_us + u64::try_from(left_ms).expect("it holds, with a lease") * 1_000;
-    let guard = soon("the takeover", granted(next)).await;
-    // A token is the server's time of the grant, in microseconds.
-    let second = guard.fencing_token().get();
-    assert!(second > first);
-    let early = end_us.saturating_sub(second);
-    assert!(early <= 2_000, "granted {early} us before the lease had ended");
-    let late = second.saturating_sub(end_us);
-    assert!(late < 1_500_000, "granted {late} us after the lease had ended");
+    let ends = ends_of(&keys(), &mut setup.redis).await;
+    let mut guards = Vec::new();
+    for (next, first) in waiting.into_iter().zip(first) {
+        let guard = soon("the takeover", granted(next)).await;
+        assert!(guard.fencing_token().get() > first);
+        guards.push(guard);
+    }
+    is_in_time(&granted_after(&ends, &grants, locks.node().as_str()).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_has_the_lock_within_100_ms_of_its_lease_when_holder_and_all_waiters_are_dead() {
+    let mut setup = setup().await;
+    let _watcher = setup.watched().await;
+    let grants = Grants::watch(&setup.server);
+    let (mut holder, mut crowd) = (setup.child().await, setup.child().await);
+    for key in keys() {
+        holder.lock(&key, &key, SHORT).await;
+        holder.granted(&key).await;
+        for number in 0..20 {
+            crowd.lock(&format!("{key}-{number}"), &key, LONG).await;
+        }
+        queue_has(&mut setup.redis, &key, 20).await;
+    }
+    crowd.kill();
+    holder.kill();
+    let ends = ends_of(&keys(), &mut setup.redis).await;
+    listens(&mut setup.redis, crowd.node(), 0).await;
+    let locks = setup.direct().await;
+    let newcomers: Vec<_> =
+        keys().iter().map(|key| tokio::spawn(locks.key(key).lease(LONG).lock())).collect();
+    let mut guards = Vec::new();
+    for newcomer in newcomers {
+        guards.push(soon("the lock", granted(newcomer)).await);
+    }
+    is_in_time(&granted_after(&ends, &grants, locks.node().as_str()).await);
 }

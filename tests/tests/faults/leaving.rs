@@ -1,11 +1,11 @@
 //! What is given back while the server refuses it for a lasting reason: it is given back once the
 //! reason is gone.
 
-use lock_tests::{CommandStats, Raw, eventually};
+use lock_tests::{CommandStats, Raw, eventually, queue_key};
 use lockcore::{LockErrorKind, Locks};
 use redis::cmd;
 
-use crate::common::{LONG, SOON, Setup, held, queue, queue_key, queued, release, setup};
+use crate::common::{LONG, SOON, Setup, held, queue, queued, release, setup};
 
 /// So many of a node's requests failed that it did not give up at the first.
 const SEVERAL: u64 = 3;

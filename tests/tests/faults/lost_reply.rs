@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_tests::{CommandStats, Connections, Fault, Proxy, Raw, RedisServer, eventually};
+use lock_tests::{CommandStats, Connections, Fault, Proxy, Raw, RedisServer, eventually, gone_key};
 use lockcore::{HoldState, LockErrorKind, Locks};
 
 use crate::common::{
-    LONG, SHORT, SOON, connected, granted, held, holder, nothing_left, queue, queue_has, queued,
-    release, setup, soon, token,
+    LONG, SHORT, SOON, connected, counter, granted, held, holder, nothing_left, queue, queue_has,
+    queued, release, setup, soon,
 };
 use crate::script::runs;
 
@@ -15,16 +15,16 @@ use crate::script::runs;
 async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let fault = setup.proxy.lose_reply(runs("acquire"));
+    let fault = setup.proxy.lose_reply(runs("lock"));
     setup.proxy.refuse().await; // nothing is repeated until we have looked
     let waiting = tokio::spawn(locks.lock("k"));
     soon("the fault", fault.struck()).await;
-    let (granted_to, told) =
-        (holder(&mut setup.redis, "k").await, token(&mut setup.redis, "k").await);
-    assert!(granted_to.is_some() && told.is_some(), "the script has run");
+    let (granted_to, told) = (holder(&mut setup.redis, "k").await, counter(&mut setup.redis).await);
+    assert!(granted_to.is_some(), "the script has run");
     setup.proxy.accept();
     let guard = granted(waiting).await;
-    assert_eq!(Some(guard.fencing_token().get()), told);
+    // That of a lock stands nowhere: who asks again gets a new one.
+    assert!(guard.fencing_token().get() > told);
     assert_eq!(holder(&mut setup.redis, "k").await, granted_to);
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new(), "nor does it wait");
     release(guard).await;
@@ -36,7 +36,7 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_place_when_it_is_repeated()
     let mut setup = setup().await;
     let (near, far) = (setup.direct().await, setup.through().await);
     let guard = held(&near, "k", LONG).await;
-    let fault = setup.proxy.lose_reply(runs("acquire"));
+    let fault = setup.proxy.lose_reply(runs("lock"));
     let first = tokio::spawn(far.lock("k"));
     soon("the fault", fault.struck()).await;
     let second = queued(&near, "k", LONG, &mut setup.redis).await;
@@ -59,7 +59,7 @@ async fn a_release_whose_reply_is_lost_has_freed_the_lock_once_and_its_repetitio
     let (near, far) = (setup.direct().await, setup.through().await);
     let guard = held(&far, "k", LONG).await;
     let waiting = queued(&near, "k", LONG, &mut setup.redis).await;
-    let fault = setup.proxy.lose_reply(runs("release"));
+    let fault = setup.proxy.lose_reply(runs("unlock"));
     let error = soon("an answer", guard.release()).await.expect_err("it is not known");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     soon("the fault", fault.struck()).await;
@@ -77,16 +77,18 @@ async fn a_grant_told_only_in_a_lost_reply_is_told_again() {
     let guard = held(&locks, "k", LONG).await;
     // Of the same node: the release's reply is all that tells it.
     let waiting = queued(&locks, "k", LONG, &mut setup.redis).await;
-    let fault = setup.proxy.lose_reply(runs("release"));
+    let fault = setup.proxy.lose_reply(runs("unlock"));
     setup.proxy.refuse().await;
     let releasing = tokio::spawn(guard.release());
     soon("the fault", fault.struck()).await;
-    let told = token(&mut setup.redis, "k").await;
+    let told = counter(&mut setup.redis).await;
+    let grantee = holder(&mut setup.redis, "k").await;
     setup.proxy.accept();
     let _ = soon("an answer", releasing).await.expect("no panic");
     let guard = tokio::time::timeout(Duration::from_millis(3_500), granted(waiting)).await;
     let guard = guard.expect("told on reconnecting, not by a touch of every 4 s");
-    assert_eq!(Some(guard.fencing_token().get()), told);
+    assert!(guard.fencing_token().get() > told, "a new token");
+    assert_eq!(holder(&mut setup.redis, "k").await, grantee, "of the same hold");
     release(guard).await;
 }
 
@@ -110,7 +112,7 @@ async fn the_release_of_a_dropped_guard_that_never_reached_the_server_is_repeate
     let mut setup = setup().await;
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
-    let fault = setup.proxy.lose_request(runs("release"));
+    let fault = setup.proxy.lose_request(runs("unlock"));
     drop(guard);
     soon("the fault", fault.struck()).await;
     nothing_left(&mut setup.redis, "k").await;
@@ -123,11 +125,11 @@ async fn a_renewal_whose_reply_is_lost_is_repeated_and_the_hold_goes_on() {
     let locks = setup.through().await;
     let guard = held(&locks, "k", Duration::from_secs(3)).await;
     let first_deadline = guard.deadline();
-    let fault = setup.proxy.lose_reply(runs("renew"));
+    let fault = setup.proxy.lose_reply(runs("extend"));
     soon("the fault", fault.struck()).await;
     eventually("it is renewed", SOON, async || guard.deadline() > first_deadline + SHORT / 4).await;
     assert_eq!(guard.state(), HoldState::Held);
-    assert!(setup.redis.exists("k").await);
+    assert!(holder(&mut setup.redis, "k").await.is_some());
     release(guard).await;
 }
 
@@ -152,10 +154,10 @@ async fn a_touch_whose_reply_is_lost_costs_no_place() {
 async fn an_attempt_dropped_before_its_acquire_was_answered_leaves_nothing() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let fault = setup.proxy.hold_reply(runs("acquire"));
+    let fault = setup.proxy.hold_reply(runs("lock"));
     let waiting = tokio::spawn(locks.lock("k"));
     soon("the fault", fault.struck()).await;
-    assert!(setup.redis.exists("k").await, "the server has granted it");
+    assert!(holder(&mut setup.redis, "k").await.is_some(), "the server has granted it");
     waiting.abort();
     assert!(waiting.await.is_err_and(|error| error.is_cancelled()));
     fault.release();
@@ -171,11 +173,11 @@ async fn an_attempt_dropped_before_its_acquire_was_answered_leaves_nothing() {
 async fn an_attempt_dropped_whose_acquire_reply_was_lost_leaves_nothing() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let fault = setup.proxy.lose_reply(runs("acquire"));
+    let fault = setup.proxy.lose_reply(runs("lock"));
     setup.proxy.refuse().await;
     let waiting = tokio::spawn(locks.lock("k"));
     soon("the fault", fault.struck()).await;
-    assert!(setup.redis.exists("k").await, "the server has granted it");
+    assert!(holder(&mut setup.redis, "k").await.is_some(), "the server has granted it");
     waiting.abort();
     setup.proxy.accept();
     nothing_left(&mut setup.redis, "k").await;
@@ -203,7 +205,7 @@ async fn late_acquire(rights: &str) -> Late {
     let url = format!("redis://locker:secret@{}/", proxy.address());
     let builder = Locks::builder().request_timeout(Duration::from_millis(300));
     let locks = soon("a connection", builder.connect(&url)).await.expect("it has the rights");
-    let fault = proxy.hold_request(runs("acquire"));
+    let fault = proxy.hold_request(runs("lock"));
     let waiting = tokio::spawn(locks.lock("k"));
     soon("the fault", fault.struck()).await;
     waiting.abort();
@@ -212,14 +214,14 @@ async fn late_acquire(rights: &str) -> Late {
         status.waiting + status.releasing == 0
     })
     .await;
-    assert!(!redis.exists("k").await);
+    assert_eq!(holder(&mut redis, "k").await, None);
     Late { proxy, redis, locks, fault, _server: server }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted() {
     let mut late = late_acquire("+@all -client +client|info").await;
-    assert_eq!(late.redis.keys("redisson_lock_gone:*").await.len(), 1);
+    assert_eq!(late.redis.scores(&gone_key("k")).await.len(), 1);
     let before = CommandStats::read(&mut late.redis).await.calls("evalsha");
     late.fault.release();
     let redis = &mut late.redis;

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use lock_tests::eventually;
+use lock_tests::{eventually, patience_key};
 use lockcore::{HoldState, LockErrorKind};
 
-use crate::common::{
-    LONG, SHORT, SOON, deadlines_key, granted, held, nothing_left, queued, release, setup, soon,
-};
+use crate::common::{LONG, SHORT, SOON, granted, held, nothing_left, queued, release, setup, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_memory_refuses_new_locks_by_name_while_holds_and_waiters_go_on() {
@@ -16,7 +14,8 @@ async fn a_full_memory_refuses_new_locks_by_name_while_holds_and_waiters_go_on()
     let guard = held(&locks, "k", SHORT).await;
     let waiting = queued(&other, "k", SHORT, &mut setup.redis).await;
     let dropped = held(&locks, "dropped", LONG).await;
-    let patience = setup.redis.scores(&deadlines_key("k")).await;
+    let patience = patience_key("k", other.node().as_str());
+    let left = setup.redis.pttl(&patience).await;
     setup.redis.configure("maxmemory", "1").await;
 
     for key in ["new", "k"] {
@@ -30,10 +29,7 @@ async fn a_full_memory_refuses_new_locks_by_name_while_holds_and_waiters_go_on()
     let first_deadline = guard.deadline();
     eventually("it is renewed", SOON, async || guard.deadline() > first_deadline + SHORT).await;
     let redis = &mut setup.redis;
-    eventually("the waiter is touched", SOON, async || {
-        redis.scores(&deadlines_key("k")).await[0].1 > patience[0].1
-    })
-    .await;
+    eventually("the waiter is touched", SOON, async || redis.pttl(&patience).await > left).await;
     drop(dropped);
     nothing_left(redis, "dropped").await;
     release(guard).await;

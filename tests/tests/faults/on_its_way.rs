@@ -37,7 +37,7 @@ async fn a_lock_is_had_inspected_and_given_back_by_a_caller_on_another_runtime()
 async fn a_runtime_that_polled_and_ended_leaves_nothing_of_its_acquire() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let late = setup.proxy.hold_reply(runs("acquire"));
+    let late = setup.proxy.hold_reply(runs("lock"));
     let its_own = locks.clone();
     let other = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -58,7 +58,7 @@ async fn a_runtime_that_polled_and_ended_leaves_nothing_of_its_acquire() {
 async fn a_shutdown_gives_back_what_an_acquire_on_its_way_was_granted() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let late = setup.proxy.hold_reply(runs("acquire"));
+    let late = setup.proxy.hold_reply(runs("lock"));
     let waiting = tokio::spawn(locks.lock("k"));
     soon("the acquire", late.struck()).await;
     let shutdown = tokio::spawn(async move { locks.shutdown(Duration::ZERO).await });
@@ -75,7 +75,7 @@ async fn a_shutdown_waits_for_a_release_on_its_way() {
     let mut setup = setup().await;
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
-    let late = setup.proxy.hold_request(runs("release"));
+    let late = setup.proxy.hold_request(runs("unlock"));
     let releasing = tokio::spawn(guard.release());
     soon("the release", late.struck()).await;
     let shutdown = tokio::spawn(async move { locks.shutdown(Duration::from_secs(1)).await });

@@ -16,8 +16,8 @@
 //!
 //! Cannot exist here:
 //!
-//! - The growing hold count of Redisson #4706 as such: the count in Redis is always 1, and
-//!   re-entrance is counted in the process.
+//! - The growing hold count of Redisson #4706 as such: there is no count in Redis, and re-entrance
+//!   is counted in the process.
 
 mod application;
 mod others;

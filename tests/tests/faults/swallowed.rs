@@ -21,7 +21,7 @@ async fn no_lock_gets_the_grant_of_another_one() {
     let mut setup = setup().await;
     let (near, far) = (setup.direct().await, setup.through().await);
     let guard = held(&near, "x", LONG).await;
-    let fault = setup.proxy.swallow_reply(runs("acquire"));
+    let fault = setup.proxy.swallow_reply(runs("lock"));
     let first = tokio::spawn(far.lock("free1"));
     soon("the fault", fault.struck()).await;
     let x = tokio::spawn(far.lock("x"));
@@ -102,19 +102,19 @@ async fn heals(script: &'static str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traffic_heals_after_a_missing_answer_to_an_acquire() {
-    heals("acquire").await;
+    tokio::join!(heals("lock"), heals("acquire"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn traffic_heals_after_a_missing_answer_to_a_release() {
-    heals("release").await;
+    tokio::join!(heals("unlock"), heals("release"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_answer_to_a_renewal_costs_no_hold() {
     let setup = setup().await;
     let locks = setup.through().await;
-    let fault = setup.proxy.swallow_reply(runs("renew"));
+    let fault = setup.proxy.swallow_reply(runs("extend"));
     let guard = held(&locks, "k", Duration::from_secs(6)).await;
     soon("the fault", fault.struck()).await;
     // The PING after the time-out gets no answer either, or that of another.

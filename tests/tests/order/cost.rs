@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const KEY: &str = "cost";
-const QUEUE: &str = "redisson_lock_queue:{cost}";
 
 fn wait(locks: &Locks) -> JoinHandle<LockGuard> {
     let acquire = locks.lock(KEY);
@@ -18,7 +17,7 @@ fn wait(locks: &Locks) -> JoinHandle<LockGuard> {
 
 async fn queued(redis: &mut Raw, count: usize) {
     eventually("all are queued", Duration::from_secs(10), async || {
-        redis.list_length(QUEUE).await == count
+        redis.queue(KEY).await.len() == count
     })
     .await;
 }
@@ -50,7 +49,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
 
     let touches = ran.calls("evalsha");
     assert!((1..=TOUCHES + periods).contains(&touches), "{touches} scripts");
-    assert_eq!(ran.calls("zadd"), touches, "one touch is for all: {ran:?}");
+    assert_eq!(ran.calls("psetex"), touches, "one touch is for all: {ran:?}");
     let other: Vec<String> = lines
         .iter()
         .filter(|line| matches!(line.source, Source::Client(_)))

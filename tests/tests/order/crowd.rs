@@ -6,9 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lock_tests::{Leash, Monitor, MonitorLine, Raw, RedisServer, eventually};
+use lock_tests::{Leash, Monitor, MonitorLine, Raw, RedisServer, door_key, eventually, queue_key};
 use lockcore::Locks;
-use redis::cmd;
 
 const KEY: &str = "crowd";
 const PROCESSES: usize = 3;
@@ -76,21 +75,25 @@ fn turns(reports: BufReader<std::process::ChildStdout>) -> JoinHandle<Vec<Turn>>
     })
 }
 
-/// The label of a member of ours, `~1<node>:<number>:<lease>:<label>`.
+/// The label of a member of ours, `~2<node>:<number>:<lease>:w:<label>`.
 fn label(member: &str) -> Option<&str> {
-    member.strip_prefix("~1")?.splitn(4, ':').nth(3)
+    member.trim_start_matches(['+', '-']).strip_prefix("~2")?.splitn(5, ':').nth(4)
 }
 
 /// Labels in the order in which the server first saw them: queued, or granted at once.
 fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
-    let queue = format!("redisson_lock_queue:{{{KEY}}}");
+    let (queue, door) = (queue_key(KEY), door_key(KEY));
     let mut seen = HashSet::new();
     lines
         .iter()
         .filter(|line| {
-            (line.is("RPUSH") && line.text(1) == queue) || (line.is("HSET") && line.text(1) == KEY)
+            (line.is("ZADD") && line.text(1) == queue)
+                || (line.is("PSETEX") && line.text(1) == door)
         })
-        .filter_map(|line| label(&line.text(2)).map(str::to_owned))
+        .filter_map(|line| {
+            let member = line.args.last().map(|arg| String::from_utf8_lossy(arg).into_owned());
+            label(&member?).map(str::to_owned)
+        })
         .filter(|label| seen.insert(label.clone()))
         .collect()
 }
@@ -113,9 +116,8 @@ async fn a_thousand_waiters_of_three_processes_are_served_in_the_order_the_serve
     }
     let monitor = Monitor::start(server.address());
     crowds.iter_mut().for_each(Crowd::go);
-    let queue = format!("redisson_lock_queue:{{{KEY}}}");
     eventually("the first wait", Duration::from_secs(20), async || {
-        redis.list_length(&queue).await >= HEAD_START
+        redis.queue(KEY).await.len() >= HEAD_START
     })
     .await;
     gate.release().await.expect("held");
@@ -141,5 +143,5 @@ async fn a_thousand_waiters_of_three_processes_are_served_in_the_order_the_serve
     for crowd in &mut crowds {
         assert!(crowd.child.wait().expect("a child of ours").success());
     }
-    assert!(!redis.ask::<bool>(cmd("EXISTS").arg(KEY)).await, "the lock is free at the end");
+    assert!(!redis.exists(&door_key(KEY)).await, "the lock is free at the end");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
-use lock_tests::{Raw, RedisServer, eventually};
+use lock_tests::{COUNTER, Raw, RedisServer, eventually};
 use lockcore::Locks;
 use redis::cmd;
 
@@ -18,7 +18,7 @@ async fn take_and_give_back(locks: &Locks, key: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_thousand_keys_leave_nothing_but_tokens_and_few_tombstones_that_expire() {
+async fn a_hundred_thousand_keys_leave_nothing_but_one_counter_and_few_tombstones_that_expire() {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
     let one = Locks::connect(server.url()).await.expect("connected");
@@ -45,30 +45,30 @@ async fn a_hundred_thousand_keys_leave_nothing_but_tokens_and_few_tombstones_tha
     })
     .await;
 
-    let (mut cursor, mut tokens, mut tombstones) = (0_u64, 0, 0);
+    let (mut cursor, mut counters, mut tombstones) = (0_u64, 0, 0);
     loop {
         let (next, keys): (u64, Vec<String>) =
             redis.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(1_000)).await;
-        for key in &keys {
-            if key.starts_with("redisson_lock_token:{order:") {
-                tokens += 1;
-            } else {
-                assert!(key.starts_with("redisson_lock_gone:{order:"), "left behind: {key}");
-                tombstones += 1;
-            }
-        }
         let script = "local left = {} for i, key in ipairs(KEYS) do left[i] = redis.call('PTTL', key) end return left";
         let left: Vec<i64> = redis.ask(cmd("EVAL").arg(script).arg(keys.len()).arg(&keys)).await;
         for (key, left) in keys.iter().zip(left) {
+            if key == COUNTER {
+                counters += 1;
+                continue;
+            }
+            // The door of a free lock says that there are tombstones.
+            assert!(key.starts_with("lock:{order:"), "left behind: {key}");
+            tombstones += usize::from(key.ends_with("}:gone"));
+            assert!(key.ends_with("}:gone") || key.ends_with('}'), "left behind: {key}");
             // 0: within its last millisecond. -2: it has expired between the two questions.
-            assert!(left == -2 || (0..=60_000).contains(&left), "{key} lives for {left} ms");
+            assert!(left == -2 || (0..=165_000).contains(&left), "{key} lives for {left} ms");
         }
         cursor = next;
         if cursor == 0 {
             break;
         }
     }
-    assert!(tokens > 0, "the scan saw the tokens");
+    assert_eq!(counters, 1);
     // A short wait may end by message before its acquire is answered, and the release come before
     // that, too: 7 to 8 % of these waits, where it was measured.
     let waits = KEYS / CONTENDED;

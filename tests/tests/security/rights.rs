@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use lock_tests::acl::{manual_acl, manual_commands, set_user, sharing_rules};
+use lock_tests::acl::{manual_acl, manual_commands, set_user};
 use lock_tests::{Raw, RedisServer, eventually};
 use lockcore::{LockError, LockErrorKind, Locks};
 use redis::{Cmd, Value, cmd};
@@ -42,10 +42,7 @@ async fn the_line_in_the_manual_is_enough_for_every_public_operation() {
     let again = guard.reenter().expect("held");
     drop(again);
     let waiting = tokio::spawn(far.lock("k"));
-    eventually("it waits", SOON, async || {
-        redis.list("redisson_lock_queue:{shop:k}").await.len() == 1
-    })
-    .await;
+    eventually("it waits", SOON, async || redis.queue("shop:k").await.len() == 1).await;
     assert!(soon(near.try_lock("k")).await.expect("an answer").is_none());
     let late = soon(far.lock_timeout("k", Duration::from_millis(50))).await.expect_err("held");
     assert_eq!(late.kind(), LockErrorKind::Timeout);
@@ -63,6 +60,7 @@ async fn the_line_in_the_manual_is_enough_for_every_public_operation() {
     redis.flush_scripts().await;
     drop(soon(near.lock("k")).await.expect("free"));
     let _ = soon(near.lock("k")).await.expect("given back").leak();
+    soon(share(&near, &far)).await.expect("all is allowed");
     soon(near.shutdown(Duration::ZERO)).await;
     soon(far.shutdown(Duration::ZERO)).await;
     nothing_was_denied(&server, &mut redis).await;
@@ -100,44 +98,6 @@ async fn share(near: &Locks, far: &Locks) -> Result<(), LockError> {
     drop(read);
     let permits = near.key(name).permits(2, 3).await?;
     permits.release().await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_manual_adds_is_enough_for_reads_writes_and_permits_and_all_of_it_is_needed() {
-    let (server, mut redis, url) = server().await;
-    let near = connect(&url).await;
-    let mut add = cmd("ACL");
-    add.arg("SETUSER").arg("locks");
-    // T2: the error names what is missing, the keys first; with them allowed, the commands.
-    let error = near.read("documents").await.expect_err("not allowed yet");
-    assert_eq!(error.kind(), LockErrorKind::Denied);
-    assert!(error.to_string().contains("~lock_permits*:{NAME}"), "{error}");
-    let keys = sharing_rules().filter(|rule| rule.starts_with('~'));
-    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(keys.collect::<Vec<_>>())).await;
-    let error = near.read("documents").await.expect_err("the commands are not allowed yet");
-    assert_eq!(error.kind(), LockErrorKind::Denied);
-    for rule in sharing_rules().filter(|rule| rule.starts_with('+')) {
-        // From 7.2 on the server names the one that it has met.
-        let named = server.version() >= (7, 2) || error.to_string().contains(rule);
-        assert!(named && error.to_string().contains("allow +"), "{rule}: {error}");
-    }
-    assert_eq!(soon(near.with("k", async |_| 7)).await.expect("it may lock"), 7);
-    for rule in sharing_rules() {
-        add.arg(rule);
-    }
-    redis.ask::<()>(&add).await;
-    redis.ask::<()>(cmd("ACL").arg("LOG").arg("RESET")).await;
-    let far = connect(&url).await;
-    soon(share(&near, &far)).await.expect("all is allowed");
-    nothing_was_denied(&server, &mut redis).await;
-    for rule in sharing_rules().filter(|rule| rule.starts_with('+')) {
-        let taken = rule.replace('+', "-");
-        redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(&taken)).await;
-        let error = soon(share(&near, &far)).await.expect_err(rule);
-        assert_eq!(error.kind(), LockErrorKind::Denied, "{rule}: {error}");
-        redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg(rule)).await;
-        redis.ask::<()>(&cmd("FLUSHDB")).await;
-    }
 }
 
 /// What the server has denied so far.
@@ -209,22 +169,8 @@ fn deploy_rules() -> Vec<&'static str> {
 }
 
 #[test]
-fn the_line_in_deploy_has_the_rules_of_the_manual_s_line_and_those_for_reads_writes_and_permits() {
-    let rules: BTreeSet<_> = deploy_rules().into_iter().collect();
-    let expected: BTreeSet<_> = manual_acl().split(' ').skip(3).chain(sharing_rules()).collect();
-    assert_eq!(rules, expected);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_line_in_deploy_is_enough_for_locks_reads_writes_and_permits() {
-    let server = RedisServer::start();
-    let mut redis = Raw::connect(&server.url()).await;
-    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg("reset").arg(deploy_rules())).await;
-    let url = format!("redis://locks:PASSWORD@{}/", server.address());
-    let (near, far) = (connect(&url).await, connect(&url).await);
-    assert_eq!(soon(near.with("k", async |_| 7)).await.expect("it may lock"), 7);
-    soon(share(&near, &far)).await.expect("all is allowed");
-    nothing_was_denied(&server, &mut redis).await;
+fn the_line_in_deploy_is_that_of_the_manual() {
+    assert_eq!(deploy_rules(), manual_acl().split(' ').skip(3).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -242,23 +188,24 @@ async fn what_lies_beyond_the_line_is_refused_also_inside_a_script() {
         command
     };
     let attempts = [
-        ask(&["GET", "other:k"]),
-        ask(&["SET", "shopping", "x"]),
-        ask(&["GET", "redisson_lock_token:{other:k}"]),
-        ask(&["DEL", "redisson_lock_queue:{shopping:k}"]),
+        ask(&["GET", "lock:{other:k}"]),
+        ask(&["SET", "lock:{shopping:k}", "x"]),
+        ask(&["SET", "shop:k", "x"]),
+        ask(&["GET", "lock:tokens:other"]),
+        ask(&["ZREM", "lock:{shopping:k}:queue", "x"]),
         ask(&["PUBLISH", "news", "x"]),
         ask(&["SUBSCRIBE", "news"]),
         ask(&["FLUSHALL"]),
         ask(&["KEYS", "*"]),
         ask(&["CONFIG", "GET", "*"]),
         ask(&["PUBSUB", "CHANNELS"]),
-        script("return redis.call('GET', KEYS[1])", "other:k"),
-        script("return redis.call('GET', 'other:k')", "shop:k"),
-        script("return redis.call('PUBLISH', 'news', 'x')", "shop:k"),
-        script("return redis.call('FLUSHALL')", "shop:k"),
-        script("return redis.call('KEYS', '*')", "shop:k"),
+        script("return redis.call('GET', KEYS[1])", "lock:{other:k}"),
+        script("return redis.call('GET', 'lock:{other:k}')", "lock:{shop:k}"),
+        script("return redis.call('PUBLISH', 'news', 'x')", "lock:{shop:k}"),
+        script("return redis.call('FLUSHALL')", "lock:{shop:k}"),
+        script("return redis.call('KEYS', '*')", "lock:{shop:k}"),
     ];
-    all.ask::<()>(cmd("SET").arg("other:k").arg("secret")).await;
+    all.ask::<()>(cmd("SET").arg("lock:{other:k}").arg("secret")).await;
     for attempt in &attempts {
         let packed = attempt.get_packed_command();
         let answer = redis.try_ask::<Value>(attempt).await;
@@ -266,7 +213,7 @@ async fn what_lies_beyond_the_line_is_refused_also_inside_a_script() {
         let text = error.to_string().to_lowercase();
         assert!(text.contains("permission") || text.contains("can't"), "{text}");
     }
-    assert_eq!(all.get("other:k").await.as_deref(), Some("secret"));
-    let own = redis.try_ask::<Value>(&ask(&["SET", "shop:k", "x"])).await;
+    assert_eq!(all.get("lock:{other:k}").await.as_deref(), Some("secret"));
+    let own = redis.try_ask::<Value>(&ask(&["SET", "lock:{shop:k}", "x"])).await;
     own.expect("its own keys are its own");
 }

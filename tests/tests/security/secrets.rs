@@ -44,7 +44,7 @@ async fn everything_shown(redact: bool) -> String {
     show(&waiting);
     eventually("it waits", SOON, async || {
         let _ = futures_util::poll!(&mut waiting);
-        redis.list(&format!("redisson_lock_queue:{{{SECRET}}}")).await.len() == 1
+        redis.queue(SECRET).await.len() == 1
     })
     .await;
     show(&waiting);

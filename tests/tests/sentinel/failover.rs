@@ -47,11 +47,11 @@ async fn scene(options: RedisOptions) -> Scene {
 
 /// The queue as a server knows it.
 async fn queue(redis: &mut Raw) -> Vec<String> {
-    redis.ask(cmd("LRANGE").arg("redisson_lock_queue:{k}").arg(0).arg(-1)).await
+    redis.queue("k").await
 }
 
 async fn lease_left(redis: &mut Raw) -> i64 {
-    redis.ask(cmd("PTTL").arg("k")).await
+    redis.hold("k").await.map_or(0, |(_, left)| left)
 }
 
 /// The holder has been renewed by the new primary, then all have their turns in order.
@@ -71,8 +71,7 @@ async fn turns_in_order(scene: Scene) {
     release(guard).await;
     for (turn, waiter) in waiting.into_iter().enumerate() {
         let guard = soon("the grant", waiter).await.expect("no panic");
-        let holds: Vec<String> = primary.ask(cmd("HKEYS").arg("k")).await;
-        assert_eq!(holds, [first[turn].clone()], "turn {turn}");
+        assert_eq!(primary.holder("k").await.as_ref(), Some(&first[turn]), "turn {turn}");
         release(guard).await;
     }
     lock_tests::free(&holder, "k").await;

@@ -15,13 +15,13 @@ pub(crate) async fn exercise(near: &Locks, far: &Locks, setup: &Setup) {
     let mut redis = setup.raw().await;
     let guard = soon(near.lock("k")).await.expect("free");
     let waiting = tokio::spawn(far.lock("k"));
-    eventually("it waits", SOON, async || redis.list("redisson_lock_queue:{k}").await.len() == 1)
-        .await;
+    eventually("it waits", SOON, async || redis.queue("k").await.len() == 1).await;
     soon(guard.release()).await.expect("held");
     let guard = soon(waiting).await.expect("no panic").expect("handed over");
-    let (member, _) = redis.hash("k").await.remove(0);
+    let member = redis.holder("k").await.expect("it holds");
+    let number = member.split(':').nth(1).expect("a member has a number");
     let channel = format!("lockcore:grants:{}", far.node());
-    assert_eq!(redis.publish(&channel, &format!("r {member}")).await, 1);
+    assert_eq!(redis.publish(&channel, &format!("r {number}")).await, 1);
     soon(guard.lost()).await;
     assert_eq!(guard.state(), HoldState::Lost);
     assert!(soon(near.force_release("k")).await.expect("an answer"));

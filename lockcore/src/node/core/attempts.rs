@@ -7,7 +7,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
-use crate::store::{Acquired, Command, Link, Mode, Reply};
+use crate::store::{Acquired, Command, Mode, Reply};
 
 /// Parked attempts are asked for again after this time although both connections are up,
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -18,9 +18,9 @@ impl<P: Seat> Core<P> {
     /// The acquire of an attempt, or nothing if it is parked because no grant could reach it.
     pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
         let entry = self.table.get(number)?;
-        if let (Mode::Wait, Link::Down { reason }) = (entry.mode, &self.subscription) {
-            let detail = format!("subscription: {reason}");
-            self.park(number, StoreError::refused(LockErrorKind::Unavailable, detail));
+        if let (Mode::Wait, Some(error)) = (entry.mode, self.subscription.why_down()) {
+            let detail = format!("subscription: {}", error.detail);
+            self.park(number, StoreError::refused(error.kind, detail));
             return None;
         }
         let Entry { lock, member, mode, options, .. } = entry;

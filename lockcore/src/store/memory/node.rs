@@ -95,7 +95,7 @@ impl Store for MemoryNode {
         let listener = self.shared.lock().nodes.remove(self.node.as_str());
         // Dropped without the mutex: it may be the last of its owner.
         drop(listener);
-        self.link.send_replace(Link::Down { reason: Arc::from("closed") });
+        self.link.send_replace(Link::down("closed"));
     }
 }
 

@@ -204,7 +204,9 @@ impl CommandLink {
         match &answer {
             // The server may be slow, or the peer half gone: a PING tells.
             Err(error) if error.is_timeout() => self.0.suspicion.notify_one(),
-            Err(error) if failure::breaks_connection(error) => self.0.broke(generation, why(error)),
+            Err(error) if failure::breaks_connection(error) => {
+                self.0.broke(generation, &why(error))
+            }
             _ => self.0.current().last_success = Instant::now(),
         }
         Ok(answer)
@@ -219,7 +221,7 @@ impl CommandLink {
         let answer = connection.send_packed_command(redis::cmd("PING").arg(&text)).await;
         match answer.and_then(Value::extract_error) {
             Err(error) if failure::breaks_connection(&error) => {
-                self.0.broke(generation, why(&error));
+                self.0.broke(generation, &why(&error));
             }
             Ok(answer) if answer != Value::BulkString(text.into_bytes()) => {
                 self.distrust(generation);
@@ -232,7 +234,7 @@ impl CommandLink {
     /// it: one had an unexpected form.
     pub(crate) fn distrust(&self, generation: u64) {
         self.0.trusted.fetch_max(generation + 1, Ordering::AcqRel);
-        self.0.broke(generation, Arc::from("its answers were out of step"));
+        self.0.broke(generation, &unavailable("its answers were out of step"));
     }
 
     /// The connection, waited for as long as one request may take. A command is written once it is
@@ -250,11 +252,8 @@ impl CommandLink {
             }
         }
         self.0.usable().ok_or_else(|| {
-            let reason = match &*self.0.state.borrow() {
-                Link::Down { reason } => Arc::clone(reason),
-                Link::Up => Arc::from("the connection broke again"),
-            };
-            StoreError::refused(LockErrorKind::Unavailable, reason)
+            let why = self.0.state.borrow().why_down();
+            why.unwrap_or_else(|| unavailable("the connection broke again"))
         })
     }
 }
@@ -299,27 +298,31 @@ impl Shared {
         let is_idle = current.last_success.elapsed() >= IDLE;
         drop(current);
         if is_idle && let Some(error) = why_closed(&connection) {
-            self.broke(generation, why(&error));
+            self.broke(generation, &why(&error));
             return None;
         }
         Some(Sender { connection, generation, server })
     }
 
-    fn broke(&self, generation: u64, reason: Arc<str>) {
+    fn broke(&self, generation: u64, error: &StoreError) {
         let mut current = self.current();
         if current.generation != generation || current.connection.take().is_none() {
             return;
         }
         // Told before the connection can be replaced.
-        self.state.send_replace(Link::Down { reason: Arc::clone(&reason) });
+        self.state.send_replace(Link::broken(error));
         drop(current);
-        warn!(%reason, "the connection to Redis broke");
+        warn!(reason = %error.detail, "the connection to Redis broke");
         self.suspicion.notify_one();
     }
 }
 
-fn why(error: &RedisError) -> Arc<str> {
-    failure::of_connecting(error).detail
+fn why(error: &RedisError) -> StoreError {
+    failure::of_connecting(error)
+}
+
+fn unavailable(reason: impl Into<Arc<str>>) -> StoreError {
+    StoreError::refused(LockErrorKind::Unavailable, reason)
 }
 
 /// Why nothing that is sent from now on goes out; nothing if it may. redis-rs says so only to one
@@ -352,7 +355,7 @@ async fn supervise(shared: Arc<Shared>) {
         () = shared.closed.cancelled() => {}
     }
     shared.current().connection = None;
-    shared.state.send_replace(Link::Down { reason: Arc::from("closed") });
+    shared.state.send_replace(Link::down("closed"));
 }
 
 /// Has the connection replaced when the sentinels name another primary. The old one may still
@@ -361,7 +364,8 @@ async fn follow(shared: &Shared) {
     loop {
         let place = shared.connector.moved().await;
         let generation = shared.current().generation;
-        shared.broke(generation, format!("the sentinels name another primary: {place}").into());
+        let reason = format!("the sentinels name another primary: {place}");
+        shared.broke(generation, &unavailable(reason));
     }
 }
 
@@ -402,7 +406,7 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
                 return;
             }
             Err(error) => {
-                shared.state.send_replace(Link::Down { reason: error.detail });
+                shared.state.send_replace(Link::broken(&error));
             }
         }
         backoff.pause().await;

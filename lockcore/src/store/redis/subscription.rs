@@ -114,7 +114,7 @@ impl Subscription {
                 () = task.run(first) => {}
                 () = closed.cancelled() => {}
             }
-            task.state.send_replace(Link::Down { reason: Arc::from("closed") });
+            task.state.send_replace(Link::down("closed"));
         });
         Ok(Self { state, reopen })
     }
@@ -139,7 +139,7 @@ impl Task {
             let opened = Instant::now();
             let reason = self.serve(sink, stream, place.as_ref()).await;
             warn!(%reason, "the subscription to Redis broke");
-            self.state.send_replace(Link::Down { reason });
+            self.state.send_replace(Link::down(reason));
             self.suspicion.notify_one();
             if opened.elapsed() > LASTED {
                 backoff = Backoff::new();
@@ -169,7 +169,7 @@ impl Task {
             match self.open().await {
                 Ok(open) => return open,
                 Err(error) => {
-                    self.state.send_replace(Link::Down { reason: error.detail });
+                    self.state.send_replace(Link::broken(&error));
                 }
             }
             backoff.pause().await;

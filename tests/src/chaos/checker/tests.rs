@@ -5,7 +5,7 @@ use super::*;
 
 const MS: i64 = 1_000;
 
-/// An attempt of child 1 on lock 0, a mutex, that holds from `from` to `to`.
+/// An attempt of child 1 on lock 0 that holds all of it from `from` to `to`.
 fn hold(number: u32, token: u64, from: i64, to: i64) -> Attempt {
     Attempt {
         child: 1,

@@ -21,32 +21,54 @@ fn is_refused<T>(result: Result<T, LockError>) {
     assert!(!error.is_retryable());
 }
 
+fn record() -> [(&'static str, &'static str); 2] {
+    [("name", "Ada"), ("", "an empty field")]
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_of_an_application_survives_every_call_on_a_lock_of_its_name() {
-    for peers in [false, true] {
-        let mut setup = setup().await;
-        let record = [("name", "Ada"), ("", "an empty field")];
-        let () = setup.redis.ask(cmd("HSET").arg(USER).arg(&record)).await;
-        let before = (setup.redis.hash(USER).await, setup.redis.pttl(USER).await);
-        let url = setup.server.url();
-        let locks = Locks::builder().redisson_peers(peers).connect(&url).await.expect("connected");
-        let short = || locks.key(USER).lease(Duration::from_millis(200));
+async fn a_record_of_an_application_and_a_lock_of_its_name_know_nothing_of_each_other() {
+    let mut setup = setup().await;
+    let () = setup.redis.ask(cmd("HSET").arg(USER).arg(&record())).await;
+    let before = (setup.redis.hash(USER).await, setup.redis.pttl(USER).await);
+    let locks = setup.direct().await;
+    let short = || locks.key(USER).lease(Duration::from_millis(200));
+    let guard = short().try_lock().await.expect("an answer").expect("free");
+    assert!(locks.inspect(USER).await.expect("an inspection").holder.is_some());
+    // Longer than the lease: it is renewed.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    guard.release().await.expect("held until now");
+    let leaked = short().lock().await.expect("free").leak();
+    tokio::time::sleep_until(leaked).await;
+    let read = locks.read(USER).await.expect("free");
+    assert!(locks.force_release_shared(USER).await.expect("an answer"));
+    drop(read);
+    locks.shutdown(Duration::from_secs(5)).await;
+    assert_eq!((setup.redis.hash(USER).await, setup.redis.pttl(USER).await), before);
+}
 
-        is_refused(short().try_lock().await);
-        is_refused(short().wait(Duration::from_secs(10)).lock().await);
-        is_refused(locks.force_release(USER).await);
-        is_refused(locks.inspect(USER).await);
-        // Longer than the lease that it was given.
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        locks.shutdown(Duration::from_secs(5)).await;
-        assert_eq!((setup.redis.hash(USER).await, setup.redis.pttl(USER).await), before);
-        assert_eq!(setup.redis.keys("*").await, [USER]);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_an_application_survives_every_call_on_a_lock_of_its_name_beside_jvms() {
+    let mut setup = setup().await;
+    let () = setup.redis.ask(cmd("HSET").arg(USER).arg(&record())).await;
+    let before = (setup.redis.hash(USER).await, setup.redis.pttl(USER).await);
+    let url = setup.server.url();
+    let locks = Locks::builder().redisson_peers(true).connect(&url).await.expect("connected");
+    let short = || locks.key(USER).lease(Duration::from_millis(200));
 
-        // In a namespace the same name is a lock of its own.
-        let url = setup.server.url();
-        let shop = Locks::builder().namespace("shop").connect(&url).await.expect("connected");
-        let guard = shop.try_lock(USER).await.expect("no error").expect("free");
-        guard.release().await.expect("it lasted");
-        assert_eq!(setup.redis.hash(USER).await, before.0);
-    }
+    is_refused(short().try_lock().await);
+    is_refused(short().wait(Duration::from_secs(10)).lock().await);
+    is_refused(locks.force_release(USER).await);
+    is_refused(locks.inspect(USER).await);
+    // Longer than the lease that it was given.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    locks.shutdown(Duration::from_secs(5)).await;
+    assert_eq!((setup.redis.hash(USER).await, setup.redis.pttl(USER).await), before);
+    assert_eq!(setup.redis.keys("*").await, [USER]);
+
+    // In a namespace the same name is a lock of its own.
+    let builder = Locks::builder().namespace("shop").redisson_peers(true);
+    let shop = builder.connect(&url).await.expect("connected");
+    let guard = shop.try_lock(USER).await.expect("no error").expect("free");
+    guard.release().await.expect("it lasted");
+    assert_eq!(setup.redis.hash(USER).await, before.0);
 }

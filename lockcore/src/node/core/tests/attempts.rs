@@ -109,3 +109,24 @@ fn a_place_that_is_lost_costs_the_number_and_a_grant_of_it_is_not_believed() {
     core.event(at(5_003)).heard(message(&second));
     assert!(matches!(core.event(at(5_003)).take(attempt), Outcome::Granted { .. }));
 }
+
+#[test]
+fn an_attempt_that_ends_while_the_connection_is_down_has_the_kind_of_the_error_that_broke_it() {
+    for (broke, kind) in [
+        (LockErrorKind::ReadOnly, LockErrorKind::ReadOnly),
+        (LockErrorKind::Unavailable, LockErrorKind::Unavailable),
+        // The next connection may be accepted, for one with the password of then.
+        (LockErrorKind::Denied, LockErrorKind::Unavailable),
+    ] {
+        for is_subscription in [false, true] {
+            let mut core = core();
+            let down = Link::broken(&StoreError::refused(broke, "why"));
+            let links = if is_subscription { (Link::Up, down) } else { (down, Link::Up) };
+            core.event(at(0)).linked(links.0, links.1);
+            let (attempt, _) = core.event(at(1)).begin(wish("a"), ()).expect("it is open");
+            let error = core.event(at(2)).cancel(attempt).expect("nothing got through");
+            assert_eq!(error.kind, kind, "{error:?}");
+            assert!(error.detail.ends_with("why"), "{error:?}");
+        }
+    }
+}

@@ -63,7 +63,7 @@ fn what_was_asked_for_after_a_release_tells_of_the_hold_and_it_is_given_back() {
 #[test]
 fn a_new_connection_tells_of_a_hold_that_was_released_and_it_is_given_back() {
     let reconnect = |core: &mut Core<()>| {
-        core.event(at(3)).linked(Link::Down { reason: "another primary".into() }, Link::Up);
+        core.event(at(3)).linked(Link::down("another primary"), Link::Up);
         core.event(at(4)).moved();
         core.event(at(4)).linked(Link::Up, Link::Up);
     };

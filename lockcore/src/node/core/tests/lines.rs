@@ -22,7 +22,7 @@ fn after_an_interruption_lines_are_touched_once_within_the_window_and_part_from_
     for lock in 0..20_000 {
         queued(&mut core, at(0), &format!("{lock}"));
     }
-    core.event(at(500)).linked(Link::Down { reason: "cut".into() }, Link::Up);
+    core.event(at(500)).linked(Link::down("cut"), Link::Up);
     assert_eq!(ticked(&mut core, at(600)), [], "nothing is sent without a connection");
     core.event(at(700)).linked(Link::Up, Link::Up);
     core.event(at(700)).heard(Event::Resubscribed);

@@ -1,0 +1,59 @@
+//! `Grants`: when locks were granted, by the server's clock. Their tokens do not tell.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{LIMIT, Monitor, RedisServer, Source, door_key, eventually_some};
+
+/// The grants of locks that a server gives from some time on.
+#[derive(Clone)]
+pub struct Grants {
+    /// By door: the member that holds everything, and since when, µs.
+    seen: Arc<Mutex<HashMap<String, (String, u64)>>>,
+    _monitor: Arc<Monitor>,
+}
+
+impl Grants {
+    /// Looks at all that the server does from now on.
+    #[must_use]
+    pub fn watch(server: &RedisServer) -> Self {
+        let seen: Arc<Mutex<HashMap<String, (String, u64)>>> = Arc::default();
+        let monitor = Monitor::each(server.address(), {
+            let seen = Arc::clone(&seen);
+            move |line| {
+                let member = line.text(3).trim_start_matches(['+', '-']).to_owned();
+                if line.source != Source::Lua || !line.is("PSETEX") || !member.starts_with('~') {
+                    return;
+                }
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let grant = seen.entry(line.text(1)).or_default();
+                if grant.0 != member {
+                    *grant = (member, line.time_us);
+                }
+            }
+        });
+        Self { seen, _monitor: Arc::new(monitor) }
+    }
+
+    /// When a member of this node got the lock that it holds now, µs.
+    ///
+    /// # Panics
+    ///
+    /// If none does.
+    pub async fn at(&self, lock: &str, node: &str) -> u64 {
+        let door = door_key(lock);
+        eventually_some("its grant is seen", LIMIT, async || {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let (member, at) = seen.get(&door)?;
+            member.contains(node).then_some(*at)
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grants").finish_non_exhaustive()
+    }
+}
