@@ -4,7 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `kind` | the kinds of faults, and how the clients behave under each |
-//! | `form` | what a lock is used as: locked, read and written, held in permits |
+//! | `form` | the demands of a lock: it is locked only, read, too, or held in permits |
 //! | `client` | a child process: locks, works, and writes down what it sees |
 //! | `record`, `history` | one line of that, and all of it read back |
 //! | `nemesis` | the faults of a seed, in order, and doing them |
@@ -13,7 +13,7 @@
 //! | `gauge` | how much of the permits is in use, as those count who use them |
 //! | `checker` | what must hold of all this |
 //! | `run` | one run from the first process to the verdict |
-//! | `takeover`, `dead` | how long the next waits behind a killed holder, and behind the dead |
+//! | `takeover`, `dead`, `stall` | how long the next waits behind a killed holder, and behind the dead; what the dead cost the others |
 //! | `failover` | failovers by real sentinels under load, and what each cost |
 //! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or many holds that are lost at once |
 
@@ -36,6 +36,7 @@ mod outcome;
 mod record;
 mod register;
 mod run;
+mod stall;
 mod takeover;
 mod trace;
 mod violation;
@@ -51,5 +52,6 @@ pub use kind::Kind;
 pub use lost::{Lost, lost};
 pub use outcome::{Outcome, Plan};
 pub use run::run;
+pub use stall::{Unrelated, turns_past_the_dead, unrelated_past_the_dead};
 pub use takeover::{Takeover, hold, takeovers};
 pub use violation::{Violation, What};

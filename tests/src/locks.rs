@@ -11,7 +11,7 @@ pub const LIMIT: Duration = Duration::from_secs(30);
 
 /// Whether somebody holds the lock.
 pub async fn is_held(locks: &Locks, key: &str) -> bool {
-    locks.inspect(key).await.expect("an inspection").holder.is_some()
+    !locks.inspect(key).await.expect("an inspection").holders.is_empty()
 }
 
 /// Waits until `count` attempts wait for the lock.
@@ -26,7 +26,7 @@ pub async fn queued(locks: &Locks, key: &str, count: usize) {
 pub async fn free(locks: &Locks, key: &str) {
     eventually(&format!("{key} is free"), LIMIT, async || {
         let inspection = locks.inspect(key).await.expect("an inspection");
-        inspection.holder.is_none() && inspection.waiters.is_empty()
+        inspection.holders.is_empty() && inspection.waiters.is_empty()
     })
     .await;
 }

@@ -8,10 +8,9 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Parser, Subcommand};
-use lockcore::{LockKey, MAX_LEASE, MIN_LEASE};
+use lockcore::{Demand, LockKey, MAX_LEASE, MIN_LEASE};
 
 use crate::exit::{self, Failure};
-use crate::form::Form;
 
 /// The longest wait that is not a slip of the finger: a year, in seconds.
 const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
@@ -46,8 +45,7 @@ loss stops CMD, but not the processes that CMD has started.
 In its environment CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in \
 LOCK_TOKEN. Permits have no token.
 
-A lock and the reads, writes and permits of the same name are two things: they do not exclude each \
-other.";
+All that is asked for under one name waits in one queue: a lock excludes locks, reads and permits.";
 
 /// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
 #[derive(Parser)]
@@ -75,9 +73,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Runs a command while it holds a lock
     Exec(Exec),
-    /// Shows the holder of a lock and its waiters
+    /// Shows the holders of a name and its waiters
     Inspect(Inspect),
-    /// Takes a lock away from its holder
+    /// Takes a name away from all its holders
     Release(Release),
     /// Turns into CMD, which the kernel kills when the process PARENT ends
     #[command(hide = true)]
@@ -122,23 +120,23 @@ pub(crate) struct Exec {
     )]
     pub(crate) label: Option<OsString>,
 
-    /// Share it with other reads; not with a write
-    #[arg(long, group = "form")]
+    /// Share it with other reads and with permits, not with a lock
+    #[arg(long, group = "demand")]
     read: bool,
 
-    /// Have it alone, where others read or have permits
-    #[arg(long, group = "form")]
+    /// Lock it, as without an option: for names that are read, too
+    #[arg(long, group = "demand")]
     write: bool,
 
     #[arg(
         help = "Take N of LIMIT permits; N may be left out",
         long,
-        group = "form",
+        group = "demand",
         value_name = "N/LIMIT",
         allow_hyphen_values = true,
         value_parser = OsStringValueParser::new().try_map(|text| permits(&text))
     )]
-    permits: Option<(u32, u32)>,
+    permits: Option<Demand>,
 
     /// The name of the lock
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
@@ -150,22 +148,13 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    pub(crate) fn form(&self) -> Form {
-        match self.permits {
-            Some((count, limit)) => Form::Permits { count, limit },
-            None if self.read => Form::Read,
-            None if self.write => Form::Write,
-            None => Form::Lock,
-        }
+    pub(crate) fn demand(&self) -> Demand {
+        self.permits.unwrap_or(if self.read { Demand::READ } else { Demand::ALONE })
     }
 }
 
 #[derive(Args)]
 pub(crate) struct Inspect {
-    /// Of the reads, writes and permits of this name, not of the lock
-    #[arg(long)]
-    pub(crate) shared: bool,
-
     /// The name of the lock
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
@@ -176,15 +165,11 @@ pub(crate) struct Inspect {
 }
 
 #[derive(Args)]
-#[command(after_help = "Exit status: 0 if the lock was held, 1 if it was free.")]
+#[command(after_help = "Exit status: 0 if the name was held, 1 if it was free.")]
 pub(crate) struct Release {
     /// Required, because the holder is not stopped and may still be at work
     #[arg(long)]
     pub(crate) force: bool,
-
-    /// All reads, writes and permits of this name, not the lock
-    #[arg(long)]
-    pub(crate) shared: bool,
 
     /// The name of the lock
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
@@ -286,15 +271,16 @@ fn queue_limit(text: &OsStr) -> Result<u32, String> {
 }
 
 /// Such as `3/10`, or `10` for one of ten.
-fn permits(text: &OsStr) -> Result<(u32, u32), String> {
+fn permits(text: &OsStr) -> Result<Demand, String> {
     let text = utf8(text)?;
     let (count, limit) = text.split_once('/').unwrap_or(("1", text));
-    match (count.parse(), limit.parse()) {
-        (Ok(count), Ok(limit)) if (1..=limit).contains(&count) && limit < 1 << 30 => {
-            Ok((count, limit))
-        }
-        _ => Err(format!("'{text}' is not 1 or more of as many or more, of less than 2^30: 3/10")),
-    }
+    let demand = match (count.parse(), limit.parse()) {
+        (Ok(count), Ok(limit)) => Demand::permits(count, limit).ok(),
+        _ => None,
+    };
+    demand.ok_or_else(|| {
+        format!("'{text}' is not 1 or more of as many or more, of less than 2^30: 3/10")
+    })
 }
 
 #[cfg(test)]

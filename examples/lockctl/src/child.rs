@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use lockcore::LockGuard;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,7 +15,6 @@ use tokio::time::{Instant, sleep};
 use crate::become_command;
 use crate::exit::{self, Failure};
 use crate::family;
-use crate::form::Held;
 use crate::signals::{self, Signals};
 
 /// From the SIGTERM after a loss to the SIGKILL.
@@ -41,17 +41,17 @@ pub(crate) struct End {
 impl Child {
     /// Starts it with `LOCK_KEY` and `LOCK_TOKEN` in its environment, in our process group: the
     /// terminal stays its terminal.
-    pub(crate) fn start(command: &[OsString], key: &str, held: &Held) -> Result<Self, Failure> {
+    pub(crate) fn start(command: &[OsString], key: &str, held: &LockGuard) -> Result<Self, Failure> {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
         family::adopt();
         let mut process = Command::from(become_command::command(program, arguments));
         process.env("LOCK_KEY", key);
-        match held.token() {
-            Some(token) => process.env("LOCK_TOKEN", token.to_string()),
+        match held.demand().is_permits() {
+            false => process.env("LOCK_TOKEN", held.fencing_token().to_string()),
             // Not that of another hold, further outside.
-            None => process.env_remove("LOCK_TOKEN"),
+            true => process.env_remove("LOCK_TOKEN"),
         };
         process
             .spawn()
@@ -60,7 +60,7 @@ impl Child {
     }
 
     /// Waits for its end; passes signals on, and stops it when the hold is lost.
-    pub(crate) async fn end(mut self, held: &Held, signals: &mut Signals) -> io::Result<End> {
+    pub(crate) async fn end(mut self, held: &LockGuard, signals: &mut Signals) -> io::Result<End> {
         signals.listen_for_command()?;
         let mut child_ended = signal(SignalKind::child())?;
         loop {

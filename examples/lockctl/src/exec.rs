@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use lockcore::{LockError, LockErrorKind, LockOptions, Locks, Shutdown};
+use lockcore::{LockError, LockErrorKind, LockGuard, LockOptions, Locks, Shutdown};
 use tokio::time::{Instant, timeout};
 
 use crate::arguments::Exec;
 use crate::child::Child;
 use crate::connect;
 use crate::exit::{self, Failure};
-use crate::form::Held;
 use crate::progress::Progress;
 use crate::signals::Signals;
 
@@ -22,7 +21,7 @@ const GOODBYE_UNHEARD: Duration = Duration::from_millis(500);
 
 /// What the wait for the lock ended with.
 enum Waited {
-    Held(Held),
+    Held(LockGuard),
     /// By the signal of this number.
     Stopped(i32),
 }
@@ -115,8 +114,7 @@ async fn wait(
     if let Some(queue_limit) = exec.queue_limit {
         options = options.queue_limit(queue_limit);
     }
-    let form = exec.form();
-    let acquire = form.acquire(locks.key(exec.key.as_str()).options(options));
+    let acquire = locks.key(exec.key.as_str()).options(options).acquire(exec.demand());
     let mut progress = Progress::on_stderr();
     let outcome = tokio::select! {
         biased;
@@ -125,7 +123,7 @@ async fn wait(
             progress.clear();
             return Ok(Waited::Stopped(signal));
         }
-        never = progress.follow(locks, form, &exec.key) => match never {},
+        never = progress.follow(locks, &exec.key) => match never {},
     };
     progress.clear();
     match outcome {

@@ -1,10 +1,10 @@
-//! `lockctl inspect`: the holder of a lock and its waiters, or those of reads, writes and permits.
+//! `lockctl inspect`: the holders of a name and its waiters.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::time::Duration;
 
-use lockcore::{LockError, LockInspection, Locks, Part, Participant, SharedInspection, Sharer};
+use lockcore::{Demand, LockError, LockInspection, Locks, Participant};
 use serde::Serialize;
 
 use crate::arguments::Inspect;
@@ -18,13 +18,8 @@ pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
     let key = inspect.key;
     let failed =
         |error: LockError| Failure::new(exit::code(error.kind()), format!("{key}: {error}"));
-    let shown = if inspect.shared {
-        let found = locks.inspect_shared(key.as_str()).await.map_err(failed)?;
-        if inspect.json { json(&Shared::from(&found))? } else { shared_for_people(&key, &found) }
-    } else {
-        let found = locks.inspect(key.as_str()).await.map_err(failed)?;
-        if inspect.json { json(&Shape::from(&found))? } else { people(&key, &found) }
-    };
+    let found = locks.inspect(key.as_str()).await.map_err(failed)?;
+    let shown = if inspect.json { json(&found)? } else { people(&key, &found) };
     match writeln!(io::stdout().lock(), "{shown}") {
         // The reader has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -37,9 +32,8 @@ pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
 /// The shape that programs rely on.
 #[derive(Serialize)]
 struct Shape<'a> {
-    holder: Option<Who<'a>>,
+    holders: Vec<Who<'a>>,
     token: Option<u64>,
-    lease_ms: u64,
     waiters: Vec<Who<'a>>,
 }
 
@@ -47,69 +41,28 @@ struct Shape<'a> {
 struct Who<'a> {
     member: &'a str,
     label: Option<&'a str>,
+    /// `lock`, `read`, or such as `3/10` for three of ten permits.
+    demand: String,
+    /// 0 for a waiter.
+    lease_ms: u64,
 }
 
 impl<'a> From<&'a Participant> for Who<'a> {
     fn from(participant: &'a Participant) -> Self {
-        Self { member: &participant.member, label: participant.label.as_deref() }
-    }
-}
-
-impl<'a> From<&'a LockInspection> for Shape<'a> {
-    fn from(found: &'a LockInspection) -> Self {
         Self {
-            holder: found.holder.as_ref().map(Who::from),
-            token: found.token.map(u64::from),
-            lease_ms: milliseconds(found.lease),
-            waiters: found.waiters.iter().map(Who::from).collect(),
+            member: &participant.member,
+            label: participant.label.as_deref(),
+            demand: demand(participant.demand),
+            lease_ms: milliseconds(participant.lease),
         }
     }
 }
 
-/// The same for reads, writes and permits.
-#[derive(Serialize)]
-struct Shared<'a> {
-    holders: Vec<Has<'a>>,
-    token: Option<u64>,
-    waiters: Vec<Has<'a>>,
-}
-
-#[derive(Serialize)]
-struct Has<'a> {
-    #[serde(flatten)]
-    who: Who<'a>,
-    /// `read`, `write`, or such as `3/10` for three of ten permits.
-    part: String,
-    /// 0 for one who waits.
-    lease_ms: u64,
-}
-
-impl<'a> From<&'a SharedInspection> for Shared<'a> {
-    fn from(found: &'a SharedInspection) -> Self {
-        Self {
-            holders: found.holders.iter().map(Has::from).collect(),
-            token: found.token.map(u64::from),
-            waiters: found.waiters.iter().map(Has::from).collect(),
-        }
-    }
-}
-
-impl<'a> From<&'a Sharer> for Has<'a> {
-    fn from(sharer: &'a Sharer) -> Self {
-        Self {
-            who: Who::from(&sharer.participant),
-            part: part(sharer.part),
-            lease_ms: milliseconds(sharer.lease),
-        }
-    }
-}
-
-fn part(part: Part) -> String {
-    match part {
-        Part::Read => "read".to_owned(),
-        Part::Write => "write".to_owned(),
-        Part::Permits { count, limit } => format!("{count}/{limit}"),
-        _ => "?".to_owned(),
+fn demand(demand: Demand) -> String {
+    match demand {
+        Demand::ALONE => "lock".to_owned(),
+        Demand::READ => "read".to_owned(),
+        permits => format!("{}/{}", permits.weight(), permits.limit()),
     }
 }
 
@@ -117,59 +70,55 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn json(shape: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(shape)
+fn json(found: &LockInspection) -> Result<String, Failure> {
+    let shape = Shape {
+        holders: found.holders.iter().map(Who::from).collect(),
+        token: found.token.map(u64::from),
+        waiters: found.waiters.iter().map(Who::from).collect(),
+    };
+    serde_json::to_string(&shape)
         .map_err(|error| Failure::new(exit::FAILED, format!("writing JSON: {error}")))
 }
 
-fn people(key: &str, inspection: &LockInspection) -> String {
+fn people(key: &str, found: &LockInspection) -> String {
     let key = text::one_line(key);
-    let token = inspection.token.map(|token| token.to_string());
-    let mut shown = match &inspection.holder {
-        Some(holder) => {
-            let token = token.map_or_else(String::new, |token| format!(", token {token}"));
-            let seconds = inspection.lease.as_secs_f64();
-            let holder = text::one_line(name(holder));
-            format!("{key} is held by {holder}, lease {seconds:.1} s{token}")
-        }
-        None => {
-            let token = token.map_or_else(String::new, |token| format!(", last token {token}"));
-            format!("{key} is free{token}")
-        }
+    let token = found.token.map_or_else(String::new, |token| format!(", token {token}"));
+    let mut shown = match found.holders.as_slice() {
+        [] => format!("{key} is free"),
+        [holder] => format!("{key} is held by {}, lease {}{token}", described(holder), left(holder)),
+        holders => format!("{key} has {} holders{token}", holders.len()),
     };
-    shown.push_str(&queue(inspection.waiters.iter().map(|waiter| name(waiter).to_owned())));
-    shown
-}
-
-fn shared_for_people(key: &str, found: &SharedInspection) -> String {
-    let key = text::one_line(key);
-    let token = found.token.map_or_else(String::new, |token| format!(", last token {token}"));
-    let mut shown = match found.holders.len() {
-        0 => format!("{key} is free{token}"),
-        1 => format!("{key} has 1 holder{token}"),
-        number => format!("{key} has {number} holders{token}"),
-    };
-    for holder in &found.holders {
-        let (who, seconds) = (text::one_line(&described(holder)), holder.lease.as_secs_f64());
-        let _ = write!(shown, "\n-  {who}, lease {seconds:.1} s");
+    if let [_, _, ..] = found.holders.as_slice() {
+        for holder in &found.holders {
+            let _ = write!(shown, "\n-  {}, lease {}", described(holder), left(holder));
+        }
     }
-    shown.push_str(&queue(found.waiters.iter().map(described)));
+    shown.push_str(&queue(&found.waiters));
     shown
 }
 
-fn described(sharer: &Sharer) -> String {
-    format!("{}: {}", part(sharer.part), name(&sharer.participant))
+fn left(holder: &Participant) -> String {
+    format!("{:.1} s", holder.lease.as_secs_f64())
+}
+
+/// The label, after the demand if it is no lock.
+fn described(participant: &Participant) -> String {
+    let name = name(participant);
+    text::one_line(&match participant.demand {
+        Demand::ALONE => name.to_owned(),
+        other => format!("{}: {name}", demand(other)),
+    })
 }
 
 /// The waiters with their places, the next one first.
-fn queue(waiters: impl ExactSizeIterator<Item = String>) -> String {
-    if waiters.len() == 0 {
+fn queue(waiters: &[Participant]) -> String {
+    if waiters.is_empty() {
         return "\nno waiters".to_owned();
     }
     let width = waiters.len().to_string().len();
     let mut shown = String::new();
-    for (ahead, waiter) in waiters.enumerate() {
-        let _ = write!(shown, "\n{:>width$}  {}", ahead + 1, text::one_line(&waiter));
+    for (ahead, waiter) in waiters.iter().enumerate() {
+        let _ = write!(shown, "\n{:>width$}  {}", ahead + 1, described(waiter));
     }
     shown
 }

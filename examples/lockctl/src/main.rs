@@ -10,7 +10,6 @@ mod connect;
 mod exec;
 mod exit;
 mod family;
-mod form;
 mod inspect;
 mod progress;
 mod release;

@@ -4,11 +4,10 @@ use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
-use lockcore::{LockError, Locks, Participant};
+use lockcore::{LockError, LockInspection, Locks, Participant};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::form::{Crowd, Form};
 use crate::text;
 
 /// Before the first look: a lock that is granted at once shows nothing.
@@ -29,7 +28,6 @@ struct Place<'a> {
     place: Option<usize>,
     waiting: usize,
     holders: &'a [Participant],
-    lease: Duration,
 }
 
 impl Progress {
@@ -39,7 +37,7 @@ impl Progress {
     }
 
     /// Looks at the queue again and again.
-    pub(crate) async fn follow(&mut self, locks: &Locks, form: Form, key: &str) -> Infallible {
+    pub(crate) async fn follow(&mut self, locks: &Locks, key: &str) -> Infallible {
         if !self.on {
             return std::future::pending().await;
         }
@@ -47,8 +45,8 @@ impl Progress {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            let line = match form.look(locks, key).await {
-                Ok(crowd) => Place::of(locks.node().as_str(), key, &crowd).line(),
+            let line = match locks.inspect(key).await {
+                Ok(found) => Place::of(locks.node().as_str(), key, &found).line(),
                 Err(error) => unavailable(key, &error),
             };
             self.show(&line);
@@ -78,14 +76,13 @@ impl Progress {
 }
 
 impl<'a> Place<'a> {
-    fn of(node: &str, key: &'a str, crowd: &'a Crowd) -> Self {
+    fn of(node: &str, key: &'a str, found: &'a LockInspection) -> Self {
         let ours = |waiter: &Participant| waiter.node.as_deref() == Some(node);
         Self {
             key,
-            place: crowd.waiters.iter().position(ours).map(|ahead| ahead + 1),
-            waiting: crowd.waiters.len(),
-            holders: &crowd.holders,
-            lease: crowd.lease,
+            place: found.waiters.iter().position(ours).map(|ahead| ahead + 1),
+            waiting: found.waiters.len(),
+            holders: &found.holders,
         }
     }
 
@@ -95,7 +92,7 @@ impl<'a> Place<'a> {
             line.push_str(&format!(": place {place} of {}", self.waiting));
         }
         if let [first, others @ ..] = self.holders {
-            let seconds = self.lease.as_millis().div_ceil(1_000);
+            let seconds = first.lease.as_millis().div_ceil(1_000);
             let others = match others.len() {
                 0 => String::new(),
                 number => format!(" and {number} more"),
@@ -129,13 +126,7 @@ mod tests {
     use super::*;
 
     fn place<'a>(place: Option<usize>, waiting: usize) -> Place<'a> {
-        Place {
-            key: "order:42",
-            place,
-            waiting,
-            holders: &[],
-            lease: Duration::from_millis(11_001),
-        }
+        Place { key: "order:42", place, waiting, holders: &[] }
     }
 
     #[test]

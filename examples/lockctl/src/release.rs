@@ -1,4 +1,4 @@
-//! `lockctl release --force`: takes a lock away from its holder, or all reads, writes and permits.
+//! `lockctl release --force`: takes a name away from all its holders.
 
 use lockcore::Locks;
 
@@ -7,17 +7,13 @@ use crate::connect;
 use crate::exit::{self, Failure};
 
 pub(crate) async fn run(redis: &str, release: Release) -> Result<u8, Failure> {
-    let Release { force, shared, key } = release;
+    let Release { force, key } = release;
     if !force {
         let reason = "release needs --force: the holder is not stopped and may still be at work";
         return Err(Failure::new(exit::USAGE, reason));
     }
     let locks = connect::once(redis, Locks::builder()).await?;
-    let released = match shared {
-        false => locks.force_release(key.as_str()).await,
-        true => locks.force_release_shared(key.as_str()).await,
-    };
-    match released {
+    match locks.force_release(key.as_str()).await {
         Ok(true) => Ok(exit::OK),
         Ok(false) => Err(Failure::new(exit::FAILED, format!("{key}: it was not held"))),
         Err(error) => Err(Failure::new(exit::code(error.kind()), format!("{key}: {error}"))),

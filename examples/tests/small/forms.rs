@@ -10,7 +10,7 @@ use crate::{Example, SOON};
 
 async fn waiting(locks: &Locks, key: &str, count: usize) {
     eventually(&format!("{count} wait for {key}"), LIMIT, async || {
-        locks.inspect_shared(key).await.unwrap().waiters.len() == count
+        locks.inspect(key).await.unwrap().waiters.len() == count
     })
     .await;
 }

@@ -42,7 +42,7 @@ fn layer(locks: &Locks) -> LockScopeLayer {
 
 async fn waiting(locks: &Locks, key: &str, count: usize) {
     eventually(&format!("{count} wait for {key}"), LIMIT, async || {
-        locks.inspect_shared(key).await.unwrap().waiters.len() == count
+        locks.inspect(key).await.unwrap().waiters.len() == count
     })
     .await;
 }
@@ -155,7 +155,7 @@ async fn a_write_of_what_the_request_reads_is_refused_at_once_and_names_both_for
     assert_eq!(response.status(), 500);
     let error = response.extensions().get::<LockError>().unwrap();
     let clash = error.as_clash().expect("it says what clashes").to_string();
-    assert!(clash.contains("as a read and as a write:"), "{clash}");
+    assert!(clash.contains("as a read and as a lock:"), "{clash}");
     assert_eq!(locks.status().holding, 0);
 }
 

@@ -110,7 +110,7 @@ async fn the_errors_of_lockcore_are_answered_by_their_kind() {
                 "options" => LockOptions::new().lease(Duration::ZERO).check()?,
                 "downgrade" => {
                     let write = locks.write("order:7").await?;
-                    assert!(locks.force_release_shared("order:7").await?);
+                    assert!(locks.force_release("order:7").await?);
                     write.lost().await;
                     drop(write.downgrade().await?);
                 }

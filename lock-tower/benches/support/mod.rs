@@ -129,8 +129,8 @@ impl Granting {
             Command::Release { .. } | Command::ForceRelease { .. } => {
                 Answer::Released(self.reply(Released::Released))
             }
-            Command::Renew { members } => {
-                Answer::Renewed(self.reply(vec![Renewed::Held; members.len()]))
+            Command::Renew { .. } | Command::Confirm { .. } => {
+                Answer::Renewed(self.reply(vec![Renewed::Held; command.renews().len()]))
             }
             Command::Touch { members } => {
                 let members = vec![Presence::Holding; members.len()];

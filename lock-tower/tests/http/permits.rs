@@ -39,7 +39,7 @@ async fn begin(
 }
 
 async fn held(locks: &Locks, key: &str) -> usize {
-    locks.inspect_shared(key).await.unwrap().holders.len()
+    locks.inspect(key).await.unwrap().holders.len()
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn requests_beyond_the_limit_wait_in_order_of_arrival() {
         let header = format!("x-number: {number}\r\n");
         clients.push(Client::send(address, "GET /a", &header).await);
         eventually("it holds or waits", LIMIT, async || {
-            let seen = locks.inspect_shared("/a").await.unwrap();
+            let seen = locks.inspect("/a").await.unwrap();
             seen.holders.len() + seen.waiters.len() == number + 1
         })
         .await;

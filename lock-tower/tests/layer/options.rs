@@ -80,7 +80,10 @@ async fn what_a_key_leaves_open_the_layer_says_then_the_locks_then_the_defaults(
         tokio::time::sleep(s(60)).await;
         Ok::<_, BoxError>(())
     }));
-    let lease = async || locks.inspect("a").await.unwrap().lease;
+    let lease = async || {
+        let holders = locks.inspect("a").await.unwrap().holders;
+        holders.first().map_or(Duration::ZERO, |holder| holder.lease)
+    };
 
     let holder = tokio::spawn(service.clone().oneshot(0));
     while lease().await == Duration::ZERO {
@@ -98,7 +101,7 @@ async fn what_a_key_leaves_open_the_layer_says_then_the_locks_then_the_defaults(
 
     let plain = Locks::in_memory();
     let guard = plain.lock("a").await.unwrap();
-    assert_eq!(plain.inspect("a").await.unwrap().lease, s(30));
+    assert_eq!(plain.inspect("a").await.unwrap().holders[0].lease, s(30));
     drop(guard);
 }
 
@@ -156,5 +159,5 @@ async fn the_label_and_a_handle_tell_of_the_hold() {
     assert!(lock.deadline() > tokio::time::Instant::now());
     let inspection = locks.inspect("a").await.unwrap();
     assert_eq!(inspection.token, Some(lock.fencing_token()));
-    assert_eq!(inspection.holder.unwrap().label.as_deref(), Some("checkout"));
+    assert_eq!(inspection.holders[0].label.as_deref(), Some("checkout"));
 }

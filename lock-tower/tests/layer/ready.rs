@@ -27,7 +27,7 @@ async fn a_request_waits_with_its_lock_until_the_inner_service_is_ready() {
     handle.allow(0);
     let answer = send(&service, job("a", 1));
     nothing_reaches(&mut handle).await;
-    assert!(locks.inspect("a").await.unwrap().holder.is_some());
+    assert!(!locks.inspect("a").await.unwrap().holders.is_empty());
     handle.allow(1);
     next(&mut handle).await.1.send_response(1);
     answer.await.unwrap().unwrap();

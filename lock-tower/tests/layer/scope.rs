@@ -39,7 +39,7 @@ where
 }
 
 async fn is_held(locks: &Locks, key: &str) -> bool {
-    locks.inspect(key).await.unwrap().holder.is_some()
+    !locks.inspect(key).await.unwrap().holders.is_empty()
 }
 
 #[tokio::test]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lockcore::internals::Demand;
-use lockcore::{LockError, LockErrorKind, LockRequest, Locks, WriteGuard};
+use futures_util::TryFutureExt;
+use lockcore::{Demand, LockError, LockErrorKind, LockGuard, LockRequest, Locks};
 use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::{at_us, now_us, wall_ahead_us};
 use super::dice::Dice;
-use super::form::{Form, Forms, Held};
+use super::form::{Form, Forms};
 use super::gauge::Gauge;
 use super::kind::{Habits, Kind};
 use super::record::{End, Record};
@@ -170,15 +170,14 @@ async fn run(mut orders: Orders, mut dice: Dice) {
         orders.journal.write(&Record::Granted {
             at: now_us(),
             attempt,
-            token: held.token().unwrap_or(0),
+            token: held.fencing_token().get(),
             until: at_us(held.deadline()),
         });
         work(&mut orders, &mut dice, &held, asked).await;
-        let held = match held {
-            Held::Write(write) if form == Form::ReadWrite && dice.below(4) == 0 => {
-                read_on(&mut orders, &mut dice, write, asked).await
-            }
-            held => held,
+        let is_read = form == Form::Read && held.demand() == Demand::ALONE;
+        let held = match is_read && dice.below(4) == 0 {
+            true => read_on(&mut orders, &mut dice, held, asked).await,
+            false => held,
         };
         if is_fixed && dice.percent(orders.habits.overstay) {
             held.lost().await;
@@ -195,8 +194,8 @@ async fn acquire(
     orders: &Orders,
     dice: &mut Dice,
     request: LockRequest,
-    Asked { attempt, lock, form, demand }: Asked,
-) -> Option<Held> {
+    Asked { attempt, lock, demand, .. }: Asked,
+) -> Option<LockGuard> {
     let invoked = |bound: Duration| {
         orders.journal.write(&Record::Invoked {
             at: now_us(),
@@ -209,12 +208,12 @@ async fn acquire(
     };
     let outcome = if dice.percent(10) {
         invoked(orders.habits.request_timeout);
-        form.try_once(request, demand).await
+        request.try_acquire(demand).await
     } else {
         // Most are patient: those who give up at once leave nothing to hand over.
         let shortest = if dice.percent(10) { 0 } else { LONGEST_WAIT_MS / 2 };
         let wait = Duration::from_millis(dice.of(shortest..=LONGEST_WAIT_MS));
-        let acquire = form.wait(request.wait(wait), demand);
+        let acquire = request.wait(wait).acquire(demand).map_ok(Some);
         let patience = dice.percent(orders.habits.cancel).then(|| dice.of(0..=20));
         // A wait of zero asks once.
         invoked(wait.max(orders.habits.request_timeout));
@@ -255,7 +254,7 @@ fn ended(error: &LockError) -> End {
 
 /// The critical section. It checks its hold at the beginning only, as most programs do: what comes
 /// between that and its end is what fencing is for.
-async fn work(orders: &mut Orders, dice: &mut Dice, held: &Held, asked: Asked) {
+async fn work(orders: &mut Orders, dice: &mut Dice, held: &LockGuard, asked: Asked) {
     let pause = dice.percent(orders.habits.slow).then(|| dice.of(0..=orders.habits.slow_us));
     let works = dice.below(orders.habits.works) == 0 && !held.is_lost();
     let pause = async {
@@ -263,13 +262,12 @@ async fn work(orders: &mut Orders, dice: &mut Dice, held: &Held, asked: Asked) {
             sleep(Duration::from_micros(pause)).await;
         }
     };
-    match (asked.form, held.token(), works) {
+    let token = held.fencing_token().get();
+    match (asked.form, held.demand(), works) {
         (_, _, false) => pause.await,
-        (Form::Permits(_), ..) | (_, None, _) => use_some(orders, held, asked, pause).await,
-        (_, Some(token), _) => match held {
-            Held::Read(_) => read(orders, token, asked, pause).await,
-            _ => write(orders, token, asked, pause).await,
-        },
+        (Form::Permits(_), ..) => use_some(orders, held, asked, pause).await,
+        (_, Demand::READ, _) => read(orders, token, asked, pause).await,
+        _ => write(orders, token, asked, pause).await,
     }
 }
 
@@ -293,7 +291,7 @@ async fn read(orders: &mut Orders, token: u64, asked: Asked, pause: impl Future<
 }
 
 /// Counts itself in, and out again.
-async fn use_some(orders: &mut Orders, held: &Held, asked: Asked, pause: impl Future<Output = ()>) {
+async fn use_some(orders: &mut Orders, held: &LockGuard, asked: Asked, pause: impl Future<Output = ()>) {
     let Asked { attempt, lock, demand, .. } = asked;
     let (who, weight) = (label(orders.child, attempt), demand.weight());
     let until = at_us(held.deadline()) + orders.wall_ahead;
@@ -304,17 +302,17 @@ async fn use_some(orders: &mut Orders, held: &Held, asked: Asked, pause: impl Fu
 }
 
 /// Goes on as a reader, if that can be had, and works as one.
-async fn read_on(orders: &mut Orders, dice: &mut Dice, guard: WriteGuard, asked: Asked) -> Held {
+async fn read_on(orders: &mut Orders, dice: &mut Dice, guard: LockGuard, asked: Asked) -> LockGuard {
     let (attempt, until, bound) = (asked.attempt, at_us(guard.deadline()), orders.bound());
     orders.journal.write(&Record::Reducing { at: now_us(), attempt, until, bound });
     let (held, end, token) = match guard.downgrade().await {
         Ok(guard) => {
             let token = guard.fencing_token().get();
-            (Held::Read(guard), End::Ok, token)
+            (guard, End::Ok, token)
         }
         Err(error) => {
             let end = ended(error.error());
-            (Held::Write(error.into_guard()), end, 0)
+            (error.into_guard(), end, 0)
         }
     };
     orders.journal.write(&Record::Reduced { at: now_us(), attempt, end, token });
@@ -324,7 +322,7 @@ async fn read_on(orders: &mut Orders, dice: &mut Dice, guard: WriteGuard, asked:
     held
 }
 
-async fn give_back(orders: &Orders, dice: &mut Dice, held: Held, attempt: u32) {
+async fn give_back(orders: &Orders, dice: &mut Dice, held: LockGuard, attempt: u32) {
     // The deadline first: what is written is then never later than what was believed.
     let (until, bound) = (at_us(held.deadline()), orders.bound());
     orders.journal.write(&Record::Ending { at: now_us(), attempt, until, bound });

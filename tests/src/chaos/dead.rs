@@ -66,16 +66,24 @@ async fn longest_script(redis: &mut Raw) -> Duration {
     Duration::from_micros(longest)
 }
 
-/// Waits for `key` `count` times, until it is killed.
+/// Waits for a lock so many times, until it is killed: for `key`, or with a second count for so many
+/// locks, `key` and a number each.
 ///
 /// # Panics
 ///
-/// If there is no server.
-pub async fn crowd(url: &str, key: &str, count: usize) {
+/// If there is no server, or no count.
+pub async fn crowd(url: &str, key: &str, counts: &[usize]) {
     let locks = Locks::connect(url).await.expect("the server accepts a node");
+    let names: Vec<String> = match *counts {
+        [_] => vec![key.to_owned()],
+        [_, locks] => (0..locks).map(|lock| format!("{key}{lock}")).collect(),
+        _ => panic!("a count, and maybe a number of locks"),
+    };
     let mut waiting = JoinSet::new();
-    for _ in 0..count {
-        waiting.spawn(locks.key(key).queue_limit(100_000).lock());
+    for name in &names {
+        for _ in 0..counts[0] {
+            waiting.spawn(locks.key(name).queue_limit(100_000).lock());
+        }
     }
     say(locks.node().as_str());
     while waiting.join_next().await.is_some() {}

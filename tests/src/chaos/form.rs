@@ -1,31 +1,27 @@
-//! `Form`: what a lock of a run is used as, what is asked of it, and what is held of it.
+//! `Form`: the demands that the clients of a run have of a lock.
 
 use std::fmt;
-use std::pin::Pin;
 use std::str::FromStr;
 
-use futures_util::TryFutureExt;
-use lockcore::internals::Demand;
-use lockcore::{LockError, LockGuard, LockRequest, Permit, ReadGuard, WriteGuard};
-use tokio::time::Instant;
+use lockcore::Demand;
 
 use super::dice::Dice;
 
-/// Which forms the locks of a run have.
+/// The forms of the locks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// Half of them are locked, a quarter is read and written, a quarter is held in permits.
+    /// Half of them are locked only, a quarter is read, too, a quarter is held in permits.
     All,
-    /// All of them are locked.
+    /// All are locked only: the hot ways of the scripts.
     Lock,
-    /// Half of them are read and written, half are held in permits.
+    /// Half of them are read, too, half are held in permits.
     Shared,
 }
 
 impl Forms {
     const ALL: [Self; 3] = [Self::All, Self::Lock, Self::Shared];
 
-    /// Whether some of its locks are read, written or held in permits.
+    /// Whether some of its locks are held in parts.
     pub(super) fn share(self) -> bool {
         self != Self::Lock
     }
@@ -50,12 +46,14 @@ impl FromStr for Forms {
     }
 }
 
-/// What a lock is used as.
+/// The demands of one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
+    /// It is locked only.
     Lock,
-    ReadWrite,
-    /// So many at a time, and now and then all of it for one.
+    /// It is locked and read.
+    Read,
+    /// So many permits at a time, and now and then it is locked.
     Permits(u32),
 }
 
@@ -68,7 +66,7 @@ impl Form {
         };
         match (is_shared, lock % 2) {
             (false, _) => Self::Lock,
-            (true, 0) => Self::ReadWrite,
+            (true, 0) => Self::Read,
             (true, _) => Self::Permits(2 + lock / 2),
         }
     }
@@ -77,112 +75,17 @@ impl Form {
         self != Self::Lock
     }
 
-    /// What a client asks for.
+    /// The demand of one client.
     pub(super) fn demand(self, dice: &mut Dice) -> Demand {
         match self {
             Self::Lock => Demand::ALONE,
-            Self::ReadWrite if dice.below(3) == 0 => Demand::ALONE,
-            Self::ReadWrite => Demand::READ,
+            Self::Read if dice.below(3) == 0 => Demand::ALONE,
+            Self::Read => Demand::READ,
             Self::Permits(_) if dice.below(12) == 0 => Demand::ALONE,
             Self::Permits(limit) => {
                 let weight = 1 + dice.below(limit.min(3) as usize) as u32;
                 Demand::permits(weight, limit).expect("one or more, and no more than there are")
             }
-        }
-    }
-
-    /// Waits for it.
-    pub(super) fn wait(self, request: LockRequest, demand: Demand) -> Asking {
-        match self {
-            Self::Lock => asking(request.lock(), |guard| Some(Held::Lock(guard))),
-            _ if demand == Demand::READ => asking(request.read(), |guard| Some(Held::Read(guard))),
-            _ if demand == Demand::ALONE => {
-                asking(request.write(), |guard| Some(Held::Write(guard)))
-            }
-            _ => {
-                let permits = request.permits(demand.weight() as u32, demand.limit() as u32);
-                asking(permits, |permits| Some(Held::Permits(permits)))
-            }
-        }
-    }
-
-    /// Asks for it once.
-    pub(super) fn try_once(self, request: LockRequest, demand: Demand) -> Asking {
-        match self {
-            Self::Lock => asking(request.try_lock(), |guard| guard.map(Held::Lock)),
-            _ if demand == Demand::READ => {
-                asking(request.try_read(), |guard| guard.map(Held::Read))
-            }
-            _ if demand == Demand::ALONE => {
-                asking(request.try_write(), |guard| guard.map(Held::Write))
-            }
-            _ => {
-                let permits = request.try_permits(demand.weight() as u32, demand.limit() as u32);
-                asking(permits, |permits| permits.map(Held::Permits))
-            }
-        }
-    }
-}
-
-/// An acquisition of any form; nothing if it is taken.
-pub(super) type Asking = Pin<Box<dyn Future<Output = Result<Option<Held>, LockError>> + Send>>;
-
-fn asking<T>(
-    acquire: impl Future<Output = Result<T, LockError>> + Send + 'static,
-    held: fn(T) -> Option<Held>,
-) -> Asking
-where
-    T: 'static,
-{
-    Box::pin(acquire.map_ok(held))
-}
-
-/// What was acquired.
-#[derive(Debug)]
-pub(super) enum Held {
-    Lock(LockGuard),
-    Read(ReadGuard),
-    Write(WriteGuard),
-    Permits(Permit),
-}
-
-impl Held {
-    /// What is known of all but permits.
-    fn guard(&self) -> Result<&LockGuard, &Permit> {
-        match self {
-            Self::Lock(guard) => Ok(guard),
-            Self::Read(guard) => Ok(guard),
-            Self::Write(guard) => Ok(guard),
-            Self::Permits(permits) => Err(permits),
-        }
-    }
-
-    /// Permits have none.
-    pub(super) fn token(&self) -> Option<u64> {
-        self.guard().ok().map(|guard| guard.fencing_token().get())
-    }
-
-    pub(super) fn deadline(&self) -> Instant {
-        self.guard().map_or_else(Permit::deadline, LockGuard::deadline)
-    }
-
-    pub(super) fn is_lost(&self) -> bool {
-        self.guard().map_or_else(Permit::is_lost, LockGuard::is_lost)
-    }
-
-    pub(super) async fn lost(&self) {
-        match self.guard() {
-            Ok(guard) => guard.lost().await,
-            Err(permits) => permits.lost().await,
-        }
-    }
-
-    pub(super) async fn release(self) -> Result<(), LockError> {
-        match self {
-            Self::Lock(guard) => guard.release().await,
-            Self::Read(guard) => guard.release().await,
-            Self::Write(guard) => guard.release().await,
-            Self::Permits(permits) => permits.release().await,
         }
     }
 }
@@ -198,7 +101,7 @@ mod tests {
         let counts = |forms| {
             [
                 count(forms, |form| *form == Form::Lock),
-                count(forms, |form| *form == Form::ReadWrite),
+                count(forms, |form| *form == Form::Read),
                 count(forms, |form| matches!(form, Form::Permits(2..=5))),
             ]
         };

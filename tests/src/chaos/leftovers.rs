@@ -9,7 +9,6 @@ use lockcore::internals::Demand;
 use tokio::time::sleep;
 
 use super::client::{LOCKS, lock_name};
-use super::form::{Form, Forms};
 use super::trace::who;
 use super::violation::{Violation, What};
 use crate::{
@@ -60,17 +59,13 @@ pub(super) async fn of_the_living(redis: &mut Raw, killed: &HashSet<u32>) -> Vec
 
 /// Waits until everything of the dead has ended by itself, then takes all of every lock once: after
 /// that only tombstones remain, behind doors that say so, and the counter of tokens.
-pub(super) async fn of_the_dead(
-    server: &RedisServer,
-    redis: &mut Raw,
-    forms: Forms,
-) -> Vec<Violation> {
+pub(super) async fn of_the_dead(server: &RedisServer, redis: &mut Raw) -> Vec<Violation> {
     let mut found = Vec::new();
     sleep(Duration::from_millis(last_end_ms(redis).await)).await;
     let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
     for lock in 0..LOCKS {
         let request = locks.key(lock_name(lock));
-        match Form::of(forms, lock).try_once(request, Demand::ALONE).await {
+        match request.try_acquire(Demand::ALONE).await {
             Ok(Some(held)) => held.release().await.expect("held until now"),
             other => found.push(Violation::new(
                 What::LeftBehind,

@@ -234,7 +234,7 @@ impl<'a> Stage<'a> {
             .collect();
         let (redis, forms) = (&mut self.nemesis.redis, plan.forms);
         violations.extend(leftovers::of_the_living(redis, &killed).await);
-        violations.extend(leftovers::of_the_dead(&self.server, redis, forms).await);
+        violations.extend(leftovers::of_the_dead(&self.server, redis).await);
 
         let count = |is: &dyn Fn(&Attempt) -> bool| {
             evidence.attempts.iter().filter(|attempt| is(attempt)).count() as u64

@@ -93,7 +93,7 @@ pub(crate) async fn waiters(locks: &Locks, key: &str) -> usize {
 
 pub(crate) async fn is_free(locks: &Locks, key: &str) -> bool {
     let seen = locks.inspect(key).await.expect("an inspection");
-    seen.holder.is_none() && seen.waiters.is_empty()
+    seen.holders.is_empty() && seen.waiters.is_empty()
 }
 
 /// L3: neither on the store nor in the node is anything left.

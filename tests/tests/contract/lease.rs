@@ -107,7 +107,10 @@ async fn a_hold_that_was_handed_over_is_renewed_to_its_full_lease(backend: &Back
     until_waiting(1, &b, "key").await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting).await;
-    let full = async || b.inspect("key").await.expect("an inspection").lease > ms(3_000);
+    let full = async || {
+        let found = b.inspect("key").await.expect("an inspection");
+        found.holders[0].lease > ms(3_000)
+    };
     lock_tests::eventually("its lease is full", ms(2_500), full).await;
     assert!(!guard.is_lost());
     guard.release().await.expect("held until now");

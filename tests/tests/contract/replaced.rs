@@ -302,7 +302,7 @@ fn is_idle(locks: &Locks) -> bool {
 async fn nothing_is_left(nodes: &[Locks], key: &str) {
     eventually("it is free", LEASE / 2, async || {
         let seen = nodes[0].inspect(key).await;
-        seen.is_ok_and(|seen| seen.holder.is_none() && seen.waiters.is_empty())
+        seen.is_ok_and(|seen| seen.holders.is_empty() && seen.waiters.is_empty())
     })
     .await;
     for locks in nodes {

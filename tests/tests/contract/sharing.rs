@@ -4,8 +4,7 @@
 use futures_util::future::join_all;
 use lock_tests::eventually;
 use lockcore::{
-    Acquire, FencingToken, Guard, LockError, LockErrorKind, LockGuard, LockOptions, Locks, Part,
-    Permit, ReadGuard, WriteGuard,
+    Acquire, Demand, FencingToken, LockError, LockErrorKind, LockGuard, LockOptions, Locks,
 };
 use tokio::task::JoinHandle;
 
@@ -28,6 +27,7 @@ on_every_store!(
     a_downgraded_write_is_a_read_with_a_token_of_its_own,
     a_write_that_others_share_is_not_downgraded,
     each_pair_of_demands_on_one_name_goes_together_or_waits,
+    a_write_is_a_lock_and_permits_have_no_token,
     locks_reads_writes_and_permits_of_one_name_are_served_in_one_order,
     an_inspection_tells_who_holds_and_waits_for_what,
     what_is_forced_off_is_lost_and_granted_on,
@@ -35,26 +35,23 @@ on_every_store!(
     what_a_closed_node_held_is_given_back,
 );
 
-type Waiting<G> = JoinHandle<Result<G, LockError>>;
+type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
 /// Starts to wait; in the queue as the last of `length` when this returns.
-async fn wait_as<G>(length: usize, locks: &Locks, acquire: Acquire<G>) -> Waiting<G>
-where
-    G: Guard + Send + 'static,
-{
+async fn wait_as(length: usize, locks: &Locks, acquire: Acquire) -> Waiting {
     let waiting = tokio::spawn(acquire);
-    let seen = async || locks.inspect_shared("key").await.expect("it").waiters.len() == length;
+    let seen = async || locks.inspect("key").await.expect("it").waiters.len() == length;
     eventually(&format!("{length} wait"), SOON, seen).await;
     waiting
 }
 
-async fn granted<G>(waiting: Waiting<G>) -> G {
+async fn granted(waiting: Waiting) -> LockGuard {
     soon(waiting).await.expect("no panic").expect("granted")
 }
 
 async fn until_nothing_is_left(locks: &Locks) {
     let seen = async || {
-        let found = locks.inspect_shared("key").await.expect("an inspection");
+        let found = locks.inspect("key").await.expect("an inspection");
         let status = locks.status();
         found.holders.is_empty()
             && found.waiters.is_empty()
@@ -111,9 +108,9 @@ async fn a_released_write_lets_all_reads_of_all_nodes_in_at_once(backend: &Backe
     let behind = wait_as(5, &a, c.write("key")).await;
     let above = write.fencing_token();
     write.release().await.expect("held until now");
-    let reads: Vec<ReadGuard> = join_all(reads.into_iter().map(granted)).await;
+    let reads: Vec<LockGuard> = join_all(reads.into_iter().map(granted)).await;
     assert!(reads.iter().all(|read| !read.is_lost() && read.fencing_token() > above));
-    assert_eq!(a.inspect_shared("key").await.expect("it").holders.len(), 4);
+    assert_eq!(a.inspect("key").await.expect("it").holders.len(), 4);
     assert!(!behind.is_finished());
     for read in reads {
         read.release().await.expect("held until now");
@@ -126,8 +123,8 @@ async fn a_released_write_lets_all_reads_of_all_nodes_in_at_once(backend: &Backe
 async fn more_reads_than_one_command_grants_are_all_granted(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let write = a.write("key").await.expect("free");
-    let reads: Vec<Waiting<ReadGuard>> = (0..300).map(|_| tokio::spawn(b.read("key"))).collect();
-    let seen = async || a.inspect_shared("key").await.expect("it").waiters.len() == 300;
+    let reads: Vec<Waiting> = (0..300).map(|_| tokio::spawn(b.read("key"))).collect();
+    let seen = async || a.inspect("key").await.expect("it").waiters.len() == 300;
     eventually("all wait", SOON, seen).await;
     write.release().await.expect("held until now");
     let reads = join_all(reads.into_iter().map(granted)).await;
@@ -141,13 +138,13 @@ async fn as_many_permits_are_out_as_the_limit_allows(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let one = a.permit("key", 3).await.expect("free");
     let two = b.key("key").permits(2, 3).await.expect("free");
-    assert_eq!((one.count(), two.count()), (1, 2));
+    assert_eq!((one.demand().weight(), two.demand().weight()), (1, 2));
     assert!(a.try_permit("key", 3).await.expect("an answer").is_none());
     let first = wait_as(1, &a, a.permit("key", 3)).await;
     let second = wait_as(2, &a, b.permit("key", 3)).await;
     let third = wait_as(3, &a, a.permit("key", 3)).await;
     two.release().await.expect("held until now");
-    let (first, second): (Permit, Permit) = tokio::join!(granted(first), granted(second));
+    let (first, second): (LockGuard, LockGuard) = tokio::join!(granted(first), granted(second));
     assert!(!third.is_finished(), "three are out");
     one.release().await.expect("held until now");
     drop((granted(third).await, first, second));
@@ -164,7 +161,7 @@ async fn a_heavy_request_at_the_head_keeps_what_is_free(backend: &Backend) {
     assert!(a.try_permit("key", 3).await.expect("an answer").is_none());
     one.release().await.expect("held until now");
     let heavy = granted(heavy).await;
-    assert_eq!(heavy.count(), 3);
+    assert_eq!(heavy.demand().weight(), 3);
     assert!(!light.is_finished());
     heavy.release().await.expect("held until now");
     drop(granted(light).await);
@@ -189,7 +186,7 @@ async fn each_request_is_judged_by_its_own_limit(backend: &Backend) {
 async fn a_write_waits_for_all_permits_of_its_name(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let permits = [a.permit("key", 2).await.expect("free"), b.permit("key", 2).await.expect("it")];
-    let write: Waiting<WriteGuard> = wait_as(1, &a, a.write("key")).await;
+    let write = wait_as(1, &a, a.write("key")).await;
     let later = wait_as(2, &a, b.permit("key", 2)).await;
     let [one, other] = permits;
     one.release().await.expect("held until now");
@@ -239,7 +236,7 @@ async fn holds_are_renewed_together_and_outlive_their_leases(backend: &Backend) 
         backend.build(Locks::builder().defaults(defaults)).await,
     ];
     let reads = join_all((0..10).map(|_| a.read("key"))).await;
-    let reads: Vec<ReadGuard> = reads.into_iter().map(|read| read.expect("free")).collect();
+    let reads: Vec<LockGuard> = reads.into_iter().map(|read| read.expect("free")).collect();
     let begun = tokio::time::Instant::now();
     let renewed = async || reads.iter().all(|read| read.deadline() > begun + 2 * lease);
     eventually("all were renewed for two leases", SOON, renewed).await;
@@ -257,7 +254,7 @@ async fn a_hold_whose_lease_has_ended_is_not_shown(backend: &Backend) {
     let locks = backend.node().await;
     let alive = locks.read("key").await.expect("free");
     locks.key("key").lease(ms(300)).read().await.expect("it fits").leak();
-    let holders = async || locks.inspect_shared("key").await.expect("an inspection").holders;
+    let holders = async || locks.inspect("key").await.expect("an inspection").holders;
     assert_eq!(holders().await.len(), 2);
     eventually("one is shown", SOON, async || holders().await.len() == 1).await;
     assert!(holders().await.iter().all(|holder| !holder.lease.is_zero()));
@@ -289,8 +286,8 @@ async fn a_downgraded_write_is_a_read_with_a_token_of_its_own(backend: &Backend)
         other.release().await.expect("held until now");
     }
     assert!(!behind.is_finished(), "a read is held");
-    let found = a.inspect_shared("key").await.expect("an inspection");
-    assert_eq!(found.holders.iter().map(|one| one.part).collect::<Vec<_>>(), [Part::Read]);
+    let found = a.inspect("key").await.expect("an inspection");
+    assert_eq!(found.holders.iter().map(|one| one.demand).collect::<Vec<_>>(), [Demand::READ]);
     read.release().await.expect("held until now");
     let behind = granted(behind).await;
     behind.release().await.expect("held until now");
@@ -310,111 +307,55 @@ async fn a_write_that_others_share_is_not_downgraded(backend: &Backend) {
     until_nothing_is_left(&locks).await;
 }
 
-/// What may be asked of a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    Lock,
-    Read,
-    Write,
-    Permit,
-}
-
-/// Something that was asked for and is held.
-enum Held {
-    Alone(LockGuard),
-    Read(ReadGuard),
-    Write(WriteGuard),
-    Permit(Permit),
-}
-
-impl Ask {
-    const ALL: [Self; 4] = [Self::Lock, Self::Read, Self::Write, Self::Permit];
-
-    /// Whether the two go together: reads, and permits up to their limit of two. A permit counts a
-    /// read as one that is out, and both exclude what wants everything.
-    fn goes_with(self, other: Self) -> bool {
-        let is_part = |ask: Self| matches!(ask, Self::Read | Self::Permit);
-        is_part(self) && is_part(other)
-    }
-
-    async fn once(self, locks: &Locks) -> Option<Held> {
-        let held = match self {
-            Self::Lock => locks.try_lock("key").await.map(|held| held.map(Held::Alone)),
-            Self::Read => locks.try_read("key").await.map(|held| held.map(Held::Read)),
-            Self::Write => locks.try_write("key").await.map(|held| held.map(Held::Write)),
-            Self::Permit => locks.try_permit("key", 2).await.map(|held| held.map(Held::Permit)),
-        };
-        held.expect("an answer")
-    }
-
-    /// Waits as the only one.
-    async fn wait(self, locks: &Locks) -> JoinHandle<Held> {
-        let locks = locks.clone();
-        let seen = locks.clone();
-        let waiting = tokio::spawn(async move {
-            match self {
-                Self::Lock => Held::Alone(locks.lock("key").await.expect("granted")),
-                Self::Read => Held::Read(locks.read("key").await.expect("granted")),
-                Self::Write => Held::Write(locks.write("key").await.expect("granted")),
-                Self::Permit => Held::Permit(locks.permit("key", 2).await.expect("granted")),
-            }
-        });
-        let waits = async || seen.inspect_shared("key").await.expect("it").waiters.len() == 1;
-        eventually("it waits", SOON, waits).await;
-        waiting
-    }
-}
-
-impl Held {
-    async fn release(self) {
-        match self {
-            Self::Alone(held) => held.release().await,
-            Self::Read(held) => held.release().await,
-            Self::Write(held) => held.release().await,
-            Self::Permit(held) => held.release().await,
-        }
-        .expect("held until now");
-    }
-
-    /// Permits have none.
-    fn token(&self) -> Option<FencingToken> {
-        match self {
-            Self::Alone(held) => Some(held.fencing_token()),
-            Self::Read(held) => Some(held.fencing_token()),
-            Self::Write(held) => Some(held.fencing_token()),
-            Self::Permit(_) => None,
-        }
-    }
-}
-
 // S1: one name is one thing, whatever is asked of it.
 async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    for first in Ask::ALL {
-        for second in Ask::ALL {
-            let pair = format!("{second:?} beside {first:?}");
-            let one = first.once(&a).await.expect("free");
-            let other = if first.goes_with(second) {
-                second.once(&b).await.expect(&pair)
-            } else {
-                assert!(second.once(&b).await.is_none(), "{pair}");
-                let waiting = second.wait(&b).await;
-                assert!(!waiting.is_finished(), "{pair}");
-                let before = one.token();
-                one.release().await;
-                let next = soon(waiting).await.expect("no panic");
-                if let (Some(before), Some(after)) = (before, next.token()) {
-                    assert!(after > before, "{pair}");
-                }
-                next.release().await;
-                until_nothing_is_left(&b).await;
-                continue;
+    let two = Demand::permits(1, 2).expect("a demand");
+    for first in [Demand::ALONE, Demand::READ, two] {
+        for second in [Demand::ALONE, Demand::READ, two] {
+            let pair = format!("{second} beside {first}");
+            let once = async |locks: &Locks, demand| {
+                locks.key("key").try_acquire(demand).await.expect("an answer")
             };
-            one.release().await;
-            other.release().await;
+            let one = once(&a, first).await.expect("free");
+            // A permit counts a read as one that is out.
+            if first != Demand::ALONE && second != Demand::ALONE {
+                let other = once(&b, second).await.expect(&pair);
+                one.release().await.expect("held until now");
+                other.release().await.expect("held until now");
+            } else {
+                assert!(once(&b, second).await.is_none(), "{pair}");
+                let waiting = wait_as(1, &b, b.key("key").acquire(second)).await;
+                assert!(!waiting.is_finished(), "{pair}");
+                let before = one.fencing_token();
+                one.release().await.expect("held until now");
+                let next = granted(waiting).await;
+                assert_eq!(next.demand(), second);
+                let has_token = !first.is_permits() && !second.is_permits();
+                assert!(!has_token || next.fencing_token() > before, "{pair}");
+                next.release().await.expect("held until now");
+            }
             until_nothing_is_left(&b).await;
         }
     }
+}
+
+async fn a_write_is_a_lock_and_permits_have_no_token(backend: &Backend) {
+    let locks = backend.node().await;
+    let write = locks.write("key").await.expect("free");
+    assert_eq!(write.demand(), Demand::ALONE);
+    let read = soon(write.downgrade()).await.expect("held");
+    assert_eq!(read.demand(), Demand::READ);
+    let refused = read.downgrade().await.expect_err("a read is no lock");
+    assert_eq!(refused.error().kind(), LockErrorKind::InvalidOption);
+    refused.into_guard().release().await.expect("held until now");
+    let permit = locks.permit("key", 2).await.expect("free");
+    assert_eq!(permit.fencing_token(), FencingToken::try_from(0).expect("a token"));
+    let again = permit.reenter().expect("held");
+    permit.release().await.expect("another guard shares it");
+    assert!(!again.is_lost());
+    again.release().await.expect("held until now");
+    until_nothing_is_left(&locks).await;
 }
 
 // F1, F4: all of them stand in one queue.
@@ -444,16 +385,16 @@ async fn an_inspection_tells_who_holds_and_waits_for_what(backend: &Backend) {
     let read = a.key("key").label("reader: 1").read().await.expect("free");
     let write = wait_as(1, &a, b.key("key").label("writer").write()).await;
     let permit = wait_as(2, &a, a.key("key").permits(2, 5)).await;
-    let found = a.inspect_shared("key").await.expect("an inspection");
+    let found = a.inspect("key").await.expect("an inspection");
     let [holder] = &found.holders[..] else { panic!("{found:?}") };
-    assert_eq!(holder.part, Part::Read);
-    assert_eq!(holder.participant.label.as_deref(), Some("reader: 1"));
-    assert_eq!(holder.participant.node.as_deref(), Some(a.node().as_str()));
+    assert_eq!(holder.demand, Demand::READ);
+    assert_eq!(holder.label.as_deref(), Some("reader: 1"));
+    assert_eq!(holder.node.as_deref(), Some(a.node().as_str()));
     assert!(holder.lease > ms(1_000));
     assert_eq!(found.token, Some(read.fencing_token()));
-    let parts: Vec<Part> = found.waiters.iter().map(|waiter| waiter.part).collect();
-    assert_eq!(parts, [Part::Write, Part::Permits { count: 2, limit: 5 }]);
-    assert_eq!(found.waiters[0].participant.label.as_deref(), Some("writer"));
+    let demands: Vec<Demand> = found.waiters.iter().map(|waiter| waiter.demand).collect();
+    assert_eq!(demands, [Demand::ALONE, Demand::permits(2, 5).expect("a demand")]);
+    assert_eq!(found.waiters[0].label.as_deref(), Some("writer"));
     read.release().await.expect("held until now");
     drop(granted(write).await);
     drop(granted(permit).await);
@@ -464,7 +405,7 @@ async fn what_is_forced_off_is_lost_and_granted_on(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let reads = [a.read("key").await.expect("free"), b.read("key").await.expect("it")];
     let write = wait_as(1, &a, a.write("key")).await;
-    assert!(b.force_release_shared("key").await.expect("an answer"));
+    assert!(b.force_release("key").await.expect("an answer"));
     let write = granted(write).await;
     for read in &reads {
         soon(read.lost()).await;
@@ -473,7 +414,7 @@ async fn what_is_forced_off_is_lost_and_granted_on(backend: &Backend) {
     assert_eq!(one.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
     drop((other, write));
     until_nothing_is_left(&a).await;
-    assert!(!b.force_release_shared("key").await.expect("an answer"));
+    assert!(!b.force_release("key").await.expect("an answer"));
 }
 
 async fn bad_numbers_are_refused_before_anything_is_sent(backend: &Backend) {

@@ -18,7 +18,7 @@ async fn a_lock_is_had_inspected_and_given_back_by_a_caller_on_another_runtime()
         runtime.expect("a runtime").block_on(async move {
             locks.ping().await?;
             let guard = locks.lock("k").await?;
-            assert!(locks.inspect("k").await?.holder.is_some());
+            assert!(!locks.inspect("k").await?.holders.is_empty());
             let late = locks.lock_timeout("k", Duration::from_millis(50)).await;
             assert_eq!(late.expect_err("held").kind(), LockErrorKind::Timeout);
             guard.release().await?;

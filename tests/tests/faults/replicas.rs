@@ -59,7 +59,7 @@ async fn refused_and_given_back<T>(answer: Result<T, LockError>, words: &str, lo
     eventually("it is given back", SOON, async || {
         let status = locks.status();
         let found = locks.inspect("key").await.expect("an inspection");
-        found.holder.is_none() && (status.holding, status.releasing) == (0, 0)
+        found.holders.is_empty() && (status.holding, status.releasing) == (0, 0)
     })
     .await;
 }

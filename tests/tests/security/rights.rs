@@ -82,7 +82,7 @@ async fn share(near: &Locks, far: &Locks) -> Result<(), LockError> {
     let write = near.key(name).lease(lease).write().await?;
     let waiting = tokio::spawn(far.read(name));
     eventually("it waits, or was refused", SOON, async || {
-        let found = near.inspect_shared(name).await;
+        let found = near.inspect(name).await;
         waiting.is_finished() || found.is_ok_and(|found| found.waiters.len() == 1)
     })
     .await;
@@ -93,7 +93,7 @@ async fn share(near: &Locks, far: &Locks) -> Result<(), LockError> {
     eventually("a renewal", SOON, async || write.deadline() > before).await;
     let read = write.downgrade().await?;
     waiting.await.expect("no panic")?.release().await?;
-    assert!(far.force_release_shared(name).await?);
+    assert!(far.force_release(name).await?);
     read.lost().await;
     drop(read);
     let permits = near.key(name).permits(2, 3).await?;

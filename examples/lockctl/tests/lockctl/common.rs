@@ -143,7 +143,7 @@ pub(crate) async fn waiting(url: &str, key: &str, number: usize) {
 }
 
 pub(crate) async fn assert_free(url: &str, key: &str) {
-    assert_eq!(inspect(url, key).await["holder"], Value::Null);
+    assert_eq!(inspect(url, key).await["holders"], Value::Array(Vec::new()));
 }
 
 /// Whether no process of this id is at work; one that nobody has waited for yet is not.

@@ -1,4 +1,4 @@
-//! The output of `inspect`, for locks and for reads, writes and permits.
+//! The output of `inspect`.
 
 use lock_tests::eventually;
 use serde_json::Value;
@@ -10,12 +10,12 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     let url = server().url();
     let free = run(&url, ["inspect", "shape", "--json"]).await;
     free.is(0);
-    assert_eq!(free.stdout, "{\"holder\":null,\"token\":null,\"lease_ms\":0,\"waiters\":[]}\n");
+    assert_eq!(free.stdout, "{\"holders\":[],\"token\":null,\"waiters\":[]}\n");
 
     let options = ["--label", "first", "--lease", "60"];
     let mut holder =
         Running::start(&url, &options, "shape", "echo; echo $LOCK_TOKEN; exec cat").await;
-    let token: u64 = holder.line().await.parse().expect("a token is a number");
+    holder.line().await.parse::<u64>().expect("a token is a number");
     let mut waiters = Vec::new();
     for label in ["second", "third"] {
         let arguments = ["exec", "--label", label, "shape", "--", "true"];
@@ -26,25 +26,21 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     let object = shape.as_object().expect("an object");
     let mut names: Vec<_> = object.keys().collect();
     names.sort();
-    assert_eq!(names, ["holder", "lease_ms", "token", "waiters"]);
-    assert_eq!((&shape["token"], &shape["holder"]["label"]), (&token.into(), &"first".into()));
-    assert!((1..=60_000).contains(&shape["lease_ms"].as_u64().expect("a number")), "{shape}");
+    assert_eq!(names, ["holders", "token", "waiters"]);
+    let first = &shape["holders"][0];
+    assert_eq!((&first["label"], &first["demand"]), (&"first".into(), &"lock".into()));
+    assert_eq!(shape["token"], Value::Null, "only the holder knows that of a lock");
+    assert!((1..=60_000).contains(&first["lease_ms"].as_u64().expect("a number")), "{shape}");
     assert_eq!(shape["waiters"][0]["label"], "second");
     assert_eq!(shape["waiters"][1]["label"], "third");
     let member = |who: &Value| who["member"].as_str().map(str::to_owned).expect("a text");
-    assert_ne!(member(&shape["holder"]), member(&shape["waiters"][0]));
+    assert_ne!(member(first), member(&shape["waiters"][0]));
 
     let people = run(&url, ["inspect", "shape"]).await;
     people.is(0);
-    for part in ["shape is held by first", &token.to_string(), "1  second", "2  third"] {
+    for part in ["shape is held by first, lease", "1  second", "2  third"] {
         assert!(people.stdout.contains(part), "{people:?}");
     }
-}
-
-async fn inspect_shared(url: &str, key: &str) -> Value {
-    let ended = run(url, ["inspect", "--shared", "--json", key]).await;
-    ended.is(0);
-    serde_json::from_str(&ended.stdout).expect("it is JSON")
 }
 
 #[tokio::test]
@@ -56,27 +52,27 @@ async fn reads_run_together_and_a_write_waits_for_both() {
     let write = ["exec", "--write", "--label", "writer", "doc", "--", "true"];
     let mut write = lockctl(&url, write).spawn().expect("it starts");
     eventually("it waits", SOON, async || {
-        inspect_shared(&url, "doc").await["waiters"].as_array().is_some_and(|all| all.len() == 1)
+        inspect(&url, "doc").await["waiters"].as_array().is_some_and(|all| all.len() == 1)
     })
     .await;
-    let found = inspect_shared(&url, "doc").await;
+    let found = inspect(&url, "doc").await;
     assert_eq!(
-        (&found["holders"][0]["part"], &found["holders"][1]["label"]),
+        (&found["holders"][0]["demand"], &found["holders"][1]["label"]),
         (&"read".into(), &"reader".into())
     );
     assert_eq!(
-        (&found["waiters"][0]["part"], &found["waiters"][0]["label"]),
-        (&"write".into(), &"writer".into())
+        (&found["waiters"][0]["demand"], &found["waiters"][0]["label"]),
+        (&"lock".into(), &"writer".into())
     );
-    let people = run(&url, ["inspect", "--shared", "doc"]).await;
+    let people = run(&url, ["inspect", "doc"]).await;
     people.is(0);
-    for part in ["doc has 2 holders", "read: reader", "1  write: writer"] {
+    for part in ["doc has 2 holders", "read: reader", "1  writer"] {
         assert!(people.stdout.contains(part), "{people:?}");
     }
     one.finish().await.is(0);
     other.finish().await.is(0);
     assert!(wait(&mut write).await.success());
-    assert_eq!(inspect_shared(&url, "doc").await["holders"], Value::Array(Vec::new()));
+    assert_eq!(inspect(&url, "doc").await["holders"], Value::Array(Vec::new()));
 }
 
 #[tokio::test]
@@ -87,8 +83,8 @@ async fn permits_are_out_up_to_their_limit_and_have_no_token() {
     run(&url, ["exec", "--permits", "3", "smtp", "--", "true"]).await.is(0);
     let full = run(&url, ["exec", "--permits", "2/3", "--wait", "0", "smtp", "--", "true"]).await;
     full.says(75, "smtp");
-    assert_eq!(inspect_shared(&url, "smtp").await["holders"][0]["part"], "2/3");
-    run(&url, ["release", "--force", "--shared", "smtp"]).await.is(0);
+    assert_eq!(inspect(&url, "smtp").await["holders"][0]["demand"], "2/3");
+    run(&url, ["release", "--force", "smtp"]).await.is(0);
     holder.end().await.says(74, "lost");
-    run(&url, ["release", "--force", "--shared", "smtp"]).await.says(1, "not held");
+    run(&url, ["release", "--force", "smtp"]).await.says(1, "not held");
 }

@@ -29,7 +29,7 @@ impl Line {
 impl From<LockInspection> for Line {
     fn from(inspection: LockInspection) -> Self {
         Self {
-            holder: inspection.holder.as_ref().map(name),
+            holder: inspection.holders.first().map(name),
             waiters: inspection.waiters.iter().map(name).collect(),
         }
     }

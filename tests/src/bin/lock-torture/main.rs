@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use lock_tests::chaos::{
-    self, Forms, Interrupted, Kind, Lost, Outcome, Plan, Takeover, Violation, What,
+    self, Forms, Interrupted, Kind, Lost, Outcome, Plan, Takeover, Unrelated, Violation, What,
 };
 
 const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared] [KIND...]
        lock-torture takeover KILLS
        lock-torture dead WAITERS
+       lock-torture stall WAITERS LOCKS
        lock-torture interrupted KEYS
        lock-torture lost HOLDS
        lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful]
@@ -73,8 +74,10 @@ fn main() -> ExitCode {
                 ExitCode::SUCCESS
             })
         }
-        ["crowd", url, key, count] => {
-            let waiting = chaos::crowd(url, key, count.parse().expect("a count"));
+        ["crowd", url, key, counts @ ..] => {
+            let counts: Vec<usize> =
+                counts.iter().map(|count| count.parse().expect("a count")).collect();
+            let waiting = chaos::crowd(url, key, &counts);
             main_loop(async {
                 waiting.await;
                 ExitCode::SUCCESS
@@ -82,6 +85,10 @@ fn main() -> ExitCode {
         }
         ["takeover", kills] => main_loop(takeover(kills.parse().expect("KILLS is a number"))),
         ["dead", waiters] => main_loop(dead(waiters.parse().expect("WAITERS is a number"))),
+        ["stall", waiters, locks] => {
+            let waiters = waiters.parse().expect("WAITERS is a number");
+            main_loop(stall(waiters, locks.parse().expect("LOCKS is a number")))
+        }
         ["interrupted", keys] => interrupted(keys.parse().expect("KEYS is a number")),
         ["failovers", file, words @ ..] => failovers::failovers(file, words),
         ["lost", holds] => lost(holds.parse().expect("HOLDS is a number")),
@@ -188,6 +195,23 @@ fn round<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// The scripts are judged by the median of the rounds, as the dead are.
+/// What a killed process costs those that live.
+async fn stall(waiters: usize, locks: usize) -> ExitCode {
+    let turns = chaos::turns_past_the_dead(&this_program(), waiters).await;
+    let later = &turns[turns.len() / 2..];
+    let usual = later.iter().sum::<u64>() as f64 / later.len() as f64;
+    let ratio = turns[0] as f64 / usual;
+    say(&format!("{waiters} dead ahead: turns in each second {turns:?}, first / later {ratio:.2}"));
+    let Unrelated { before, after, longest_script } =
+        chaos::unrelated_past_the_dead(&this_program(), waiters, locks).await;
+    say(&format!(
+        "{locks} locks with {waiters} dead each: an unrelated pair's p99 {before:.1?} before, \
+         {after:.1?} after; longest script {longest_script:.1?}"
+    ));
+    let is_kept = ratio >= 0.5 && after <= before + Duration::from_millis(2);
+    if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn interrupted(keys: usize) -> ExitCode {
     let (mut longest, mut broken) = (Vec::new(), 0);
     for _ in 0..ROUNDS {

@@ -33,14 +33,14 @@ async fn a_record_of_an_application_and_a_lock_of_its_name_know_nothing_of_each_
     let locks = setup.direct().await;
     let short = || locks.key(USER).lease(Duration::from_millis(200));
     let guard = short().try_lock().await.expect("an answer").expect("free");
-    assert!(locks.inspect(USER).await.expect("an inspection").holder.is_some());
+    assert!(!locks.inspect(USER).await.expect("an inspection").holders.is_empty());
     // Longer than the lease: it is renewed.
     tokio::time::sleep(Duration::from_millis(400)).await;
     guard.release().await.expect("held until now");
     let leaked = short().lock().await.expect("free").leak();
     tokio::time::sleep_until(leaked).await;
     let read = locks.read(USER).await.expect("free");
-    assert!(locks.force_release_shared(USER).await.expect("an answer"));
+    assert!(locks.force_release(USER).await.expect("an answer"));
     drop(read);
     locks.shutdown(Duration::from_secs(5)).await;
     assert_eq!((setup.redis.hash(USER).await, setup.redis.pttl(USER).await), before);

@@ -1,0 +1,175 @@
+//! A stall: how much a killed process with many waiters costs those that live, on its own lock and
+//! on others of the same server.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lockcore::Locks;
+use redis::cmd;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::{Leash, Raw, RedisServer, eventually};
+
+const SOON: Duration = Duration::from_secs(60);
+const KEY: &str = "stalled";
+/// Live tasks on the lock of the dead, half of them in each of two nodes.
+const TASKS: usize = 16;
+/// Seconds that are looked at after the kill.
+const SECONDS: usize = 8;
+
+/// A crowd that waits, in a process of its own.
+struct Waiting {
+    child: Child,
+    leash: Leash,
+    node: String,
+}
+
+impl Waiting {
+    /// `count` waiters of each of the locks `KEY0`, `KEY1` and so on.
+    async fn start(program: &Path, url: &str, (count, locks): (usize, usize)) -> Self {
+        let mut child = Command::new(program)
+            .args(["crowd", url, KEY, &count.to_string(), &locks.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a crowd starts");
+        let leash = Leash::new(child.id().expect("it has just started"), None);
+        let mut said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let node = timeout(SOON, said.next_line()).await.expect("the crowd speaks in time");
+        let node = node.expect("it writes text").expect("it says its node");
+        Self { child, leash, node }
+    }
+
+    /// Ends when the server knows that it is gone.
+    async fn kill(mut self, redis: &mut Raw) {
+        drop(self.leash);
+        self.child.kill().await.expect("a child of ours");
+        let channel = format!("lockcore:grants:{}", self.node);
+        eventually("it is gone", SOON, async || redis.subscribers(&channel).await == 0).await;
+    }
+}
+
+fn name(lock: usize) -> String {
+    format!("{KEY}{lock}")
+}
+
+async fn wait_until_all_wait(redis: &mut Raw, count: usize, locks: usize) {
+    for lock in 0..locks {
+        let queue = format!("lock:{{{}}}:queue", name(lock));
+        let mut size = cmd("ZCARD");
+        size.arg(queue);
+        eventually("all wait", SOON, async || redis.ask::<usize>(&size).await == count).await;
+    }
+}
+
+/// The turns of those that live in each second after a process was killed that waited `dead` times
+/// for the same lock.
+///
+/// # Panics
+/// If there is no server.
+pub async fn turns_past_the_dead(program: &Path, dead: usize) -> Vec<u64> {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let holder = Locks::connect(server.url()).await.expect("the server accepts a node");
+    let guard = holder.lock(name(0)).await.expect("the lock is free");
+    let crowd = Waiting::start(program, &server.url(), (dead, 1)).await;
+    wait_until_all_wait(&mut redis, dead, 1).await;
+    let turns = Arc::new(AtomicU64::new(0));
+    let mut living = JoinSet::new();
+    for _ in 0..2 {
+        let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
+        for _ in 0..TASKS / 2 {
+            let (locks, turns) = (locks.clone(), Arc::clone(&turns));
+            living.spawn(async move {
+                loop {
+                    let acquire = locks.key(name(0)).queue_limit(100_000).lock();
+                    let guard = acquire.await.expect("the server answers");
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    drop(guard.release().await);
+                }
+            });
+        }
+    }
+    wait_until_all_wait(&mut redis, dead + TASKS, 1).await;
+    crowd.kill(&mut redis).await;
+    guard.release().await.expect("held until now");
+    let began = Instant::now();
+    let mut counted = Vec::with_capacity(SECONDS);
+    for second in 1..=SECONDS as u32 {
+        sleep((Duration::from_secs(1) * second).saturating_sub(began.elapsed())).await;
+        counted.push(turns.swap(0, Ordering::Relaxed));
+    }
+    living.shutdown().await;
+    counted
+}
+
+/// How the acquire and release of an unrelated lock suffers.
+#[derive(Debug, Clone, Copy)]
+pub struct Unrelated {
+    /// The time that 99 of 100 pairs stay below, in the second before the kill,
+    pub before: Duration,
+    /// and in the second after it.
+    pub after: Duration,
+    /// The longest script after the kill, as the server measured it.
+    pub longest_script: Duration,
+}
+
+/// The pairs of an unrelated lock around the death of a process that waited `dead` times for each
+/// of `locks` locks, which a living one holds and then releases together.
+///
+/// # Panics
+/// If there is no server.
+pub async fn unrelated_past_the_dead(program: &Path, dead: usize, locks: usize) -> Unrelated {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let holder = Locks::connect(server.url()).await.expect("the server accepts a node");
+    let mut held = Vec::new();
+    let mut living = JoinSet::new();
+    for lock in 0..locks {
+        held.push(holder.lock(name(lock)).await.expect("the lock is free"));
+    }
+    let crowd = Waiting::start(program, &server.url(), (dead, locks)).await;
+    wait_until_all_wait(&mut redis, dead, locks).await;
+    for lock in 0..locks {
+        let acquire = holder.key(name(lock)).queue_limit(100_000).lock();
+        living.spawn(async move { drop(acquire.await) });
+    }
+    wait_until_all_wait(&mut redis, dead + 1, locks).await;
+    let other = Locks::connect(server.url()).await.expect("the server accepts a node");
+    let before = pairs(&other).await;
+    crowd.kill(&mut redis).await;
+    redis.configure("slowlog-max-len", "100000").await;
+    redis.configure("slowlog-log-slower-than", "500").await;
+    drop(held);
+    let after = pairs(&other).await;
+    redis.configure("slowlog-log-slower-than", "-1").await;
+    living.shutdown().await;
+    Unrelated { before, after, longest_script: longest_script(&mut redis).await }
+}
+
+/// Pairs for a second; the time that 99 of 100 stay below.
+async fn pairs(locks: &Locks) -> Duration {
+    let (began, mut took) = (Instant::now(), Vec::new());
+    while began.elapsed() < Duration::from_secs(1) {
+        let pair = Instant::now();
+        let guard = locks.lock("unrelated").await.expect("the server answers");
+        guard.release().await.expect("held until now");
+        took.push(pair.elapsed());
+    }
+    took.sort_unstable();
+    took[took.len() * 99 / 100]
+}
+
+async fn longest_script(redis: &mut Raw) -> Duration {
+    type Entry = (u64, u64, u64, Vec<String>, String, String);
+    let commands: Vec<Entry> = redis.ask(cmd("SLOWLOG").arg("GET").arg(-1)).await;
+    let scripts = commands.iter().filter(|command| command.3[0].starts_with("EVAL"));
+    Duration::from_micros(scripts.map(|script| script.2).max().unwrap_or(0))
+}
