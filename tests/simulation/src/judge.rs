@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
-use lockcore::internals::{Acquired, Answer, Command, Event, Grant, Member, Presence, Released};
+use lockcore::internals::{
+    Acquired, Answer, Command, Event, Grant, Member, Presence, Released, Renewed,
+};
 
 use crate::agenda::Place;
 use crate::law::Law;
@@ -121,7 +123,8 @@ impl World {
         let is_new = |held: &Held| before.live_hold(held.who).is_none();
         let (granted, kept): (Vec<Held>, Vec<Held>) = after.iter().copied().partition(is_new);
         self.granted(lock, before, &kept, granted.clone(), name);
-        self.tokens(lock, before, &granted, told);
+        self.tokens(lock, before, &granted, (said_to_hold(command, answer), told));
+        self.is_gone(lock, command, now_ms);
         if let (Command::Release { member }, Answer::Released(reply)) = (command, answer)
             && (reply.outcome == Released::Released)
                 != before.holds.iter().any(|held| held.who == who(member))
@@ -163,7 +166,13 @@ impl World {
     }
 
     /// Tokens rise over all locks, but for parts that are held together: they share one.
-    fn tokens(&mut self, lock: usize, before: &Before, granted: &[Held], told: &[(Who, u64)]) {
+    fn tokens(
+        &mut self,
+        lock: usize,
+        before: &Before,
+        granted: &[Held],
+        (held, told): (Vec<Who>, &[(Who, u64)]),
+    ) {
         let after = self.server.locks[lock].holds(before.now_ms);
         let is_granted = |who: &Who| granted.iter().any(|held| held.who == *who);
         let is_part = |who: &Who, holds: &[Held]| {
@@ -180,9 +189,10 @@ impl World {
         for Held { who, .. } in granted {
             record.tokens.remove(who);
         }
-        let untold = granted.iter().find(|held| told.iter().all(|(who, _)| *who != held.who));
-        if let Some(Held { who, .. }) = untold {
-            self.breaks(Law::S3, || format!("{who:?} gets lock {lock}, and no token"));
+        let untold = |who: &Who| told.iter().all(|(of, _)| of != who);
+        let granted_or_held = granted.iter().map(|held| held.who).chain(held);
+        if let Some(who) = granted_or_held.into_iter().find(untold) {
+            self.breaks(Law::S3, || format!("{who:?} has lock {lock}, and is told no token"));
         }
         for &(who, token) in told {
             let is_new = token > last;
@@ -205,6 +215,18 @@ impl World {
             self.note(token);
             self.issued = self.issued.max(token);
             self.records[lock].tokens.entry(who).or_default().insert(token);
+        }
+    }
+
+    /// What leaves is neither there nor comes back.
+    fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
+        let Command::Leave { leaving } = command else { return };
+        let state = &self.server.locks[lock];
+        let is_there =
+            |member: &&Member| state.knows(member, now_ms) || state.aside().contains(&who(member));
+        let mut members = leaving.iter().map(|leaving| &leaving.member);
+        if let Some(member) = members.find(is_there).cloned() {
+            self.breaks(Law::L3, || format!("{member} leaves lock {lock}, and is there"));
         }
     }
 
@@ -480,6 +502,26 @@ fn has_more(answer: &Answer) -> bool {
         Answer::Left(reply) => reply.more,
         Answer::Renewed(reply) => reply.more,
         Answer::Inspected(_) => false,
+    }
+}
+
+/// Whom the answer says to hold, of those that the command is for.
+fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
+    match (command, answer) {
+        (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
+            let is_held = reply.outcome == Acquired::Granted;
+            is_held.then(|| who(member)).into_iter().collect()
+        }
+        (Command::Confirm { member } | Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
+            let is_held = reply.outcome == [Renewed::Held];
+            is_held.then(|| who(member)).into_iter().collect()
+        }
+        (Command::Touch { members }, Answer::Touched(reply)) => {
+            let each = members.iter().zip(&reply.outcome.members);
+            let held = each.filter(|(_, presence)| **presence == Presence::Holding);
+            held.map(|(member, _)| who(member)).collect()
+        }
+        _ => Vec::new(),
     }
 }
 
