@@ -71,6 +71,9 @@ pub(crate) struct Before {
     holds: Vec<Held>,
     now_ms: u64,
     is_free: bool,
+    /// Whether the door says that none waits. A clock that ran ahead ends the door before the queue,
+    /// long after all patience: then those who are still there may be overlooked.
+    is_unmarked: bool,
     /// The token that parts shared.
     token: Option<u64>,
     /// What the caller had seen.
@@ -80,7 +83,8 @@ pub(crate) struct Before {
 impl Before {
     pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
         let (holds, token) = (resource.holds(now_ms), resource.token());
-        Self { holds, now_ms, is_free: resource.0.door.is_none(), token, seen }
+        let (is_free, is_unmarked) = (resource.0.door.is_none(), resource.is_unmarked());
+        Self { holds, now_ms, is_free, is_unmarked, token, seen }
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -160,7 +164,7 @@ impl World {
         self.go_together(lock, &granted);
         for Held { who, .. } in granted {
             self.is_wanted(lock, who);
-            self.is_next(lock, who, caller);
+            self.is_next(lock, who, caller, before);
             self.records[lock].leave(who);
         }
     }
@@ -254,6 +258,7 @@ impl World {
             return;
         }
         let hears = |name| self.server.hears(name);
+        let caller = (!before.is_unmarked).then_some(caller);
         let left = self.server.locks[lock].left_waiting(before.now_ms, caller, hears);
         if let Some(who) = left {
             self.breaks(Law::F5, || format!("{who:?} waits for lock {lock}, and it is free"));
@@ -294,20 +299,22 @@ impl World {
     }
 
     /// What stands before it cannot be reached, or is no longer there.
-    fn is_next(&mut self, lock: usize, who: Who, caller: u64) {
+    fn is_next(&mut self, lock: usize, who: Who, caller: u64, before: &Before) {
         let record = &mut self.records[lock];
         let ticket = record.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
         if record.line.first_key_value().is_none_or(|(first, _)| *first >= ticket) {
             return;
         }
         let ahead = record.line.range(..ticket).map(|(_, who)| *who);
-        let is_reached = |other: &Who| other.0 == caller || self.server.hears(other.0);
+        let state = &self.server.locks[lock];
+        let is_alive = |other: &Who| !before.is_unmarked || state.hopes(*other, before.now_ms);
+        let is_reached =
+            |other: &Who| is_alive(other) && (other.0 == caller || self.server.hears(other.0));
         let ahead: Vec<Who> = ahead.filter(is_reached).collect();
         if ahead.is_empty() {
             return;
         }
         let mut barged = None;
-        let state = &self.server.locks[lock];
         let (queue, aside) = (state.queue(), state.aside());
         for other in ahead {
             if queue.contains(&other) {
