@@ -63,7 +63,7 @@ use super::moment::Moment;
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Member, NodeId};
-use crate::store::{Answer, Command, Event, Leaving, Link, Mode, Renewed};
+use crate::store::{Answer, Command, Event, Leaving, Link, Mode, Released, Renewed};
 use crate::token::FencingToken;
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
@@ -238,6 +238,7 @@ impl<P: Seat> Core<P> {
                 caller: Caller::Waits,
                 ambiguous: false,
                 unanswered: false,
+                answered: None,
                 revoked: None,
                 anchor: now,
                 started: now,
@@ -355,7 +356,10 @@ impl<P: Seat> Core<P> {
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
-                let number = self.end(member);
+                let number = match reply.outcome {
+                    Released::Released => self.end(member),
+                    Released::NotHeld => self.leave_after_release(member),
+                };
                 // Before the end is remembered: on a replica that took over, the member may wait
                 // still. Then its own release hands it the lock, and this answer tells of that.
                 self.absorb(ask, reply);

@@ -119,6 +119,9 @@ pub(super) struct Entry<P> {
     /// The grant was told before the acquire was answered. A proxy that runs requests twice may
     /// still run a copy of it before it passes the answer on.
     pub(super) unanswered: bool,
+    /// When the acquire was answered then. Up to this moment a copy of it may have queued the member
+    /// anew.
+    pub(super) answered: Option<Moment>,
     /// When the server last said that a hold of the member was force-released. The answer to a
     /// request that was sent before may be older, and still tell of that hold.
     pub(super) revoked: Option<Moment>,
@@ -156,6 +159,11 @@ impl<P: Seat> Entry<P> {
     /// Whether a copy of the acquire may run after the member was given back.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
+    }
+
+    /// Whether a copy of the acquire may have run after a request of this moment.
+    pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
+        self.answered.is_some_and(|answered| sent < answered)
     }
 
     /// Whether the hold that a request of this moment tells of may have been force-released since.

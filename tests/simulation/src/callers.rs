@@ -58,6 +58,10 @@ impl World {
             }
             _ => LockOptions::new().lease(lease),
         };
+        let options = match self.dice.one_in(16) {
+            true => options.queue_limit(self.dice.of(1, 4) as u32),
+            false => options,
+        };
         let mode = if self.dice.one_in(4) { Mode::Try } else { Mode::Wait };
         let shared = Shared::of(caller);
         let demand = Form::of(&self.plan, lock as u64).demand(&mut self.dice);

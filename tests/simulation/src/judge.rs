@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
-use lockcore::internals::{Acquired, Answer, Command, Event, Grant, Member, Presence, Released};
+use lockcore::internals::{
+    Acquired, Answer, Command, Event, Grant, Member, Presence, Released, Renewed,
+};
 
 use crate::agenda::Place;
 use crate::law::Law;
@@ -69,6 +71,9 @@ pub(crate) struct Before {
     holds: Vec<Held>,
     now_ms: u64,
     is_free: bool,
+    /// Whether the door says that none waits. A clock that ran ahead ends the door before the queue,
+    /// long after all patience: then those who are still there may be overlooked.
+    is_unmarked: bool,
     /// The token that parts shared.
     token: Option<u64>,
     /// What the caller had seen.
@@ -78,7 +83,8 @@ pub(crate) struct Before {
 impl Before {
     pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
         let (holds, token) = (resource.holds(now_ms), resource.token());
-        Self { holds, now_ms, is_free: resource.0.door.is_none(), token, seen }
+        let (is_free, is_unmarked) = (resource.0.door.is_none(), resource.is_unmarked());
+        Self { holds, now_ms, is_free, is_unmarked, token, seen }
     }
 
     pub(crate) fn is_free(&self) -> bool {
@@ -121,7 +127,8 @@ impl World {
         let is_new = |held: &Held| before.live_hold(held.who).is_none();
         let (granted, kept): (Vec<Held>, Vec<Held>) = after.iter().copied().partition(is_new);
         self.granted(lock, before, &kept, granted.clone(), name);
-        self.tokens(lock, before, &granted, told);
+        self.tokens(lock, before, &granted, (said_to_hold(command, answer), told));
+        self.is_gone(lock, command, now_ms);
         if let (Command::Release { member }, Answer::Released(reply)) = (command, answer)
             && (reply.outcome == Released::Released)
                 != before.holds.iter().any(|held| held.who == who(member))
@@ -157,13 +164,19 @@ impl World {
         self.go_together(lock, &granted);
         for Held { who, .. } in granted {
             self.is_wanted(lock, who);
-            self.is_next(lock, who, caller);
+            self.is_next(lock, who, caller, before);
             self.records[lock].leave(who);
         }
     }
 
     /// Tokens rise over all locks, but for parts that are held together: they share one.
-    fn tokens(&mut self, lock: usize, before: &Before, granted: &[Held], told: &[(Who, u64)]) {
+    fn tokens(
+        &mut self,
+        lock: usize,
+        before: &Before,
+        granted: &[Held],
+        (held, told): (Vec<Who>, &[(Who, u64)]),
+    ) {
         let after = self.server.locks[lock].holds(before.now_ms);
         let is_granted = |who: &Who| granted.iter().any(|held| held.who == *who);
         let is_part = |who: &Who, holds: &[Held]| {
@@ -180,9 +193,10 @@ impl World {
         for Held { who, .. } in granted {
             record.tokens.remove(who);
         }
-        let untold = granted.iter().find(|held| told.iter().all(|(who, _)| *who != held.who));
-        if let Some(Held { who, .. }) = untold {
-            self.breaks(Law::S3, || format!("{who:?} gets lock {lock}, and no token"));
+        let untold = |who: &Who| told.iter().all(|(of, _)| of != who);
+        let granted_or_held = granted.iter().map(|held| held.who).chain(held);
+        if let Some(who) = granted_or_held.into_iter().find(untold) {
+            self.breaks(Law::S3, || format!("{who:?} has lock {lock}, and is told no token"));
         }
         for &(who, token) in told {
             let is_new = token > last;
@@ -205,6 +219,18 @@ impl World {
             self.note(token);
             self.issued = self.issued.max(token);
             self.records[lock].tokens.entry(who).or_default().insert(token);
+        }
+    }
+
+    /// What leaves is neither there nor comes back.
+    fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
+        let Command::Leave { leaving } = command else { return };
+        let state = &self.server.locks[lock];
+        let is_there =
+            |member: &&Member| state.knows(member, now_ms) || state.aside().contains(&who(member));
+        let mut members = leaving.iter().map(|leaving| &leaving.member);
+        if let Some(member) = members.find(is_there).cloned() {
+            self.breaks(Law::L3, || format!("{member} leaves lock {lock}, and is there"));
         }
     }
 
@@ -232,6 +258,7 @@ impl World {
             return;
         }
         let hears = |name| self.server.hears(name);
+        let caller = (!before.is_unmarked).then_some(caller);
         let left = self.server.locks[lock].left_waiting(before.now_ms, caller, hears);
         if let Some(who) = left {
             self.breaks(Law::F5, || format!("{who:?} waits for lock {lock}, and it is free"));
@@ -272,20 +299,22 @@ impl World {
     }
 
     /// What stands before it cannot be reached, or is no longer there.
-    fn is_next(&mut self, lock: usize, who: Who, caller: u64) {
+    fn is_next(&mut self, lock: usize, who: Who, caller: u64, before: &Before) {
         let record = &mut self.records[lock];
         let ticket = record.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
         if record.line.first_key_value().is_none_or(|(first, _)| *first >= ticket) {
             return;
         }
         let ahead = record.line.range(..ticket).map(|(_, who)| *who);
-        let is_reached = |other: &Who| other.0 == caller || self.server.hears(other.0);
+        let state = &self.server.locks[lock];
+        let is_alive = |other: &Who| !before.is_unmarked || state.hopes(*other, before.now_ms);
+        let is_reached =
+            |other: &Who| is_alive(other) && (other.0 == caller || self.server.hears(other.0));
         let ahead: Vec<Who> = ahead.filter(is_reached).collect();
         if ahead.is_empty() {
             return;
         }
         let mut barged = None;
-        let state = &self.server.locks[lock];
         let (queue, aside) = (state.queue(), state.aside());
         for other in ahead {
             if queue.contains(&other) {
@@ -397,7 +426,9 @@ impl World {
         let now_ms = self.server.time_us(self.now) / MS;
         let is_holder = self.server.locks[lock].holds(now_ms).iter().any(|held| held.who == who);
         let told = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
-        if is_holder && !told.contains(&token.get()) {
+        // A copy of its acquire may have been granted since it was force-released.
+        let is_untold = self.untold.contains(&who);
+        if is_holder && !is_untold && !told.contains(&token.get()) {
             self.breaks(Law::S3, || {
                 format!("the guard of {who:?} has token {token}, its hold {told:?}")
             });
@@ -480,6 +511,26 @@ fn has_more(answer: &Answer) -> bool {
         Answer::Left(reply) => reply.more,
         Answer::Renewed(reply) => reply.more,
         Answer::Inspected(_) => false,
+    }
+}
+
+/// Whom the answer says to hold, of those that the command is for.
+fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
+    match (command, answer) {
+        (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
+            let is_held = reply.outcome == Acquired::Granted;
+            is_held.then(|| who(member)).into_iter().collect()
+        }
+        (Command::Confirm { member } | Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
+            let is_held = reply.outcome == [Renewed::Held];
+            is_held.then(|| who(member)).into_iter().collect()
+        }
+        (Command::Touch { members }, Answer::Touched(reply)) => {
+            let each = members.iter().zip(&reply.outcome.members);
+            let held = each.filter(|(_, presence)| **presence == Presence::Holding);
+            held.map(|(member, _)| who(member)).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

@@ -132,6 +132,19 @@ impl Resource {
         self.0.queue.len() as u64
     }
 
+    /// Whether the door says that nothing else is to be looked at.
+    pub(crate) fn is_unmarked(&self) -> bool {
+        self.0.door.as_ref().is_none_or(|door| {
+            matches!(door.held, queue::Held::Whole(_)) && door.mark == Mark::None
+        })
+    }
+
+    /// Whether it waits, and its node was heard of lately.
+    pub(crate) fn hopes(&self, waiting: Who, now_ms: u64) -> bool {
+        let mut queue = self.0.queue.iter().map(|(_, member)| member);
+        queue.any(|member| who(member) == waiting && self.is_patient(member, now_ms))
+    }
+
     /// Who was passed over, and may come back.
     pub(crate) fn aside(&self) -> Vec<Who> {
         let members = self.0.passed.values().flat_map(|passed| passed.members.iter());
@@ -188,21 +201,21 @@ impl Resource {
     pub(crate) fn left_waiting(
         &self,
         now_ms: u64,
-        caller: u64,
+        caller: Option<u64>,
         hears: impl Fn(u64) -> bool,
     ) -> Option<Who> {
         let used: u64 = self.live(now_ms).iter().map(|held| held.weight).sum();
         let looked_at = self.0.queue.iter().take(Bounds::default().looked_at);
         for (_, member) in looked_at {
             let (name, number) = who(member);
-            if name != caller && !self.is_patient(member, now_ms) {
+            if caller != Some(name) && !self.is_patient(member, now_ms) {
                 continue;
             }
             // Nothing is free by its limit: then it is not asked whether it is there.
             if used >= member.demand().limit() {
                 return None;
             }
-            if name == caller || hears(name) {
+            if caller == Some(name) || hears(name) {
                 return member.demand().fits(used).then_some((name, number));
             }
         }

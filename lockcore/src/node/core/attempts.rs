@@ -99,7 +99,7 @@ impl<P: Seat> Core<P> {
     }
 
     pub(super) fn acquired(&mut self, ask: &Ask, member: &Member, reply: &Reply<Acquired>) {
-        let Some(number) = self.table.answered(member) else { return };
+        let Some(number) = self.table.answered(member, self.now) else { return };
         match reply.outcome {
             // The grant is among those of the reply.
             Acquired::Granted if !reply.grants.is_empty() => {}
@@ -251,6 +251,7 @@ impl<P: Seat> Core<P> {
                 caller,
                 ambiguous: false,
                 unanswered: false,
+                answered: None,
                 revoked: None,
                 anchor: self.now,
                 ..old.clone()

@@ -74,6 +74,7 @@ impl<P: Seat> Core<P> {
             caller: Caller::Gone,
             ambiguous: false,
             unanswered: false,
+            answered: None,
             revoked: None,
             anchor: now,
             started: now,

@@ -94,6 +94,10 @@ impl<P: Seat> Core<P> {
         }
     }
 
+    fn may_be_back_since(&self, number: u64, sent: Moment) -> bool {
+        self.table.get(number).is_some_and(|entry| entry.may_be_back_since(sent))
+    }
+
     pub(super) fn touched(&mut self, ask: &Ask, members: &[Member], reply: &Reply<Touched>) {
         for (member, presence) in members.iter().zip(&reply.outcome.members) {
             let Some(number) = self.known(member) else { continue };
@@ -103,6 +107,10 @@ impl<P: Seat> Core<P> {
                 }
                 // Told as a grant in the same reply.
                 Presence::Holding => {}
+                // It was force-released, and queued again since.
+                Presence::Gone if self.may_be_back_since(number, ask.sent) => {
+                    self.table.touch_by(&ask.lock, self.now);
+                }
                 Presence::Gone => self.place_lost(number),
             }
         }

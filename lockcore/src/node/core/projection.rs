@@ -205,6 +205,7 @@ impl<P: Seat> Core<P> {
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
             // No time, if there is none.
             print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
+            print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));
         }
         print.push(u64::MAX); // no number
         for (number, heard) in self.gone.iter() {

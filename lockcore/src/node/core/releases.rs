@@ -51,6 +51,18 @@ impl<P: Seat> Core<P> {
         Some(number)
     }
 
+    /// A release found nothing. The hold may have been force-released before a copy of the acquire
+    /// ran, which queued the member once more: it leaves.
+    pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
+        let (number, now) = (self.known(member)?, self.now);
+        self.table.change(number, |entry| {
+            if let State::Releasing { .. } = entry.state {
+                entry.state = entry.leaving(now);
+            }
+        });
+        Some(number)
+    }
+
     /// Repeating is harmless: the first copy takes the member away, later ones find nothing.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;

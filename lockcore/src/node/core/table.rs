@@ -79,11 +79,13 @@ impl<P: Seat> Table<P> {
 
     /// The number of this very member, whose acquire was answered: no copy of that request is on
     /// its way any more.
-    pub(super) fn answered(&mut self, member: &Member) -> Option<u64> {
+    pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
         let entry = self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
-        // Nothing is found by this flag: an index never depends on it.
-        entry.unanswered &= !is_this;
+        // Nothing is found by these: an index never depends on them.
+        if is_this && entry.unanswered {
+            (entry.unanswered, entry.answered) = (false, Some(now));
+        }
         is_this.then(|| member.number())
     }
 

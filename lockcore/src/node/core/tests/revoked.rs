@@ -159,3 +159,35 @@ fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
     };
     assert!(leaving[0].ambiguous && leaving[0].member == member);
 }
+
+// A proxy may run an acquire twice before it passes the answer on: if the first hold was
+// force-released meanwhile, the second copy waits.
+#[test]
+fn a_release_that_finds_nothing_is_followed_by_a_leave() {
+    let mut core = core();
+    let (number, member) = held(&mut core, at(0), "a");
+    let release = core.event(at(1)).release(number).expect("it is held");
+    let not_held = Answer::Released(reply(Released::NotHeld, Duration::ZERO, None));
+    core.event(at(2)).replied(&release, &not_held);
+    let [leave] = ticked(&mut core, at(2)).try_into().expect("one request");
+    let leaving = vec![Leaving { member, ambiguous: false }];
+    assert_eq!(leave.command, Command::Leave { leaving });
+}
+
+#[test]
+fn a_touch_from_before_the_acquires_answer_loses_no_place() {
+    let (mut core, _, ask, _) = asking();
+    core.rules.confirm_grants = true;
+    core.event(at(1)).heard(told(&member_of(&ask), 30_000));
+    core.drain();
+    revoke(&mut core, at(2), &member_of(&ask));
+    let is_touch = |ask: &Ask| matches!(ask.command, Command::Touch { .. });
+    let touch = ticked(&mut core, at(2)).into_iter().find(is_touch).expect("it asks");
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    core.event(at(3)).replied(&ask, &Answer::Acquired(queued));
+    core.drain();
+    let gone = Touched { members: vec![Presence::Gone], listeners: 1 };
+    core.event(at(4)).replied(&touch, &Answer::Touched(reply(gone, LEASE, None)));
+    let again = [sent(&mut core), ticked(&mut core, at(4))].concat();
+    assert!(!again.is_empty() && again.iter().all(is_touch), "{again:?}");
+}
