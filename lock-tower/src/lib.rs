@@ -71,9 +71,8 @@
 //! | run at most so many at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`HttpLockLayer::permits`] |
 //!
 //! All are first come, first served: readers keep no writer out, and requests for few permits none
-//! for many. A name that is locked in one way in one place and in another way elsewhere is two
-//! things: a mutex and a write of it do not exclude each other. A service that moves from one to
-//! the other takes both for a while, in two layers, the mutex outside.
+//! for many. All demands for a name stand in one queue: to lock it is to write it, so a service can
+//! move from locks to reads and writes in one release.
 //!
 //! A read costs as many round trips as a lock. Under a `GET` that takes less than that, answer
 //! without it.

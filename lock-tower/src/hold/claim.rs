@@ -184,9 +184,7 @@ fn shared(
         if held.form.covers(want.form) {
             return handle.reenter().map(Some);
         }
-        if held.form.is_shared() && want.form.is_shared() {
-            clash.get_or_insert(held.form);
-        }
+        clash.get_or_insert(held.form);
     }
     match clash {
         Some(held) => Err(KeyError::clash(held, want.form).into()),

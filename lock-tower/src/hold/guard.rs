@@ -101,7 +101,7 @@ pub(crate) enum Acquiring {
 impl Acquiring {
     pub(crate) fn new(request: LockRequest, form: Form) -> Self {
         match form {
-            Form::Mutex => Self::Lock(request.lock()),
+            Form::Lock => Self::Lock(request.lock()),
             Form::Read => Self::Read(request.read()),
             Form::Write => Self::Write(request.write()),
             Form::Permits { count, limit } => Self::Permits(request.permits(count, limit)),

@@ -17,25 +17,24 @@ use crate::options::Options;
 /// assert_eq!(both.names().collect::<Vec<_>>(), ["account:1", "account:2"]);
 /// ```
 ///
-/// # A mutex, reads and writes, permits
-/// A name is a mutex unless [`read`](Self::read), [`write`](Self::write) or
+/// # A lock, reads and writes, permits
+/// A name is locked unless [`read`](Self::read), [`write`](Self::write) or
 /// [`permits`](Self::permits) says otherwise of it. They say it of the names so far, so several
 /// names can have a form each:
 ///
 /// ```
 /// # use lock_tower::Keys;
 /// let priced = Keys::one("rates").read().join(Keys::one("account:1").write());
-/// let sent = Keys::one("smtp").permits(1, 10).and("account:1"); // the account is a mutex
+/// let sent = Keys::one("smtp").permits(1, 10).and("account:1"); // the account is locked
 /// # let _ = (priced, sent);
 /// ```
 ///
 /// [`Locks::read`](lockcore::Locks::read) says which of the reads, writes and permits of one name
-/// exclude each other. A mutex of the same name is another thing.
+/// exclude each other. To lock a name is to write it.
 ///
-/// In one request, what is asked for again is shared if the request has as much of it: a mutex, a
-/// read, a write, and a read under a write. Permits of one name that are asked for at once are
-/// acquired at once. Any other demand for a name that the request reads, writes or has permits of
-/// is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a write of a name
+/// In one request, what is asked for again is shared if the request has as much of it: a lock, a
+/// read, a write, and a read under a lock or a write. Permits of one name that are asked for at once are
+/// acquired at once. Any other demand for a name that the request has already is refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a write of a name
 /// that it reads would wait for itself, and requests that have a permit each and ask for one more
 /// would wait for each other. So is one name in two forms at once.
 #[derive(Debug, Clone)]
@@ -98,7 +97,7 @@ impl Keys {
         Self { first, rest: Vec::new(), options: Options::default(), label: None }
     }
 
-    /// One more lock, a mutex. The same name twice is one lock.
+    /// One more lock. The same name twice is one lock.
     pub fn and(mut self, name: impl Into<String>) -> Self {
         self.rest.push(Want { key: Name::Text(name.into()), form: Form::default() });
         self

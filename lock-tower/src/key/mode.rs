@@ -11,7 +11,7 @@ const ALL: u32 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Form {
     #[default]
-    Mutex,
+    Lock,
     Read,
     Write,
     Permits {
@@ -21,17 +21,11 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Whether it excludes, or waits with, the other forms of its name. A mutex is another thing
-    /// than the reads, writes and permits of the name.
-    pub(crate) fn is_shared(self) -> bool {
-        self != Self::Mutex
-    }
-
     /// Whether a hold of it does for this demand. Permits are counted, so none do for others.
     pub(crate) fn covers(self, asked: Self) -> bool {
         match (self, asked) {
             (Self::Permits { .. }, _) => false,
-            (Self::Write, Self::Read) => true,
+            (Self::Lock | Self::Write, Self::Lock | Self::Write | Self::Read) => true,
             (held, asked) => held == asked,
         }
     }
@@ -52,7 +46,7 @@ impl Form {
     /// The form of a name that was given this form first, and then `other`.
     pub(crate) fn or_clash(self, other: Self) -> Result<Self, KeyError> {
         match self {
-            Self::Mutex => Ok(other),
+            Self::Lock => Ok(other),
             form if form == other => Ok(form),
             _ => Err(KeyError::clash(self, other)),
         }
@@ -66,7 +60,8 @@ impl Form {
             {
                 Ok(Self::Permits { count: count + more, limit })
             }
-            (one, other) if one.covers(other) && other.covers(one) => Ok(one),
+            (Self::Permits { .. }, _) => Err(KeyError::clash(self, other)),
+            (one, other) if one == other => Ok(one),
             _ => Err(KeyError::clash(self, other)),
         }
     }
@@ -75,7 +70,7 @@ impl Form {
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mutex => f.write_str("a lock"),
+            Self::Lock => f.write_str("a lock"),
             Self::Read => f.write_str("a read"),
             Self::Write => f.write_str("a write"),
             Self::Permits { count, limit } => write!(f, "permits, {count} of {limit}"),

@@ -109,25 +109,20 @@ async fn at_most_as_many_run_as_there_are_permits() {
 }
 
 #[tokio::test]
-async fn a_mutex_and_a_write_of_one_name_are_two_things() {
+async fn a_lock_and_a_write_of_one_name_exclude_others_and_are_one_for_one_request() {
     let locks = Locks::in_memory();
-    let _mutex = locks.lock("a").await.unwrap();
-    let both = ask(&locks, vec![Keys::one("a").write()]).await;
-    both.expect("the mutex does not keep it out");
-    let nested = HttpLockLayer::new(locks.clone(), |_: &Request<_>| Keys::one("b"));
-    let inside = HttpLockLayer::new(locks.clone(), |_: &Request<_>| Keys::one("b").write());
-    let inner = locks.clone();
-    let service = ServiceBuilder::new().layer(nested).layer(inside).service(service_fn(
-        move |_: Request<_>| {
-            let locks = inner.clone();
-            async move {
-                assert!(locks.try_lock("b").await.unwrap().is_none());
-                assert!(locks.try_read("b").await.unwrap().is_none());
-                Ok::<_, BoxError>(Response::new(Body::new()))
-            }
-        },
-    ));
-    assert_eq!(service.oneshot(Request::new(String::new())).await.unwrap().status(), 200);
+    let lock = locks.lock("a").await.unwrap();
+    let busy = ask(&locks, vec![Keys::one("a").write()]).await;
+    assert_eq!(busy.unwrap_err().cause(), Cause::Busy);
+    drop(lock);
+    for (outer, inner) in [
+        (Keys::one("b"), Keys::one("b").write()),
+        (Keys::one("b").write(), Keys::one("b")),
+        (Keys::one("b"), Keys::one("b").read()),
+    ] {
+        ask(&locks, vec![outer, inner]).await.expect("it has as much of it");
+    }
+    assert_eq!(locks.status().holding, 0);
 }
 
 #[tokio::test]
@@ -241,12 +236,14 @@ async fn more_of_a_name_that_the_request_has_is_refused_at_once() {
         (a().permits(1, 10), a().read()),
         (a().read(), a().permits(1, 10)),
         (a().permits(1, 10), a().write()),
+        (a().permits(1, 10), a()),
+        (a().read(), a()),
+        (a(), a().permits(1, 10)),
     ];
     for (has, more) in pairs {
         let error = ask(&locks, vec![has, more]).await.unwrap_err();
         assert!(error.as_clash().is_some(), "it may wait for another that waits for it: {error}");
     }
-    ask(&locks, vec![a().permits(1, 10), a()]).await.expect("a mutex is another thing");
     ask(&locks, vec![a().permits(1, 10), Keys::one("b").permits(1, 10)]).await.expect("not of a");
     assert_eq!(locks.status().holding, 0);
 }
