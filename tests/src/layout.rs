@@ -56,16 +56,10 @@ impl Raw {
     }
 
     /// The member that holds all of a lock, with the ms left of its lease; negative without an end.
-    ///
-    /// # Panics
-    ///
-    /// If the server does not answer.
     pub async fn hold(&mut self, lock: &str) -> Option<(String, i64)> {
-        let door = door_key(lock);
-        let mut look = redis::pipe();
-        look.atomic().get(&door).pttl(&door);
-        let answer = look.query_async(self.connection()).await;
-        let (door, ends): (Option<String>, i64) = answer.expect("an answer");
+        let look = "return { redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]) }";
+        let (door, ends): (Option<String>, i64) =
+            self.ask(cmd("EVAL").arg(look).arg(1).arg(door_key(lock))).await;
         let door = door?;
         let member = door.trim_start_matches(['+', '-']);
         let margin = if member.len() < door.len() && ends >= 0 { MARGIN_MS } else { 0 };

@@ -43,8 +43,11 @@ async fn on_sigterm_who_pays_is_served_and_who_waits_is_sent_away() {
     assert_eq!(other.buyer(2).await, "Gone");
     // Given back, not left to expire.
     let mut redis = Raw::connect(&server.url()).await;
-    assert_eq!(redis.keys("ticket-office:*").await, Vec::<String>::new());
-    assert_eq!(redis.keys("redisson_lock_queue:*").await, Vec::<String>::new());
+    for door in redis.keys("lock:{*}").await {
+        let text = redis.get(&door).await;
+        assert!(text.is_none_or(|text| text.starts_with("-*0:")), "{door} is held");
+    }
+    assert_eq!(redis.keys("lock:{*}:queue").await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -137,7 +137,9 @@ impl Granting {
                 Answer::Touched(self.reply(Touched { members, listeners: 1 }))
             }
             Command::Leave { leaving } => Answer::Left(self.reply(vec![Left::Left; leaving.len()])),
-            Command::Reduce { .. } => unreachable!("nothing here asks for permits"),
+            Command::Confirm { .. } | Command::Reduce { .. } => {
+                unreachable!("nothing here is confirmed, and nothing asks for parts")
+            }
             Command::Inspect => Answer::Inspected(Inspection {
                 holds: Vec::new(),
                 waiters: Vec::new(),

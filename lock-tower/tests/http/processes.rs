@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use lock_tests::http::{get, serve, text};
-use lock_tests::{Leash, Monitor, Raw, RedisServer, Source};
+use lock_tests::{Leash, Monitor, Raw, RedisServer, Source, door_key, queue_key};
 use lock_tower::{ByPath, HttpLockLayer, LockHandle};
 use lockcore::Locks;
 use redis::cmd;
@@ -103,15 +103,19 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
     let mut waited = 0;
     for key in 0..KEYS {
         let hold = format!("/{key}");
-        let queue = format!("redisson_lock_queue:{{{hold}}}");
+        let (queue, door) = (queue_key(&hold), door_key(&hold));
         // In the order in which Redis ran them: who came, and who was granted the lock.
         let (mut came, mut granted) = (Vec::new(), Vec::new());
         for line in lines.iter().filter(|line| line.source == Source::Lua) {
-            let member = line.text(2);
-            if line.is("RPUSH") && line.text(1) == queue {
+            // The door's text may have a mark in front.
+            let member = line.text(line.args.len() - 1).trim_start_matches(['+', '-']).to_owned();
+            if line.is("ZADD") && line.text(1) == queue {
                 waited += 1;
                 came.push(member);
-            } else if line.is("HSET") && line.text(1) == hold {
+            } else if line.is("PSETEX") && line.text(1) == door {
+                if granted.last() == Some(&member) {
+                    continue; // another mark
+                }
                 if !came.contains(&member) {
                     came.push(member.clone()); // free: it did not have to queue
                 }

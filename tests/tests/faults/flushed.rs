@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_tests::Fault;
-use lockcore::Locks;
+use lock_tests::{Connections, Fault, Flow};
+use lockcore::{LockGuard, Locks};
 use redis::cmd;
 
 use crate::common::{
-    LONG, SHORT, Setup, Waiting, granted, held, holder, nothing_left, queued, release, setup, soon,
+    LONG, SHORT, Setup, granted, held, holder, nothing_left, queued, release, setup, soon,
 };
 use crate::script::{Script, runs};
 use crate::witness::Witness;
@@ -61,22 +61,27 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     nothing_left(&mut setup.redis, "other").await;
 }
 
-/// The touch of another waiter of the node tells that the node holds the lock, but its answer stays
-/// on the way.
-async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, Waiting) {
+/// A hold that its node was told of by a message. A touch tells of it, too, but that answer stays on
+/// the way.
+async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, LockGuard) {
+    let near = setup.direct().await;
+    let before = held(&near, "k", LONG).await;
+    // Its claim is 2 s, its touch period 0.8 s.
+    let waiting = queued(locks, "k", 3 * SHORT, &mut setup.redis).await;
+    setup.proxy.freeze(Connections::Subscriptions, Flow::Replies).await;
+    release(before).await;
     let touch = setup.proxy.hold_reply(runs("touch"));
-    let waiting = queued(locks, "k", SHORT, &mut setup.redis).await;
     soon("the touch", touch.struck()).await;
-    (touch, waiting)
+    setup.proxy.thaw();
+    (touch, granted(waiting).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on_the_way_does() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let guard = held(&locks, "k", LONG).await;
+    let (touch, guard) = told_late_of_the_hold(&mut setup, &locks).await;
     let member = holder(&mut setup.redis, "k").await;
-    let (touch, waiting) = told_late_of_the_hold(&mut setup, &locks).await;
     // The release has to be sent a second time, with its source: all else could overtake it.
     setup.redis.flush_scripts().await;
     let leave = Script::named("leave");
@@ -96,16 +101,14 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
     assert_eq!(holder(&mut setup.redis, "k").await, member, "something else gave it back");
     forgotten.release();
     soon("the release", releasing).await.expect("no panic").expect("the hold lasted until then");
-    release(granted(waiting).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_release() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let guard = held(&locks, "k", LONG).await;
+    let (touch, guard) = told_late_of_the_hold(&mut setup, &locks).await;
     let member = holder(&mut setup.redis, "k").await;
-    let (touch, waiting) = told_late_of_the_hold(&mut setup, &locks).await;
     // The release has to be sent a second time, with its source; a leave that was sent later would
     // run at once.
     setup.redis.flush_scripts().await;
@@ -127,5 +130,5 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_relea
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(holder(&mut setup.redis, "k").await, member, "a leave has overtaken it");
     forgotten.release();
-    release(granted(waiting).await).await;
+    nothing_left(&mut setup.redis, "k").await;
 }

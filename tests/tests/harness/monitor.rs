@@ -12,7 +12,7 @@ async fn what_a_script_calls_is_seen_in_order_and_told_from_what_clients_send() 
     let push = "return redis.call('RPUSH', KEYS[1], ARGV[1])";
     for suffix in ["a", "b"] {
         let member = format!("{member}{suffix}");
-        let key = "redisson_lock_queue:{order:42}";
+        let key = "lock:{order:42}:queue";
         let _: usize = redis.ask(cmd("EVAL").arg(push).arg(1).arg(key).arg(member)).await;
     }
     let lines = monitor.stop();
@@ -22,7 +22,7 @@ async fn what_a_script_calls_is_seen_in_order_and_told_from_what_clients_send() 
         .map(|line| (line.text(1), line.text(2)))
         .collect();
     let expected = ["a", "b"]
-        .map(|suffix| ("redisson_lock_queue:{order:42}".to_owned(), format!("{member}{suffix}")));
+        .map(|suffix| ("lock:{order:42}:queue".to_owned(), format!("{member}{suffix}")));
     assert_eq!(pushed, expected);
     assert!(lines.iter().any(|line| line.is("eval") && matches!(line.source, Source::Client(_))));
 }

@@ -26,7 +26,8 @@ pub mod queue {
     use crate::key::LockName;
     use crate::member::NodeId;
     use crate::store::redis::seen::Floors;
-    use crate::store::redis::{Terms, queue, scripts};
+    use crate::store::redis::terms::Terms;
+    use crate::store::redis::{queue, scripts};
     use crate::store::{Answer, Command};
 
     /// The script of this name.

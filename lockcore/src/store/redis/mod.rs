@@ -17,6 +17,7 @@ mod rights;
 mod scripts;
 pub(crate) mod seen;
 mod subscription;
+mod terms;
 mod tls;
 mod together;
 mod value;
@@ -44,7 +45,6 @@ use link::CommandLink;
 use rights::Rights;
 use seen::{Floors, Seen};
 use subscription::{Channels, Subscription};
-pub(crate) use wire::Terms;
 use wire::{Asked, Wire};
 
 /// What a store on Redis needs to know.

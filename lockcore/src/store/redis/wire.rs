@@ -8,6 +8,7 @@ use redis::{Cmd, Value};
 
 use super::scripts::{self, Script};
 use super::seen::{Floors, Seen};
+use super::terms::Terms;
 use super::value::nonsense;
 use super::{queue, redisson};
 use crate::error::{LockErrorKind, StoreError};
@@ -23,14 +24,6 @@ pub(super) struct Wire {
     /// Whether JVMs share the queues.
     pub(super) peers: bool,
     pub(super) seen: Arc<Seen>,
-}
-
-/// The circumstances of one command.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Terms<'a> {
-    pub(crate) node: &'a NodeId,
-    pub(crate) prefix: &'a str,
-    pub(crate) floors: Floors,
 }
 
 /// The commands that one script runs.

@@ -4,9 +4,9 @@ pub(super) mod reply;
 
 use redis::Cmd;
 
-use super::Terms;
 use super::keys::{COUNTER, Key};
 use super::scripts::{self, Script};
+use super::terms::Terms;
 use crate::demand::Demand;
 use crate::key::LockName;
 use crate::store::{Command, Mode};

@@ -6,7 +6,7 @@ use super::is_whole;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::store::protocol::claim_ms;
-use crate::store::redis::Terms;
+use crate::store::redis::terms::Terms;
 use crate::store::redis::value::{fencing_token, integer, nonsense, text};
 use crate::store::{
     Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,

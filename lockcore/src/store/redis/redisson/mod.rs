@@ -4,9 +4,9 @@ pub(super) mod reply;
 
 use redis::Cmd;
 
-use super::Terms;
 use super::keys::{Key, Tombstone};
 use super::scripts::{self, Script};
+use super::terms::Terms;
 use crate::key::LockName;
 use crate::member::Member;
 use crate::store::{Command, Mode};
