@@ -137,9 +137,7 @@ impl Granting {
                 Answer::Touched(self.reply(Touched { members, listeners: 1 }))
             }
             Command::Leave { leaving } => Answer::Left(self.reply(vec![Left::Left; leaving.len()])),
-            Command::Confirm { .. } | Command::Reduce { .. } => {
-                unreachable!("nothing here is confirmed, and nothing asks for parts")
-            }
+            Command::Reduce { .. } => unreachable!("nothing here becomes a part"),
             Command::Inspect => Answer::Inspected(Inspection {
                 holds: Vec::new(),
                 waiters: Vec::new(),
