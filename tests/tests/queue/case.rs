@@ -3,9 +3,8 @@
 use std::num::NonZeroU32;
 
 use lock_tests::refused_unchanged;
-use lockcore::internals::protocol::permits::{ALL, Message};
-use lockcore::internals::protocol::queue::{Call, Held, QueueState};
-use lockcore::internals::{Answer, Command, Demand, Label, Leaving, Member, Mode, Renewed};
+use lockcore::internals::protocol::queue::{Call, Held, Message, QueueState};
+use lockcore::internals::{ALL, Answer, Command, Demand, Label, Leaving, Member, Mode, Renewed};
 use redis::{Cmd, cmd};
 
 use crate::comparison;
@@ -45,7 +44,7 @@ struct Case<'a> {
 }
 
 /// The outcomes that all the cases together must have met, or they compare too little.
-pub(crate) const MET: [&str; 18] = [
+pub(crate) const MET: [&str; 19] = [
     "Granted",
     "Queued",
     "Busy",
@@ -55,6 +54,7 @@ pub(crate) const MET: [&str; 18] = [
     "NotHeld",
     "Held",
     "NotRenewed",
+    "Confirmed",
     "Waiting",
     "Holding",
     "Gone",
@@ -156,7 +156,7 @@ impl Case<'_> {
         (call.floor_us, call.elsewhere_us) = (floor_us, elsewhere_us);
         let mut expected = state.step(&mut call, &command);
         let (messages, counter) = (call.messages, call.counter);
-        self.note(&expected, &messages);
+        self.note(&command, &expected, &messages);
         self.world.expect(&mut self.expected, &messages);
         comparison::leave_out(&mut expected, &answer, took_ms);
         if answer != expected {
@@ -174,8 +174,11 @@ impl Case<'_> {
         Ok(())
     }
 
-    fn note(&mut self, answer: &Answer, messages: &[Message]) {
+    fn note(&mut self, command: &Command, answer: &Answer, messages: &[Message]) {
         let mut seen = Vec::new();
+        if matches!(command, Command::Confirm { .. }) && !answer.grants().is_empty() {
+            seen.push("Confirmed".to_owned());
+        }
         let (passed_over, more) = match answer {
             Answer::Acquired(reply) => {
                 let outcome = format!("{:?}", reply.outcome);
@@ -232,12 +235,13 @@ impl Case<'_> {
                 Command::Acquire { member, mode, queue_limit }
             }
             38..58 => Command::Release { member: self.likely_holder(node, state) },
-            58..66 => {
+            58..64 => {
                 let count = 1 + self.random.below(3);
                 Command::Renew {
                     members: (0..count).map(|_| self.likely_holder(node, state)).collect(),
                 }
             }
+            64..66 => Command::Confirm { member: self.likely_holder(node, state) },
             66..72 => {
                 let member = self.likely_holder(node, state);
                 let weight = *self.random.one_of(&[1, 1, 2, ALL]);
