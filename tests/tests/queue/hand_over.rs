@@ -1,5 +1,6 @@
 //! Grants that a release makes at once, to the head and to the members behind it.
 
+use lockcore::internals::protocol::queue::Held;
 use lockcore::internals::{Command, Demand, Label, Member, Mode};
 use redis::cmd;
 
@@ -21,8 +22,8 @@ fn permits(weight: u32, limit: u32) -> Demand {
 }
 
 async fn run(world: &mut World, command: Command) {
-    let World { redis, permits, lock, nodes, .. } = world;
-    permits[0].1.run(redis, lock, &nodes[0].id, &command).await.expect("answered");
+    let World { redis, scripts, lock, nodes, .. } = world;
+    scripts[0].1.run(redis, lock, &nodes[0].id, &command).await.expect("answered");
 }
 
 async fn acquire(world: &mut World, member: &Member) {
@@ -53,13 +54,13 @@ async fn a_release_grants_what_a_lapsed_neighbour_leaves_free_too() {
     for member in [&two, &lapsed, &head, &next] {
         acquire(&mut world, member).await;
     }
-    let [_, holds, ..] = snapshot::keys(world.lock.as_str());
+    let [_, _, holds, ..] = snapshot::keys(world.lock.as_str());
     let mut lapse = cmd("ZADD");
     lapse.arg(holds).arg("XX").arg(1).arg(lapsed.as_str());
     let () = world.redis.ask(&lapse).await;
     run(&mut world, Command::Release { member: two }).await;
     let after = Snapshot::take(&mut world.redis, world.lock.as_str()).await;
-    assert_eq!(after.state.used, Some(3));
+    assert_eq!(parts(&after).0, 3);
     let held: Vec<&Member> = after.state.holds.iter().map(|(_, member)| member).collect();
     assert_eq!(held, [&head, &next]);
 }
@@ -83,24 +84,30 @@ async fn a_release_that_hands_over_to_the_head_alone_leaves_the_next_of_its_limi
     assert_eq!(released(&mut start().await, &demands).await, demands[1..2]);
 }
 
-// P2. The first release goes the short way, too: it shares the token.
 #[tokio::test]
 async fn the_head_gets_no_token_from_before_a_failover() {
     let mut world = start().await;
-    let [holder, head, next] = [1, 2, 3].map(|number| member(&world, number, permits(1, 1)));
-    for member in [&holder, &head, &next] {
+    let [holder, other, head, next] = [1, 2, 3, 4].map(|n| member(&world, n, permits(1, 2)));
+    for member in [&holder, &other, &head, &next] {
         acquire(&mut world, member).await;
     }
     let shared = token(&mut world).await;
     run(&mut world, Command::Release { member: holder }).await;
     assert_eq!(token(&mut world).await, shared, "of the same server");
-    world.permits[0].1.seen_us = [0, shared];
+    world.scripts[0].1.floors_us = [shared, shared];
     run(&mut world, Command::Release { member: head }).await;
     let new = token(&mut world).await;
     assert!(new > shared, "{new} after {shared}, which was issued elsewhere");
 }
 
+/// How much is held in parts, and by which token.
+fn parts(seen: &Snapshot) -> (u64, u64) {
+    match &seen.state.door.as_ref().expect("it is held").held {
+        Held::Parts { used, token: Some(token) } => (*used, token.get()),
+        other => panic!("{other:?}"),
+    }
+}
+
 async fn token(world: &mut World) -> u64 {
-    let now = Snapshot::take(&mut world.redis, world.lock.as_str()).await;
-    now.state.token.expect("it was granted").get()
+    parts(&Snapshot::take(&mut world.redis, world.lock.as_str()).await).1
 }

@@ -7,8 +7,8 @@ use crate::snapshot::{self, Snapshot};
 use crate::world::World;
 
 async fn run(world: &mut World, command: Command) -> Answer {
-    let World { redis, permits, lock, nodes, .. } = world;
-    permits[0].1.run(redis, lock, &nodes[0].id, &command).await.expect("answered")
+    let World { redis, scripts, lock, nodes, .. } = world;
+    scripts[0].1.run(redis, lock, &nodes[0].id, &command).await.expect("answered")
 }
 
 async fn acquire(world: &mut World, member: &Member) {
@@ -31,7 +31,7 @@ async fn a_full_memory_keeps_no_hold_from_being_renewed() {
     let reader = Member::new(&world.nodes[0].id, 1, 30_000, Demand::READ, &Label::new("a label"));
     acquire(&mut world, &reader).await;
     let soon_ms = world.redis.time_us().await / 1_000 + 5_000;
-    let [_, holds, ..] = snapshot::keys(world.lock.as_str());
+    let [_, _, holds, ..] = snapshot::keys(world.lock.as_str());
     let mut shorten = cmd("ZADD");
     shorten.arg(holds).arg("XX").arg(soon_ms).arg(reader.as_str());
     let () = world.redis.ask(&shorten).await;
