@@ -4,6 +4,7 @@
 mod case;
 mod comparison;
 mod cost;
+mod figures;
 mod fuzz;
 mod hand_over;
 #[path = "../differential/random.rs"]

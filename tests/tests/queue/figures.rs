@@ -1,8 +1,8 @@
-//! The server's time per script, beside the mutex's in the same run, from `INFO commandstats`.
-//! Figures, not facts:
+//! The server's time per script, from `INFO commandstats`. Figures, not facts; [`cost`](crate::cost)
+//! has the facts.
 //!
 //! ```text
-//! cargo test -p lock-tests --test permits figures -- --ignored --nocapture
+//! cargo test -p lock-tests --test queue figures -- --ignored --nocapture
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
@@ -10,13 +10,13 @@ use std::io::Write as _;
 
 use lock_tests::{CommandStats, Raw, RedisServer};
 use lockcore::NodeId;
-use lockcore::internals::protocol::permits::Bounds;
+use lockcore::internals::protocol::queue::Bounds;
 use lockcore::internals::{
-    Command, Demand, Label, Leaving, LockName, Member, Mode, new_node, node_of, wire,
+    Command, Demand, Label, Leaving, LockName, Member, Mode, new_node, node_of,
 };
-use redis::{Cmd, Value, cmd};
+use redis::{Cmd, Value};
 
-use crate::server::{PREFIX, Permits};
+use crate::server::{self, PREFIX};
 
 const REPETITIONS: usize = 5;
 const SAMPLES: usize = 100;
@@ -26,13 +26,11 @@ const LEASE_MS: u64 = 120_000;
 struct Lock<'a> {
     bench: &'a Scripts,
     name: LockName,
-    /// Of permits; the mutex has none.
-    demand: Option<Demand>,
+    demand: Demand,
 }
 
 struct Scripts {
-    mutex: BTreeMap<&'static str, String>,
-    permits: Permits,
+    all: server::Scripts,
     nodes: Vec<NodeId>,
 }
 
@@ -47,66 +45,21 @@ impl Lock<'_> {
     fn member(&self, bench: &mut Bench, node: usize) -> Member {
         bench.numbers += 1;
         let (node, label) = (&self.bench.nodes[node], Label::new("web-1:8080"));
-        match self.demand {
-            None => Member::redisson(node, bench.numbers, LEASE_MS, &label),
-            Some(demand) => Member::new(node, bench.numbers, LEASE_MS, demand, &label),
-        }
+        Member::new(node, bench.numbers, LEASE_MS, self.demand, &label)
     }
 
     fn command(&self, script: &'static str, members: &[Member]) -> Cmd {
-        match self.demand {
-            None => self.of_mutex(script, members),
-            Some(_) => self.of_permits(script, members),
-        }
-    }
-
-    fn of_permits(&self, script: &'static str, members: &[Member]) -> Cmd {
         let member = members[0].clone();
         let node = node_of(member.node());
         let command = match script {
             "acquire" => Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000_000 },
             "release" => Command::Release { member },
+            "confirm" => Command::Confirm { member },
             "renew" => Command::Renew { members: members.to_vec() },
             "touch" => Command::Touch { members: members.to_vec() },
             _ => Command::Leave { leaving: vec![Leaving { member, ambiguous: false }] },
         };
-        self.bench.permits.call(&self.name, &node, &command)
-    }
-
-    fn of_mutex(&self, script: &'static str, members: &[Member]) -> Cmd {
-        let member = &members[0];
-        let keys = wire::keys(&self.name, member);
-        let mut call = cmd("EVALSHA");
-        call.arg(&self.bench.mutex[script]);
-        match script {
-            "acquire" => call.arg(5).arg(&keys),
-            "renew" => call.arg(2).arg(&keys[0]).arg(&keys[3]),
-            _ => call.arg(4).arg(&keys[..4]),
-        };
-        call.arg(member.node()).arg(PREFIX);
-        match script {
-            "touch" => {
-                call.arg(members.len());
-                for member in members {
-                    call.arg(member.as_str());
-                }
-            }
-            "acquire" => {
-                call.arg(member.as_str()).arg(LEASE_MS).arg("wait").arg(1_000_000);
-            }
-            "renew" => {
-                call.arg(member.as_str()).arg(LEASE_MS);
-            }
-            "leave" => {
-                call.arg(member.as_str()).arg(0);
-            }
-            _ => {
-                call.arg(member.as_str());
-            }
-        }
-        // The latest time: this node has seen none.
-        call.arg(0);
-        call
+        self.bench.all.call(&self.name, &node, &command)
     }
 }
 
@@ -193,8 +146,8 @@ impl Bench {
         let mut times = Vec::new();
         for round in 0..10 {
             let name = LockName::from(&*format!("batch {readers} {nodes} {round}"));
-            let write = Lock { bench, name: name.clone(), demand: Some(Demand::ALONE) };
-            let read = Lock { bench, name, demand: Some(Demand::READ) };
+            let write = Lock { bench, name: name.clone(), demand: Demand::ALONE };
+            let read = Lock { bench, name, demand: Demand::READ };
             let holder = [write.member(self, 4)];
             let mut commands = vec![write.command("acquire", &holder)];
             for at in 0..readers {
@@ -205,16 +158,13 @@ impl Bench {
             times.extend(self.time(&[write.command("release", &holder)]).await);
             self.redis.flush_all().await;
         }
-        self.note(
-            &format!("permits: one release grants {readers:4} readers of {nodes} nodes"),
-            times,
-        );
+        self.note(&format!("read: one release grants {readers:4} readers of {nodes} nodes"), times);
     }
 
     /// A reader more, beside others.
     async fn join(&mut self, bench: &Scripts, others: usize) {
         let name = LockName::from("readers");
-        let read = Lock { bench, name, demand: Some(Demand::READ) };
+        let read = Lock { bench, name, demand: Demand::READ };
         let commands: Vec<Cmd> =
             (0..others).map(|_| read.command("acquire", &[read.member(self, 0)])).collect();
         self.run_all(&commands).await;
@@ -226,8 +176,8 @@ impl Bench {
         }
         let times = self.time(&commands).await;
         let of = |first: usize| times.iter().skip(first).step_by(2).copied().collect();
-        self.note(&format!("permits: a reader joins {others:5} others"), of(0));
-        self.note(&format!("permits: a reader leaves {others:5} others"), of(1));
+        self.note(&format!("read: a reader joins {others:5} others"), of(0));
+        self.note(&format!("read: a reader leaves {others:5} others"), of(1));
         self.redis.flush_all().await;
     }
 
@@ -268,6 +218,8 @@ impl Bench {
         self.run_all(&commands).await;
         let times = self.time(&vec![lock.command("renew", &held); 20]).await;
         self.note(&format!("{what}: renewal of {count}"), times);
+        let times = self.time(&vec![lock.command("confirm", &held); 20]).await;
+        self.note(&format!("{what}: confirmation"), times);
         self.redis.flush_all().await;
     }
 }
@@ -283,22 +235,19 @@ async fn figures_of_the_scripts() {
     for node in &nodes[..5] {
         ear.subscribe(format!("{PREFIX}:grants:{node}")).await.expect("subscribed");
     }
-    let mut mutex = BTreeMap::new();
-    for name in ["acquire", "release", "renew", "touch", "leave"] {
-        let source = wire::script(name).expect("a script");
-        mutex.insert(name, redis.ask(cmd("SCRIPT").arg("LOAD").arg(source)).await);
-    }
-    let permits = Permits::load(&mut redis, Bounds::default()).await;
-    let scripts = Scripts { mutex, permits, nodes };
+    let mut all = server::Scripts::load(&mut redis, Bounds::default()).await;
+    // The counter begins at the server's time, as it does for every client.
+    all.floors_us = [redis.time_us().await, 0];
+    let scripts = Scripts { all, nodes };
     let mut bench = Bench { redis, numbers: 0, results: BTreeMap::new() };
     let lock = |name: &str, demand| Lock { bench: &scripts, name: LockName::from(name), demand };
-    let kinds =
-        [("mutex", None), ("write", Some(Demand::ALONE)), ("10 of 10", Demand::permits(10, 10))];
+    let permits = |weight| Demand::permits(weight, 10).expect("a demand");
+    let kinds = [("lock", Demand::ALONE), ("10 of 10", permits(10))];
     for _ in 0..REPETITIONS {
         for (what, demand) in kinds {
             bench.pairs(what, &lock("pair", demand)).await;
         }
-        bench.pairs("1 of 10", &lock("one", Demand::permits(1, 10))).await;
+        bench.pairs("1 of 10", &lock("one", permits(1))).await;
         for waiting in [1, 100, 10_000] {
             for (what, demand) in kinds {
                 bench.hand_offs(what, &lock("line", demand), waiting).await;
@@ -313,13 +262,12 @@ async fn figures_of_the_scripts() {
         for others in [5, 100, 1_000, 10_000] {
             bench.join(&scripts, others).await;
         }
-        for (what, demand) in &kinds[..2] {
-            bench.dead(what, &lock("dead", *demand), 500).await;
-            bench.many(what, &lock("many", *demand)).await;
-            bench.renewals(what, &lock("renewed", *demand), 1).await;
+        for (what, demand) in kinds {
+            bench.dead(what, &lock("dead", demand), 200).await;
+            bench.many(what, &lock("many", demand)).await;
+            bench.renewals(what, &lock("renewed", demand), 1).await;
         }
-        bench.dead("write", &lock("dead", Some(Demand::ALONE)), 999).await;
-        bench.renewals("read", &lock("renewed", Some(Demand::READ)), 100).await;
+        bench.renewals("read", &lock("renewed", Demand::READ), 100).await;
     }
     let mut table = String::new();
     for (what, mut means) in std::mem::take(&mut bench.results) {
