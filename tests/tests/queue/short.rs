@@ -1,7 +1,9 @@
-//! Where a short way may not be taken: the outcome is that of the long one.
+//! The rules of the page as facts of the scripts, and above all where a short way may not be taken:
+//! the outcome is that of the long one.
 
 use lockcore::internals::{
-    Acquired, Answer, Command, Demand, Grant, Label, Member, Mode, Renewed, Reply,
+    Acquired, Answer, Command, Demand, Grant, Label, Leaving, Member, Mode, Released, Renewed,
+    Reply,
 };
 use redis::cmd;
 
@@ -163,9 +165,7 @@ async fn a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted() {
     run(
         &mut world,
         0,
-        Command::Leave {
-            leaving: vec![lockcore::internals::Leaving { member: waiting, ambiguous: false }],
-        },
+        Command::Leave { leaving: vec![Leaving { member: waiting, ambiguous: false }] },
     )
     .await;
     ttl_of_door(&mut world, 60_000).await;
@@ -226,5 +226,121 @@ async fn a_full_memory_keeps_no_hold_from_being_confirmed() {
         world.redis.configure("maxmemory-policy", "noeviction").await;
         world.redis.configure("maxmemory", "1").await;
         assert_eq!(confirm(&mut world, 0, &member).await.0, Renewed::Held, "{demand}");
+    }
+}
+
+/// A lock whose lease has ended while another waited for it.
+async fn ended_and_waited_for(world: &mut World) -> [Member; 2] {
+    let members = [1, 2].map(|number| member(world, number as usize - 1, number, Demand::ALONE));
+    assert_eq!(acquire(world, 0, &members[0]).await, Acquired::Granted);
+    assert_eq!(acquire(world, 1, &members[1]).await, Acquired::Queued { position: 0 });
+    ttl_of_door(world, 60_000).await;
+    members
+}
+
+#[tokio::test]
+async fn a_lease_of_a_lock_that_has_ended_is_neither_renewed_nor_confirmed_nor_released() {
+    let mut world = start().await;
+    let [lock, _] = ended_and_waited_for(&mut world).await;
+    let renewal = Command::Renew { members: vec![lock.clone()] };
+    let Answer::Renewed(reply) = run(&mut world, 0, renewal).await else { panic!("a renewal") };
+    assert_eq!(reply.outcome, [Renewed::NotHeld]);
+    assert_eq!(confirm(&mut world, 0, &lock).await, (Renewed::NotHeld, vec![]));
+    let release = Command::Release { member: lock };
+    let Answer::Released(reply) = run(&mut world, 0, release).await else { panic!("a release") };
+    assert_eq!(reply.outcome, Released::NotHeld);
+}
+
+#[tokio::test]
+async fn a_lock_that_comes_when_the_lease_has_ended_hands_on() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut world = start().await;
+        let [_, next] = ended_and_waited_for(&mut world).await;
+        let third = member(&world, 2, 3, demand);
+        assert_eq!(acquire(&mut world, 2, &third).await, Acquired::Queued { position: 0 });
+        assert_eq!(confirm(&mut world, 1, &next).await.0, Renewed::Held);
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_was_passed_over_comes_back_into_its_place() {
+    let mut world = start().await;
+    let members: Vec<Member> =
+        (0..4).map(|node| member(&world, node, node as u64 + 1, Demand::ALONE)).collect();
+    for (node, member) in members.iter().enumerate() {
+        acquire(&mut world, node, member).await;
+    }
+    world.connect(1, false).await;
+    run(&mut world, 0, Command::Release { member: members[0].clone() }).await;
+    assert_eq!(waiting(&mut world).await, [4]);
+    world.connect(1, true).await;
+    run(&mut world, 1, Command::Touch { members: vec![members[1].clone()] }).await;
+    assert_eq!(waiting(&mut world).await, [2, 4]);
+}
+
+#[tokio::test]
+async fn a_floor_above_the_counter_and_a_counter_above_two_to_the_53_raise_the_token() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut world = start().await;
+        let floor_us = world.redis.time_us().await + 5_000_000;
+        world.scripts[0].1.floors_us = [floor_us, 0];
+        for counter in [5, floor_us - 1, (1 << 53) - 1] {
+            let () = world.redis.ask(cmd("SET").arg(COUNTER).arg(counter)).await;
+            let member = member(&world, 0, counter, demand);
+            let reply = acquire_as(&mut world, 0, &member, Mode::Wait).await;
+            assert_eq!(reply.grants[0].token.get(), floor_us + 1, "{demand} at {counter}");
+            run(&mut world, 0, Command::Release { member }).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_counter_that_is_no_number_is_left_alone() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut world = start().await;
+        let () = world.redis.ask(cmd("SET").arg(COUNTER).arg("text")).await;
+        let member = member(&world, 0, 1, demand);
+        let command = Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000 };
+        let World { redis, scripts, lock, nodes, .. } = &mut world;
+        let answer = scripts[0].1.run(redis, lock, &nodes[0].id, &command).await;
+        assert!(answer.is_err(), "{answer:?}");
+        assert_eq!(redis.get(COUNTER).await.as_deref(), Some("text"));
+        assert_eq!(redis.keys("*").await, [COUNTER]);
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_given_up_is_refused() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut world = start().await;
+        let member = member(&world, 0, 1, demand);
+        let leaving = vec![Leaving { member: member.clone(), ambiguous: true }];
+        run(&mut world, 0, Command::Leave { leaving }).await;
+        assert_eq!(acquire(&mut world, 0, &member).await, Acquired::Refused);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_becomes_a_read_has_a_new_token() {
+    let mut world = start().await;
+    let lock = member(&world, 0, 1, Demand::ALONE);
+    let token = acquire_as(&mut world, 0, &lock, Mode::Wait).await.grants[0].token;
+    let command = Command::Reduce { member: lock, weight: std::num::NonZeroU32::MIN };
+    let Answer::Renewed(reply) = run(&mut world, 0, command).await else { panic!("a reduction") };
+    assert!(reply.grants[0].token > token);
+}
+
+#[tokio::test]
+async fn a_full_memory_refuses_an_acquire_and_leaves_nothing_behind() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut world = start().await;
+        world.redis.configure("maxmemory-policy", "noeviction").await;
+        world.redis.configure("maxmemory", "1").await;
+        let member = member(&world, 0, 1, demand);
+        let command = Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000 };
+        let World { redis, scripts, lock, nodes, .. } = &mut world;
+        let answer = scripts[0].1.run(redis, lock, &nodes[0].id, &command).await;
+        assert!(answer.is_err(), "{answer:?}");
+        assert_eq!(redis.keys("*").await, Vec::<String>::new());
     }
 }

@@ -261,7 +261,7 @@ impl History {
         }
     }
 
-    /// A hold is given back by what the answer says, and lost when its lease has ended.
+    /// A hold is given back by the words of the answer, and lost when its lease has ended.
     fn take_back(&mut self, command: &Command, before: &QueueState, answer: &Answer) {
         let now_ms = self.bench.now();
         match (command, answer) {
@@ -285,7 +285,7 @@ impl History {
             (Command::ForceRelease { member: None }, _) => self.told.clear(),
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
                 for (member, renewed) in command.renews().iter().zip(&reply.outcome) {
-                    // What is told to hold has a lease, and what has none is told to be lost.
+                    // A hold that is told has a lease, and one without a lease is told to be lost.
                     let held = self.told.get(member).is_some_and(|ends_ms| *ends_ms > now_ms);
                     assert_eq!(*renewed == Renewed::Held, held, "{member} at step {}", self.step);
                     if held {
@@ -346,7 +346,7 @@ impl History {
             let key = (member.node().to_owned(), member.number(), left_ms);
             assert!(heard.remove(&key), "{member} was not told\n{told}");
         }
-        // A member that asks again for what it has is told, too.
+        // A member that asks again for its hold is told, too.
         let again = |(node, number, _): &(String, u64, u64)| {
             self.told.keys().any(|held| held.node() == node && held.number() == *number)
         };

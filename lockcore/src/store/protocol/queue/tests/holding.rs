@@ -144,3 +144,11 @@ fn parts_expire_together_a_minute_after_the_last_lease() {
     bench.state.expire(ends_ms);
     assert_eq!(bench.state, QueueState::default());
 }
+
+#[test]
+fn an_inspection_shows_no_part_whose_lease_has_ended() {
+    let mut bench = Bench::new();
+    bench.acquire_all(&[&with_lease('a', 1, 1_000, Demand::READ), &read('b', 1)]);
+    bench.pass(1_000);
+    assert_eq!(bench.inspect().holds, [(read('b', 1).into(), 1, LEASE - 1_000)]);
+}

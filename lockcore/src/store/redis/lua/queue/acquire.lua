@@ -69,7 +69,7 @@ elseif type(text) == 'string' then
           and (of == ARGV[1] or used >= tonumber(limit) or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
       end
     end
-    -- Without a queue the mark goes, and whoever waits already is not refused.
+    -- Without a queue the mark goes, and a member that waits already is not refused.
     if waits and queue_limit == 0 and (mark == '+') == (size > 0) then
       if size == 0 or not call('ZSCORE', queue, member) then
         return { 'busy', 0, first_end, token, clock, 0, 0, {} }

@@ -456,7 +456,7 @@ local function write_queue(newcomer, place)
   if newcomer then
     call('ZADD', Q, place, newcomer)
   end
-  write_all('ZREM', Q, newcomer and without(out, { [newcomer] = true }) or out)
+  write_all('ZREM', Q, out)
   if size > 0 and (is_raised or is_queue_kept) then
     call('PEXPIRE', Q, '75000')
   end
