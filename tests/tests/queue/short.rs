@@ -348,3 +348,17 @@ async fn a_full_memory_refuses_an_acquire_and_leaves_nothing_behind() {
         assert_eq!(redis.keys("*").await, [COUNTER]);
     }
 }
+
+#[tokio::test]
+async fn a_full_memory_keeps_no_lock_from_being_handed_over() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut world = start().await;
+        let (lock, next) = (member(&world, 0, 1, Demand::ALONE), member(&world, 1, 2, demand));
+        acquire(&mut world, 0, &lock).await;
+        acquire(&mut world, 1, &next).await;
+        world.redis.configure("maxmemory-policy", "noeviction").await;
+        world.redis.configure("maxmemory", "1").await;
+        run(&mut world, 0, Command::Release { member: lock }).await;
+        assert_eq!(confirm(&mut world, 1, &next).await.0, Renewed::Held, "{demand}");
+    }
+}
