@@ -13,7 +13,7 @@ fn tokens_rise_above_the_floor_when_the_counter_is_lost_or_set_back() {
     };
     assert_eq!(token(&mut bench), START * 1_000 + 78);
     bench.floor_us = START * 1_000 + 5_000_000;
-    for counter in [None, Some(5), Some(bench.floor_us - 1), Some(1 << 53)] {
+    for counter in [None, Some(5), Some(bench.floor_us - 1), Some((1 << 53) - 1), Some(1 << 53)] {
         bench.counter = counter;
         assert_eq!(token(&mut bench), bench.floor_us + 1, "{counter:?}");
     }
