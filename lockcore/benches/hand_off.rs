@@ -43,7 +43,7 @@ impl Bare {
     }
 
     async fn hand_off(&mut self) -> Duration {
-        let payload = "g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:bench 1795242275666200 10000";
+        let payload = "p 1795242275666200 7 10000";
         let mut publish = cmd("EVALSHA");
         publish.arg(&self.publish).arg(1).arg(KEY).arg("bench-channel").arg(payload);
         let start = Instant::now();
@@ -68,10 +68,10 @@ impl Ours {
             let guard = acquire.await.expect("handed over");
             (Instant::now(), guard)
         });
-        let queue = format!("redisson_lock_queue:{{{KEY}}}");
+        let queue = format!("lock:{{{KEY}}}:queue");
         loop {
             let length: usize =
-                cmd("LLEN").arg(&queue).query_async(&mut self.redis).await.expect("answered");
+                cmd("ZCARD").arg(&queue).query_async(&mut self.redis).await.expect("answered");
             // Its own answer has to be there as well.
             if length == 1 {
                 break;

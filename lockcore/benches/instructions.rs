@@ -5,8 +5,8 @@
 #![allow(missing_docs)]
 
 use lockcore::internals::node::{Ask, Core, Moment, Outcome, Request, Rules};
-use lockcore::internals::protocol::{LockState, step};
-use lockcore::internals::{Label, LockName, Mode, new_node, terms};
+use lockcore::internals::protocol::queue::{Call, QueueState};
+use lockcore::internals::{Demand, Label, LockName, Mode, new_node, terms};
 use lockcore::{LockOptions, NodeId};
 
 /// Holds of other locks that stand in the table meanwhile.
@@ -18,6 +18,8 @@ struct World {
     node: NodeId,
     core: Core<()>,
     now_us: u64,
+    /// The counter of tokens, which all locks share.
+    counter: Option<u64>,
 }
 
 impl World {
@@ -31,7 +33,7 @@ impl World {
             acquires: 256,
             seed: 7,
         };
-        Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000 }
+        Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000, counter: None }
     }
 
     /// The table, for one event. Its effects are of no use here.
@@ -42,22 +44,25 @@ impl World {
     }
 
     /// Begins an attempt, and has its acquire answered.
-    fn ask(&mut self, lock: &LockName, state: &mut LockState) -> u64 {
+    fn ask(&mut self, lock: &LockName, state: &mut QueueState) -> u64 {
         let request = Request {
             lock: lock.clone(),
             options: terms(LockOptions::new()),
             mode: Mode::Wait,
             label: Label::new("instructions"),
-            demand: None,
+            demand: Demand::ALONE,
         };
         let (attempt, ask) = self.event(|core| core.begin(request, ())).expect("it is open");
         self.answer(&ask.expect("it is connected"), state);
         attempt
     }
 
-    fn answer(&mut self, ask: &Ask, state: &mut LockState) {
+    fn answer(&mut self, ask: &Ask, state: &mut QueueState) {
         self.now_us += 20;
-        let (answer, _) = step(state, &|_| true, &self.node, &ask.command, self.now_us);
+        let mut call = Call::new(&self.node, &|_| true, self.now_us);
+        call.counter = self.counter;
+        let answer = state.step(&mut call, &ask.command);
+        self.counter = call.counter;
         self.event(|core| core.replied(ask, &answer));
     }
 
@@ -68,7 +73,7 @@ impl World {
         }
     }
 
-    fn release(&mut self, number: u64, state: &mut LockState) {
+    fn release(&mut self, number: u64, state: &mut QueueState) {
         let ask = self.event(|core| core.release(number)).expect("it is held");
         self.answer(&ask, state);
     }
@@ -84,10 +89,10 @@ fn main() {
     let mut world = World::new();
     for other in 0..OTHERS {
         let lock = LockName::from(&*format!("other:{other}"));
-        let attempt = world.ask(&lock, &mut LockState::default());
+        let attempt = world.ask(&lock, &mut QueueState::default());
         world.take(attempt);
     }
-    let (lock, mut state) = (LockName::from("order:42"), LockState::default());
+    let (lock, mut state) = (LockName::from("order:42"), QueueState::default());
     let waiters = if what == "hot" { WAITERS } else { 0 };
     let mut line: std::collections::VecDeque<u64> =
         (0..=waiters).map(|_| world.ask(&lock, &mut state)).collect();

@@ -47,8 +47,7 @@ pub(crate) fn run(kind: Kind) {
     // does.
     // Of locks, one is granted at a time.
     let is_rare = |what: &str| match kind {
-        Kind::Strange => what == "more",
-        Kind::Locks => what == "several grants in a message" || what == "more",
+        Kind::Strange | Kind::Locks => what == "several grants in a message" || what == "more",
         _ => false,
     };
     let missed: Vec<_> =

@@ -4,20 +4,21 @@ use std::collections::HashMap;
 
 use lock_tests::Raw;
 use lockcore::NodeId;
-use lockcore::internals::protocol::permits::Bounds;
+use lockcore::internals::protocol::queue::Bounds;
 use lockcore::internals::wire::{self, queue};
 use lockcore::internals::{Answer, Command, LockName, StoreError};
 use redis::{Arg, Cmd, Value, cmd};
 
 /// The first part of the channels.
 pub(crate) const PREFIX: &str = "lockcore";
-const SCRIPTS: [&str; 11] = [
+const SCRIPTS: [&str; 12] = [
     "lock",
     "unlock",
     "extend",
     "acquire",
     "release",
     "renew",
+    "confirm",
     "reduce",
     "touch",
     "leave",
@@ -35,7 +36,7 @@ pub(crate) struct Scripts {
 
 impl Scripts {
     pub(crate) async fn load(redis: &mut Raw, bounds: Bounds) -> Self {
-        let usual = Bounds { looked_at: 200, ..Bounds::default() };
+        let usual = Bounds::default();
         let line = |of: Bounds| format!(" = {}, {}, {}\n", of.granted, of.looked_at, of.reclaimed);
         let mut digests = HashMap::new();
         for name in SCRIPTS {

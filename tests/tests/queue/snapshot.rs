@@ -118,11 +118,27 @@ impl Snapshot {
             || matches!(command, Command::Leave { leaving } if leaving.iter().any(|one| one.ambiguous));
         let is_met = is_at("}") || is_at(":queue") || is_at(":holds") || is_at(":reduced");
         match command {
-            Command::Acquire { .. } | Command::Release { .. } | Command::Renew { .. } => None,
+            Command::Acquire { .. }
+            | Command::Release { .. }
+            | Command::Renew { .. }
+            | Command::Confirm { .. } => None,
             _ if is_met || is_at(":gone") && looks_at_gone => Some(true),
             _ if is_at(COUNTER) => None,
             _ => Some(false),
         }
+    }
+
+    /// The keys of other programs that the command changes by no means. A lock that waits behind
+    /// another by the short way looks at the type of the queue, and not at its members.
+    pub(crate) fn untouchable(&self, command: &Command) -> Vec<String> {
+        let is_marked =
+            self.state.door.as_ref().is_some_and(|door| {
+                door.mark == Mark::Waited && matches!(door.held, Held::Whole(_))
+            });
+        let is_lock =
+            matches!(command, Command::Acquire { member, .. } if member.demand() == Demand::ALONE);
+        let is_kept = |key: &&String| !(is_marked && is_lock && key.ends_with(":queue"));
+        self.strange.iter().filter(is_kept).cloned().collect()
     }
 
     /// Every key of the server.

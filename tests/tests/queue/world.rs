@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use lock_tests::{Raw, RedisServer, Watcher};
 use lockcore::NodeId;
-use lockcore::internals::protocol::permits::{Bounds, Message};
+use lockcore::internals::protocol::queue::{Bounds, Message};
 use lockcore::internals::{LockName, new_node};
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::time::timeout;
@@ -57,7 +57,7 @@ impl World {
             nodes.push(Node { id, is_connected: false, sink, stream, heard });
         }
         let small = Bounds { granted: 2, looked_at: 5, reclaimed: 2 };
-        let usual = Bounds { looked_at: 200, ..Bounds::default() };
+        let usual = Bounds::default();
         let scripts = [
             (usual, Scripts::load(&mut redis, usual).await),
             (small, Scripts::load(&mut redis, small).await),

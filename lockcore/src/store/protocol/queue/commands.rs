@@ -169,6 +169,7 @@ impl QueueState {
             let outcome = vec![self.renew_lock(call, member)];
             return self.short(call, outcome);
         }
+        call.keeps_mark = self.door.is_some();
         self.look(call);
         let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
         self.reply(call, outcome)
@@ -176,10 +177,17 @@ impl QueueState {
 
     /// Extends a hold to its member's full lease, and tells its token.
     pub(super) fn confirm(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Vec<Renewed>> {
+        if self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member) {
+            let outcome = vec![self.renew_whole(call, member)];
+            call.issue();
+            call.tell(member, member.lease_ms());
+            return self.short(call, outcome);
+        }
+        call.keeps_mark = self.door.is_some();
         self.look(call);
         let outcome = self.renew_one(call, member);
         if outcome == Renewed::Held {
-            self.tell_token(call);
+            self.tell_shared(call);
             call.tell(member, member.lease_ms());
         }
         self.reply(call, vec![outcome])
@@ -361,7 +369,8 @@ impl QueueState {
         Inspection {
             holds,
             waiters: self.queue.iter().map(|(_, one)| (one.into(), deadline(one))).collect(),
-            token: self.shared_token(),
+            // Without holds, which were lost, the token of the door is that of none.
+            token: self.shared_token().filter(|_| !self.holds.is_empty()),
             now_us,
         }
     }

@@ -131,9 +131,11 @@ impl QueueState {
         } else if self.holds.is_empty() && mark == Mark::None {
             self.door = None;
         } else {
-            door.mark = mark;
-            if mark != Mark::None {
-                call.keep(call.now_ms() + PATIENCE_MS);
+            if !call.keeps_mark || self.holds.is_empty() {
+                door.mark = mark;
+                if mark != Mark::None {
+                    call.keep(call.now_ms() + PATIENCE_MS);
+                }
             }
             let needed_ms = call.latest_ms + MARGIN_MS;
             let is_later = call.latest_ms > 0 && door.ends_ms.is_none_or(|at_ms| at_ms < needed_ms);

@@ -123,6 +123,8 @@ pub struct Call<'a> {
     more: bool,
     /// Whether there are tombstones to be looked at.
     has_gone: bool,
+    /// Whether parts are renewed at most: then the mark of their door stays as it is.
+    keeps_mark: bool,
     /// The last end of anything that was written.
     latest_ms: u64,
 }
@@ -144,6 +146,7 @@ impl<'a> Call<'a> {
             passed_over: 0,
             more: false,
             has_gone: false,
+            keeps_mark: false,
             latest_ms: 0,
         }
     }

@@ -11,6 +11,8 @@ use crate::demand::Demand;
 use crate::key::LockName;
 use crate::store::{Command, Mode};
 
+/// The lease that is not sent.
+const USUAL_LEASE_MS: u64 = 30_000;
 /// The queue limit that is not sent.
 const USUAL_LIMIT: u32 = 1_000;
 /// The prefix of channels that is not sent.
@@ -73,8 +75,8 @@ pub(crate) fn command(lock: &LockName, terms: Terms<'_>, command: &Command) -> C
     call.arg(Key::door(lock)).arg(COUNTER);
     match command {
         Command::Acquire { member, mode, queue_limit } if is_whole(command) => {
-            call.arg(member.as_str()).arg(member.lease_ms()).arg(terms.floors.floor_us);
-            add_unusual(&mut call, Some(limit_of(*mode, *queue_limit)), terms);
+            call.arg(member.as_str()).arg(terms.floors.floor_us);
+            add_unusual(&mut call, Some((member.lease_ms(), limit_of(*mode, *queue_limit))), terms);
             return call;
         }
         Command::Release { member } if is_whole(command) => {
@@ -118,11 +120,17 @@ fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
 
 /// The last arguments of the hot scripts, up to the last that is not the usual one: each argument
 /// costs the server as much as half a command.
-fn add_unusual(call: &mut Cmd, limit: Option<u32>, terms: Terms<'_>) {
+fn add_unusual(call: &mut Cmd, acquire: Option<(u64, u32)>, terms: Terms<'_>) {
     let has_prefix = terms.prefix != USUAL_PREFIX;
     let has_elsewhere = has_prefix || terms.floors.elsewhere_us > 0;
-    if let Some(limit) = limit.filter(|limit| has_elsewhere || *limit != USUAL_LIMIT) {
-        call.arg(limit);
+    if let Some((lease_ms, limit)) = acquire {
+        let has_limit = has_elsewhere || limit != USUAL_LIMIT;
+        if has_limit || lease_ms != USUAL_LEASE_MS {
+            call.arg(lease_ms);
+        }
+        if has_limit {
+            call.arg(limit);
+        }
     }
     if has_elsewhere {
         call.arg(terms.floors.elsewhere_us);

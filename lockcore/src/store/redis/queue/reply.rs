@@ -60,9 +60,8 @@ fn read(command: &Command, terms: Terms<'_>, answer: &Value) -> Option<Answer> {
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer, terms)?)
         }
-        Command::Renew { .. } | Command::Confirm { .. } => {
-            Answer::Renewed(all_renewed(answer, command.renews().len())?)
-        }
+        Command::Renew { members } => Answer::Renewed(all_renewed(answer, members.len())?),
+        Command::Confirm { member } => Answer::Renewed(confirmed(answer, member, terms)?),
         Command::Reduce { member, .. } => Answer::Renewed(reduced(answer, member)?),
         Command::Touch { members } => Answer::Touched(touched(answer, members)?),
         Command::Leave { .. } => Answer::Left(all(answer, |letters, _| {
@@ -82,14 +81,7 @@ fn acquired(answer: &Value, member: &Member, terms: Terms<'_>) -> Option<Reply<A
         return Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) });
     }
     if let Some(told) = text(answer) {
-        let granted = told.strip_suffix(member.as_str())?;
-        let (token, now_us) = match granted.split_once(' ') {
-            Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
-            None => (terms.floors.floor_us.checked_add(granted.parse().ok()?)?, None),
-        };
-        let (token, left_ms) = (FencingToken::try_from(token).ok()?, member.lease_ms());
-        let grants = vec![Grant { member: member.clone(), token, left_ms }];
-        return Some(Reply { grants, now_us, ..short(Acquired::Granted) });
+        return granted(told, member, terms, Acquired::Granted);
     }
     all(answer, |outcome, number| match outcome {
         "granted" => Some(Acquired::Granted),
@@ -99,6 +91,18 @@ fn acquired(answer: &Value, member: &Member, terms: Terms<'_>) -> Option<Reply<A
         "refused" => Some(Acquired::Refused),
         _ => None,
     })
+}
+
+/// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease.
+fn granted<T>(told: &str, member: &Member, terms: Terms<'_>, outcome: T) -> Option<Reply<T>> {
+    let told = told.strip_suffix(member.as_str())?;
+    let (token, now_us) = match told.split_once(' ') {
+        Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
+        None => (terms.floors.floor_us.checked_add(told.parse().ok()?)?, None),
+    };
+    let (token, left_ms) = (FencingToken::try_from(token).ok()?, member.lease_ms());
+    let grants = vec![Grant { member: member.clone(), token, left_ms }];
+    Some(Reply { grants, now_us, ..short(outcome) })
 }
 
 /// 1 says that it was released and there are no waiters; 2, that it was handed to another node; a
@@ -130,6 +134,14 @@ fn all_renewed(answer: &Value, members: usize) -> Option<Reply<Vec<Renewed>>> {
         return Some(Reply { now_us, ..short(vec![Renewed::Held; members]) });
     }
     all(answer, |letters, _| letters.chars().map(renewed).collect())
+}
+
+/// A token and the member's own text say that it holds.
+fn confirmed(answer: &Value, member: &Member, terms: Terms<'_>) -> Option<Reply<Vec<Renewed>>> {
+    match text(answer) {
+        Some(told) => granted(told, member, terms, vec![Renewed::Held]),
+        None => all(answer, |letters, _| letters.chars().map(renewed).collect()),
+    }
 }
 
 /// A short answer: nothing else happened.

@@ -1,23 +1,24 @@
 -- Acquires a part, or looks again at any request. KEYS: door, counter of tokens. ARGV: node, floor,
 -- latest time of servers before, prefix, member, lease, weight, limit, queue limit (0: does not
--- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; else in full.
+-- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; ms left of
+-- the holder's lease * 2^20 + position if it is queued behind a lock; else in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
 local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
 local text = pcall('GET', door)
-local holds = door .. ':holds'
-local used, token, drawn
+local holds, queue = door .. ':holds', door .. ':queue'
+local mark, used, token, drawn
 if not text then
-  if ARGV[7] ~= '1073741824' and call('EXISTS', holds, door .. ':queue', door .. ':reduced') == 0 then
-    used = 0
+  if ARGV[7] ~= '1073741824' and call('EXISTS', holds, queue, door .. ':reduced') == 0 then
+    mark, used = '', 0
   end
 elseif type(text) == 'string' then
-  used, token = string.match(text, '^%*([1-9]%d*):([1-9]%d*)$')
+  mark, used, token = string.match(text, '^(%+?)%*([1-9]%d*):([1-9]%d*)$')
   used = used and #used <= 16 and #token <= 16 and tonumber(used)
 end
 -- No mark, so there are no waiters. Lapsed holds still count; they are looked at when something
 -- does not fit.
-if used and used + ARGV[7] <= tonumber(ARGV[8]) then
+if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   local time = call('TIME')
   local clock = time[1] .. string.sub('00000' .. time[2], -6)
   local over = math.floor(clock / 1000) + lease
@@ -39,6 +40,77 @@ if used and used + ARGV[7] <= tonumber(ARGV[8]) then
       call('SET', door, now_text, 'KEEPTTL')
     end
     return token .. ' ' .. clock .. member
+  end
+elseif type(text) == 'string' then
+  local size, left = tonumber(pcall('ZCARD', queue)), call('PTTL', door)
+  local is_usual = size and (queue_limit == 0 or size < queue_limit)
+  -- Whether it waits, at the end: nothing has lapsed, and the first that waits does not fit.
+  local waits, clock, first_end
+  if used and is_usual then
+    local time = call('TIME')
+    clock = time[1] .. string.sub('00000' .. time[2], -6)
+    local now = math.floor(clock / 1000)
+    local first = pcall('ZRANGE', holds, '0', '0', 'WITHSCORES')
+    local is_ours = string.match(first[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == 25
+    first_end = is_ours and first[2] - now or 0
+    -- The door of a lock that is waited for ends 75 s after that, or later.
+    if first_end > 0 and left >= 75000 and not call('ZSCORE', holds, member) then
+      waits = used + ARGV[7] > tonumber(ARGV[8])
+      if size > 0 then
+        local head = call('ZRANGE', queue, '0', '0')[1]
+        local of, at, demand = string.match(head, '^~2([^:]*)():%d+:[1-9]%d*:([w%d/]+):')
+        local weight, limit = string.match(demand or '', '^(%d+)/(%d+)$')
+        if demand == 'w' then
+          weight, limit = 1073741824, 1073741824
+        end
+        local is_first = at == 25 and weight and used + weight > tonumber(limit)
+        local is_alive = is_first and (of == ARGV[1] or call('EXISTS', door .. ':patience:' .. of) == 1)
+        waits = is_alive
+          and (of == ARGV[1] or used >= tonumber(limit) or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
+      end
+    end
+    -- Without a queue the mark goes, and a member that waits already is not refused.
+    if waits and queue_limit == 0 and (mark == '+') == (size > 0) then
+      if size == 0 or not call('ZSCORE', queue, member) then
+        return { 'busy', 0, first_end, token, clock, 0, 0, {} }
+      end
+    end
+  elseif is_usual then
+    local is_waited = string.sub(text, 1, 3) == '+~2'
+    if is_waited then
+      left = left - 60000
+    end
+    -- A queue behind a door without a mark was not put there by us, or the mark was lost.
+    local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w:') == 25
+    waits = is_lock and left > 0 and left < 4294967296
+    if waits and size > 0 then
+      waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
+    end
+  end
+  if waits and queue_limit > 0 then
+    local patience = door .. ':patience:' .. ARGV[1]
+    local patient = call('PTTL', patience)
+    -- Not compared with the floor: it has to be above the places before it only.
+    drawn = tonumber(pcall('INCR', counter))
+    local place = drawn or 0
+    if place > 1000000000000000 and place < 9007199254740992 and call('ZADD', queue, 'NX', place, member) == 1 then
+      if patient < 10000 then
+        call('PSETEX', patience, '15000', '1')
+        call('PEXPIRE', queue, '75000')
+      elseif size == 0 then
+        call('PEXPIRE', queue, '75000')
+      end
+      if first_end then
+        if mark == '' then
+          call('SET', door, '+' .. text, 'KEEPTTL')
+        end
+        return { 'queued', size, first_end, token, clock, 0, 0, {} }
+      end
+      if string.sub(text, 1, 1) ~= '+' then
+        call('PSETEX', door, left + 60000, '+' .. text)
+      end
+      return left * 1048576 + size
+    end
   end
 end
 

@@ -31,6 +31,8 @@ local count, is_counted, issued
 local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
 local aside, aside_order, returned, unpassed = {}, {}, {}, {}
 local is_raised, is_queue_kept = false, false
+-- Parts are renewed at most: then the mark of their door stays as it is.
+local is_renewal = false
 -- The same to look up: members that are out of the queue or back in it, holds that are taken out,
 -- members that were granted something, and those of them that hold parts.
 local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
@@ -454,7 +456,7 @@ local function write_queue(newcomer, place)
   if newcomer then
     call('ZADD', Q, place, newcomer)
   end
-  write_all('ZREM', Q, newcomer and without(out, { [newcomer] = true }) or out)
+  write_all('ZREM', Q, out)
   if size > 0 and (is_raised or is_queue_kept) then
     call('PEXPIRE', Q, '75000')
   end
@@ -472,7 +474,9 @@ end
 
 -- The door of a lock that is held in parts, or is free and not forgotten.
 local function write_shared(new_mark)
-  if new_mark ~= '' then
+  if is_renewal and door_text and hold_count > 0 then
+    new_mark = mark
+  elseif new_mark ~= '' then
     keep_until(now + 15000)
   end
   local text = new_mark .. '*' .. text_of(used) .. ':' .. (token or '0')
@@ -484,7 +488,8 @@ local function write_shared(new_mark)
   elseif text ~= door_text then
     call('SET', door, text, 'KEEPTTL')
   end
-  if hold_count > 0 and (is_later or held[1]) then
+  -- A key that was there keeps its expiry.
+  if hold_count > 0 and (is_later or held[1] and not first_end) then
     call('PEXPIREAT', H, text_of(door_ends))
   end
   if reduced[1] or is_later and has_reduced then

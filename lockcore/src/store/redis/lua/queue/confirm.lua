@@ -1,12 +1,53 @@
 -- Renews one hold, and tells its token: a new one for a lock, whose token stands nowhere. KEYS:
 -- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member, lease.
--- The outcome is h(eld) or n(ot held).
-local call, door, counter = redis.call, KEYS[1], KEYS[2]
+-- Answers `<token - floor><member>` or `<token> <clock><member>` if it is held; else in full, with
+-- h(eld) or n(ot held).
+local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
+local text = pcall('GET', door)
+local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and 60000
+local left = beyond and call('PTTL', door)
+-- Without an end, which another program took away, it gets one.
+if left and (left > beyond or left == -1) then
+  -- When memory is full INCR is refused, and the long way begins with a write that is not.
+  local drawn = tonumber(pcall('INCR', counter))
+  if drawn then
+    call('PEXPIRE', door, ARGV[6] + beyond)
+    local ahead = drawn - ARGV[2]
+    if ahead > 0 and drawn < 9007199254740992 then
+      return string.format('%d', ahead) .. member
+    end
+    local time = call('TIME')
+    local clock = time[1] .. string.sub('00000' .. time[2], -6)
+    local token = string.format('%d', math.max(ARGV[2], clock) + 1)
+    call('SET', counter, token)
+    return token .. ' ' .. clock .. member
+  end
+elseif type(text) == 'string' then
+  local token = string.match(text, '^[+-]?%*[1-9]%d*:([1-9]%d*)$')
+  local ends = token and pcall('ZSCORE', door .. ':holds', member)
+  if type(ends) == 'string' then
+    local time, left = call('TIME'), call('PTTL', door)
+    local clock = time[1] .. string.sub('00000' .. time[2], -6)
+    local now = math.floor(clock / 1000)
+    -- Later than the door lives, its expiry would have to be written, too.
+    if tonumber(ends) > now and ARGV[6] + 60000 <= left then
+      -- Changes nothing. Redis refuses it on a replica, ZADD after it is allowed when memory is
+      -- full.
+      call('DEL', door .. ':guard')
+      call('ZADD', door .. ':holds', string.format('%d', now + ARGV[6]), member)
+      return token .. ' ' .. clock .. member
+    end
+  end
+end
+
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
+-- A function of its own, so that the short ways do not pay for its many variables.
+return (function()
 --#include queue/common
 
-local member, lease, letter = ARGV[5], tonumber(ARGV[6]), 'n'
+local lease, letter = tonumber(ARGV[6]), 'n'
+is_renewal = true
 look()
 if strange then
   return strange
@@ -29,3 +70,4 @@ if letter == 'h' then
   grants = { member, lease }
 end
 return tell(letter, 0)
+end)()

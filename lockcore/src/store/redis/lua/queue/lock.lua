@@ -1,19 +1,19 @@
--- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, lease, floor;
--- where they are not the usual: queue limit (0: does not wait), latest time of servers before,
--- prefix. Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20
+-- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where they
+-- are not the usual: lease, queue limit (0: does not wait), latest time of servers before, prefix.
+-- Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20
 -- + position if it is queued; else an answer in full.
-local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
+local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
 local held, drawn = pcall('GET', door), nil
 if not held then
   drawn = tonumber(pcall('INCR', KEYS[2]))
-  local ahead = (drawn or 0) - ARGV[3]
-  -- Numbers from 10^14 on are not written exactly: the long way looks at such a counter.
-  if ahead > 0 and ahead < 100000000000000 then
-    redis.call('PSETEX', door, ARGV[2], member)
-    return ahead .. member
+  local ahead = drawn and drawn - ARGV[2]
+  if ahead and ahead > 0 and drawn < 9007199254740992 then
+    call('PSETEX', door, ARGV[3] or '30000', member)
+    -- Half the price of a number that Lua itself makes a text.
+    return string.format('%d', ahead) .. member
   end
 elseif type(held) == 'string' then
-  local call, queue, left = redis.call, door .. ':queue', redis.call('PTTL', door)
+  local queue, left = door .. ':queue', call('PTTL', door)
   local is_waited = string.sub(held, 1, 3) == '+~2'
   local is_other = is_waited and held ~= '+' .. member
     or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w:') == 25 and held ~= member
@@ -46,13 +46,13 @@ end
 
 -- A number that was drawn and not used goes back: one that was lost is no measure of the next.
 if drawn == 1 then
-  redis.call('DEL', KEYS[2])
+  call('DEL', KEYS[2])
 elseif drawn then
-  redis.call('DECR', KEYS[2])
+  call('DECR', KEYS[2])
 end
 
-local call, counter, node, lease = redis.call, KEYS[2], string.sub(member, 3, 24), tonumber(ARGV[2])
-local floor, elsewhere, prefix = tonumber(ARGV[3]), tonumber(ARGV[5] or 0), ARGV[6] or 'lockcore'
+local counter, node, lease = KEYS[2], string.sub(member, 3, 24), tonumber(ARGV[3] or 30000)
+local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or 'lockcore'
 local queue_limit = tonumber(ARGV[4] or 1000)
 
 -- A function of its own, so that the short ways do not pay for its many variables.

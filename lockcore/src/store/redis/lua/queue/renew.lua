@@ -35,6 +35,7 @@ if strange then
   return strange
 end
 local letters = {}
+is_renewal = true
 for i = 5, #ARGV, 2 do
   local member, lease, letter = ARGV[i], tonumber(ARGV[i + 1]), 'n'
   if whole then

@@ -5,7 +5,7 @@
 local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
 local held, drawn = pcall('GET', door), nil
 if held == member then
-  return redis.call('DEL', door)
+  return pcall('DEL', door)
 end
 local call = redis.call
 -- A lease that has ended is not given back.

@@ -1,0 +1,517 @@
+//! The promises, after every command of random histories over all demands: leases end without a
+//! release, nodes come and go, the counter is lost, and so is the sum now and then.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::dice::Dice;
+use super::*;
+
+const CASES: u64 = 600;
+const COMMANDS: usize = 150;
+const NODES: [char; 4] = ['a', 'b', 'c', 'd'];
+const LEASES: [u64; 4] = [300, 2_500, 9_000, 60_000];
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Locks,
+    ReadWrite,
+    Semaphore,
+    Mixed,
+}
+
+/// A lock, and the knowledge of those that use it.
+struct History {
+    bench: Bench,
+    dice: Dice,
+    kind: Kind,
+    members: Vec<Member>,
+    /// Not given back, with the end of each lease as it was told.
+    told: BTreeMap<Member, u64>,
+    given_up: BTreeSet<Member>,
+    /// The greatest token that was told, and whether parts have it.
+    last: (u64, bool),
+    step: usize,
+    counts: BTreeMap<&'static str, usize>,
+}
+
+/// Ends and weights of all holds, also of parts that have lapsed and were not taken out.
+type Holds = BTreeMap<Member, (u64, u64)>;
+
+fn holds_of(state: &QueueState, now_ms: u64) -> Holds {
+    if let Some((member, ends_ms)) = state.whole(now_ms) {
+        return [(member.clone(), (ends_ms, ALL.into()))].into();
+    }
+    let weight = |member: &Member| state.weight(member);
+    state.holds.iter().map(|(ends_ms, one)| (one.clone(), (ends_ms, weight(one)))).collect()
+}
+
+#[test]
+fn the_promises_hold_after_every_command() {
+    let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+    for seed in 0..CASES {
+        for (what, count) in History::new(seed).run() {
+            *all.entry(what).or_default() += count;
+        }
+    }
+    let expected = [
+        "batch",
+        "confirmed",
+        "dropped",
+        "granted",
+        "lapsed",
+        "lock",
+        "more",
+        "passed over",
+        "reduced",
+        "returned",
+        "token again",
+    ];
+    assert_eq!(all.keys().copied().collect::<Vec<_>>(), expected);
+    assert!(all.values().all(|count| *count > 50), "{all:?}");
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let kind = dice.one_of(&[Kind::Locks, Kind::ReadWrite, Kind::Semaphore, Kind::Mixed]);
+        let mut bench = Bench::new();
+        if dice.chance(40) {
+            bench.bounds = Bounds {
+                granted: 1 + dice.below(2),
+                looked_at: 3 + dice.below(4),
+                reclaimed: 1 + dice.below(2),
+            };
+        }
+        Self {
+            bench,
+            dice,
+            kind,
+            members: Vec::new(),
+            told: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            last: (0, false),
+            step: 0,
+            counts: BTreeMap::new(),
+        }
+    }
+
+    fn count(&mut self, what: &'static str, by: usize) {
+        if by > 0 {
+            *self.counts.entry(what).or_default() += by;
+        }
+    }
+
+    fn run(mut self) -> BTreeMap<&'static str, usize> {
+        for step in 0..COMMANDS {
+            self.step = step;
+            self.interfere();
+            let by = self.dice.one_of(&NODES);
+            let command = self.command(by);
+            let mut before = self.bench.state.clone();
+            before.expire(self.bench.now());
+            // Every node has seen all tokens before.
+            self.bench.floor_us = self.bench.floor_us.max(self.last.0);
+            let answer = self.bench.run(by, &command);
+            let messages = self.bench.said();
+            self.check(by, &command, &before, &answer, &messages);
+        }
+        self.counts
+    }
+
+    fn interfere(&mut self) {
+        if self.dice.chance(10) {
+            self.bench.away = NODES.into_iter().filter(|_| self.dice.chance(30)).collect();
+        }
+        if self.dice.chance(60) {
+            let pause_ms = self.dice.one_of(&[1, 1, 1, 40, 200, 400, 2_000, 6_000]);
+            self.bench.pass(pause_ms);
+        }
+        match self.dice.below(100) {
+            0 => self.bench.counter = None,
+            1 => self.bench.counter = Some(1 << 53),
+            2 => {
+                let token = self.bench.state.shared_token();
+                if token.is_some() {
+                    self.bench.state.set_parts(0, token);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn demand(&mut self) -> Demand {
+        let (weight, limit) = match self.kind {
+            Kind::Locks => return Demand::ALONE,
+            Kind::ReadWrite if self.dice.chance(60) => return Demand::READ,
+            Kind::ReadWrite => return Demand::ALONE,
+            Kind::Semaphore => (1 + self.dice.below(3) as u32, 3),
+            Kind::Mixed if self.dice.chance(15) => return Demand::ALONE,
+            Kind::Mixed if self.dice.chance(15) => return Demand::READ,
+            Kind::Mixed => {
+                let limit = self.dice.one_of(&[2, 3, 5]);
+                (1 + self.dice.below(limit as usize) as u32, limit)
+            }
+        };
+        Demand::permits(weight, limit).unwrap()
+    }
+
+    fn command(&mut self, by: char) -> Command {
+        // No copy of a command is on its way for longer than a tombstone stands.
+        let gone = |member: &Member| {
+            self.given_up.contains(member) && self.bench.state.gone.get(member).is_none()
+        };
+        let mine = |member: &&Member| letter(member) == by && !gone(member);
+        let known: Vec<_> = self.members.iter().filter(mine).cloned().collect();
+        let held = holds_of(&self.bench.state, self.bench.now());
+        let aside = self.bench.state.passed.values();
+        let aside: Vec<_> = aside.flat_map(|passed| passed.members.iter()).collect();
+        let is_there = |member: &&Member| {
+            held.contains_key(*member)
+                || self.bench.state.queue.get(member).is_some()
+                || aside.iter().any(|(_, one)| one == member)
+        };
+        let there: Vec<_> = known.iter().filter(is_there).cloned().collect();
+        let one = |dice: &mut Dice| match (there.is_empty(), dice.chance(85)) {
+            (false, true) => dice.one_of(&there),
+            _ => dice.one_of(&known),
+        };
+        let holder = |dice: &mut Dice| {
+            let held = there.iter().find(|member| held.contains_key(*member)).cloned();
+            held.unwrap_or_else(|| one(dice))
+        };
+        let dice = &mut self.dice;
+        match dice.below(100) {
+            _ if known.is_empty() => self.fresh(by),
+            0..38 => self.fresh(by),
+            38..44 => Command::Acquire { member: one(dice), mode: Mode::Wait, queue_limit: 1_000 },
+            44..66 => Command::Release { member: one(dice) },
+            66..72 => Command::Renew { members: vec![one(dice), one(dice)] },
+            72..76 => Command::Confirm { member: holder(dice) },
+            76..88 => Command::Touch { members: vec![one(dice), one(dice)] },
+            88..95 => {
+                let leaving = Leaving { member: one(dice), ambiguous: dice.chance(30) };
+                Command::Leave { leaving: vec![leaving] }
+            }
+            95..98 => Command::Reduce { member: holder(dice), weight: NonZeroU32::MIN },
+            98 => Command::ForceRelease { member: dice.chance(70).then(|| one(dice)) },
+            _ => Command::Inspect,
+        }
+    }
+
+    fn fresh(&mut self, by: char) -> Command {
+        let (lease_ms, demand) = (self.dice.one_of(&LEASES), self.demand());
+        let member = with_lease(by, self.members.len() as u64, lease_ms, demand);
+        self.members.push(member.clone());
+        let mode = if self.dice.chance(15) { Mode::Try } else { Mode::Wait };
+        Command::Acquire { member, mode, queue_limit: self.dice.one_of(&[1_000, 1_000, 2]) }
+    }
+
+    fn check(
+        &mut self,
+        by: char,
+        command: &Command,
+        before: &QueueState,
+        answer: &Answer,
+        messages: &[Message],
+    ) {
+        let (now_ms, after) = (self.bench.now(), self.bench.state.clone());
+        let told = format!("step {}: {command:?} by {by}\n{before:?}\n{after:?}", self.step);
+        let (was, is) = (holds_of(before, now_ms), holds_of(&after, now_ms));
+        let granted = granted(before, command, (&was, &is), now_ms);
+
+        self.check_sum(before, &was, &is, &granted, &told);
+        self.take_back(command, before, answer);
+        self.check_limits(&granted, &is, &told);
+        self.check_told(by, &granted, &is, answer, messages, &told);
+        self.check_tokens(command, &granted, answer, messages, &told);
+        self.check_same(command, answer, before, &after, (&was, &is), &told);
+        self.check_order(by, command, before, &after, &granted, &told);
+        self.check_no_room(command, answer, &after, &told);
+
+        for member in &granted {
+            self.told.insert(member.clone(), is[member].0);
+            self.count("lock", usize::from(member.demand() == Demand::ALONE));
+        }
+        self.count("granted", granted.len());
+        self.count("batch", usize::from(granted.len() > 1));
+    }
+
+    /// The sum is that of the holds, and nothing that is held gains weight.
+    fn check_sum(
+        &self,
+        before: &QueueState,
+        was: &Holds,
+        is: &Holds,
+        granted: &[Member],
+        told: &str,
+    ) {
+        let sum = |holds: &Holds| holds.values().map(|(_, weight)| weight).sum::<u64>();
+        let used = |state: &QueueState, holds: &Holds| match state.whole(self.bench.now()) {
+            None if matches!(state.door.as_ref().map(|door| &door.held), Some(Held::Whole(_))) => {
+                sum(holds)
+            }
+            _ => state.used(),
+        };
+        if used(before, was) == sum(was) {
+            assert_eq!(used(&self.bench.state, is), sum(is), "{told}");
+        }
+        for (member, (_, weight)) in is {
+            let gained = was.get(member).is_some_and(|(_, old)| weight > old);
+            assert!(!gained || granted.contains(member), "{member} gained weight\n{told}");
+        }
+    }
+
+    /// A hold is given back by the words of the answer, and lost when its lease has ended.
+    fn take_back(&mut self, command: &Command, before: &QueueState, answer: &Answer) {
+        let now_ms = self.bench.now();
+        match (command, answer) {
+            (Command::Release { member }, Answer::Released(reply)) => {
+                // It gives back what is there, once.
+                let was_there = holds_of(before, now_ms).contains_key(member);
+                assert_eq!(reply.outcome == Released::Released, was_there);
+                self.told.remove(member);
+            }
+            (Command::Leave { leaving }, Answer::Left(_)) => {
+                for leaving in leaving {
+                    self.told.remove(&leaving.member);
+                    if leaving.ambiguous {
+                        self.given_up.insert(leaving.member.clone());
+                    }
+                }
+            }
+            (Command::ForceRelease { member: Some(member) }, _) => {
+                self.told.remove(member);
+            }
+            (Command::ForceRelease { member: None }, _) => self.told.clear(),
+            (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
+                for (member, renewed) in command.renews().iter().zip(&reply.outcome) {
+                    // A hold that is told has a lease, and one without a lease is told to be lost.
+                    let held = self.told.get(member).is_some_and(|ends_ms| *ends_ms > now_ms);
+                    assert_eq!(*renewed == Renewed::Held, held, "{member} at step {}", self.step);
+                    if held {
+                        self.told.insert(member.clone(), now_ms + member.lease_ms());
+                        self.count("confirmed", usize::from(reply.grants.len() == 1));
+                    }
+                }
+            }
+            (Command::Reduce { .. }, Answer::Renewed(reply)) => {
+                self.count("reduced", usize::from(reply.outcome == [Renewed::Held]));
+            }
+            _ => {}
+        }
+        let holding = self.told.len();
+        self.told.retain(|_, ends_ms| *ends_ms > now_ms);
+        self.count("lapsed", holding - self.told.len());
+    }
+
+    /// With each grant, all that is held weighs at most the grant's own limit.
+    fn check_limits(&self, granted: &[Member], is: &Holds, told: &str) {
+        let weight = |member: &Member| is.get(member).map_or(0, |(_, weight)| *weight);
+        for member in self.told.keys() {
+            assert!(is.contains_key(member), "{member} lost its hold\n{told}");
+        }
+        let mut used: u64 = self.told.keys().map(weight).sum();
+        for member in granted {
+            assert!(member.demand().fits(used), "{member} beside {used}\n{told}");
+            used += member.demand().weight();
+        }
+    }
+
+    /// Each that is granted hears it: its own node in the reply, others by message, each once.
+    fn check_told(
+        &self,
+        by: char,
+        granted: &[Member],
+        is: &Holds,
+        answer: &Answer,
+        messages: &[Message],
+        told: &str,
+    ) {
+        let mut heard = BTreeSet::new();
+        for message in messages {
+            let Message::Grants { node, grants, .. } = message else { continue };
+            assert_ne!(node.as_str().chars().next(), Some(by), "by message\n{told}");
+            for (number, left_ms) in grants {
+                assert!(heard.insert((node.to_string(), *number, *left_ms)), "twice\n{told}");
+            }
+        }
+        for Grant { member, left_ms, .. } in answer.grants() {
+            assert_eq!(letter(member), by, "{told}");
+            let is_new = heard.insert((member.node().to_owned(), member.number(), *left_ms));
+            // A command may name a member twice.
+            assert!(is_new || self.told.contains_key(member), "twice\n{told}");
+        }
+        for member in granted {
+            let left_ms = is[member].0 - self.bench.now();
+            let key = (member.node().to_owned(), member.number(), left_ms);
+            assert!(heard.remove(&key), "{member} was not told\n{told}");
+        }
+        // A member that asks again for its hold is told, too.
+        let again = |(node, number, _): &(String, u64, u64)| {
+            self.told.keys().any(|held| held.node() == node && held.number() == *number)
+        };
+        assert!(heard.iter().all(again), "told of what was not granted: {heard:?}\n{told}");
+    }
+
+    /// Tokens never fall. Two grants have the same only if both are of parts.
+    fn check_tokens(
+        &mut self,
+        command: &Command,
+        granted: &[Member],
+        answer: &Answer,
+        messages: &[Message],
+        told: &str,
+    ) {
+        let mut tokens: Vec<u64> = answer.grants().iter().map(|grant| grant.token.get()).collect();
+        for message in messages {
+            if let Message::Grants { token, .. } = message {
+                tokens.push(token.get());
+            }
+        }
+        let Some(token) = tokens.first().copied() else { return };
+        assert!(tokens.iter().all(|other| *other == token), "two tokens in one command\n{told}");
+        let is_lock = self.bench.state.whole(self.bench.now()).is_some();
+        let (last, was_shared) = self.last;
+        if is_lock || !was_shared {
+            assert!(token > last, "{token} after {last}\n{told}");
+        }
+        assert!(token >= last, "{token} after {last}\n{told}");
+        self.count("token again", usize::from(token == last && !granted.is_empty()));
+        assert!(!matches!(command, Command::Inspect), "{told}");
+        self.last = (token, !is_lock);
+    }
+
+    /// The same attempt is the same hold or place; given up, it is never granted.
+    fn check_same(
+        &self,
+        command: &Command,
+        answer: &Answer,
+        before: &QueueState,
+        after: &QueueState,
+        (was, is): (&Holds, &Holds),
+        told: &str,
+    ) {
+        for member in is.keys().filter(|member| !was.contains_key(*member)) {
+            assert!(!self.given_up.contains(member), "{member} was given up\n{told}");
+        }
+        let (Command::Acquire { member, .. }, Answer::Acquired(reply)) = (command, answer) else {
+            return;
+        };
+        if self.given_up.contains(member) {
+            return;
+        }
+        if self.told.contains_key(member) {
+            assert_eq!(reply.outcome, Acquired::Granted, "{told}");
+            assert_eq!(was.get(member), is.get(member), "{told}");
+        } else if let Some(place) = before.queue.get(member)
+            && reply.outcome != Acquired::Granted
+        {
+            assert_eq!(after.queue.get(member), Some(place), "{told}");
+        }
+    }
+
+    /// None is granted while another waits that has an earlier place. Places are left by those
+    /// alone whose nodes are silent or away.
+    fn check_order(
+        &mut self,
+        by: char,
+        command: &Command,
+        before: &QueueState,
+        after: &QueueState,
+        granted: &[Member],
+        told: &str,
+    ) {
+        for member in granted {
+            let place = place_of(before, command, member);
+            let ahead = after.queue.iter().find(|(ahead, _)| *ahead < place);
+            assert_eq!(ahead, None, "{member} passed another\n{told}");
+        }
+        let is_aside = |state: &QueueState, member: &Member| {
+            state.passed.get(member.node()).is_some_and(|one| one.members.get(member).is_some())
+        };
+        let leaves = |member: &Member| match command {
+            Command::Leave { leaving } => leaving.iter().any(|one| one.member == *member),
+            _ => false,
+        };
+        for (place, member) in before.queue.iter() {
+            if after.queue.get(member).is_some() || granted.contains(member) || leaves(member) {
+                continue;
+            }
+            assert_ne!(letter(member), by, "{member} of the caller\n{told}");
+            let aside = after.passed.get(member.node()).and_then(|one| one.members.get(member));
+            if aside == Some(place) {
+                assert!(self.bench.away.contains(letter(member)), "{member} was aside\n{told}");
+                self.count("passed over", 1);
+            } else {
+                assert!(!before.patience.contains_key(member.node()), "{member} is out\n{told}");
+                self.count("dropped", 1);
+            }
+        }
+        for (place, member) in after.queue.iter() {
+            if is_aside(before, member) && before.queue.get(member).is_none() {
+                let is_newcomer = matches!(command, Command::Acquire { .. });
+                let was = before.passed[member.node()].members.get(member);
+                assert!(is_newcomer || was == Some(place), "{member}\n{told}");
+                self.count("returned", 1);
+            }
+        }
+    }
+
+    /// After a command that makes room, the head does not fit, unless the answer says more.
+    fn check_no_room(
+        &mut self,
+        command: &Command,
+        answer: &Answer,
+        after: &QueueState,
+        told: &str,
+    ) {
+        let more = match answer {
+            Answer::Acquired(reply) => reply.more,
+            Answer::Released(reply) => reply.more,
+            Answer::Renewed(reply) => reply.more,
+            Answer::Touched(reply) => reply.more,
+            Answer::Left(reply) => reply.more,
+            Answer::Inspected(_) => return,
+        };
+        self.count("more", usize::from(more));
+        let hands_on = match (command, answer) {
+            (Command::Renew { .. } | Command::Confirm { .. }, _) => false,
+            (Command::Reduce { .. }, Answer::Renewed(reply)) => reply.outcome == [Renewed::Held],
+            (Command::Acquire { .. }, Answer::Acquired(reply)) => {
+                matches!(reply.outcome, Acquired::Queued { .. } | Acquired::Busy | Acquired::Full)
+            }
+            _ => true,
+        };
+        if let Some((_, head)) = after.queue.lowest()
+            && hands_on
+            && !more
+        {
+            assert!(!head.demand().fits(after.used()), "{head} fits\n{told}");
+        }
+    }
+}
+
+/// Where the member stands when the walk begins; last, if it comes by this command.
+fn place_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
+    let aside = before.passed.get(member.node()).and_then(|one| one.members.get(member));
+    // A touch puts it back. One that asked again after it was passed over has two places.
+    let aside = aside.filter(|_| matches!(command, Command::Touch { .. }));
+    before.queue.get(member).into_iter().chain(aside).min().unwrap_or(u64::MAX)
+}
+
+/// The members that were granted, in the order of their places.
+fn granted(
+    before: &QueueState,
+    command: &Command,
+    (was, is): (&Holds, &Holds),
+    now_ms: u64,
+) -> Vec<Member> {
+    let is_new = |member: &Member| match (was.get(member), is.get(member)) {
+        (None, Some(_)) => true,
+        (Some((old_ms, _)), Some((new_ms, _))) => *old_ms <= now_ms && *new_ms > now_ms,
+        _ => false,
+    };
+    let mut granted: Vec<_> = is.keys().filter(|member| is_new(member)).cloned().collect();
+    granted.sort_by_key(|member| place_of(before, command, member));
+    granted
+}
