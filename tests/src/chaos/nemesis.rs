@@ -1,8 +1,10 @@
 //! The faults: a seed's schedule of them, and doing them.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use lockcore::internals::wire;
 use redis::cmd;
 use tokio::time::{sleep, timeout};
 
@@ -247,10 +249,16 @@ fn is_script(request: &Request) -> bool {
     request.is("EVALSHA") || request.is("EVAL")
 }
 
-/// Only an acquire says how long the queue may be, and whether it asks once.
+/// An acquire by any of its scripts: a copy that runs after all is over takes the lock once more.
 fn may_queue(request: &Request) -> bool {
-    let asks = |arg: &Vec<u8>| arg == b"try" || arg == b"wait";
-    request.args().iter().any(asks)
+    static ACQUIRES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let source = |name| wire::queue::script(name).expect("a script of the protocol").to_owned();
+        let digest = |source: &String| redis::Script::new(source).get_hash().to_owned();
+        let sources = ["lock", "acquire"].map(source);
+        sources.iter().map(digest).chain(sources.iter().cloned()).collect()
+    });
+    let script = request.args().get(1);
+    script.is_some_and(|script| ACQUIRES.iter().any(|acquire| acquire.as_bytes() == script))
 }
 
 #[cfg(test)]

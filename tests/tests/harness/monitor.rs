@@ -21,8 +21,8 @@ async fn what_a_script_calls_is_seen_in_order_and_told_from_what_clients_send() 
         .filter(|line| line.source == Source::Lua && line.is("RPUSH"))
         .map(|line| (line.text(1), line.text(2)))
         .collect();
-    let expected = ["a", "b"]
-        .map(|suffix| ("lock:{order:42}:queue".to_owned(), format!("{member}{suffix}")));
+    let expected =
+        ["a", "b"].map(|suffix| ("lock:{order:42}:queue".to_owned(), format!("{member}{suffix}")));
     assert_eq!(pushed, expected);
     assert!(lines.iter().any(|line| line.is("eval") && matches!(line.source, Source::Client(_))));
 }

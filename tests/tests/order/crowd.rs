@@ -94,7 +94,8 @@ fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
             let member = line.args.last().map(|arg| String::from_utf8_lossy(arg).into_owned());
             label(&member?).map(str::to_owned)
         })
-        .filter(|label| seen.insert(label.clone()))
+        // The first to wait marks the door of the gate's holder.
+        .filter(|label| label != "gate" && seen.insert(label.clone()))
         .collect()
 }
 

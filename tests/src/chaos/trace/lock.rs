@@ -581,7 +581,8 @@ impl Lock {
         };
         let Some(Waiter { member: first, .. }) = self.queue.first() else { return };
         let is_patient = self.patience.get(node(first)).is_some_and(|until| *until > step.by);
-        let used = self.used(step.by);
+        // A script sees the time at which it began.
+        let used = self.used(step.at);
         if is_patient && demand(first).fits(used) && !self.holds.iter().any(stays) {
             let detail = format!("{first} waits, and {used} are in use");
             found.push(Violation::new(What::LeftWaiting, detail));
