@@ -117,11 +117,7 @@ impl LockRequest {
         }
     }
 
-    fn build(
-        self,
-        mode: Mode,
-        demand: Result<Demand, ConfigError>,
-    ) -> Result<Request, LockError> {
+    fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let (terms, demand) = (self.options.terms(), demand?);
         terms.check()?;
         if self.node.settings.redisson_peers && demand != Demand::ALONE {

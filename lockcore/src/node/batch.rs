@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 
 use super::effect::Ask;
-use crate::error::{LockErrorKind, StoreError};
 use crate::demand::Demand;
+use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::Member;
 use crate::store::{Command, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
@@ -108,7 +108,10 @@ mod tests {
     }
 
     fn touch(lock: usize, members: usize) -> Ask {
-        ask(lock, Command::Touch { members: (0..members).map(|one| member(one, Demand::READ)).collect() })
+        ask(
+            lock,
+            Command::Touch { members: (0..members).map(|one| member(one, Demand::READ)).collect() },
+        )
     }
 
     fn sizes(asks: Vec<Ask>) -> Vec<usize> {
@@ -122,8 +125,7 @@ mod tests {
 
     #[test]
     fn renewals_of_parts_of_one_lock_are_one_command_up_to_a_bound() {
-        let part =
-            |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
+        let part = |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
         let batches = batches((0..300).map(part).collect());
         let members = batches.iter().map(|batch| match batch.as_slice() {
             [Ask { command: Command::Renew { members }, .. }] => members.len(),

@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use super::reply::{Acquired, Grant, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
+use super::reply::{
+    Acquired, Grant, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched,
+};
 use crate::member::Member;
 
 /// One command on one lock.

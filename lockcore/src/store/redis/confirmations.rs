@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
 use super::failure;
-use super::link::CommandLink;
 use super::greeting;
+use super::link::CommandLink;
 use super::scripts;
 use super::seen::Floors;
 use super::wire::{Asked, Wire};
@@ -76,10 +76,7 @@ impl Confirmations {
     }
 
     /// Runs a script, and waits for the replicas.
-    pub(crate) fn run(
-        &self,
-        asked: Asked,
-    ) -> impl Future<Output = Confirmed> + Send + use<> {
+    pub(crate) fn run(&self, asked: Asked) -> impl Future<Output = Confirmed> + Send + use<> {
         let sender = self.0.clone();
         async move {
             let (answer, answered) = oneshot::channel();
@@ -139,7 +136,9 @@ impl Worker {
         let server = self.link.servers();
         let mut floors = self.wire.seen.by(server);
         floors.floor_us = floors.floor_us.max(own.opened_us);
-        let runs = batch.iter().map(|pending| run(own.connection.clone(), &self.wire, &pending.asked, floors));
+        let runs = batch
+            .iter()
+            .map(|pending| run(own.connection.clone(), &self.wire, &pending.asked, floors));
         let values = join_all(runs).await;
         let replicas = self.wait(own.connection).await;
         let is_broken =

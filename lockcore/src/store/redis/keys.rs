@@ -5,7 +5,7 @@ use std::fmt;
 use redis::{RedisWrite, ToRedisArgs, ToSingleRedisArg};
 
 use crate::key::LockName;
-use crate::member::{REDISSON_MARKER, Member, NodeId};
+use crate::member::{Member, NodeId, REDISSON_MARKER};
 
 /// One key of a lock. Redisson puts braces around a name only if it has none itself.
 pub(crate) struct Key<'a> {

@@ -269,7 +269,16 @@ impl Current {
         let now = Instant::now();
         let Opened { connection, hello } = opened;
         let connection = Some(connection);
-        Self { connection, generation, server, opened: now, last_success: now, hello, identity, run }
+        Self {
+            connection,
+            generation,
+            server,
+            opened: now,
+            last_success: now,
+            hello,
+            identity,
+            run,
+        }
     }
 }
 

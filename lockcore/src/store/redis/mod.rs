@@ -113,13 +113,7 @@ impl RedisStore {
         )
         .await?;
         preflight::check_server(&link, hello).await?;
-        let rights = Rights {
-            prefix,
-            node,
-            namespace: namespace.as_deref(),
-            probe: &probe,
-            peers,
-        };
+        let rights = Rights { prefix, node, namespace: namespace.as_deref(), probe: &probe, peers };
         let extras = rights.check(&link).await?;
         link.settle(extras).await?;
         if extras.info {

@@ -208,11 +208,10 @@ mod tests {
         seen.note(NOW + 7, 0);
         assert_eq!(seen.by(1).elsewhere_us, NOW + 7);
         seen.note_token(token(NOW + 9), 0);
-        assert_eq!(seen.by(1), Floors {
-            floor_us: NOW + 9,
-            elsewhere_us: NOW + 9,
-            latest_us: NOW + 9
-        });
+        assert_eq!(
+            seen.by(1),
+            Floors { floor_us: NOW + 9, elsewhere_us: NOW + 9, latest_us: NOW + 9 }
+        );
     }
 
     // L9: a clock that was years ahead raised all tokens of the process until its end.

@@ -1,7 +1,7 @@
 //! What is a lock's and what is another program's, by its content. The scripts apply these rules to
 //! what stands at a lock's names, and refuse every command where one of them fails.
 
-use crate::member::{REDISSON_MARKER, Member};
+use crate::member::{Member, REDISSON_MARKER};
 
 /// The longest count of a hold, in digits.
 const MAX_COUNT_DIGITS: usize = 15;
@@ -9,7 +9,8 @@ const MAX_COUNT_DIGITS: usize = 15;
 /// Whether a text can stand in a queue or hold a lock: a member of ours, or a JVM's, which is its
 /// UUID and a thread.
 pub fn is_member(text: &str) -> bool {
-    Member::parse(text).is_some_and(|member| member.as_str().starts_with(REDISSON_MARKER)) || is_jvm(text)
+    Member::parse(text).is_some_and(|member| member.as_str().starts_with(REDISSON_MARKER))
+        || is_jvm(text)
 }
 
 /// Whether a hash at a lock's name is a hold: one field, a member, and how often it holds.

@@ -19,9 +19,7 @@ impl LockState {
                 Answer::Renewed(self.renew(call, std::slice::from_ref(member)))
             }
             // A lock has no part to give back.
-            Command::Reduce { .. } => {
-                Answer::Renewed(self.reply(call, vec![Renewed::NotHeld]))
-            }
+            Command::Reduce { .. } => Answer::Renewed(self.reply(call, vec![Renewed::NotHeld])),
             Command::Touch { members } => Answer::Touched(self.touch(call, members)),
             Command::Leave { leaving } => Answer::Left(self.leave(call, leaving)),
             Command::ForceRelease { member } => {

@@ -85,7 +85,10 @@ pub(crate) fn command(lock: &LockName, terms: Terms<'_>, command: &Command) -> C
         Command::Inspect => return call,
         _ => {}
     }
-    call.arg(terms.node.as_str()).arg(terms.floors.floor_us).arg(terms.floors.elsewhere_us).arg(terms.prefix);
+    call.arg(terms.node.as_str())
+        .arg(terms.floors.floor_us)
+        .arg(terms.floors.elsewhere_us)
+        .arg(terms.prefix);
     add_members(&mut call, command);
     if let Command::Acquire { mode, queue_limit, .. } = command {
         call.arg(limit_of(*mode, *queue_limit));

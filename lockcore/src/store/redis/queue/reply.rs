@@ -229,10 +229,7 @@ fn member_of(value: &Value) -> Option<Member> {
     Member::parse(text(value)?)
 }
 
-fn all<T>(
-    answer: &Value,
-    outcome: impl FnOnce(&str, u64) -> Option<T>,
-) -> Option<Reply<T>> {
+fn all<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     full(answer, outcome).map(|(reply, _)| reply)
 }
 

@@ -93,10 +93,7 @@ fn renewals(
     Some((script, call))
 }
 
-fn touches(
-    commands: &[(&LockName, &Command)],
-    terms: Terms<'_>,
-) -> Option<(&'static Script, Cmd)> {
+fn touches(commands: &[(&LockName, &Command)], terms: Terms<'_>) -> Option<(&'static Script, Cmd)> {
     let script = &scripts::of_redisson().touch;
     let mut call = script.command(KEYS_EACH * commands.len());
     for (lock, _) in commands {
