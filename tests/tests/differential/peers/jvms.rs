@@ -1,7 +1,7 @@
 //! What JVMs do in a random sequence: they queue, take, subtract, throw out and disappear.
 
 use lockcore::internals::Party;
-use lockcore::internals::protocol::{LockState, Message};
+use lockcore::internals::protocol::redisson::{LockState, Message};
 use redis::cmd;
 
 use super::THREADS;
