@@ -13,10 +13,10 @@ use crate::store::{
 
 type Read<T> = Result<T, StoreError>;
 
-/// The answer to one command that is neither a renewal nor a touch.
+/// The answer to one command.
 ///
 /// # Errors
-/// It has no known form.
+/// It has no known form, or says what is strange at the lock.
 pub(crate) fn answer(command: &Command, answer: &Value) -> Read<Answer> {
     let read = match command {
         Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
@@ -25,10 +25,10 @@ pub(crate) fn answer(command: &Command, answer: &Value) -> Read<Answer> {
         }
         Command::Leave { .. } => left(answer).map(Answer::Left),
         Command::Inspect => inspection(answer).map(Answer::Inspected),
-        Command::Renew { .. }
-        | Command::Confirm { .. }
-        | Command::Reduce { .. }
-        | Command::Touch { .. } => None,
+        Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
+            return answers(&[command], answer)?.pop().unwrap_or_else(|| Err(nonsense()));
+        }
+        Command::Reduce { .. } => None,
     };
     read.ok_or_else(nonsense)
 }
