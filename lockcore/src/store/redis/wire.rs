@@ -107,7 +107,11 @@ impl Wire {
         answer: &Value,
     ) -> Result<Answers, StoreError> {
         let Asked::Together(commands) = asked else {
-            return Ok(vec![Ok(self.answer(asked, (floors, server), answer)?)]);
+            return match self.answer(asked, (floors, server), answer) {
+                // Said of this lock.
+                Err(error) if error.kind != LockErrorKind::Protocol => Ok(vec![Err(error)]),
+                answer => Ok(vec![Ok(answer?)]),
+            };
         };
         let answers = match self.peers {
             false => queue::reply::renewals(commands.len(), answer)?,
