@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_tests::refused_unchanged;
-use lockcore::internals::protocol::{Answer, Call, Command, LockState, Message, Peers};
-use lockcore::internals::{Leaving, LockName, Member, Mode, Party, Renewed};
+use lockcore::internals::protocol::redisson::{Call, LockState, Message, Peers};
+use lockcore::internals::{Answer, Command, Leaving, LockName, Member, Mode, Party, Renewed};
 use redis::{Cmd, cmd};
 
 use crate::comparison::{self, Clock};
@@ -12,36 +12,28 @@ use crate::fuzz::Tally;
 use crate::peers;
 use crate::random::{Choices, Random};
 use crate::snapshot::{self, Snapshot};
-use crate::world::{self, FOREIGN, Heard, LOCK, Rules, STRANGE, World};
+use crate::world::{self, FOREIGN, Heard, LOCK, STRANGE, World};
 
 /// Short ones end within a case, a middle one has another claim, the longest outlives a token.
 const LEASES_MS: [u64; 7] = [100, 150, 300, 2_500, 7_000, 30_000, 120_000];
 /// How far the clock of a server that was replaced is ahead.
 const AHEAD_US: u64 = 5_000_000;
 
-/// What happens besides the commands of our own nodes.
+/// What happens besides the commands of our own nodes, and besides what JVMs do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Time passes, processes die, operators delete tokens.
-    Own,
-    /// JVMs queue, hold and release as well.
-    Foreign,
+    /// Nothing.
+    Jvms,
     /// Parts of the keys disappear.
     Damaged,
     /// Other programs use the lock's names.
     Strange,
-    /// The queue is shared with JVMs, by the rules for that.
-    Peers,
 }
 
 impl Kind {
-    pub(crate) fn rules(self) -> Rules {
-        if self == Self::Peers { Rules::Peers } else { Rules::Own }
-    }
-
     /// What all the cases together must have met, or they compare too little.
     pub(crate) fn must_meet(self) -> impl Iterator<Item = &'static str> {
-        let besides: &[_] = if self == Self::Peers { &peers::jvms::MET } else { &[] };
+        let besides: &[_] = if self == Self::Jvms { &peers::jvms::MET } else { &[] };
         MET.iter().chain(besides).copied()
     }
 }
@@ -53,7 +45,6 @@ pub(crate) struct Case<'a> {
     pub(crate) lock: LockName,
     /// By node, oldest first.
     members: Vec<Vec<Member>>,
-    dead: u64,
     expected: Heard,
     pub(crate) tally: &'a mut Tally,
     /// What has been done, a line each.
@@ -88,15 +79,11 @@ pub(crate) async fn run(
 ) -> Result<(), String> {
     let lock = LockName::from(LOCK);
     world.begin(&lock).await;
-    // A thread of a JVM; by our own rules it is not asked whether one listens.
-    let _thread = match kind {
-        Kind::Peers => Some(world.subscribe(&world::poke_channel(&lock, peers::THREADS[0])).await),
-        _ => None,
-    };
+    let _thread = world.subscribe(&world::poke_channel(&lock, peers::THREADS[0])).await;
     let members = vec![Vec::new(); world.nodes.len()];
     let (random, expected) = (Random::new(Vec::new()), Heard::default());
     let told = String::new();
-    let mut case = Case { world, random, kind, lock, members, dead: 0, expected, tally, told };
+    let mut case = Case { world, random, kind, lock, members, expected, tally, told };
     let result = case.run(choices).await;
     result.map_err(|difference| format!("after\n{}{difference}", case.told))
 }
@@ -106,10 +93,7 @@ impl Case<'_> {
         for draws in choices.into_iter().flatten() {
             self.random = Random::new(draws);
             if self.random.chance(30) {
-                match self.kind {
-                    Kind::Peers => self.act_as_jvms().await,
-                    _ => self.interfere().await,
-                }
+                self.interfere().await;
             }
             self.compare_one().await?;
             self.tally.commands += 1;
@@ -132,7 +116,7 @@ impl Case<'_> {
         let after = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
         self.told += &format!("    node {node}: {command:?}\n");
         let told = format!("{command:?}\nby node {node}, at\n{before:#?}\n");
-        if before.is_refused(&command) && !(answer.is_ok() && before.may_overlook(&command)) {
+        if before.is_refused(&command) {
             if Snapshot::expires_within(&before.state, before.at_ms(), after.at_ms()) {
                 return self.leave_undecided(&told).await;
             }
@@ -149,9 +133,7 @@ impl Case<'_> {
         let connected = |node: &str| world.is_connected(node);
         let mut call = Call::new(&world.nodes[node].id, &connected, now_us);
         call.seen_us = seen_us;
-        if self.kind.rules() == Rules::Peers {
-            call.peers = Some(Peers { listens: &peers::listens });
-        }
+        call.peers = Peers { listens: &peers::listens };
         let expected = state.step(&mut call, &command);
         let messages = call.messages;
         if Snapshot::expires_within(&before.state, clock.before, clock.now)
@@ -160,9 +142,7 @@ impl Case<'_> {
             return self.leave_undecided(&told).await;
         }
         self.note(&expected, &messages);
-        if self.kind == Kind::Peers {
-            self.note_jvms(node, &before.state, &state, &messages);
-        }
+        self.note_jvms(node, &before.state, &state, &messages);
         self.expected.add(self.world, &self.lock, messages);
         comparison::settle_answer(clock, &expected, &mut answer);
         if answer != expected {
@@ -171,27 +151,11 @@ impl Case<'_> {
             ));
         }
         let mut actual = after.state.clone();
-        match self.kind.rules() {
-            Rules::Own => {
-                comparison::settle_state(clock, &command, &before.state, &state, &mut actual);
-            }
-            Rules::Peers => comparison::settle_shared(clock, &state, &mut actual),
-        }
+        comparison::settle_state(clock, &state, &mut actual);
         comparison::forget_what_is_apart(&mut actual);
         comparison::forget_what_is_apart(&mut state);
         if actual != state {
             return Err(format!("{told}{clock:?}\nLua leaves {actual:#?}\nRust leaves {state:#?}"));
-        }
-        let [list, sorted_set] = after.queue_expiries;
-        if matches!(self.kind, Kind::Own | Kind::Foreign) && list != sorted_set {
-            return Err(format!(
-                "{told}the list expires at {list}, its sorted set at {sorted_set}"
-            ));
-        }
-        if self.kind != Kind::Peers
-            && let Some(key) = endless(&after, &before)
-        {
-            return Err(format!("{told}{key} has no expiry"));
         }
         // The one of `company`.
         if after.others != 1 {
@@ -213,14 +177,14 @@ impl Case<'_> {
 
     fn note(&mut self, answer: &Answer, messages: &[Message]) {
         let mut seen = Vec::new();
-        let (passed_over, foreign) = match answer {
+        let passed_over = match answer {
             Answer::Acquired(reply) => {
                 seen.push(format!("{:?}", reply.outcome));
-                (reply.passed_over, reply.foreign)
+                reply.passed_over
             }
             Answer::Released(reply) => {
                 seen.push(format!("{:?}", reply.outcome));
-                (reply.passed_over, reply.foreign)
+                reply.passed_over
             }
             Answer::Renewed(reply) => {
                 let word = |renewed: &Renewed| match renewed {
@@ -228,23 +192,20 @@ impl Case<'_> {
                     Renewed::NotHeld => "NotRenewed".to_owned(),
                 };
                 seen.extend(reply.outcome.iter().map(word));
-                (reply.passed_over, reply.foreign)
+                reply.passed_over
             }
             Answer::Touched(reply) => {
                 seen.extend(reply.outcome.members.iter().map(|presence| format!("{presence:?}")));
-                (reply.passed_over, reply.foreign)
+                reply.passed_over
             }
             Answer::Left(reply) => {
                 seen.extend(reply.outcome.iter().map(|left| format!("{left:?}")));
-                (reply.passed_over, reply.foreign)
+                reply.passed_over
             }
-            Answer::Inspected(_) => (0, false),
+            Answer::Inspected(_) => 0,
         };
         if passed_over > 0 {
             seen.push("passed over".to_owned());
-        }
-        if foreign {
-            seen.push("foreign".to_owned());
         }
         if messages.iter().any(|message| matches!(message, Message::Grant { .. })) {
             seen.push("a grant to another node".to_owned());
@@ -266,7 +227,8 @@ impl Case<'_> {
                 Command::Acquire { member, mode, queue_limit }
             }
             34..56 => Command::Release { member: self.likely_holder(node, state) },
-            56..64 => Command::Renew { members: vec![self.likely_holder(node, state)] },
+            56..62 => Command::Renew { members: vec![self.likely_holder(node, state)] },
+            62..64 => Command::Confirm { member: self.likely_holder(node, state) },
             64..78 => {
                 let count = 1 + self.random.below(4);
                 Command::Touch { members: (0..count).map(|_| self.known(node, state)).collect() }
@@ -296,7 +258,7 @@ impl Case<'_> {
     fn known(&mut self, node: usize, state: &LockState) -> Member {
         let id = &self.world.nodes[node].id;
         let hold = state.hold.iter().map(|hold| &hold.member);
-        // By the rules for JVMs a member may be alive and thrown out of the queue.
+        // A member may be alive and thrown out of the queue.
         let thrown_out = state.alive.iter().map(|(_, member)| member);
         let thrown_out = thrown_out.filter(|member| !state.queue.contains(member));
         let there = hold.chain(&state.queue).chain(thrown_out);
@@ -324,67 +286,27 @@ impl Case<'_> {
 
     /// Something besides commands.
     async fn interfere(&mut self) {
-        let [hold, queue, deadlines, token, ..] = snapshot::keys(self.lock.as_str());
+        let [hold, _, _, token, ..] = snapshot::keys(self.lock.as_str());
         let seen = Snapshot::take(&mut self.world.redis, self.lock.as_str()).await;
-        let now = seen.at_ms();
-        let waiting: Vec<Party> = seen.state.queue.iter().cloned().collect();
-        match self.random.below(13) {
-            0..2 => {
+        match self.random.below(8) {
+            0 => {
                 // Past the end of a short lease, now and then.
                 let pause = *self.random.one_of(&[2, 2, 5, 30, 110]);
                 self.told += &format!("    {pause} ms pass\n");
                 tokio::time::sleep(Duration::from_millis(pause)).await;
             }
-            2..5 => {
-                self.dead += 1;
-                let lease = *self.random.one_of(&LEASES_MS);
-                let member = format!("~1{}:{}:{lease}:gone", self.world.dead, self.dead);
-                self.plant(&member, now + 15_000).await;
-                if seen.state.queue.is_empty() {
-                    self.ask(cmd("PEXPIREAT").arg(&queue).arg(now + 75_000)).await;
-                    self.ask(cmd("PEXPIREAT").arg(&deadlines).arg(now + 75_000)).await;
-                }
+            1 if seen.state.hold.is_some() && self.random.chance(50) => {
+                self.ask(cmd("PERSIST").arg(&hold)).await;
             }
-            5 | 6 if !waiting.is_empty() => {
-                // A silence that lasted, or nearly.
-                let head = self.random.chance(50);
-                let member = if head { &waiting[0] } else { self.random.one_of(&waiting) };
-                let member = member.clone();
-                let at_ms = now + *self.random.one_of(&[0, 0, 3_000, 6_000]) - 5;
-                self.ask(cmd("ZADD").arg(&deadlines).arg("XX").arg(at_ms).arg(member.as_str()))
-                    .await;
-            }
-            7 if seen.state.hold.is_some() => self.ask(cmd("PERSIST").arg(&hold)).await,
-            8 => self.ask(cmd("DEL").arg(&token)).await,
-            9 => {
+            1 => {
+                let now = seen.at_ms();
                 let ahead = (now + 3_600_000) * 1_000;
                 let value = if self.random.chance(50) { ahead } else { now };
                 self.ask(cmd("SET").arg(&token).arg(value).arg("PX").arg(60_000)).await;
             }
-            10 if seen.state.hold.is_some() => self.ask(cmd("PEXPIRE").arg(&hold).arg(20)).await,
-            11 | 12 if self.kind == Kind::Foreign => self.act_as_a_jvm(&seen).await,
-            11 | 12 if self.kind == Kind::Damaged => self.damage(&waiting).await,
-            11 | 12 if self.kind == Kind::Strange => self.act_as_another_program(&seen).await,
-            _ => {}
-        }
-    }
-
-    async fn act_as_a_jvm(&mut self, seen: &Snapshot) {
-        let [hold, queue, deadlines, ..] = snapshot::keys(self.lock.as_str());
-        let foreign = *self.random.one_of(&FOREIGN);
-        if seen.state.queue.contains(&Party::from(foreign)) {
-            let takes = seen.state.hold.is_none() && self.random.chance(50);
-            self.ask(cmd("LREM").arg(&queue).arg(1).arg(foreign)).await;
-            self.ask(cmd("ZREM").arg(&deadlines).arg(foreign)).await;
-            if takes {
-                self.ask(cmd("HSET").arg(&hold).arg(foreign).arg(1)).await;
-                self.ask(cmd("PEXPIRE").arg(&hold).arg(200)).await;
-            }
-        } else if seen.state.hold.as_ref().is_some_and(|hold| hold.member.ours().is_none()) {
-            self.ask(cmd("DEL").arg(&hold)).await;
-        } else {
-            let patience = *self.random.one_of(&[200, 20_000, 300_000]);
-            self.plant(foreign, seen.at_ms() + patience).await;
+            2..5 if self.kind == Kind::Damaged => self.damage(&seen).await,
+            2..5 if self.kind == Kind::Strange => self.act_as_another_program(&seen).await,
+            _ => self.act_as_jvms().await,
         }
     }
 
@@ -419,28 +341,26 @@ impl Case<'_> {
         }
     }
 
-    async fn damage(&mut self, waiting: &[Party]) {
-        let [_, queue, deadlines, token, ..] = snapshot::keys(self.lock.as_str());
-        match self.random.below(9) {
+    async fn damage(&mut self, seen: &Snapshot) {
+        let [_, queue, scores, _, alive, arrivals, suspects] = snapshot::keys(self.lock.as_str());
+        let waiting: Vec<Party> = seen.state.queue.iter().cloned().collect();
+        let sets = [&scores, &alive, &arrivals];
+        match self.random.below(8) {
             0 => self.ask(cmd("DEL").arg(&queue)).await,
-            1 => self.ask(cmd("DEL").arg(&deadlines)).await,
-            2 => self.ask(cmd("DEL").arg(&token)).await,
+            1 => self.ask(cmd("DEL").arg(&scores)).await,
+            2 => self.ask(cmd("DEL").arg(&suspects)).await,
             3 if !waiting.is_empty() => {
-                let member = self.random.one_of(waiting).clone();
+                let member = self.random.one_of(&waiting).clone();
                 self.ask(cmd("LREM").arg(&queue).arg(1).arg(member.as_str())).await;
             }
             _ if !waiting.is_empty() => {
-                let member = self.random.one_of(waiting).clone();
-                self.ask(cmd("ZREM").arg(&deadlines).arg(member.as_str())).await;
+                let (key, member) = (*self.random.one_of(&sets), self.random.one_of(&waiting));
+                let mut remove = cmd("ZREM");
+                remove.arg(key).arg(member.as_str());
+                self.ask(&remove).await;
             }
             _ => {}
         }
-    }
-
-    async fn plant(&mut self, member: &str, deadline_ms: u64) {
-        let [_, queue, deadlines, ..] = snapshot::keys(self.lock.as_str());
-        self.ask(cmd("RPUSH").arg(&queue).arg(member)).await;
-        self.ask(cmd("ZADD").arg(&deadlines).arg(deadline_ms).arg(member)).await;
     }
 
     pub(crate) async fn ask(&mut self, command: &Cmd) {
@@ -450,25 +370,5 @@ impl Case<'_> {
         let words: Vec<_> = words.split("\r\n").skip(2).step_by(2).collect();
         self.told += &format!("    {}\n", words.join(" "));
         let _: redis::Value = self.world.redis.ask(command).await;
-    }
-}
-
-/// A key without an expiry that had one, or was not there, before the command.
-fn endless(after: &Snapshot, before: &Snapshot) -> Option<&'static str> {
-    let (state, old) = (&after.state, &before.state);
-    let hold = state.hold.as_ref().filter(|hold| hold.expires_ms.is_none());
-    let token = state.token.as_ref().filter(|token| token.expires_ms.is_none());
-    // Nothing takes the expiry from a queue but a foreign member that stands in it.
-    let is_ours = state.queue.iter().all(|member| member.ours().is_some());
-    let queue = is_ours && after.queue_expiries.contains(&-1);
-    let was_endless = before.queue_expiries.contains(&-1);
-    if hold.is_some() && hold != old.hold.as_ref() {
-        Some("the hold")
-    } else if token.is_some() && token != old.token.as_ref() {
-        Some("the token")
-    } else if queue && !was_endless {
-        Some("the queue")
-    } else {
-        None
     }
 }

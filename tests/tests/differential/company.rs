@@ -2,8 +2,7 @@
 //! is not held, now before it and now behind.
 
 use lockcore::LockErrorKind;
-use lockcore::internals::protocol::{Answer, Command};
-use lockcore::internals::{LockName, Presence, Renewed, StoreError};
+use lockcore::internals::{Answer, Command, LockName, Presence, Renewed, StoreError};
 
 use crate::node::Node;
 

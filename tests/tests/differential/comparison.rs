@@ -1,14 +1,13 @@
 //! What "the same" means.
 //!
-//! Deadlines, tokens, the queue's expiry and all outcomes are exact: both sides count them from the
-//! time in the reply. A hold, a token and a tombstone expire by a relative PEXPIRE or PX, for which
-//! the server reads its clock once more, and PTTL reads it too: usually in the same millisecond or
-//! the next. The second reading lies between two others that the test has, so that is what is
-//! allowed, and no more. A token that is made anew for a hold is remembered for what PTTL says is
-//! left of the hold, so there the second reading counts the other way round as well.
+//! Our own deadlines, tokens and all outcomes are exact: both sides count them from the time in the
+//! reply. What expires does so by a relative PEXPIRE or PX, for which the server reads its clock
+//! once more, and PTTL reads it too: usually in the same millisecond or the next. The second reading
+//! lies between two others that the test has, so that is what is allowed, and no more. A newcomer's
+//! score is built on what PTTL says is left of the hold.
 
-use lockcore::internals::Reply;
-use lockcore::internals::protocol::{Answer, Command, LockState};
+use lockcore::internals::protocol::redisson::LockState;
+use lockcore::internals::{Answer, Reply};
 
 use crate::snapshot::Snapshot;
 
@@ -21,12 +20,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Whether `actual` is `expected`, counted from another reading of the clock.
-    fn allows(self, expected: u64, actual: u64) -> bool {
-        let from = expected.saturating_sub(self.now - self.before);
-        (from..=expected + (self.after - self.now)).contains(&actual)
-    }
-
     fn allows_left(self, expected: u64, actual: u64) -> bool {
         let from = expected.saturating_sub(self.after - self.now);
         (from..=expected + (self.now - self.before)).contains(&actual)
@@ -85,52 +78,10 @@ fn settle_left(clock: Clock, expected: u64, actual: &mut u64) {
     }
 }
 
-/// As [`settle_answer`], for the keys. What the command does not write must not have moved at all.
-/// A renewal or a leave may write the same again, and land a millisecond later.
-pub(crate) fn settle_state(
-    clock: Clock,
-    command: &Command,
-    before: &LockState,
-    expected: &LockState,
-    actual: &mut LockState,
-) {
-    if let (Some(expected), Some(actual)) = (&expected.hold, &mut actual.hold) {
-        let untouched =
-            !matches!(command, Command::Renew { .. }) && before.hold.as_ref() == Some(expected);
-        settle(clock, untouched, expected.expires_ms, &mut actual.expires_ms);
-    }
-    if let (Some(token), Some(actual)) = (&expected.token, &mut actual.token) {
-        let untouched = before.token.as_ref() == Some(token);
-        settle(clock, untouched, token.expires_ms, &mut actual.expires_ms);
-        if before.token.is_none()
-            && let (Some(expected), Some(at_ms)) = (token.expires_ms, &mut actual.expires_ms)
-        {
-            settle_left(clock, expected, at_ms);
-        }
-    }
-    for (member, at_ms) in &expected.gone {
-        if let Some(actual) = actual.gone.get_mut(member) {
-            let mut settled = Some(*actual);
-            let untouched =
-                !matches!(command, Command::Leave { .. }) && before.gone.get(member) == Some(at_ms);
-            settle(clock, untouched, Some(*at_ms), &mut settled);
-            *actual = settled.unwrap_or(*actual);
-        }
-    }
-}
-
-fn settle(clock: Clock, exact: bool, expected: Option<u64>, actual: &mut Option<u64>) {
-    if let (false, Some(at_ms), Some(was)) = (exact, expected, *actual)
-        && clock.allows(at_ms, was)
-    {
-        *actual = expected;
-    }
-}
-
-/// As [`settle_state`], for a queue that is shared with JVMs. Moves times of `actual` to what was
+/// As [`settle_answer`], for the keys. Moves times of `actual` to what was
 /// expected where they differ by no more than the time that the command took: Redis reads its clock
 /// once more for a TTL.
-pub(crate) fn settle_shared(clock: Clock, expected: &LockState, actual: &mut LockState) {
+pub(crate) fn settle_state(clock: Clock, expected: &LockState, actual: &mut LockState) {
     let span_ms = clock.after - clock.before;
     let near = |one: u64, other: u64| one.abs_diff(other) <= span_ms;
     let settle = |expected: Option<u64>, actual: &mut Option<u64>| {

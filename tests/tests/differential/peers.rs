@@ -1,13 +1,10 @@
-//! Queues that are shared with JVMs, without a JVM: the scripts against the protocol as a function,
-//! and each rule for such queues as a fact. With a real one: the test binary `redisson`.
+//! JVMs, without a JVM: what they do in a random sequence, and each rule about them as a fact. With
+//! a real one: the test binary `redisson`.
 
 mod bench;
 pub(crate) mod jvms;
 mod place;
 mod told;
-
-use crate::case::Kind;
-use crate::fuzz;
 
 /// A thread that listens, and two of a JVM that is gone.
 pub(crate) const THREADS: [&str; 3] = [
@@ -18,9 +15,4 @@ pub(crate) const THREADS: [&str; 3] = [
 
 pub(crate) fn listens(member: &str) -> bool {
     member == THREADS[0]
-}
-
-#[test]
-fn lua_and_rust_agree_on_every_command_in_a_queue_shared_with_jvms() {
-    fuzz::run(Kind::Peers, 8);
 }

@@ -1,12 +1,11 @@
-//! All keys of one lock, read in one step; three of them only queues have that are shared with
-//! JVMs.
+//! All keys of one lock, read in one step.
 
 use lock_tests::{EXPIRY, Raw};
 use lockcore::FencingToken;
-use lockcore::internals::protocol::{
-    Command, Hold, LastToken, LockState, Suspects, is_hold, is_member, is_token,
+use lockcore::internals::protocol::redisson::{
+    Hold, LastToken, LockState, Suspects, is_hold, is_member, is_token,
 };
-use lockcore::internals::{Member, Party};
+use lockcore::internals::{Command, Member, Party};
 use redis::cmd;
 
 const SCRIPT: &str = "
@@ -108,25 +107,13 @@ impl Snapshot {
         let queue = self.state.queue.front().is_some_and(|head| !is_member(head.as_str()));
         let token = self.token.as_ref().is_some_and(|text| !is_token(text));
         match command {
-            Command::Renew { .. } => hold || token,
+            Command::Renew { .. } | Command::Confirm { .. } => hold || token,
             // The short way of a release with none waiting looks at the caller's field alone.
             Command::Release { member } if self.state.queue.is_empty() => {
                 hold || token && self.state.hold.as_ref().is_none_or(|held| held.member != *member)
             }
             _ => hold || queue || token,
         }
-    }
-
-    /// Whether all that is strange is the token, at which the short way of an acquire does not look
-    /// where another node's member holds the lock.
-    pub(crate) fn may_overlook(&self, command: &Command) -> bool {
-        let Command::Acquire { member, .. } = command else { return false };
-        let is_sound = self.fields.is_empty() || is_hold(&self.fields);
-        let head = self.state.queue.front();
-        let holder = self.state.hold.as_ref().and_then(|hold| hold.member.ours());
-        is_sound
-            && head.is_none_or(|head| is_member(head.as_str()))
-            && holder.is_some_and(|holder| member.node() != holder.node())
     }
 
     /// The score of a party that is queued.

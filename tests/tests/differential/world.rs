@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use lock_tests::{Proxy, Raw, RedisServer, Watcher, eventually};
-use lockcore::NodeId;
-use lockcore::internals::protocol::{Answer, Command, Message};
-use lockcore::internals::{Event, LockName, StoreError, new_node};
+use lockcore::internals::protocol::redisson::Message;
+use lockcore::internals::{Answer, Command, Event, LockName, StoreError};
 use redis::aio::PubSub;
 use redis::cmd;
 
@@ -33,14 +32,6 @@ pub(crate) const STRANGE: [&str; 4] =
 const CONNECTED: usize = 3;
 pub(crate) const DEAF: usize = CONNECTED;
 
-/// By which rules the nodes run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rules {
-    Own,
-    /// Those of queues that are shared with JVMs.
-    Peers,
-}
-
 pub(crate) struct World {
     server: RedisServer,
     _proxy: Proxy,
@@ -48,23 +39,21 @@ pub(crate) struct World {
     _watcher: Watcher,
     pub(crate) redis: Raw,
     pub(crate) nodes: Vec<Node>,
-    /// A process that is gone, while its members wait.
-    pub(crate) dead: NodeId,
     poked: Arc<Mutex<Vec<String>>>,
     marks: u64,
 }
 
 impl World {
-    pub(crate) async fn start(rules: Rules) -> Self {
+    pub(crate) async fn start() -> Self {
         let server = RedisServer::start();
         let mut redis = Raw::connect(&server.url()).await;
         let proxy = Proxy::start(server.address());
-        let (lock, peers) = (LockName::from(LOCK), rules == Rules::Peers);
+        let lock = LockName::from(LOCK);
         let mut nodes = Vec::new();
         for _ in 0..CONNECTED {
-            nodes.push(Node::connect_as(&server.url(), &lock, peers).await);
+            nodes.push(Node::connect_as(&server.url(), &lock, true).await);
         }
-        let deaf = Node::connect_as(&proxy.url(), &lock, peers).await;
+        let deaf = Node::connect_as(&proxy.url(), &lock, true).await;
         proxy.refuse().await;
         assert_eq!(proxy.cut_subscriptions().await, 1);
         let channel = deaf.channel();
@@ -73,16 +62,7 @@ impl World {
         nodes.push(deaf);
         let poked = listen_to_pokes(&server).await;
         let watcher = Watcher::start(&server.url()).await;
-        Self {
-            server,
-            _proxy: proxy,
-            _watcher: watcher,
-            redis,
-            nodes,
-            dead: new_node(),
-            poked,
-            marks: 0,
-        }
+        Self { server, _proxy: proxy, _watcher: watcher, redis, nodes, poked, marks: 0 }
     }
 
     pub(crate) async fn begin(&mut self, lock: &LockName) {

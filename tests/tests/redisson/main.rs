@@ -13,6 +13,7 @@ mod grace;
 mod hand_over;
 mod jvm;
 mod killed;
+mod mixed;
 mod order;
 mod plain;
 mod program;

@@ -1,8 +1,8 @@
 //! What a hold that was handed over lasts, and what its grantee is told.
 
-use lockcore::internals::{Acquired, Event, Presence, Released, Renewed};
+use lockcore::internals::{Event, Presence, Released, Renewed};
 
-use crate::asking::{grant, left_ms};
+use crate::asking::grant;
 use crate::bench::Bench;
 
 // Findings 2 and 4.
@@ -22,7 +22,7 @@ async fn a_handed_over_hold_lasts_the_claim_of_its_own_member_not_of_the_release
         let first = a.hold(releasers).await;
         let second = b.queue(grantees).await;
         assert_eq!(a.release(&first).await.outcome, Released::Released);
-        let left = bench.redis.pttl(&bench.hold_key()).await;
+        let (_, left) = bench.hold().await.expect("held");
         assert!(left <= claim && left > claim - 1_000, "{left} of {claim}");
         let heard = b.heard(&mut bench.redis).await;
         let [Event::Granted { grants, .. }] = &*heard else { panic!("{heard:?}") };
@@ -33,15 +33,17 @@ async fn a_handed_over_hold_lasts_the_claim_of_its_own_member_not_of_the_release
 
 // Finding 2.
 #[tokio::test]
-async fn the_first_renewal_turns_a_claim_into_the_full_lease() {
+async fn a_confirmation_turns_a_claim_into_the_full_lease_and_tells_a_token() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     let second = b.queue(60_000).await;
     a.release(&first).await;
-    let reply = b.renew(&second).await;
-    assert_eq!((&reply.outcome[..], left_ms(&reply)), (&[Renewed::Held][..], 60_000));
-    assert!(bench.redis.pttl(&bench.hold_key()).await > 59_000);
+    let granted = grant(&b.touch(&[&second]).await).token;
+    let reply = b.confirm(&second).await;
+    assert_eq!(reply.outcome, [Renewed::Held]);
+    assert!(grant(&reply).token > granted, "who asks again is told a new one");
+    assert!(bench.hold().await.expect("held").1 > 59_000);
 }
 
 // Findings 2 and 12: with F2, a place is kept in silence up to the claim once the turn has come.
@@ -65,13 +67,15 @@ async fn a_grantee_silent_beyond_its_claim_loses_the_lock_to_the_next_and_is_tol
 #[tokio::test]
 async fn a_lock_taken_free_lasts_its_full_lease_with_or_without_a_queue_of_the_dead() {
     let mut bench = Bench::start().await;
-    let a = bench.node().await;
-    let member = a.member(30_000);
-    assert_eq!(left_ms(&a.wait(&member).await), 30_000);
-    a.release(&member).await;
-    bench.plant_dead(3).await;
-    let member = a.member(30_000);
-    let reply = a.wait(&member).await;
-    assert_eq!((reply.outcome, left_ms(&reply)), (Acquired::Granted, 30_000));
-    assert!(bench.redis.pttl(&bench.hold_key()).await > 29_000);
+    let (a, dead) = (bench.node().await, bench.deaf_node().await);
+    let holder = a.hold(30_000).await;
+    assert!(bench.hold().await.expect("held").1 > 29_000);
+    for _ in 0..3 {
+        dead.node.queue(30_000).await;
+    }
+    a.release(&holder).await;
+    let member = a.hold(30_000).await;
+    let (holder, left) = bench.hold().await.expect("held");
+    assert_eq!(holder, member);
+    assert!(left > 29_000, "{left}");
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_tests::{Raw, eventually};
 use lockcore::NodeId;
 use lockcore::internals::{
-    Answer, Command, Event, Label, Listener, LockName, Member, Seen, Store, StoreError, new_node,
-    redis_store_as, run,
+    Answer, Command, Demand, Event, Label, Listener, LockName, Member, Seen, Store, StoreError,
+    new_node, redis_store_as, run,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -18,6 +18,8 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) lock: LockName,
+    /// Whether JVMs share its queues.
+    peers: bool,
     /// What the node has seen on servers.
     pub(crate) seen: Arc<Seen>,
     heard: Arc<Heard>,
@@ -45,13 +47,24 @@ impl Node {
         let (id, heard, seen) = (new_node(), Arc::new(Heard::default()), Arc::new(Seen::default()));
         let store = redis_store_as(url, id.clone(), heard.clone(), peers, seen.clone()).await;
         let store = store.expect("a store connects");
-        Self { id, store, lock: lock.clone(), seen, heard, next_number: AtomicU64::new(1) }
+        let (lock, next_number) = (lock.clone(), AtomicU64::new(1));
+        Self { id, store, lock, peers, seen, heard, next_number }
+    }
+
+    /// A new member of this node, which wants the lock.
+    pub(crate) fn member(&self, lease_ms: u64) -> Member {
+        self.member_for(Demand::ALONE, lease_ms)
     }
 
     /// A new member of this node.
-    pub(crate) fn member(&self, lease_ms: u64) -> Member {
+    pub(crate) fn member_for(&self, demand: Demand, lease_ms: u64) -> Member {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        Member::redisson(&self.id, number, lease_ms, &Label::new("a label"))
+        let label = Label::new("a label");
+        if self.peers {
+            assert_eq!(demand, Demand::ALONE, "beside JVMs there is nothing else");
+            return Member::redisson(&self.id, number, lease_ms, &label);
+        }
+        Member::new(&self.id, number, lease_ms, demand, &label)
     }
 
     /// Runs one command on the node's lock.

@@ -3,125 +3,99 @@
 use lock_tests::{CommandStats, Watcher};
 use lockcore::internals::{Acquired, Mode, Presence};
 
-use crate::asking::{grant, now_us};
+use crate::asking::grant;
 use crate::bench::Bench;
 
-// Finding 13.
 #[tokio::test]
-async fn a_free_lock_is_neither_busy_nor_full_behind_the_dead() {
+async fn a_free_lock_is_neither_busy_nor_full_behind_the_dead_and_they_are_put_aside() {
     for (mode, limit) in [(Mode::Try, 1_000), (Mode::Wait, 1)] {
         let mut bench = Bench::start().await;
-        let a = bench.node().await;
-        let dead = bench.plant_dead(40).await;
+        let (a, dead) = (bench.node().await, bench.deaf_node().await);
+        a.hold(200).await;
+        for _ in 0..40 {
+            dead.node.queue(30_000).await;
+        }
+        bench.until_free().await;
         let member = a.member(30_000);
         let reply = a.acquire(&member, mode, limit).await;
         assert_eq!((reply.outcome, reply.passed_over), (Acquired::Granted, 40));
-        assert_eq!(bench.holder().await, Some(member));
-        assert_eq!(bench.queue().await, dead, "passed over, not removed");
+        assert_eq!((bench.holder().await, bench.queue().await), (Some(member), vec![]));
+        let aside = bench.key(&format!("passed:{}", dead.node.id));
+        assert_eq!(bench.redis.scores(&aside).await.len(), 40);
+        let left = bench.redis.pttl(&aside).await;
+        assert!((14_000..=15_000).contains(&left), "{left}");
         bench.everything_expires().await;
     }
 }
 
-// Finding 18, F3.
 #[tokio::test]
-async fn those_passed_over_keep_their_place_for_five_seconds_and_then_cost_nothing() {
+async fn who_was_passed_over_is_back_in_its_place_by_its_next_touch() {
     let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
-    let first = a.hold(30_000).await;
-    let dead = bench.plant_dead(130).await;
-    let second = b.queue(30_000).await;
-    let reply = a.release(&first).await;
-    assert_eq!(reply.passed_over, 130);
-    assert_eq!(bench.holder().await, Some(second.clone()));
-    let latest = now_us(&reply) / 1_000 + 5_000;
-    for member in &dead {
-        assert_eq!(bench.deadline(member).await, Some(latest));
-    }
-    assert_eq!(bench.expiry(&bench.queue_key()).await as u64, latest + 60_000);
-    assert_eq!(bench.expiry(&bench.deadlines_key()).await as u64, latest + 60_000);
-
-    // Never raised by a second look.
-    bench.set_deadline(&dead[3], latest - 1_000).await;
-    let third = a.queue(30_000).await;
-    b.release(&second).await;
-    assert_eq!(bench.holder().await, Some(third.clone()));
-    assert_eq!(bench.deadline(&dead[3]).await, Some(latest - 1_000));
-
-    for member in &dead {
-        bench.let_deadline_pass(member).await;
-    }
-    let fourth = b.queue(30_000).await;
-    assert_eq!(a.release(&third).await.passed_over, 0);
-    assert_eq!(bench.holder().await, Some(fourth.clone()));
-    assert!(bench.queue().await.is_empty());
-    let fifth = a.queue(30_000).await;
-    let before = CommandStats::read(&mut bench.redis).await;
-    b.release(&fourth).await;
-    let spent = CommandStats::read(&mut bench.redis).await.since(&before);
-    assert_eq!(bench.holder().await, Some(fifth));
-    assert_eq!((spent.calls("lrange"), spent.calls("zmscore"), spent.calls("publish")), (0, 0, 1));
+    let (a, b, dead) = (bench.node().await, bench.node().await, bench.deaf_node().await);
+    let holder = a.hold(30_000).await;
+    let (first, second) = (dead.node.queue(30_000).await, dead.node.queue(30_000).await);
+    let (third, fourth) = (b.queue(30_000).await, b.queue(30_000).await);
+    assert_eq!(a.release(&holder).await.passed_over, 2);
+    assert_eq!(bench.queue().await, [fourth.clone()]);
+    let touched = dead.node.touch(&[&first, &second]).await;
+    assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
+    assert_eq!(touched.outcome.listeners, 0);
+    assert_eq!(bench.queue().await, [first, second, fourth]);
+    assert_eq!(bench.holder().await, Some(third));
 }
 
-// F3: any number, in one call.
 #[tokio::test]
-async fn a_node_that_is_not_connected_is_not_tried_for_each_of_its_waiters() {
+async fn who_was_passed_over_is_gone_once_nothing_was_put_aside_for_fifteen_seconds() {
     let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
-    let first = a.hold(30_000).await;
-    bench.plant_dead(50).await;
-    bench.plant_dead(50).await;
-    let second = b.queue(30_000).await;
+    let (a, dead) = (bench.node().await, bench.deaf_node().await);
+    let holder = a.hold(30_000).await;
+    let waiting = dead.node.queue(30_000).await;
+    a.release(&holder).await;
+    let aside = bench.key(&format!("passed:{}", dead.node.id));
+    let () = bench.redis.ask(redis::cmd("DEL").arg(aside)).await;
+    assert_eq!(dead.node.touch(&[&waiting]).await.outcome.members, [Presence::Gone]);
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_connected_is_asked_for_once_and_each_of_the_dead_walked_over_once() {
+    let mut bench = Bench::start().await;
+    let (a, b, dead) = (bench.node().await, bench.node().await, bench.deaf_node().await);
+    let holder = a.hold(30_000).await;
+    for _ in 0..50 {
+        dead.node.queue(30_000).await;
+    }
+    let (second, third) = (b.queue(30_000).await, a.queue(30_000).await);
     let before = CommandStats::read(&mut bench.redis).await;
-    assert_eq!(a.release(&first).await.passed_over, 100);
+    assert_eq!(a.release(&holder).await.passed_over, 50);
     let spent = CommandStats::read(&mut bench.redis).await.since(&before);
-    // One for each node; the head may be looked for once more on the long way.
-    assert!(spent.calls("pubsub|numsub") <= 4, "{}", spent.calls("pubsub|numsub"));
+    // The head may be looked for once more on the long way.
+    assert!(spent.calls("pubsub|numsub") <= 3, "{}", spent.calls("pubsub|numsub"));
     assert_eq!(spent.calls("publish"), 1);
-    assert_eq!(bench.holder().await, Some(second));
+    assert_eq!(bench.holder().await, Some(second.clone()));
+    assert_eq!(b.release(&second).await.passed_over, 0);
+    assert_eq!(bench.holder().await, Some(third));
 }
 
 #[tokio::test]
 async fn a_tool_that_subscribes_to_everything_does_not_make_the_dead_look_alive() {
-    for peers in [false, true] {
-        let mut bench = Bench::start().await;
-        let (_one, _another) =
-            (Watcher::start(&bench.server.url()).await, Watcher::start(&bench.server.url()).await);
-        let (a, b) = (bench.node_as(peers).await, bench.node_as(peers).await);
-        let first = a.hold(30_000).await;
-        let dead = bench.deaf_node_as(peers).await;
-        dead.node.queue(30_000).await;
-        let second = b.queue(30_000).await;
-        let reply = a.release(&first).await;
-        assert_eq!((reply.passed_over, bench.holder().await), (1, Some(second.clone())));
-
-        // The long way too: a dead one behind a dead one.
-        dead.node.queue(30_000).await;
-        let third = a.queue(30_000).await;
-        let reply = b.release(&second).await;
-        assert_eq!((reply.passed_over, bench.holder().await), (2, Some(third)));
-    }
+    let mut bench = Bench::start().await;
+    let _tool = Watcher::start(&bench.server.url()).await;
+    let (a, b, dead) = (bench.node().await, bench.node().await, bench.deaf_node().await);
+    let holder = a.hold(30_000).await;
+    dead.node.queue(30_000).await;
+    let waiting = b.queue(30_000).await;
+    assert_eq!(a.release(&holder).await.passed_over, 1);
+    assert_eq!(bench.holder().await, Some(waiting));
 }
 
-// Finding 14.
 #[tokio::test]
-async fn a_touch_tells_whether_the_server_counts_the_node_s_subscription() {
+async fn a_node_that_is_not_connected_takes_a_free_lock_by_its_touch() {
     let mut bench = Bench::start().await;
-    let deaf = bench.deaf_node().await;
-    let (a, b) = (bench.node().await, &deaf.node);
+    let (a, dead) = (bench.node().await, bench.deaf_node().await);
     let holder = a.hold(30_000).await;
-    let waiting = a.queue(30_000).await;
-    let passed = b.queue(30_000).await;
-    assert_eq!(a.touch(&[&waiting]).await.outcome.listeners, 1);
-    assert_eq!(b.touch(&[&passed]).await.outcome.listeners, 0);
-    let last = a.queue(30_000).await;
+    let waiting = dead.node.queue(30_000).await;
     a.release(&holder).await;
-    a.release(&waiting).await;
-    assert_eq!(bench.holder().await, Some(last.clone()), "the deaf one is passed over");
-    // Touched again it has its place and its patience, and takes a free lock by itself.
-    let touched = b.touch(&[&passed]).await;
-    assert_eq!(touched.outcome.members, [Presence::Waiting]);
-    assert_eq!(bench.deadline(&passed).await, Some(now_us(&touched) / 1_000 + 15_000));
-    a.release(&last).await;
-    let touched = b.touch(&[&passed]).await;
-    assert_eq!(grant(&touched).member, passed);
+    let touched = dead.node.touch(&[&waiting]).await;
+    assert_eq!(grant(&touched).member, waiting);
+    assert_eq!(bench.holder().await, Some(waiting));
 }

@@ -1,110 +1,50 @@
-//! Fencing tokens, and how long the last one is remembered.
+//! Fencing tokens: they rise for every node that has seen those before, whatever becomes of the
+//! counter.
 
-use lockcore::internals::{Acquired, Answer, Mode, Released};
 use redis::cmd;
 
-use crate::asking::{acquire, grant, now_us};
-use crate::bench::Bench;
+use crate::asking::grant;
+use crate::bench::{Bench, COUNTER};
 
-const YEAR_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
+const GREATEST: u64 = 9_007_199_254_740_991;
 
-/// Never earlier than that; later by a reading of the clock at most.
-async fn expires_at(bench: &mut Bench, at_ms: u64) {
-    let expiry = bench.expiry(&bench.token_key()).await as u64;
-    assert!((at_ms..at_ms + 1_000).contains(&expiry), "{expiry}, not {at_ms}");
-}
-
-// Finding 8.
 #[tokio::test]
-async fn a_token_key_expires_a_minute_after_the_token_s_own_time() {
+async fn tokens_rise_whatever_becomes_of_the_counter() {
     let mut bench = Bench::start().await;
     let a = bench.node().await;
-    let member = a.member(1_000);
-    let reply = a.wait(&member).await;
-    let token = grant(&reply).token.get();
-    assert_eq!(Some(token), reply.now_us);
-    expires_at(&mut bench, token / 1_000 + 60_000).await;
-}
-
-#[tokio::test]
-async fn a_token_key_outlives_its_hold_even_if_the_lease_is_long_or_renewed() {
-    let mut bench = Bench::start().await;
-    let a = bench.node().await;
-    let member = a.member(120_000);
-    let granted = a.wait(&member).await;
-    expires_at(&mut bench, now_us(&granted) / 1_000 + 120_000).await;
-    let renewed = a.renew(&member).await;
-    expires_at(&mut bench, now_us(&renewed) / 1_000 + 120_000).await;
-    let hold = bench.expiry(&bench.hold_key()).await;
-    assert!(bench.expiry(&bench.token_key()).await + 1_000 > hold);
-}
-
-// Finding 8: S3 across the expiry of the key.
-#[tokio::test]
-async fn a_token_ahead_of_the_clock_is_followed_and_remembered_until_the_clock_has_passed_it() {
-    for with_queue in [false, true] {
-        let mut bench = Bench::start().await;
-        let a = bench.node().await;
-        let ahead = (bench.now_ms().await + YEAR_MS) * 1_000 + 7;
-        let mut set = cmd("SET");
-        set.arg(bench.token_key()).arg(ahead).arg("PX").arg(60_000);
-        let () = bench.redis.ask(&set).await;
-        if with_queue {
-            bench.plant_dead(1).await;
+    let mut last = 0;
+    for damage in ["", "DEL", "0", "1", "-5", "9007199254740990", "9007199254740991", "FLUSHALL"] {
+        match damage {
+            "" => {}
+            "DEL" => drop(bench.redis.ask::<i64>(cmd("DEL").arg(COUNTER)).await),
+            "FLUSHALL" => bench.redis.flush_all().await,
+            number => {
+                let () = bench.redis.ask(cmd("SET").arg(COUNTER).arg(number)).await;
+            }
         }
-        let token = grant(&a.wait(&a.member(1_000)).await).token.get();
-        assert_eq!(token, ahead + 1);
-        expires_at(&mut bench, token / 1_000 + 60_000).await;
+        for _ in 0..3 {
+            let member = a.member(30_000);
+            let token = grant(&a.wait(&member).await).token.get();
+            assert!(token <= GREATEST, "{token} after {damage:?}");
+            if damage != "9007199254740990" {
+                assert!(token > last || last > GREATEST - 3, "{token} after {last}, {damage:?}");
+            }
+            last = token;
+            a.release(&member).await;
+        }
+        if damage.starts_with("90071992547409") {
+            // So far in advance no clock is: a node forgets it, as it would a forged message.
+            last = 0;
+        }
     }
 }
 
-// Finding 8: the same when it is handed over.
-#[tokio::test]
-async fn a_hand_over_follows_a_token_ahead_of_the_clock() {
-    let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
-    let holder = a.hold(30_000).await;
-    let waiting = b.queue(30_000).await;
-    let ahead = (bench.now_ms().await + YEAR_MS) * 1_000;
-    let mut set = cmd("SET");
-    set.arg(bench.token_key()).arg(ahead).arg("PX").arg(60_000);
-    let () = bench.redis.ask(&set).await;
-    a.release(&holder).await;
-    let token = grant(&b.touch(&[&waiting]).await).token.get();
-    assert_eq!(token, ahead + 1);
-    expires_at(&mut bench, token / 1_000 + 60_000).await;
-}
-
-// S3.
-#[tokio::test]
-async fn tokens_rise_with_every_grant_of_every_kind() {
-    let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
-    let mut tokens = Vec::new();
-    for _ in 0..20 {
-        let first = a.member(30_000);
-        tokens.push(grant(&a.wait(&first).await).token); // alone
-        let second = b.queue(30_000).await;
-        let third = a.queue(30_000).await;
-        a.release(&first).await;
-        let told = b.touch(&[&second]).await; // handed over by another
-        tokens.push(grant(&told).token);
-        b.force_release().await;
-        let told = a.touch(&[&third]).await;
-        tokens.push(grant(&told).token);
-        assert_eq!(a.release(&third).await.outcome, Released::Released);
-    }
-    assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
-    bench.everything_expires().await;
-}
-
-// A server whose clock is ahead was replaced by this one, which has not got the last token.
 #[tokio::test]
 async fn no_token_is_below_a_time_that_the_node_has_seen() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
-    let now_ms = bench.now_ms().await;
-    let ahead = |minutes: u64| (now_ms + minutes * 60_000) * 1_000;
+    let now_us = bench.redis.time_us().await;
+    let ahead = |minutes: u64| now_us + minutes * 60_000_000;
     let holder = a.member(30_000);
     a.seen.set(ahead(1));
     assert_eq!(grant(&a.wait(&holder).await).token.get(), ahead(1) + 1);
@@ -115,73 +55,21 @@ async fn no_token_is_below_a_time_that_the_node_has_seen() {
         let waiting = next.queue(30_000).await;
         a.seen.set(ahead(minutes));
         a.release(&holder).await;
+        assert_eq!(bench.holder().await, Some(waiting.clone()));
         let token = grant(&next.touch(&[&waiting]).await).token.get();
-        assert_eq!(token, ahead(minutes) + 1);
+        assert!(token > ahead(minutes), "{token}");
         next.release(&waiting).await;
     }
     // By a node that has not seen it, the next token still rises.
     b.seen.set(0);
-    assert_eq!(grant(&b.wait(&b.member(30_000)).await).token.get(), ahead(3) + 2);
+    assert!(grant(&b.wait(&b.member(30_000)).await).token.get() > ahead(3) + 1);
 }
 
 #[tokio::test]
-async fn a_node_remembers_the_latest_time_of_all_answers() {
-    let bench = Bench::start().await;
+async fn nothing_but_the_counter_stays_of_a_lock_that_was_released() {
+    let mut bench = Bench::start().await;
     let a = bench.node().await;
-    a.seen.set(0);
-    let member = a.member(30_000);
-    let granted = a.wait(&member).await;
-    assert_eq!(a.seen.get(), now_us(&granted));
-    let renewed = a.renew(&member).await;
-    let seen_us = now_us(&renewed);
-    assert_eq!(a.seen.get(), seen_us);
-    a.seen.set(seen_us + 60_000_000);
-    let touched = a.touch(&[&member]).await;
-    assert_eq!(a.seen.get(), seen_us + 60_000_000, "{touched:?}");
-    // This one does not look at the clock.
-    assert_eq!(a.release(&member).await.now_us, None);
-    assert_eq!(a.seen.get(), seen_us + 60_000_000);
-}
-
-#[tokio::test]
-async fn a_lost_token_is_replaced_by_the_clock() {
-    for with_queue in [false, true] {
-        let mut bench = Bench::start().await;
-        let a = bench.node().await;
-        if with_queue {
-            bench.plant_dead(1).await;
-        }
-        let member = a.member(30_000);
-        let reply = a.wait(&member).await;
-        assert_eq!(reply.outcome, Acquired::Granted);
-        assert_eq!(Some(grant(&reply).token.get()), reply.now_us);
-
-        // An operator deletes it while it is held: the next question makes a new one.
-        let () = bench.redis.ask(cmd("DEL").arg(bench.token_key())).await;
-        let asked = a.touch(&[&member]).await;
-        let token = grant(&asked).token;
-        assert!(token.get() > now_us(&reply));
-        assert_eq!(grant(&a.wait(&member).await).token, token);
-        bench.everything_expires().await;
-    }
-}
-
-#[tokio::test]
-async fn the_greatest_number_that_is_no_token_any_more_counts_as_none() {
-    for (text, with_queue) in
-        [("9007199254740991", false), ("9007199254740991", true), ("9007199254740992", true)]
-    {
-        let mut bench = Bench::start().await;
-        let a = bench.node().await;
-        let mut set = cmd("SET");
-        set.arg(bench.token_key()).arg(text).arg("PX").arg(60_000);
-        let () = bench.redis.ask(&set).await;
-        if with_queue {
-            bench.plant_dead(1).await;
-        }
-        let member = a.member(30_000);
-        let answer = a.run(acquire(&member, Mode::Wait, 10)).await;
-        let Ok(Answer::Acquired(reply)) = answer else { panic!("{text}: {answer:?}") };
-        assert_eq!(Some(grant(&reply).token.get()), reply.now_us, "{text}");
-    }
+    let member = a.hold(30_000).await;
+    a.release(&member).await;
+    assert_eq!(bench.redis.keys("*").await, [COUNTER]);
 }

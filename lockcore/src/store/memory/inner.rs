@@ -7,7 +7,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::NodeId;
 use crate::store::protocol::queue::{self, QueueState};
-use crate::store::protocol::redisson::{self, LockState, Peers};
+use crate::store::protocol::redisson::{self, LockState};
 use crate::store::{Answer, Command, Event, Listener};
 
 /// With fewer locks than this, looking for ones to forget because of their number is not worth it.
@@ -74,7 +74,6 @@ impl Inner {
             }
             State::Redisson(state) => {
                 let mut call = redisson::Call::new(node, &connected, now_us);
-                call.peers = Some(Peers { listens: &|_| false });
                 let answer = match refusing {
                     Some(_) => Answer::Acquired(state.full(&call)),
                     None => state.step(&mut call, command),

@@ -78,12 +78,6 @@ impl<M: Clone + Ord> SortedSet<M> {
         self.iter().take_while(move |(at_ms, _)| *at_ms <= now_ms).map(|(_, m)| m)
     }
 
-    /// How many members' time has not passed.
-    pub fn live(&self, now_ms: u64) -> usize {
-        // Few have passed at any time: the sweep drops them.
-        self.len() - self.passed(now_ms).count()
-    }
-
     /// All, the lowest score first.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &M)> {
         self.in_order.iter().map(|(score, member)| (*score, member))

@@ -96,10 +96,10 @@ pub mod redisson {
         scripts::of_redisson().source(name)
     }
 
-    /// The answer to one command that is neither a renewal nor a touch.
+    /// The answer to one command.
     ///
     /// # Errors
-    /// It has no known form.
+    /// It has no known form, or says what is strange at the lock.
     pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
         redisson::reply::answer(command, answer)
     }

@@ -37,7 +37,7 @@ pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
-use crate::error::{LockError, StoreError};
+use crate::error::{LockError, LockErrorKind, StoreError};
 use crate::key::LockName;
 use crate::member::{Label, NodeId};
 use crate::store::{Answer, Answers, Command, Event, Link, Listener, Store, StoreFuture};
@@ -154,7 +154,13 @@ impl RedisStore {
             let (script, call) = wire.write(&asked, floors)?;
             let answer = link.run_script(sender, script, call).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
-            answer.inspect_err(|_| link.distrust(generation))
+            // What an answer says against one lock is no reason to distrust the connection.
+            let is_nonsense = |error: &StoreError| error.kind == LockErrorKind::Protocol;
+            answer.inspect_err(|error| {
+                if is_nonsense(error) {
+                    link.distrust(generation);
+                }
+            })
         })
     }
 }

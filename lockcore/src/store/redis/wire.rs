@@ -86,13 +86,7 @@ impl Wire {
         let Asked::One(_, command) = asked else { return Err(nonsense()) };
         let answer = match self.peers {
             false => queue::reply::answer(command, self.terms(floors), answer)?,
-            true => match command {
-                Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
-                    let alone = redisson::reply::answers(&[command], answer)?.pop();
-                    alone.unwrap_or_else(|| Err(nonsense()))?
-                }
-                _ => redisson::reply::answer(command, answer)?,
-            },
+            true => redisson::reply::answer(command, answer)?,
         };
         self.note(&answer, server);
         Ok(answer)
@@ -106,7 +100,11 @@ impl Wire {
         answer: &Value,
     ) -> Result<Answers, StoreError> {
         let Asked::Together(commands) = asked else {
-            return Ok(vec![Ok(self.answer(asked, (floors, server), answer)?)]);
+            return match self.answer(asked, (floors, server), answer) {
+                // Said of this lock.
+                Err(error) if error.kind != LockErrorKind::Protocol => Ok(vec![Err(error)]),
+                answer => Ok(vec![Ok(answer?)]),
+            };
         };
         let answers = match self.peers {
             false => queue::reply::renewals(commands.len(), answer)?,

@@ -7,7 +7,7 @@ use redis::cmd;
 use super::THREADS;
 use crate::node::Node;
 use crate::snapshot::{Snapshot, keys};
-use crate::world::{LOCK, Rules, World, poke_channel};
+use crate::world::{LOCK, World, poke_channel};
 
 pub(crate) struct Bench {
     pub(crate) world: World,
@@ -18,7 +18,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) async fn start() -> Self {
-        let (world, lock) = (World::start(Rules::Peers).await, LockName::from(LOCK));
+        let (world, lock) = (World::start().await, LockName::from(LOCK));
         let thread = world.subscribe(&poke_channel(&lock, THREADS[0])).await;
         Self { world, lock, _thread: thread }
     }

@@ -1,7 +1,7 @@
 //! What JVMs do in a random sequence: they queue, take, subtract, throw out and disappear.
 
 use lockcore::internals::Party;
-use lockcore::internals::protocol::{LockState, Message};
+use lockcore::internals::protocol::redisson::{LockState, Message, is_member};
 use redis::cmd;
 
 use super::THREADS;
@@ -106,7 +106,8 @@ impl Case<'_> {
                 }
             }
             10 => {
-                if let Some(member) = some {
+                // A score of another program's entry would make the sorted set that program's, too.
+                if let Some(member) = some.filter(|member| is_member(member.as_str())) {
                     let at_ms = now + *self.random.one_of(&[0, 400_000]) - 5;
                     self.ask(cmd("ZADD").arg(&scores).arg(at_ms).arg(member.as_str())).await;
                 }

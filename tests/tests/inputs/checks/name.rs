@@ -18,12 +18,12 @@ pub(crate) fn check(bytes: &[u8]) {
         let key = accepted(name)?;
         let lock = lock_name(&key, space);
         stays_inside(&lock, space);
-        all_different(&wire::keys(&lock, &member));
+        all_different(&wire::redisson::keys(&lock, &member));
         one_slot(&lock, &member);
         Some(((space, name.clone()), lock))
     });
     if let [Some((this, here)), Some((that, there))] = locks {
-        let [these, those] = [here, there].map(|lock| wire::keys(&lock, &member));
+        let [these, those] = [here, there].map(|lock| wire::redisson::keys(&lock, &member));
         let shared = these.iter().any(|key| those.contains(key));
         // Without a namespace, a name may spell one out: that is the only way in.
         let spelled = |(space, name): &(Option<&str>, String)| match space {
@@ -37,7 +37,7 @@ pub(crate) fn check(bytes: &[u8]) {
     if let Ok(key) = LockKey::foreign(&one) {
         let lock = lock_name(&key, Some("shop"));
         assert_eq!(lock.as_str(), one, "a foreign name is taken as it is");
-        wire::keys(&lock, &member);
+        wire::redisson::keys(&lock, &member);
     }
 }
 
@@ -85,7 +85,7 @@ fn all_different(keys: &[Vec<u8>]) {
 
 fn one_slot(lock: &LockName, member: &Member) {
     let expected = slot(lock.as_str().as_bytes());
-    for key in wire::keys(lock, member) {
+    for key in wire::redisson::keys(lock, member) {
         assert_eq!(slot(&key), expected, "{} and {lock:?}", key.escape_ascii());
     }
 }

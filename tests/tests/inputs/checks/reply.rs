@@ -1,7 +1,7 @@
 //! Answers of scripts: any tree of values is read or refused, and only what says a grant is one.
 
 use lockcore::internals::{
-    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Released, Reply, StoreError, wire,
+    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Reply, StoreError, node_of, wire,
 };
 use lockcore::{FencingToken, LockErrorKind};
 use redis::Value;
@@ -25,7 +25,7 @@ pub(crate) fn check(bytes: &[u8]) {
         Command::Inspect,
     ];
     for command in commands {
-        match (&command, wire::answer(&command, &value)) {
+        match (&command, wire::redisson::answer(&command, &value)) {
             (_, Err(error)) => refused(&error),
             (Command::Acquire { .. }, Ok(Answer::Acquired(reply))) => {
                 let implied = text(&value).map(|_| OURS);
@@ -45,6 +45,7 @@ pub(crate) fn check(bytes: &[u8]) {
         }
     }
     several(&value, &mut source);
+    of_the_queue(&value, source.integer() as u64);
 }
 
 fn ours() -> Member {
@@ -85,7 +86,7 @@ fn several(value: &Value, source: &mut Source<'_>) {
     let renewal = Command::Renew { members: members.clone() };
     let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
     for (command, answer) in asked {
-        match wire::answers(&vec![command.clone(); around], &answer) {
+        match wire::redisson::answers(&[&command].repeat(around), &answer) {
             Ok(each) => {
                 assert_eq!(each.len(), around);
                 each.iter().flatten().for_each(|answer| verify_one(value, &command, answer));
@@ -106,7 +107,7 @@ fn verify_one(value: &Value, command: &Command, answer: &Answer) {
         Value::Array(parts) => parts.iter().any(|part| text(part) == Some(wanted)),
         bare => text(bare) == Some(wanted),
     };
-    assert!(grants.len() <= 1, "{grants:?} of a mutex");
+    assert!(grants.len() <= 1, "{grants:?} of one lock");
     for Grant { member, token, .. } in grants {
         assert!(said(member.as_str()) || member.as_str() == OURS, "{value:?}");
         assert!(number_said(value, token.get()), "{value:?}");
@@ -130,27 +131,19 @@ fn refused(error: &StoreError) {
 fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
     let (member, token, now) = match value {
         Value::Array(parts) => match &parts[..] {
-            [_, _, _, member, token, _, now, _] => (text(member), text(token), text(now)),
-            [now, _, member] => (text(member), text(now), text(now)),
-            [now, _, _, member, token] => (text(member), text(token), clock_for_seven(now)),
+            [_, _, _, member, token, now, _] => (text(member), text(token), text(now)),
             _ => panic!("{value:?} was read"),
         },
         // A number does not tell the time.
         clock => (implied, clock_for_seven(clock), clock_for_seven(clock)),
     };
     assert_eq!(now.and_then(|now| now.parse().ok()), reply.now_us, "{value:?}");
-    let left_ms = reply.first_end_ms.expect("it is told of every mutex");
+    let left_ms = reply.first_end_ms.expect("it is always told");
     let integer = |number: u64| i64::try_from(number).ok().map(Value::Int);
     match value {
-        Value::Array(parts) if parts.len() == 8 => {
-            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
-            assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[7]));
-        }
-        Value::Array(parts) if parts.len() == 5 => {
-            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
-        }
         Value::Array(parts) => {
-            assert_eq!(text(&parts[1]).and_then(|left| left.parse().ok()), Some(left_ms));
+            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
+            assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[6]));
         }
         _ => {}
     }
@@ -166,11 +159,11 @@ fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
             let is_none = member.is_none() || token.is_none();
             assert!(is_none, "the grant in {value:?} was overlooked");
         }
-        several => panic!("{several:?} of a mutex"),
+        several => panic!("{several:?} of one lock"),
     }
 }
 
-/// The clock of `<clock>:7`: behind one that is alone or the first of five, the member's number.
+/// The clock of `<clock>:7`: behind one that is alone, the member's number.
 fn clock_for_seven(value: &Value) -> Option<&str> {
     let (clock, of) = text(value)?.split_once(':')?;
     (of.parse() == Ok(7)).then_some(clock)
@@ -215,21 +208,11 @@ fn bulk(text: &str) -> Value {
 /// One of the forms that are known, with some of its parts replaced, dropped or doubled.
 fn almost(source: &mut Source<'_>) -> Value {
     let clock = "1795242275666200";
-    let of_seven = bulk(&format!("{clock}:7"));
     let full = |outcome| {
         let (three, zero) = (Value::Int(3), Value::Int(0));
-        vec![
-            bulk(outcome),
-            three.clone(),
-            three,
-            bulk(OURS),
-            bulk(clock),
-            zero.clone(),
-            bulk(clock),
-            zero,
-        ]
+        vec![bulk(outcome), three.clone(), three, bulk(OURS), bulk(clock), bulk(clock), zero]
     };
-    let mut parts = match source.below(14) {
+    let mut parts = match source.below(11) {
         0 => full("granted"),
         1 => full("queued"),
         2 => full("busy"),
@@ -238,11 +221,7 @@ fn almost(source: &mut Source<'_>) -> Value {
         5 => full("held"),
         6 => full("whg"),
         7 => full("la"),
-        8 => vec![bulk(clock), bulk("10000"), bulk(OURS)],
-        9 => vec![bulk(clock), bulk("10000"), Value::Nil],
-        11 => vec![of_seven, Value::Int(3), Value::Int(900), bulk(OURS), bulk(clock)],
-        12 => vec![of_seven, Value::Nil, Value::Int(900), Value::Nil, Value::Nil],
-        10 => {
+        8 => {
             let (members, deadlines) = (trees(source, 1), trees(source, 1));
             let lists = [Value::Array(members), Value::Array(deadlines)];
             let head = [bulk(OURS), bulk(clock), Value::Int(3), bulk(clock)];
@@ -267,7 +246,7 @@ fn round_trip(source: &mut Source<'_>) {
     let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3));
     let member = Member::parse(&member).expect("a member");
     let number = |source: &mut Source<'_>| source.integer() as u64 % (1 << 53);
-    let (token, now_us, claim) = (number(source), number(source), number(source));
+    let (token, now_us) = (number(source), number(source));
     let (position, left_ms) = (source.integer() & i64::MAX, source.integer() & i64::MAX);
     let (clock, holds) = (bulk(&now_us.to_string()), source.below(2) == 0);
     let (holder, written) = match holds {
@@ -280,11 +259,10 @@ fn round_trip(source: &mut Source<'_>) {
         Value::Int(left_ms),
         holder,
         written,
-        Value::Int(i64::from(holds)),
-        clock.clone(),
+        clock,
         Value::Int(position),
     ]);
-    let acquired = |value: &Value| match wire::answer(&acquire(&member), value) {
+    let acquired = |value: &Value| match wire::redisson::answer(&acquire(&member), value) {
         Ok(Answer::Acquired(reply)) => Ok(reply),
         Ok(other) => panic!("{other:?} to an acquire"),
         Err(error) => Err(error.kind),
@@ -292,7 +270,7 @@ fn round_trip(source: &mut Source<'_>) {
     let reply = acquired(&answer).expect("it is well formed");
     assert_eq!(reply.outcome, Acquired::Queued { position: position as u64 });
     let left_ms = left_ms as u64;
-    assert_eq!((reply.first_end_ms, reply.foreign), (Some(left_ms), holds));
+    assert_eq!(reply.first_end_ms, Some(left_ms));
     assert_eq!((reply.now_us, reply.passed_over), (Some(now_us), position as u64));
     let grant = |token, left_ms| {
         let token = FencingToken::try_from(token).expect("it is in the range");
@@ -305,12 +283,52 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!(short.grants, [grant(now_us, 30_000)]);
     let of_another = acquired(&bulk(&format!("{now_us}:8")));
     assert_eq!(of_another, Err(LockErrorKind::Protocol));
-    let claim_text = bulk(&claim.to_string());
-    let handed = Value::Array(vec![clock, claim_text, bulk(member.as_str())]);
-    let release = Command::Release { member: member.clone() };
-    let Ok(Answer::Released(reply)) = wire::answer(&release, &handed) else {
-        panic!("it is well formed")
-    };
-    assert_eq!((reply.outcome, reply.first_end_ms), (Released::Released, Some(claim)));
-    assert_eq!(reply.grants, [grant(now_us, claim)]);
+    queue_round_trip(source, token);
+}
+
+/// The short answers of the queue's scripts are read as what they say.
+fn queue_round_trip(source: &mut Source<'_>, token: u64) {
+    let member = format!("~2AAAAAAAAAAAAAAAAAAAAAA:7:30000:w:{}", source.text(3));
+    let member = Member::parse(&member).expect("a member");
+    let node = node_of(member.node());
+    let floor_us = source.integer() as u64 % (token + 1);
+    let granted = bulk(&format!("{}{member}", token - floor_us));
+    let read = wire::queue::answer(&acquire(&member), &node, floor_us, &granted);
+    let Ok(Answer::Acquired(reply)) = read else { panic!("{read:?}") };
+    let [grant] = &reply.grants[..] else { panic!("{reply:?}") };
+    assert_eq!((reply.outcome, &grant.member), (Acquired::Granted, &member));
+    assert_eq!((grant.token.get(), grant.left_ms), (token, 30_000));
+    let other = acquire(&Member::parse("~2AAAAAAAAAAAAAAAAAAAAAA:8:30000:w:").expect("a member"));
+    let read = wire::queue::answer(&other, &node, floor_us, &granted);
+    assert_eq!(read.map_err(|error| error.kind), Err(LockErrorKind::Protocol));
+}
+
+/// Any value as an answer of the queue's scripts: read or refused, and each token in its range.
+fn of_the_queue(value: &Value, floor_us: u64) {
+    for demand in ["w", "r", "2/5"] {
+        let member = format!("~2AAAAAAAAAAAAAAAAAAAAAA:7:30000:{demand}:web");
+        let member = Member::parse(&member).expect("a member");
+        let commands = [
+            acquire(&member),
+            Command::Release { member: member.clone() },
+            Command::Renew { members: vec![member.clone()] },
+            Command::Confirm { member: member.clone() },
+            Command::Touch { members: vec![member.clone()] },
+            Command::Leave { leaving: Vec::new() },
+            Command::ForceRelease { member: None },
+            Command::Inspect,
+        ];
+        for command in commands {
+            match wire::queue::answer(&command, &node_of(member.node()), floor_us, value) {
+                Ok(answer) => {
+                    assert!(answer.grants().iter().all(|grant| grant.token.get() < 1 << 53));
+                }
+                // One letter says that another program's key stands there.
+                Err(error) if error.kind == LockErrorKind::WrongType => {
+                    assert!(matches!(command, Command::Renew { .. }), "{value:?}");
+                }
+                Err(error) => refused(&error),
+            }
+        }
+    }
 }

@@ -1,8 +1,7 @@
 //! Granting, the walk along the queue, and the upkeep of list and sorted set.
 
 use super::{
-    Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, PATIENCE_MS,
-    QUEUE_SLACK_MS, SWEEP, TOKEN_MEMORY_MS, claim_ms,
+    Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, SWEEP, claim_ms,
 };
 use super::{Grant, Reply};
 use crate::member::{Member, NodeId, Party};
@@ -43,11 +42,11 @@ impl LockState {
             }
             let Some(ours) = member.ours() else {
                 // Told to come while others stand before it, a JVM would ask without a pause.
-                if call.peers.is_some() && !passed_over.is_empty() {
+                if !passed_over.is_empty() {
                     return Advanced::Stopped;
                 }
                 call.messages.push(Message::Poke { member: member.clone() });
-                if call.peers.is_some_and(|peers| self.has_gone(call, peers, &member, &mut gone)) {
+                if self.has_gone(call, &member, &mut gone) {
                     self.drop_waiting_at(passed_over.len());
                     continue;
                 }
@@ -86,24 +85,16 @@ impl LockState {
     pub(super) fn grant(&mut self, call: &Call<'_>, member: &Party, ms: u64) -> FencingToken {
         let expires_ms = call.now_ms() + ms;
         self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
-        self.issue_token(call, expires_ms)
+        self.issue_token(call)
     }
 
-    /// A token above all before it, remembered at least until `hold_ends_ms`.
-    fn issue_token(&mut self, call: &Call<'_>, hold_ends_ms: u64) -> FencingToken {
+    /// A token above all before it.
+    fn issue_token(&mut self, call: &Call<'_>) -> FencingToken {
         let previous = self.token.as_ref().map(|token| token.value);
         let value = FencingToken::after(previous, call.seen_us, call.now_us);
         // An RFencedLock counts on from it, whenever that may be.
-        let expires_ms = call.peers.is_none().then(|| token_expiry(value, hold_ends_ms));
-        self.token = Some(LastToken { value, expires_ms });
+        self.token = Some(LastToken { value, expires_ms: None });
         value
-    }
-
-    /// Makes the token key outlast a hold that was extended.
-    pub(super) fn keep_token(&mut self, call: &Call<'_>, hold_ends_ms: u64) {
-        if let (Some(token), None) = (&mut self.token, call.peers) {
-            token.expires_ms = Some(token_expiry(token.value, hold_ends_ms));
-        }
     }
 
     /// Gives a hold that has no end the lease of `member`. A foreign holder knows nothing of that
@@ -133,10 +124,9 @@ impl LockState {
     fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
         let hold = self.hold.as_ref()?;
         let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();
-        let ends_ms = hold.expires_ms.unwrap_or(0);
         let token = match &self.token {
             Some(token) => token.value,
-            None => self.issue_token(call, ends_ms),
+            None => self.issue_token(call),
         };
         Some(Grant { member, token, left_ms })
     }
@@ -168,69 +158,18 @@ impl LockState {
         self.settle();
     }
 
-    /// Adds a member at the end.
-    pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
-        if call.peers.is_some() {
-            return self.enqueue_beside_jvms(call, member);
-        }
-        // Touches write the expiry again while others wait: behind them there is no need to, as
-        // long as enough of it is left.
-        let others = self.deadlines.iter().any(|(_, waiting)| waiting != member);
-        let lasts = others
-            && !self.queue.is_empty()
-            && self.queue_expires_ms.is_some_and(|ms| ms >= call.now_ms() + QUEUE_SLACK_MS);
-        self.queue.push_back(member.clone());
-        let deadline_ms = call.now_ms() + PATIENCE_MS;
-        if lasts {
-            self.deadlines.set(member, deadline_ms);
-        } else {
-            self.write_deadline(member, deadline_ms);
-        }
-    }
-
-    /// Renews a waiting member's patience.
-    pub(super) fn raise(&mut self, call: &Call<'_>, member: &Party) {
-        if call.peers.is_some() {
-            return self.raise_beside_jvms(call, member);
-        }
-        let old_ms = self.deadlines.get(member).unwrap_or(0);
-        self.write_deadline(member, old_ms.max(call.now_ms() + PATIENCE_MS));
-    }
-
     /// Leaves members whose node is away in their places, but not for long.
     fn lower(&mut self, call: &Call<'_>, passed_over: &[Party]) {
         let at_most_ms = call.now_ms() + PASSED_OVER_MS;
         for member in passed_over {
-            if call.peers.is_some() {
-                self.believe_alive(
-                    call,
-                    member,
-                    self.alive.get(member).map_or(at_most_ms, |ms| ms.min(at_most_ms)),
-                );
-            } else {
-                let old_ms = self.deadlines.get(member).unwrap_or(u64::MAX);
-                self.write_deadline(member, old_ms.min(at_most_ms));
-            }
+            let until_ms = self.alive.get(member).map_or(at_most_ms, |ms| ms.min(at_most_ms));
+            self.believe_alive(call, member, until_ms);
         }
     }
 
-    /// Writes a deadline, and gives list and sorted set the expiry that goes with it.
-    fn write_deadline(&mut self, member: &Party, deadline_ms: u64) {
-        self.deadlines.set(member, deadline_ms);
-        self.queue_expires_ms = match self.deadlines.greatest() {
-            Some((greatest_ms, last)) if last.ours().is_some() => {
-                Some(greatest_ms + QUEUE_SLACK_MS)
-            }
-            // A JVM expects its queue not to expire.
-            _ => None,
-        };
-    }
-
-    /// Drops members whose deadline has passed wherever they stand, but never a foreign one.
+    /// Drops members of ours whose patience has ended, wherever they stand.
     pub(super) fn sweep(&mut self, call: &Call<'_>) {
-        let judged_by = if call.peers.is_some() { &self.alive } else { &self.deadlines };
-        let passed = judged_by.passed(call.now_ms()).take(SWEEP);
-        let ghosts: Vec<Party> = passed.filter(|m| m.ours().is_some()).cloned().collect();
+        let ghosts: Vec<Party> = self.alive.passed(call.now_ms()).take(SWEEP).cloned().collect();
         for ghost in &ghosts {
             self.drop_waiting(ghost);
         }
@@ -243,11 +182,6 @@ impl LockState {
             self.settle();
         }
     }
-}
-
-/// A token key is gone only when the clock alone has passed the token, and never before the hold.
-fn token_expiry(token: FencingToken, hold_ends_ms: u64) -> u64 {
-    hold_ends_ms.max(token.get() / 1_000 + TOKEN_MEMORY_MS)
 }
 
 /// What is left of a hold; 0 if it has no end.

@@ -82,7 +82,6 @@ impl LockState {
         match &mut self.hold {
             Some(hold) if hold.member == *member => {
                 hold.expires_ms = Some(ends_ms);
-                self.keep_token(call, ends_ms);
                 Renewed::Held
             }
             _ => Renewed::NotHeld,
@@ -97,9 +96,7 @@ impl LockState {
             self.end_endless_hold(first, now_ms);
         }
         self.drop_apart();
-        if call.peers.is_some() {
-            self.take_back(call, members);
-        }
+        self.take_back(call, members);
         let members = members.iter().map(|member| self.touch_one(call, &member.into())).collect();
         self.sweep(call);
         self.advance_if_free(call);

@@ -31,10 +31,6 @@ pub use step::step;
 
 /// What is left of its patience once a waiter's node was found not connected.
 pub const PASSED_OVER_MS: u64 = 5_000;
-/// How long a queue's keys outlive its newest deadline.
-pub const QUEUE_SLACK_MS: u64 = 60_000;
-/// How long a token outlives its own time.
-pub const TOKEN_MEMORY_MS: u64 = 60_000;
 /// How many passed deadlines an enqueue or touch looks at.
 pub const SWEEP: usize = 16;
 /// What a foreign hold without an end gets at least: a JVM's own lease, by default.
@@ -55,7 +51,7 @@ pub struct LockState {
     pub token: Option<LastToken>,
     /// Tombstones, and when they expire.
     pub gone: BTreeMap<Member, u64>,
-    /// Up to when waiting members of ours are believed alive, if JVMs judge by `deadlines`.
+    /// Up to when waiting members of ours are believed alive: JVMs judge by `deadlines`.
     pub alive: SortedSet<Party>,
     /// The same members in the order in which they came.
     pub arrivals: Vec<Party>,
@@ -122,8 +118,8 @@ pub struct Call<'a> {
     /// The latest time that the caller has seen on a server, µs since the epoch. One that this
     /// server has replaced may have been ahead of it.
     pub seen_us: u64,
-    /// Set if the queue is shared with JVMs.
-    pub peers: Option<Peers<'a>>,
+    /// The JVMs.
+    pub peers: Peers<'a>,
     /// What was published, in order.
     pub messages: Vec<Message>,
     /// Members that were passed over.
@@ -131,14 +127,14 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call of `node` at `now_us`.
+    /// A call of `node` at `now_us`, while no JVM hears.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
         Self {
             node,
             connected,
             now_us,
             seen_us: 0,
-            peers: None,
+            peers: Peers::default(),
             messages: Vec::new(),
             passed_over: 0,
         }

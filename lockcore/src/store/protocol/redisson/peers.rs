@@ -1,5 +1,5 @@
-//! What differs in a queue that is shared with JVMs: how long members are believed alive, the
-//! scores by which JVMs judge, and foreign members that are gone.
+//! The sorted set by which JVMs judge: how long members are believed alive beside it, their scores
+//! in it, and foreign members that are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +31,13 @@ pub struct Peers<'a> {
     pub listens: &'a dyn Fn(&str) -> bool,
 }
 
+impl Default for Peers<'_> {
+    /// None of them hears.
+    fn default() -> Self {
+        Self { listens: &|_| false }
+    }
+}
+
 impl std::fmt::Debug for Peers<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Peers")
@@ -55,16 +62,13 @@ impl LockState {
 
     /// How many wait and are believed alive.
     pub(super) fn live(&self, call: &Call<'_>) -> usize {
-        match call.peers {
-            None => self.deadlines.live(call.now_ms()),
-            Some(_) => self.queue.len().saturating_sub(self.alive.passed(call.now_ms()).count()),
-        }
+        self.queue.len().saturating_sub(self.alive.passed(call.now_ms()).count())
     }
 
     /// Adds a member at the end. Its score is high enough to stay in the future when every foreign
     /// member ahead has subtracted its step; a higher one of the last, on which JVMs build theirs,
     /// is kept for a while.
-    pub(super) fn enqueue_beside_jvms(&mut self, call: &Call<'_>, member: &Party) {
+    pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
         let now_ms = call.now_ms();
         let last_ms = self.queue.back().and_then(|last| self.deadlines.get(last)).unwrap_or(0);
         let left_ms = self.hold.as_ref().map_or(0, |hold| {
@@ -87,7 +91,7 @@ impl LockState {
     /// Renews a waiting member's patience. Its score rises with the time that has passed. Where no
     /// foreign member stands before it, it is short: none subtracts from it any more, and a JVM
     /// is to get past it soon if we die.
-    pub(super) fn raise_beside_jvms(&mut self, call: &Call<'_>, member: &Party) {
+    pub(super) fn raise(&mut self, call: &Call<'_>, member: &Party) {
         let patience_ms = call.now_ms() + PATIENCE_MS;
         let short_ms = call.now_ms() + SHORT_SCORE_MS;
         let lived_ms = self.alive.get(member).unwrap_or(patience_ms);
@@ -160,12 +164,11 @@ impl LockState {
     pub(super) fn has_gone(
         &mut self,
         call: &Call<'_>,
-        peers: Peers<'_>,
         member: &Party,
         gone: &mut Option<BTreeSet<Party>>,
     ) -> bool {
-        if !(peers.listens)(member.as_str()) {
-            return gone.get_or_insert_with(|| self.look_for_gone(call, peers)).contains(member);
+        if !(call.peers.listens)(member.as_str()) {
+            return gone.get_or_insert_with(|| self.look_for_gone(call)).contains(member);
         }
         self.suspects = Suspects::default();
         // Hand-overs among ours subtract nothing. Not the last one's: newcomers build on it.
@@ -179,12 +182,12 @@ impl LockState {
     /// Suspects every foreign member that does not hear, each since it was first found so, and
     /// returns those who have had their time. All at once: the threads of a JVM that is gone cost
     /// one grace, not one each.
-    fn look_for_gone(&mut self, call: &Call<'_>, peers: Peers<'_>) -> BTreeSet<Party> {
+    fn look_for_gone(&mut self, call: &Call<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
         let (mut gone, mut suspects) = (BTreeSet::new(), BTreeMap::new());
         for member in self.queue.iter().take(LOOKED_AT).filter(|member| member.ours().is_none()) {
             let Some(score_ms) = self.deadlines.get(member) else { continue };
-            if (peers.listens)(member.as_str()) {
+            if (call.peers.listens)(member.as_str()) {
                 continue;
             }
             let known = (member.clone(), score_ms);

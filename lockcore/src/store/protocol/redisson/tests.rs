@@ -1,4 +1,4 @@
-//! Each rule of `docs/protocol.md` as a fact, on a lock with a clock that the test moves.
+//! Each rule of `docs/redisson.md` as a fact, on a lock with a clock that the test moves.
 
 use super::Presence;
 use super::*;
@@ -42,14 +42,21 @@ struct Bench {
     now_us: u64,
     /// The letters of the nodes that are not connected.
     away: String,
+    /// The threads of JVMs that hear.
+    heard: Vec<Party>,
     /// What was published since it was last taken.
     said: Vec<Message>,
 }
 
 impl Bench {
     fn new() -> Self {
-        let (state, said) = (LockState::default(), Vec::new());
-        Self { state, now_us: START * 1_000, away: String::new(), said }
+        Self {
+            state: LockState::default(),
+            now_us: START * 1_000,
+            away: String::new(),
+            heard: Vec::new(),
+            said: Vec::new(),
+        }
     }
 
     fn now(&self) -> u64 {
@@ -62,11 +69,13 @@ impl Bench {
 
     /// Runs a command of the node that `letter` stands for.
     fn run(&mut self, letter: char, command: Command) -> Answer {
-        let away = self.away.clone();
-        let connected = move |node: &str| !away.contains(&node[..1]);
-        let (answer, said) =
-            step(&mut self.state, &connected, &node(letter), &command, self.now_us);
-        self.said.extend(said);
+        let connected = |node: &str| !self.away.contains(&node[..1]);
+        let listens = |thread: &str| self.heard.iter().any(|member| member.as_str() == thread);
+        let node = node(letter);
+        let mut call = Call::new(&node, &connected, self.now_us);
+        call.peers = Peers { listens: &listens };
+        let answer = self.state.step(&mut call, &command);
+        self.said.extend(call.messages);
         answer
     }
 
@@ -149,8 +158,14 @@ impl Bench {
         self.state.queue.iter().cloned().collect()
     }
 
-    fn deadline(&self, member: &Party) -> u64 {
+    /// The score by which JVMs judge.
+    fn score(&self, member: &Party) -> u64 {
         self.state.deadlines.get(member).expect("it waits")
+    }
+
+    /// Up to when a waiting member is believed alive.
+    fn deadline(&self, member: &Party) -> u64 {
+        self.state.life(member).expect("it waits")
     }
 }
 

@@ -13,10 +13,10 @@ use crate::store::{
 
 type Read<T> = Result<T, StoreError>;
 
-/// The answer to one command that is neither a renewal nor a touch.
+/// The answer to one command.
 ///
 /// # Errors
-/// It has no known form.
+/// It has no known form, or says what is strange at the lock.
 pub(crate) fn answer(command: &Command, answer: &Value) -> Read<Answer> {
     let read = match command {
         Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
@@ -25,10 +25,10 @@ pub(crate) fn answer(command: &Command, answer: &Value) -> Read<Answer> {
         }
         Command::Leave { .. } => left(answer).map(Answer::Left),
         Command::Inspect => inspection(answer).map(Answer::Inspected),
-        Command::Renew { .. }
-        | Command::Confirm { .. }
-        | Command::Reduce { .. }
-        | Command::Touch { .. } => None,
+        Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
+            return answers(&[command], answer)?.pop().unwrap_or_else(|| Err(nonsense()));
+        }
+        Command::Reduce { .. } => None,
     };
     read.ok_or_else(nonsense)
 }
@@ -47,18 +47,12 @@ pub(crate) fn answers(commands: &[&Command], answer: &Value) -> Read<Answers> {
 }
 
 /// A clock with the member's number says that `member` has the full lease, with the clock as its
-/// token; five parts, that one of ours holds the lock, and that the member waits or, without a
-/// position, that it may not.
+/// token.
 fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     if let Some(clock) = text(answer) {
-        let clock = clock_for(clock, member.number())?;
-        return short(Acquired::Granted, clock, member.lease_ms(), Some(member.clone()));
-    }
-    if let Value::Array(parts) = answer
-        && let [clock, position, left, holder, token] = parts.as_slice()
-    {
-        let clock = clock_for(text(clock)?, member.number())?;
-        return behind_another(clock, position, left, holder, token);
+        let (clock, left_ms) = (clock_for(clock, member.number())?, member.lease_ms());
+        let grant = Grant { member: member.clone(), token: fencing_token(clock)?, left_ms };
+        return Some(usual(Acquired::Granted, left_ms, Some(grant), Some(clock.parse().ok()?)));
     }
     reply(answer, |outcome, number| match outcome {
         "granted" => Some(Acquired::Granted),
@@ -70,16 +64,10 @@ fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     })
 }
 
-/// A bare 1 says that the lock is free now, and not at what time; clock and claim, that it was
-/// handed over, to another node or to the member that follows.
+/// A bare 1 says that the lock is free now, and not at what time.
 fn released(answer: &Value) -> Option<Reply<Released>> {
     if let Value::Int(1) = answer {
         return Some(usual(Released::Released, 0, None, None));
-    }
-    if let Value::Array(parts) = answer
-        && let [clock, claim, head] = parts.as_slice()
-    {
-        return handed_over(clock, claim, head);
     }
     reply(answer, |outcome, _| match outcome {
         "released" => Some(Released::Released),
@@ -111,33 +99,21 @@ fn all_renewed(parts: &[Value], commands: &[&Command]) -> Option<Answers> {
     })
 }
 
-/// `{ clock, listeners, then for each: ms left, { ms left, holder, token }, or as
-/// [`one_of_several`] }`
+/// `{ clock, listeners, then for each as [`one_of_several`] }`
 fn all_touched(parts: &[Value], commands: &[&Command]) -> Option<Answers> {
-    let [clock, listeners, each @ ..] = parts else { return None };
-    let now_us = text(clock)?.parse().ok()?;
-    let listeners = integer(listeners)?;
+    let [_clock, _listeners, each @ ..] = parts else { return None };
     all(each, commands, |answer, command| {
-        let Command::Touch { members } = command else { return None };
-        let all_wait = || Touched { members: vec![Presence::Waiting; members.len()], listeners };
-        let touched = match answer {
-            Value::Int(_) => Ok(usual(all_wait(), integer(answer)?, None, Some(now_us))),
-            Value::Array(parts) if parts.len() == 3 => {
-                let left_ms = integer(&parts[0])?;
-                let grant = grant(&parts[1], &parts[2], left_ms)?;
-                Ok(usual(all_wait(), left_ms, Some(grant), Some(now_us)))
-            }
-            _ => one_of_several(answer, |outcome, number| {
-                let presence = |letter| match letter {
-                    'w' => Some(Presence::Waiting),
-                    'h' => Some(Presence::Holding),
-                    'g' => Some(Presence::Gone),
-                    _ => None,
-                };
-                let members = outcome.chars().map(presence).collect::<Option<Vec<_>>>()?;
-                Some(Touched { members, listeners: number })
-            })?,
-        };
+        let Command::Touch { .. } = command else { return None };
+        let touched = one_of_several(answer, |outcome, number| {
+            let presence = |letter| match letter {
+                'w' => Some(Presence::Waiting),
+                'h' => Some(Presence::Holding),
+                'g' => Some(Presence::Gone),
+                _ => None,
+            };
+            let members = outcome.chars().map(presence).collect::<Option<_>>()?;
+            Some(Touched { members, listeners: number })
+        })?;
         Some(touched.map(Answer::Touched))
     })
 }
@@ -184,43 +160,6 @@ fn clock_for(text: &str, number: u64) -> Option<&str> {
     (of.parse() == Ok(number)).then_some(clock)
 }
 
-/// The holder and its token follow if it is of the calling node.
-fn behind_another(
-    clock: &str,
-    position: &Value,
-    left: &Value,
-    holder: &Value,
-    token: &Value,
-) -> Option<Reply<Acquired>> {
-    let outcome = match position {
-        Value::Nil => Acquired::Busy,
-        position => Acquired::Queued { position: integer(position)? },
-    };
-    let left_ms = integer(left)?;
-    let grant = match holder {
-        Value::Nil => None,
-        holder => Some(grant(holder, token, left_ms)?),
-    };
-    Some(usual(outcome, left_ms, grant, Some(clock.parse().ok()?)))
-}
-
-fn handed_over(clock: &Value, claim: &Value, head: &Value) -> Option<Reply<Released>> {
-    let member = match text(head) {
-        Some(head) => Some(Member::parse(head)?),
-        None => None,
-    };
-    short(Released::Released, text(clock)?, text(claim)?.parse().ok()?, member)
-}
-
-/// What the short ways of the scripts leave out: the clock is the token, and nothing else happened.
-fn short<T>(outcome: T, clock: &str, left_ms: u64, holder: Option<Member>) -> Option<Reply<T>> {
-    let grant = match holder {
-        Some(member) => Some(Grant { member, token: fencing_token(clock)?, left_ms }),
-        None => None,
-    };
-    Some(usual(outcome, left_ms, grant, Some(clock.parse().ok()?)))
-}
-
 /// A reply of the short ways, beside whose outcome nothing else happened.
 fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
     Reply {
@@ -238,10 +177,10 @@ fn grant(member: &Value, token: &Value, left_ms: u64) -> Option<Grant> {
     Some(Grant { member, token, left_ms })
 }
 
-/// `{ outcome, number, ms left, holder, token, foreign, server's time, passed over }`
+/// `{ outcome, number, ms left, holder, token, server's time, passed over }`
 fn reply<T>(answer: &Value, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Value::Array(parts) = answer else { return None };
-    let [of, number, left, holder, token, _foreign, now_us, passed_over] = parts.as_slice() else {
+    let [of, number, left, holder, token, now_us, passed_over] = parts.as_slice() else {
         return None;
     };
     let left_ms = integer(left)?;
@@ -298,16 +237,14 @@ mod tests {
 
     fn answer(outcome: &str, holder: Value, token: Value) -> Value {
         let now = bulk("1795242275666200");
-        let zero = Value::Int(0);
         Value::Array(vec![
             bulk(outcome),
             Value::Int(3),
             Value::Int(900),
             holder,
             token,
-            zero.clone(),
             now,
-            zero,
+            Value::Int(0),
         ])
     }
 
@@ -328,31 +265,6 @@ mod tests {
         let released = released(&Value::Int(1)).unwrap();
         assert_eq!((released.outcome, released.first_end_ms), (Released::Released, Some(0)));
         assert_eq!((released.grants, released.now_us), (Vec::new(), None));
-    }
-
-    #[test]
-    fn behind_another_a_place_is_told_or_that_there_is_none() {
-        let (clock, left) = (bulk("1795242275666200:7"), Value::Int(900));
-        let of_another_node =
-            Value::Array(vec![clock.clone(), Value::Int(2), left.clone(), Value::Nil, Value::Nil]);
-        let reply = acquired(&of_another_node, &member()).unwrap();
-        assert_eq!(reply.outcome, Acquired::Queued { position: 2 });
-        assert_eq!((reply.first_end_ms, reply.grants), (Some(900), Vec::new()));
-        assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
-        let token = bulk("1795242275666100");
-        let of_this_node = Value::Array(vec![clock, Value::Nil, left, bulk(MEMBER), token]);
-        let reply = acquired(&of_this_node, &member()).unwrap();
-        assert_eq!(reply.outcome, Acquired::Busy);
-        assert_eq!(reply.grants[0].token.get(), 1_795_242_275_666_100);
-    }
-
-    #[test]
-    fn a_hand_over_tells_the_grant_only_to_the_grantees_own_node() {
-        let answer = |head| Value::Array(vec![bulk("1795242275666200"), bulk("10000"), head]);
-        let elsewhere = released(&answer(Value::Nil)).unwrap();
-        assert_eq!((elsewhere.first_end_ms, elsewhere.grants), (Some(10_000), Vec::new()));
-        let here = released(&answer(bulk(MEMBER))).unwrap();
-        assert_eq!(here.grants[0].member, member());
     }
 
     #[test]

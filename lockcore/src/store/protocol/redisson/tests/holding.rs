@@ -89,17 +89,14 @@ fn tokens_are_the_time_in_microseconds_or_one_more_than_the_last() {
 }
 
 #[test]
-fn the_token_key_outlives_both_the_tokens_time_and_the_hold() {
-    let mut lock = Bench::new();
-    let expiry = |lock: &Bench| lock.state.token.as_ref().and_then(|token| token.expires_ms);
-    lock.acquire(&member('a', 1));
-    assert_eq!(expiry(&lock), Some(START + TOKEN_MEMORY_MS));
-    lock.release(&member('a', 1));
-    lock.acquire(&member_with_lease('a', 2, 500_000));
-    assert_eq!(expiry(&lock), Some(START + 500_000));
-    lock.pass(400_000);
-    lock.renew(&member_with_lease('a', 2, 500_000));
-    assert_eq!(expiry(&lock), Some(START + 900_000));
+fn a_token_has_no_end_since_an_rfencedlock_counts_on_from_it() {
+    let (mut lock, a) = (Bench::new(), member('a', 1));
+    lock.acquire(&a);
+    let expiry = |lock: &Bench| lock.state.token.as_ref().map(|token| token.expires_ms);
+    assert_eq!(expiry(&lock), Some(None));
+    lock.renew(&a);
+    lock.release(&a);
+    assert_eq!(expiry(&lock), Some(None));
 }
 
 #[test]
@@ -113,8 +110,6 @@ fn a_lost_token_is_replaced_when_its_holder_asks_and_the_lease_stays() {
     let reply = lock.acquire(&a);
     assert_eq!(left(&reply), LEASE - 3_000);
     assert_eq!(reply.grants[0].token.get(), lock.now_us);
-    let expires_ms = lock.state.token.as_ref().and_then(|token| token.expires_ms);
-    assert_eq!(expires_ms, Some(lock.now() + TOKEN_MEMORY_MS));
 }
 
 #[test]
@@ -165,14 +160,16 @@ fn inspect_tells_holder_token_and_queue_and_changes_nothing() {
 }
 
 #[test]
-fn nothing_is_left_of_a_lock_that_nobody_used_for_a_minute() {
+fn a_minute_after_its_last_use_only_the_token_is_left_of_a_lock() {
     let (mut lock, a) = (Bench::new(), member('a', 1));
     lock.acquire(&a);
     lock.leave(&a, true);
-    lock.pass(TOKEN_MEMORY_MS - 1);
+    lock.pass(TOMBSTONE_MS - 1);
     lock.inspect();
-    assert!(!lock.state.is_empty());
+    assert!(!lock.state.gone.is_empty());
     lock.pass(1);
     lock.inspect();
+    assert!(lock.state.token.take().is_some());
     assert_eq!(lock.state, LockState::default());
+    assert!(lock.state.is_empty());
 }

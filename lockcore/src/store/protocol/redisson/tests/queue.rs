@@ -1,6 +1,7 @@
 //! Waiting: touch, leave, the sweep, and the expiry of the queue.
 
 use super::*;
+use crate::store::protocol::redisson::peers::ALIVE_MS;
 
 fn held() -> Bench {
     let mut lock = Bench::new();
@@ -27,7 +28,7 @@ fn a_touch_tells_of_each_member_in_order_and_raises_only_waiters() {
 fn a_touch_never_lowers_a_deadline() {
     let (mut lock, b) = (held(), member('b', 1));
     lock.acquire(&b);
-    lock.state.deadlines.set(&b, START + 90_000);
+    lock.state.alive.set(&b, START + 90_000);
     lock.touch(&[&b]);
     assert_eq!(lock.deadline(&b), START + 90_000);
 }
@@ -108,60 +109,40 @@ fn the_sweep_never_drops_a_foreign_member() {
 }
 
 #[test]
-fn list_and_sorted_set_expire_together_a_minute_after_the_greatest_deadline() {
+fn the_queue_has_no_end_and_ours_are_forgotten_75_s_after_the_last_was_heard_of() {
     let mut lock = held();
     lock.acquire(&member('b', 1));
-    assert_eq!(lock.state.queue_expires_ms, Some(START + PATIENCE_MS + QUEUE_SLACK_MS));
-    lock.pass(PATIENCE_MS + QUEUE_SLACK_MS - 1);
-    lock.inspect();
-    assert_eq!(lock.waiting().len(), 1);
-    lock.pass(1);
-    lock.inspect();
-    assert!(lock.waiting().is_empty() && lock.state.deadlines.is_empty());
     assert_eq!(lock.state.queue_expires_ms, None);
-}
-
-#[test]
-fn an_enqueue_behind_others_writes_the_expiry_once_less_than_a_minute_is_left() {
-    let mut lock = held();
-    lock.acquire(&member('b', 1));
-    let first = lock.now() + PATIENCE_MS + QUEUE_SLACK_MS;
-    lock.state.deadlines.set(&member('b', 1), START + 60_000);
-    lock.pass(PATIENCE_MS);
-    lock.acquire(&member('b', 2));
-    assert_eq!(lock.state.queue_expires_ms, Some(first));
+    assert_eq!(lock.state.alive_expires_ms, Some(START + ALIVE_MS));
+    lock.pass(ALIVE_MS - 1);
+    lock.inspect();
+    assert_eq!((lock.state.alive.len(), lock.state.arrivals.len()), (1, 1));
     lock.pass(1);
-    lock.state.deadlines.set(&member('b', 1), START);
-    lock.acquire(&member('b', 3));
-    let third = lock.now() + PATIENCE_MS + QUEUE_SLACK_MS;
-    assert_eq!(lock.state.queue_expires_ms, Some(third));
+    lock.inspect();
+    assert!(lock.state.alive.is_empty() && lock.state.arrivals.is_empty());
+    assert_eq!(lock.state.alive_expires_ms, None);
 }
 
 #[test]
-fn a_touch_and_a_pass_over_move_the_queues_expiry() {
+fn a_touch_and_a_pass_over_move_the_end_of_what_is_known_of_ours() {
     let (mut lock, b) = (held(), member('b', 1));
     lock.acquire(&b);
     lock.pass(2_000);
     lock.touch(&[&b]);
-    let expected = lock.now() + PATIENCE_MS + QUEUE_SLACK_MS;
-    assert_eq!(lock.state.queue_expires_ms, Some(expected));
+    assert_eq!(lock.state.alive_expires_ms, Some(lock.now() + ALIVE_MS));
+    lock.pass(2_000);
     lock.away = "b".into();
     lock.release(&member_with_lease('h', 1, 600_000));
-    let expected = lock.now() + PASSED_OVER_MS + QUEUE_SLACK_MS;
-    assert_eq!(lock.state.queue_expires_ms, Some(expected));
+    assert_eq!(lock.state.alive_expires_ms, Some(lock.now() + ALIVE_MS));
 }
 
 #[test]
-fn a_queue_whose_greatest_deadline_is_foreign_has_no_expiry() {
+fn a_queue_that_has_an_end_loses_it_by_a_touch() {
     let mut lock = held();
     lock.acquire(&member('b', 1));
-    lock.queue_foreign(&jvm(1), START + 300_000);
     lock.state.queue_expires_ms = Some(START + 400_000);
     lock.touch(&[&member('b', 1)]);
     assert_eq!(lock.state.queue_expires_ms, None);
-    lock.state.deadlines.set(&jvm(1), START + 1_000);
-    lock.touch(&[&member('b', 1)]);
-    assert_eq!(lock.state.queue_expires_ms, Some(START + PATIENCE_MS + QUEUE_SLACK_MS));
 }
 
 #[test]
@@ -177,18 +158,6 @@ fn a_sorted_set_without_a_list_is_deleted_before_use() {
             assert_eq!(lock.deadline(&b), START + PATIENCE_MS);
         }
     }
-}
-
-#[test]
-fn after_a_hand_over_the_queue_expires_with_those_who_were_passed_over() {
-    let (mut lock, b, c) = (held(), member('b', 1), member('c', 1));
-    lock.acquire(&b);
-    lock.acquire(&c);
-    lock.away = "b".into();
-    lock.release(&member_with_lease('h', 1, 600_000));
-    assert_eq!((lock.holder(), lock.waiting()), (Some(&c), vec![b]));
-    // The grantee's deadline is not the greatest any more: it has left the queue.
-    assert_eq!(lock.state.queue_expires_ms, Some(START + PASSED_OVER_MS + QUEUE_SLACK_MS));
 }
 
 #[test]

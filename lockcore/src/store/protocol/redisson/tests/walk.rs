@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::store::protocol::redisson::peers::GRACE_MS;
 
 struct Random(u64);
 
@@ -133,10 +134,18 @@ impl Walk {
         if let Some(hold) = &after.hold {
             assert!(!listed.contains(&hold.member), "the holder does not wait");
         }
+        // Whose patience has ended goes to the end when it asks again.
+        let again = match command {
+            Command::Acquire { member, .. } => Some(Party::from(member)),
+            _ => None,
+        };
+        let again =
+            again.filter(|member| before.life(member).is_some_and(|ms| ms <= self.lock.now()));
         let is_subsequence = {
             let mut old = before.queue.iter();
-            let stayed = after.queue.iter().filter(|member| before.queue.contains(member));
-            stayed.into_iter().all(|member| old.any(|other| other == member))
+            let is_old = |member: &&Party| before.queue.contains(*member);
+            let stayed = after.queue.iter().filter(|member| Some(*member) != again.as_ref());
+            stayed.filter(is_old).all(|member| old.any(|other| other == member))
         };
         assert!(is_subsequence, "none that waits overtakes another");
         self.check_grant(before, &after, by, command);
@@ -167,9 +176,12 @@ impl Walk {
             assert!(is_dropped, "one holder at a time: {old} was robbed by {command:?}");
         }
         self.handed_over += usize::from(before.queue.contains(&new));
-        // Everybody ahead had passed, was away, was foreign and late, or left with this command.
+        // Everybody ahead had passed, was away, was foreign and late or silent, or left with this command.
         for ahead in before.queue.iter().take_while(|member| **member != new) {
-            let is_late = before.deadlines.get(ahead).is_none_or(|ms| ms <= self.lock.now());
+            let is_late = before.life(ahead).is_none_or(|ms| ms <= self.lock.now());
+            let is_silent = before.suspects.since_ms.iter().any(|((suspect, _), since_ms)| {
+                suspect == ahead && since_ms + GRACE_MS <= self.lock.now()
+            });
             let is_away = ahead.ours().is_some()
                 && self.lock.away.contains(letter(ahead))
                 && letter(ahead) != by;
@@ -178,7 +190,10 @@ impl Walk {
             let is_touched = matches!(command, Command::Touch { members }
                 if members.iter().any(|member| *ahead == *member));
             let could_wait = !is_late || is_touched;
-            assert!(!could_wait || is_away || has_left, "{new} was granted past {ahead}");
+            assert!(
+                !could_wait || is_away || is_silent || has_left,
+                "{new} was granted past {ahead}"
+            );
         }
     }
 

@@ -1,13 +1,13 @@
--- KEYS: hold, queue, deadlines, token, tombstone, and for peers alive, arrivals and suspects. ARGV:
--- node, prefix, member, lease, 'try' or 'wait', queue limit, latest time.
+-- KEYS: hold, queue, deadlines, token, tombstone, alive, arrivals and suspects. ARGV: node, prefix,
+-- member, lease, 'try' or 'wait', queue limit, latest time.
 local call, pcall = redis.call, redis.pcall
 local member, lease = ARGV[3], ARGV[4]
 local found, time = call('EXISTS', KEYS[1], KEYS[2], KEYS[5]), call('TIME')
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
 local now_us = tonumber(clock)
 
--- Two short ways come first, because they are what nearly every acquisition is. What they do not
--- expect is left to the long way, and until then nothing was written.
+-- A short way comes first, because it is what nearly every acquisition is. What it does not expect
+-- is left to the long way, and until then nothing was written.
 if found == 0 then
   -- Free, no queue, no tombstone. The answer is the clock, which is also the token, and the
   -- member's number: an answer that went missing on the way must not make this one another
@@ -24,7 +24,6 @@ if found == 0 then
   end
 end
 local now = math.floor(now_us / 1000)
-
 
 --#include redisson/common
 

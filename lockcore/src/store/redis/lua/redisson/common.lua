@@ -1,5 +1,5 @@
 -- Shared by the scripts that may hand a lock over.
--- KEYS: hold, queue, deadlines, token. ARGV: the calling node, the channel prefix, what each script
+-- KEYS: hold, queue, deadlines, token, and last alive, arrivals and suspects. ARGV: the calling node, the channel prefix, what each script
 -- adds, and last the latest time that the node has seen on a server. One that this server has
 -- replaced may have been ahead of it.
 
@@ -13,9 +13,9 @@ local gone
 
 -- What the reply will say. The token is text, known once it was given out or read.
 local holder, left, token = false, 0, false
-local foreign, passed_over = 0, 0
+local passed_over = 0
 -- Read before the first write: scripts are not rolled back.
-local head, head_deadline, previous
+local head, previous
 -- Whether the sorted set stands without a list: then it is a leftover.
 local leftovers
 -- The answer if a key at one of our names is not a lock's. It is another program's, and nothing is
@@ -45,11 +45,6 @@ local function last_token()
   if number and number >= 0 and number < 9007199254740991 then
     return math.floor(number)
   end
-end
-
--- A token is remembered until the clock alone has passed it, and as long as its hold.
-local function token_ends(number, lease)
-  return math.max(math.floor(number / 1000) + 60000, now + lease)
 end
 
 -- A hold is a hash of one field: a member, and how often it holds. An application's hash is not.
@@ -96,8 +91,7 @@ local function look_at_queue()
   if head and not is_member(head) then
     refuse('queue', 'list')
   end
-  head_deadline = head and read('deadlines', 'ZSCORE', KEYS[3], head)
-  if not head_deadline then
+  if not (head and read('deadlines', 'ZSCORE', KEYS[3], head)) then
     local lowest = lowest_of('deadlines', KEYS[3])
     refuse_unless('deadlines', lowest, is_member)
     leftovers = lowest and not head
@@ -162,14 +156,14 @@ local function new_token()
   return last < now_us and clock or string.format('%.0f', last + 1)
 end
 
-local function remember_token(text, lease)
+local function remember_token(text)
   token = text
   -- An RFencedLock counts on from it, whenever that may be.
   call('SET', KEYS[4], text)
 end
 
 local function grant(member, text, lease)
-  remember_token(text, lease)
+  remember_token(text)
   call('HSET', KEYS[1], member, '1')
   call('PEXPIRE', KEYS[1], lease)
   holder, left = member, lease
@@ -288,7 +282,6 @@ local function offer(member, deaf, is_behind)
   local of, lease = ours(member)
   if not of then
     if is_behind then
-      foreign = 1
       return 'stopped'
     end
     local channel = channel_of(member)
@@ -309,7 +302,6 @@ local function offer(member, deaf, is_behind)
         call('ZADD', KEYS[3], 'XX', 'LT', now + 300000, member)
       end
     end
-    foreign = 1
     return 'stopped'
   end
   local claim = math.min(lease, math.max(math.floor(lease / 3), 2000), 10000)
@@ -381,19 +373,16 @@ end
 -- The reply: what the command did, and the state of the lock after it.
 local function tell(outcome, number)
   local of = holder and ours(holder)
-  if holder and not of then
-    foreign = 1
-  end
   if of ~= node then
-    return { outcome, number, left, false, false, foreign, clock, passed_over }
+    return { outcome, number, left, false, false, clock, passed_over }
   end
   if not token then
     local last = last_token()
     token = last and string.format('%.0f', last)
     if not token then
       -- An operator deleted it.
-      remember_token(new_token(), left)
+      remember_token(new_token())
     end
   end
-  return { outcome, number, left, holder, token, foreign, clock, passed_over }
+  return { outcome, number, left, holder, token, clock, passed_over }
 end

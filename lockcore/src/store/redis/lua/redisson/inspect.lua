@@ -1,4 +1,4 @@
--- KEYS: hold, queue, deadlines, token. Answers holder, token, ms left, the server's time, members,
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. Answers holder, token, ms left, the server's time, members,
 -- deadlines.
 local call = redis.call
 

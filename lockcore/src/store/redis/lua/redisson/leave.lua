@@ -1,5 +1,5 @@
--- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, and for peers
--- alive, arrivals and suspects.
+-- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, then alive,
+-- arrivals and suspects.
 -- ARGV: node, prefix, then for each member itself and '1' if it is ambiguous, latest time.
 -- The outcome is one letter a member: l(eft), a(bsent).
 local call = redis.call

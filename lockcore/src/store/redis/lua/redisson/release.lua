@@ -1,6 +1,6 @@
--- KEYS: hold, queue, deadlines, token. ARGV: node, prefix, member, latest time. Two short ways come
--- first, because they are what nearly every release is. What they do not expect, such as a key of
--- another type, is left to the long way; until then nothing was written.
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, member,
+-- latest time. A short way comes first, because it is what nearly every release is. What it does not
+-- expect, such as a key of another type, is left to the long way; until then nothing was written.
 local call, pcall = redis.call, redis.pcall
 local head = pcall('LINDEX', KEYS[2], '0')
 
@@ -11,7 +11,6 @@ if not head and pcall('HDEL', KEYS[1], ARGV[3]) == 1 then
 end
 
 --#include clock
-
 
 --#include redisson/common
 

@@ -3,8 +3,8 @@
 -- From here on it is about the lock with these keys, of which nothing is known yet.
 local function turn_to(keys)
   KEYS = keys
-  holder, left, token, foreign, passed_over = false, 0, false, 0, 0
-  head, head_deadline, previous, leftovers, strange = nil, nil, nil, nil, nil
+  holder, left, token, passed_over = false, 0, false, 0
+  head, previous, leftovers, strange = nil, nil, nil, nil
   alive, arrivals, suspects = keys[5], keys[6], keys[7]
   is_suspicious, gone = nil, nil
 end

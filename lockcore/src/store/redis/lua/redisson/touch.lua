@@ -1,29 +1,16 @@
--- KEYS: of each lock hold, queue, deadlines and token, and for peers alive, arrivals and suspects.
+-- KEYS: of each lock hold, queue, deadlines, token, alive, arrivals and suspects.
 -- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node;
 -- last the latest time.
--- Answers the clock and how many listen to the node's channel, then for each lock: ms left of the
--- holder if all members wait, or these in a list with the holder and its token if it is of this
--- node; else an answer in full, or a list of what is strange there. In full, the outcome is one
--- letter a member: w(aiting), h(olding), g(one).
-local call, pcall = redis.call, redis.pcall
+-- Answers the clock and how many listen to the node's channel, then for each lock: an answer in
+-- full, or a list of what is strange there. The outcome is one letter a member: w(aiting),
+-- h(olding), g(one).
+local call = redis.call
 local KEYS = KEYS
 
 --#include clock
 
 local listeners = call('PUBSUB', 'NUMSUB', ARGV[2] .. ':grants:' .. ARGV[1])[2]
-local locks, answers, others = KEYS, { clock, listeners }, {}
--- Where the members of each lock begin and end in ARGV.
-local first_of, last_of = {}, {}
-local width = 7
-local at = 3
-for i = 1, #locks / width do
-  first_of[i], last_of[i] = at + 1, at + ARGV[at]
-  at = last_of[i] + 1
-end
-
-for i = 1, #first_of do
-  others[i] = i
-end
+local locks, answers, width = KEYS, { clock, listeners }, 7
 
 --#include redisson/common
 --#include redisson/several
@@ -93,8 +80,11 @@ local function touch(members)
   return tell(table.concat(letters), listeners)
 end
 
-for _, i in ipairs(others) do
+-- Where the number of the next lock's members stands in ARGV.
+local at = 3
+for i = 1, #locks / width do
   turn_to({ unpack(locks, width * (i - 1) + 1, width * i) })
-  answers[i + 2] = touch({ unpack(ARGV, first_of[i], last_of[i]) })
+  answers[i + 2] = touch({ unpack(ARGV, at + 1, at + ARGV[at]) })
+  at = at + ARGV[at] + 1
 end
 return answers

@@ -4,7 +4,7 @@ use lockcore::internals::{Acquired, Demand, Mode, Party, Presence};
 use redis::cmd;
 
 use crate::asking::{grant, now_us};
-use crate::bench::Bench;
+use crate::dialect::bench::Bench;
 
 // F1.
 #[tokio::test]
@@ -136,39 +136,6 @@ async fn a_deadline_whose_place_is_gone_moves_nobody_forward() {
     assert_eq!(reply.outcome, Acquired::Queued { position: 1 });
     assert_eq!(bench.queue().await, [head, newcomer]);
     assert_eq!(bench.deadline(&ghost).await, None);
-}
-
-// Finding 20.
-#[tokio::test]
-async fn list_and_sorted_set_expire_together_a_minute_after_the_greatest_deadline() {
-    let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
-    a.hold(30_000).await;
-    let (one, two) = (a.queue(30_000).await, b.queue(30_000).await);
-    let now = bench.now_ms().await;
-    bench.set_deadline(&two, now + 40_000).await;
-    a.touch(&[&one]).await; // not the greatest, but it writes one
-    let expiries =
-        [bench.expiry(&bench.queue_key()).await, bench.expiry(&bench.deadlines_key()).await];
-    assert_eq!(expiries, [(now + 100_000) as i64; 2]);
-    bench.everything_expires().await;
-}
-
-// Finding 20.
-#[tokio::test]
-async fn a_sorted_set_without_its_list_counts_for_nothing() {
-    let mut bench = Bench::start().await;
-    let a = bench.node().await;
-    a.hold(30_000).await;
-    let (lost, other) = (a.queue(30_000).await, a.queue(30_000).await);
-    let () = bench.redis.ask(cmd("DEL").arg(bench.queue_key())).await;
-    assert_eq!(a.acquire(&lost, Mode::Wait, 1).await.outcome, Acquired::Queued { position: 0 });
-    assert_eq!(bench.queue().await, std::slice::from_ref(&lost));
-    assert_eq!(bench.deadline(&other).await, None);
-
-    let () = bench.redis.ask(cmd("DEL").arg(bench.queue_key())).await;
-    assert_eq!(a.touch(&[&lost]).await.outcome.members, [Presence::Gone]);
-    assert_eq!(bench.deadline(&lost).await, None);
 }
 
 // F2, F3.

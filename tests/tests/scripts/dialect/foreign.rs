@@ -8,7 +8,7 @@ use redis::cmd;
 use tokio::time::timeout;
 
 use crate::asking::{grant, left_ms};
-use crate::bench::{Bench, LOCK, SOON};
+use crate::dialect::bench::{Bench, LOCK, SOON};
 
 const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
 /// Redisson's own patience.
@@ -33,7 +33,7 @@ async fn nobody_is_granted_past_a_foreign_waiter_and_it_is_poked() {
     let mut pokes = subscription.on_message();
 
     let reply = a.release(&holder).await;
-    assert_eq!((reply.outcome, reply.foreign), (Released::Released, true));
+    assert_eq!(reply.outcome, Released::Released);
     assert_eq!(left_ms(&reply), 0);
     let poke = timeout(SOON, pokes.next()).await.expect("a poke in time").expect("a poke");
     assert_eq!(poke.get_payload_bytes(), b"0");
@@ -44,9 +44,9 @@ async fn nobody_is_granted_past_a_foreign_waiter_and_it_is_poked() {
     let newcomer = a.member(30_000);
     assert_eq!(a.acquire(&newcomer, Mode::Try, 10).await.outcome, Acquired::Busy);
     let reply = a.wait(&newcomer).await;
-    assert_eq!((reply.outcome, reply.foreign), (Acquired::Queued { position: 2 }, true));
+    assert_eq!(reply.outcome, Acquired::Queued { position: 2 });
     let reply = b.touch(&[&behind]).await;
-    assert!(reply.foreign && reply.grants.is_empty());
+    assert_eq!(reply.grants, []);
     for _ in 0..3 {
         timeout(SOON, pokes.next()).await.expect("a poke in time").expect("a poke");
     }
@@ -62,13 +62,12 @@ async fn a_foreign_holder_is_waited_for_until_its_lease_ends() {
     let () = bench.redis.ask(cmd("PEXPIRE").arg(LOCK).arg(1_000)).await;
     let member = a.member(30_000);
     let reply = a.wait(&member).await;
-    assert_eq!((reply.outcome, reply.foreign), (Acquired::Queued { position: 0 }, true));
+    assert_eq!(reply.outcome, Acquired::Queued { position: 0 });
     assert_eq!(reply.grants, []);
     assert!((1..=1_000).contains(&left_ms(&reply)), "{reply:?}");
     bench.until_free().await;
     let reply = a.touch(&[&member]).await;
     assert_eq!(grant(&reply).member, member);
-    assert!(!reply.foreign);
 }
 
 #[tokio::test]
@@ -79,7 +78,7 @@ async fn a_foreign_holder_can_be_forced_off() {
     let () = bench.redis.ask(cmd("PEXPIRE").arg(LOCK).arg(30_000)).await;
     let member = a.queue(30_000).await;
     let reply = a.force_release().await;
-    assert_eq!((reply.outcome, reply.foreign), (Released::Released, false));
+    assert_eq!(reply.outcome, Released::Released);
     assert_eq!(grant(&reply).member, member);
     assert_eq!(a.heard(&mut bench.redis).await, []);
 }
@@ -104,25 +103,6 @@ async fn a_foreign_head_whose_time_is_up_is_dropped_and_one_further_back_is_not(
 }
 
 #[tokio::test]
-async fn a_queue_whose_last_deadline_is_foreign_has_no_end() {
-    let mut bench = Bench::start().await;
-    let a = bench.node().await;
-    a.hold(30_000).await;
-    let ours = a.queue(30_000).await;
-    bench.plant(JVM, PATIENCE_MS).await;
-    a.touch(&[&ours]).await;
-    assert_eq!(bench.redis.pttl(&bench.queue_key()).await, -1);
-    assert_eq!(bench.redis.pttl(&bench.deadlines_key()).await, -1);
-    // Once it is gone, the next deadline that is written gives it back.
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("LREM").arg(bench.queue_key()).arg(1).arg(JVM);
-    pipeline.cmd("ZREM").arg(bench.deadlines_key()).arg(JVM);
-    bench.redis.run(&pipeline).await;
-    a.touch(&[&ours]).await;
-    bench.everything_expires().await;
-}
-
-#[tokio::test]
 async fn a_foreign_waiter_behind_those_passed_over_still_stops_the_walk() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
@@ -131,7 +111,7 @@ async fn a_foreign_waiter_behind_those_passed_over_still_stops_the_walk() {
     bench.plant(JVM, PATIENCE_MS).await;
     b.queue(30_000).await;
     let reply = a.release(&holder).await;
-    assert_eq!((reply.passed_over, reply.foreign, bench.holder().await), (3, true, None));
+    assert_eq!((reply.passed_over, bench.holder().await), (3, None));
 }
 
 #[tokio::test]

@@ -1,0 +1,77 @@
+//! What a hold that was handed over lasts, and what its grantee is told.
+
+use lockcore::internals::{Acquired, Event, Presence, Released, Renewed};
+
+use crate::asking::{grant, left_ms};
+use crate::dialect::bench::Bench;
+
+// Findings 2 and 4.
+#[tokio::test]
+async fn a_handed_over_hold_lasts_the_claim_of_its_own_member_not_of_the_releaser() {
+    // Lease of the releaser, of the grantee, and the grantee's claim.
+    let cases = [
+        (3_000, 24_000, 8_000),
+        (3_000, 120_000, 10_000),
+        (60_000, 3_000, 2_000),
+        (30_000, 30_000, 10_000),
+    ];
+    let shorter = [(30_000, 6_001, 2_000), (30_000, 2_000, 2_000), (30_000, 1_500, 1_500)];
+    for (releasers, grantees, claim) in cases.into_iter().chain(shorter) {
+        let mut bench = Bench::start().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        let first = a.hold(releasers).await;
+        let second = b.queue(grantees).await;
+        assert_eq!(a.release(&first).await.outcome, Released::Released);
+        let left = bench.redis.pttl(&bench.hold_key()).await;
+        assert!(left <= claim && left > claim - 1_000, "{left} of {claim}");
+        let heard = b.heard(&mut bench.redis).await;
+        let [Event::Granted { grants, .. }] = &*heard else { panic!("{heard:?}") };
+        assert_eq!(*grants, [(second.number(), claim as u64)]);
+        bench.everything_expires().await;
+    }
+}
+
+// Finding 2.
+#[tokio::test]
+async fn the_first_renewal_turns_a_claim_into_the_full_lease() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    let second = b.queue(60_000).await;
+    a.release(&first).await;
+    let reply = b.renew(&second).await;
+    assert_eq!((&reply.outcome[..], left_ms(&reply)), (&[Renewed::Held][..], 60_000));
+    assert!(bench.redis.pttl(&bench.hold_key()).await > 59_000);
+}
+
+// Findings 2 and 12: with F2, a place is kept in silence up to the claim once the turn has come.
+#[tokio::test]
+async fn a_grantee_silent_beyond_its_claim_loses_the_lock_to_the_next_and_is_told() {
+    let mut bench = Bench::start().await;
+    let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    let second = b.queue(300).await;
+    let third = c.queue(30_000).await;
+    a.release(&first).await;
+    assert_eq!(bench.holder().await, Some(second.clone()));
+    bench.until_free().await;
+    let reply = c.touch(&[&third]).await;
+    assert_eq!(reply.outcome.members, [Presence::Waiting]);
+    assert_eq!(grant(&reply).member, third);
+    assert_eq!(b.touch(&[&second]).await.outcome.members, [Presence::Gone]);
+    assert_eq!(b.renew(&second).await.outcome, [Renewed::NotHeld]);
+}
+
+#[tokio::test]
+async fn a_lock_taken_free_lasts_its_full_lease_with_or_without_a_queue_of_the_dead() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let member = a.member(30_000);
+    assert_eq!(left_ms(&a.wait(&member).await), 30_000);
+    a.release(&member).await;
+    bench.plant_dead(3).await;
+    let member = a.member(30_000);
+    let reply = a.wait(&member).await;
+    assert_eq!((reply.outcome, left_ms(&reply)), (Acquired::Granted, 30_000));
+    assert!(bench.redis.pttl(&bench.hold_key()).await > 29_000);
+}

@@ -1,0 +1,95 @@
+//! Members that were given up, and what comes late for them.
+
+use lockcore::internals::{Acquired, Left, Mode, Presence};
+
+use crate::dialect::bench::Bench;
+
+// Findings 7 and 9: a leave overtakes the acquire.
+#[tokio::test]
+async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let zombie = a.member(30_000);
+    assert_eq!(a.leave_ambiguous(&zombie).await.outcome, [Left::Absent]);
+    let tombstone = bench.redis.pttl(&bench.tombstone_key(&zombie)).await;
+    assert!((59_000..=60_000).contains(&tombstone), "{tombstone}");
+    for mode in [Mode::Try, Mode::Wait] {
+        assert_eq!(a.acquire(&zombie, mode, 10).await.outcome, Acquired::Refused);
+        assert_eq!(bench.holder().await, None);
+    }
+    b.hold(30_000).await;
+    assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
+    assert!(bench.queue().await.is_empty());
+    bench.everything_expires().await;
+}
+
+// Findings 7 and 9: a copy of the acquire runs after grant and release.
+#[tokio::test]
+async fn a_second_copy_of_an_acquire_finds_its_member_given_up() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let held = a.hold(30_000).await;
+    assert_eq!(a.leave_ambiguous(&held).await.outcome, [Left::Left]);
+    assert_eq!(a.wait(&held).await.outcome, Acquired::Refused);
+    assert_eq!(bench.holder().await, None);
+
+    let holder = a.hold(30_000).await;
+    let queued = a.queue(30_000).await;
+    assert_eq!(a.leave_ambiguous(&queued).await.outcome, [Left::Left]);
+    assert_eq!(a.wait(&queued).await.outcome, Acquired::Refused);
+    assert_eq!(
+        a.touch(&[&queued, &holder]).await.outcome.members,
+        [Presence::Gone, Presence::Holding]
+    );
+    assert!(bench.queue().await.is_empty());
+}
+
+#[tokio::test]
+async fn only_ambiguous_members_leave_a_tombstone_in_a_batch() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let held = a.hold(30_000).await;
+    let queued: Vec<_> =
+        [a.queue(30_000).await, a.queue(30_000).await, a.queue(30_000).await].into();
+    let unknown = a.member(30_000);
+    let leaving = [
+        (&queued[1], true),
+        (&unknown, true),
+        (&queued[0], false),
+        (&held, false),
+        (&queued[2], true),
+    ];
+    let outcome = a.leave_all(&leaving).await.outcome;
+    assert_eq!(outcome, [Left::Left, Left::Absent, Left::Left, Left::Left, Left::Left]);
+    let mut expected = [&queued[1], &unknown, &queued[2]].map(|member| bench.tombstone_key(member));
+    expected.sort();
+    assert_eq!(bench.redis.keys("redisson_lock_gone:*").await, expected);
+    assert_eq!((bench.holder().await, bench.queue().await), (None, vec![]));
+    bench.everything_expires().await;
+}
+
+#[tokio::test]
+async fn a_touch_that_runs_after_its_leave_revives_nothing() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    let (leaver, stayer) = (a.queue(30_000).await, a.queue(30_000).await);
+    a.leave(&leaver).await;
+    let touched = a.touch(&[&leaver, &stayer]).await;
+    assert_eq!(touched.outcome.members, [Presence::Gone, Presence::Waiting]);
+    assert_eq!(bench.deadline(&leaver).await, None);
+    assert_eq!(bench.queue().await, [stayer]);
+}
+
+// Finding 7: the holder leaves before it has heard of its grant.
+#[tokio::test]
+async fn a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on() {
+    let mut bench = Bench::start().await;
+    let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    let second = b.queue(30_000).await;
+    let third = c.queue(30_000).await;
+    a.release(&first).await;
+    assert_eq!(b.leave(&second).await.outcome, [Left::Left]);
+    assert_eq!(bench.holder().await, Some(third));
+}
