@@ -334,6 +334,22 @@ fn a_member_that_was_passed_over_comes_back_into_its_place() {
 }
 
 #[test]
+fn a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_place() {
+    let mut bench = Bench::new();
+    bench.acquire_all(&[&lock('a', 1), &lock('d', 1)]);
+    bench.away = "d".to_owned();
+    bench.release(&lock('a', 1));
+    bench.acquire_all(&[&lock('a', 2), &lock('d', 2), &lock('d', 1)]);
+    bench.release(&lock('a', 2));
+    bench.acquire(&lock('a', 3));
+    bench.away.clear();
+    for number in [2, 1] {
+        assert_eq!(bench.touch(&lock('d', number)).outcome.members, [Presence::Waiting]);
+    }
+    assert_eq!(bench.waiting(), [lock('d', 1), lock('d', 2)]);
+}
+
+#[test]
 fn a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_its_door() {
     let mut bench = Bench::new();
     bench.acquire_all(&[&lock('a', 1), &lock('d', 1)]);
