@@ -224,25 +224,24 @@ impl Server {
     pub(crate) fn renumber(&mut self, last: &mut u64) {
         match self {
             Self::Queue { state, counter: Some(counter) } => {
-                let places = |state: &QueueState| {
-                    let passed = state.passed.values().flat_map(|passed| passed.members.iter());
-                    let places = state.queue.iter().chain(passed);
-                    places.map(|(place, member)| (place, member.clone())).collect::<Vec<_>>()
-                };
-                let mut places = places(state);
+                let passed = state.passed.values().flat_map(|passed| passed.members.iter());
+                let aside = passed.map(|(place, member)| (place, member.clone(), true));
+                let queued = state.queue.iter();
+                let queued = queued.map(|(place, member)| (place, member.clone(), false));
+                let mut places: Vec<_> = aside.chain(queued).collect();
                 places.sort_unstable();
                 let shared = shared_token(state);
-                let greatest = places.last().map_or(0, |(place, _)| *place);
+                let greatest = places.last().map_or(0, |(place, ..)| *place);
                 if *counter < greatest.max(shared.unwrap_or(0)).max(*last) {
                     // Something is wrong with it, which is not to be hidden.
                     return;
                 }
-                for (place, (_, member)) in (GREETED_US + 1..).zip(&places) {
-                    let passed = state.passed.get_mut(member.node());
-                    let aside = passed.filter(|passed| passed.members.get(member).is_some());
-                    match aside {
-                        Some(passed) => passed.members.set(member, place),
-                        None => state.queue.set(member, place),
+                // One that stands aside may have queued again, and have two.
+                for (place, (_, member, is_aside)) in (GREETED_US + 1..).zip(&places) {
+                    if !is_aside {
+                        state.queue.set(member, place);
+                    } else if let Some(passed) = state.passed.get_mut(member.node()) {
+                        passed.members.set(member, place);
                     }
                 }
                 if let Some(shared) = shared {
