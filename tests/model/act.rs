@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lockcore::internals::node::{Core, Phase};
 
+use crate::books::Server;
 use crate::laws::at_ms;
 use crate::model::{Action, Locking};
 use crate::packet::{Ask, Outcome, Packet, Told};
@@ -61,7 +62,7 @@ impl Locking {
                     unreachable!("only requests run");
                 };
                 let mut told = self.run(state, node, ask, is_late);
-                if self.is_shared() && matches!(ask, Ask::Renew { .. } | Ask::Downgrade { .. }) {
+                if matches!(ask, Ask::Renew { .. } | Ask::Confirm { .. } | Ask::Downgrade { .. }) {
                     // It is another's end, and no table reads it in the answer to these.
                     told.left = 0;
                 }
@@ -129,6 +130,12 @@ impl Locking {
                 state.budget.forced -= 1;
                 self.run(state, OPERATOR, Ask::Force, false);
             }
+            Action::Forget => {
+                state.budget.forgets -= 1;
+                if let Server::Queue { counter, .. } = Arc::make_mut(&mut state.server) {
+                    *counter = None;
+                }
+            }
             Action::Pass { ms } => {
                 state.budget.passes -= 1;
                 self.pass(state, ms);
@@ -139,10 +146,15 @@ impl Locking {
 
     pub(crate) fn pass(&self, state: &mut State, ms: u32) {
         state.now += ms;
-        // Their places are forfeit; who is late is no longer in the line.
-        let now = state.now;
-        state.record.line.retain(|(_, until)| *until > now);
         Arc::make_mut(&mut state.server).expire(at_ms(state.now));
+        // Those who were silent for too long may have lost their places, or have them still.
+        let (now, places) = (state.now, state.server.places(self));
+        state.record.line.retain_mut(|waiting| {
+            if waiting.until <= now {
+                waiting.until = 0;
+            }
+            waiting.until > 0 || places.contains(&waiting.member)
+        });
     }
 
     fn begin(&self, state: &mut State, client: usize, waits: bool) {
@@ -208,7 +220,7 @@ impl Locking {
                 matches!(phase(member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
             }),
             Packet::Revoked { members } => bits(*members).any(|member| phase(member).is_some()),
-            Packet::Reply { ask: Ask::Renew { member }, .. } => {
+            Packet::Reply { ask: Ask::Renew { member } | Ask::Confirm { member }, .. } => {
                 matches!(phase(*member), Some(Phase::Confirming | Phase::Held))
             }
             Packet::Reply { ask: Ask::Touch { members }, told, sent, .. } => {

@@ -15,10 +15,11 @@ fn broken(
     homes: &'static [u8],
     wants: &'static [Want],
 ) -> Vec<&'static str> {
-    let operations = &[1; 3][..homes.len()];
+    let operations = &[1; 4][..homes.len()];
     let scope = Scope {
         homes,
         wants,
+        beside_jvms: false,
         operations,
         tries: true,
         drops: true,
@@ -94,7 +95,7 @@ fn a_server_that_revives_holds_is_seen() {
 }
 
 #[test]
-fn a_server_that_forgets_tokens_repeats_them() {
+fn a_server_that_does_not_count_tokens_repeats_them() {
     breaks(Variant::ForgetsTokens, CALM, &[laws::RISING]);
 }
 
@@ -130,9 +131,9 @@ fn a_server_that_keeps_a_hold_for_ever_is_seen() {
     breaks(Variant::KeepsForEver, CALM, &[laws::ENDS]);
 }
 
-/// That one of these laws is the first to be broken where readers, writers or permits share.
+/// The same where clients have other demands.
 #[track_caller]
-fn breaks_shared(
+fn breaks_among(
     variant: Variant,
     budget: Budget,
     homes: &'static [u8],
@@ -144,12 +145,30 @@ fn breaks_shared(
 }
 
 #[test]
-fn a_reader_that_overtakes_a_waiting_writer_is_seen() {
-    breaks_shared(
+fn a_server_that_does_not_bring_back_those_that_were_passed_over_is_seen() {
+    let budget = Budget { cuts: 1, ..NOTHING };
+    breaks_among(Variant::LeavesThemAside, budget, &[0, 1], &[], &[laws::PLACE]);
+}
+
+#[test]
+fn a_server_that_brings_them_back_at_the_end_of_the_queue_is_seen() {
+    let budget = Budget { cuts: 1, ..NOTHING };
+    breaks_among(Variant::BringsThemBackLast, budget, &[0, 1, 2, 3], &[], &[laws::PLACE]);
+}
+
+#[test]
+fn a_server_that_does_not_look_at_weights_is_seen() {
+    let wants = &[Want::Permits(2, 3), Want::Permits(2, 3)];
+    breaks_among(Variant::OverlooksWeights, CALM, &[0, 1], wants, &[laws::FIT]);
+}
+
+#[test]
+fn a_reader_that_overtakes_a_waiting_lock_is_seen() {
+    breaks_among(
         Variant::LetsBarge,
         CALM,
         &[0, 1, 2],
-        &[Want::Read, Want::Write, Want::Read],
+        &[Want::Read, Want::Lock, Want::Read],
         &[laws::ORDER],
     );
 }
@@ -158,37 +177,37 @@ fn a_reader_that_overtakes_a_waiting_writer_is_seen() {
 fn permits_of_an_ended_lease_that_stay_in_the_sum_are_seen() {
     let homes = &[0, 1];
     let wants = &[Want::Permits(2, 3), Want::Permits(2, 3)];
-    breaks_shared(Variant::LeavesTheLapsedInTheSum, SLOW, homes, wants, &[laws::SUM]);
+    breaks_among(Variant::LeavesTheLapsedInTheSum, SLOW, homes, wants, &[laws::SUM]);
 }
 
 #[test]
 fn a_server_that_grants_one_reader_of_two_is_seen() {
-    let wants = &[Want::Read, Want::Write];
-    breaks_shared(Variant::GrantsOneOnly, CALM, &[0, 0, 1], wants, &[laws::ON]);
+    let wants = &[Want::Read, Want::Lock];
+    breaks_among(Variant::GrantsOneOnly, CALM, &[0, 0, 1], wants, &[laws::ON]);
 }
 
 #[test]
 fn who_is_told_that_there_is_more_and_does_not_ask_is_seen() {
-    let wants = &[Want::Read, Want::Write];
-    breaks_shared(Variant::ForgetsMore, CALM, &[0, 0, 1], wants, &[laws::REST]);
+    let wants = &[Want::Read, Want::Lock];
+    breaks_among(Variant::ForgetsMore, CALM, &[0, 0, 1], wants, &[laws::REST]);
 }
 
 #[test]
-fn a_writer_with_the_token_of_the_readers_before_it_is_seen() {
-    let wants = &[Want::Read, Want::Write];
-    breaks_shared(Variant::ForgetsTokens, CALM, &[0, 1], wants, &[laws::RISING]);
+fn a_lock_with_the_token_of_the_readers_before_it_is_seen() {
+    let wants = &[Want::Read, Want::Lock];
+    breaks_among(Variant::ForgetsTokens, CALM, &[0, 1], wants, &[laws::RISING]);
 }
 
 #[test]
-fn a_read_that_was_a_write_and_keeps_its_token_is_seen() {
-    let wants = &[Want::Read, Want::Write];
+fn a_read_that_was_a_lock_and_keeps_its_token_is_seen() {
+    let wants = &[Want::Read, Want::Lock];
     let budget = Budget { downgrades: 1, ..NOTHING };
     let variant = Variant::DowngradesUnderTheOldToken;
-    breaks_shared(variant, budget, &[0, 1], wants, &[laws::RISING]);
+    breaks_among(variant, budget, &[0, 1], wants, &[laws::RISING]);
 }
 
 #[test]
 fn a_read_that_is_renewed_after_its_end_is_seen() {
-    let wants = &[Want::Read, Want::Write];
-    breaks_shared(Variant::RevivesHolds, SLOW, &[0, 1], wants, &[laws::STALE]);
+    let wants = &[Want::Read, Want::Lock];
+    breaks_among(Variant::RevivesHolds, SLOW, &[0, 1], wants, &[laws::STALE]);
 }

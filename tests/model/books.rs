@@ -1,23 +1,30 @@
-//! What the server keeps, of either protocol, in the words of the laws.
+//! What the server keeps, in the words of the laws.
 
-use lockcore::internals::Party;
-use lockcore::internals::protocol::permits::{ALL, PermitState};
-use lockcore::internals::protocol::{LockState, PATIENCE_MS, QUEUE_SLACK_MS};
+use lockcore::internals::protocol::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
+use lockcore::internals::protocol::redisson::LockState;
+use lockcore::internals::{ALL, Member, Party};
 
-use crate::model::Locking;
+use crate::model::{Locking, START_MS};
 use crate::state::Id;
 
-/// How long a resource's keys outlive the last thing in them, at least.
-const MEMORY_MS: u64 = 60_000;
+/// The time at which every node greeted the server, µs: below all tokens, above no place.
+pub(crate) const GREETED_US: u64 = START_MS * 1_000 - 1_000;
+/// The counter of tokens. How far it has come makes no difference, so it stands still between
+/// commands, and all that it gave out is moved with it.
+const COUNTER: u64 = GREETED_US + 500;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Server {
-    Mutex(LockState),
-    /// What is read, written or held in permits.
-    Shared(PermitState),
+    Queue {
+        state: QueueState,
+        /// Of tokens and places.
+        counter: Option<u64>,
+    },
+    /// By the rules that JVMs share.
+    Redisson(LockState),
 }
 
-/// A hold. That of a mutex weighs what a write does: it keeps out all others.
+/// A hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) member: Id,
@@ -29,9 +36,8 @@ pub(crate) struct Held {
 /// Who holds, at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
-    /// With those whose leases have ended but that are still there.
+    /// With parts whose leases have ended but that are still there.
     pub(crate) holds: Vec<Held>,
-    pub(crate) token: Option<u64>,
     now_ms: u64,
 }
 
@@ -45,6 +51,11 @@ impl Books {
         self.live().find(|held| held.member == member)
     }
 
+    /// How much they weigh together.
+    pub(crate) fn used(&self) -> u64 {
+        self.live().map(|held| held.weight).sum()
+    }
+
     /// What is left of a hold's lease.
     pub(crate) fn left(&self, held: &Held) -> u32 {
         held.ends_ms.unwrap_or(0).saturating_sub(self.now_ms) as u32
@@ -55,131 +66,218 @@ impl Server {
     /// Forgets what Redis forgets by itself.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         match self {
-            Self::Mutex(lock) => lock.expire(now_ms),
-            Self::Shared(resource) => resource.expire(now_ms),
+            Self::Queue { state, .. } => state.expire(now_ms),
+            Self::Redisson(lock) => lock.expire(now_ms),
         }
     }
 
     pub(crate) fn books(&self, model: &Locking, now_ms: u64) -> Books {
-        let token = match self {
-            Self::Mutex(lock) => lock.token.as_ref().map(|token| token.value),
-            Self::Shared(resource) => resource.token,
-        };
-        Books { holds: self.holds(model), token: token.map(Into::into), now_ms }
-    }
-
-    fn holds(&self, model: &Locking) -> Vec<Held> {
-        match self {
-            Self::Mutex(lock) => {
+        let holds = match self {
+            Self::Queue { state, .. } => match whole(state) {
+                // Once its lease has ended, a lock is free for every command.
+                Some((member, ends_ms)) if ends_ms.is_none_or(|ends_ms| ends_ms > now_ms) => {
+                    vec![Held { member: model.id(member), ends_ms, weight: ALL.into() }]
+                }
+                Some(_) => Vec::new(),
+                None => {
+                    let held = state.holds.iter().map(|(ends_ms, member)| Held {
+                        member: model.id(member),
+                        ends_ms: Some(ends_ms),
+                        weight: state.weight(member),
+                    });
+                    held.collect()
+                }
+            },
+            Self::Redisson(lock) => {
                 let hold = lock.hold.iter().map(|hold| Held {
                     member: id_of_party(model, &hold.member),
                     ends_ms: hold.expires_ms,
-                    weight: u64::from(ALL),
+                    weight: ALL.into(),
                 });
                 hold.collect()
             }
-            Self::Shared(resource) => {
-                let held = resource.holds.iter().map(|(ends_ms, member)| Held {
-                    member: model.id(member),
-                    ends_ms: Some(ends_ms),
-                    weight: resource.weight(member),
-                });
-                held.collect()
-            }
-        }
+        };
+        Books { holds, now_ms }
     }
 
-    pub(crate) fn is_held(&self) -> bool {
+    /// Those who have a place, in order: also those that were passed over.
+    pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
-            Self::Mutex(lock) => lock.hold.is_some(),
-            Self::Shared(resource) => !resource.holds.is_empty(),
-        }
-    }
-
-    /// Who waits, in order.
-    pub(crate) fn queue(&self, model: &Locking) -> Vec<Id> {
-        match self {
-            Self::Mutex(lock) => lock.queue.iter().map(|party| id_of_party(model, party)).collect(),
-            Self::Shared(resource) => {
-                resource.queue.iter().map(|(_, member)| model.id(member)).collect()
+            Self::Queue { state, .. } => {
+                let passed = state.passed.values().flat_map(|passed| passed.members.iter());
+                let mut places: Vec<_> = state.queue.iter().chain(passed).collect();
+                places.sort_unstable();
+                places.into_iter().map(|(_, member)| model.id(member)).collect()
+            }
+            Self::Redisson(lock) => {
+                lock.queue.iter().map(|party| id_of_party(model, party)).collect()
             }
         }
     }
 
-    /// Whether exactly those have a deadline who have a place.
-    pub(crate) fn is_whole(&self) -> bool {
-        match self {
-            Self::Mutex(LockState { queue, deadlines, .. }) => {
-                deadlines.len() == queue.len()
-                    && queue.iter().all(|member| deadlines.get(member).is_some())
-            }
-            Self::Shared(PermitState { queue, deadlines, .. }) => {
-                deadlines.len() == queue.len()
-                    && queue.iter().all(|(_, member)| deadlines.get(member).is_some())
-            }
-        }
-    }
-
-    pub(crate) fn has_place(&self, model: &Locking, member: Id) -> bool {
+    /// Whether it stands in the queue itself, from where it is granted.
+    pub(crate) fn is_queued(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
-            Self::Mutex(lock) => lock.deadlines.get(&member.into()).is_some(),
-            Self::Shared(resource) => resource.deadlines.get(member).is_some(),
+            Self::Queue { state, .. } => state.queue.get(member).is_some(),
+            Self::Redisson(lock) => lock.deadlines.get(&member.into()).is_some(),
+        }
+    }
+
+    /// Whether it was passed over and stands aside.
+    pub(crate) fn is_aside(&self, model: &Locking, member: Id) -> bool {
+        let member = model.member(member);
+        match self {
+            Self::Queue { state, .. } => {
+                let passed = state.passed.get(member.node());
+                passed.is_some_and(|passed| passed.members.get(member).is_some())
+            }
+            // There it stays in front.
+            Self::Redisson(_) => false,
         }
     }
 
     /// Whether it was given up for good.
     pub(crate) fn is_gone(&self, model: &Locking, member: Id) -> bool {
-        let (Self::Mutex(LockState { gone, .. }) | Self::Shared(PermitState { gone, .. })) = self;
-        gone.contains_key(model.member(member))
+        let member = model.member(member);
+        match self {
+            Self::Queue { state, .. } => state.gone.get(member).is_some(),
+            Self::Redisson(lock) => lock.gone.contains_key(member),
+        }
     }
 
-    /// The next end of a lease or of a deadline.
+    /// The next end of a lease, or of the time for which one that waits is believed alive.
     pub(crate) fn next_end(&self, now_ms: u64) -> Option<u64> {
+        let next = |ends: &mut dyn Iterator<Item = u64>| ends.filter(|at_ms| *at_ms > now_ms).min();
         match self {
-            Self::Mutex(lock) => {
-                let hold = lock.hold.as_ref().and_then(|hold| hold.expires_ms);
-                let deadlines = lock.deadlines.iter().map(|(at_ms, _)| at_ms);
-                hold.into_iter().chain(deadlines).filter(|at_ms| *at_ms > now_ms).min()
+            Self::Queue { state, .. } => {
+                let lease = whole(state).and_then(|(_, ends_ms)| ends_ms);
+                let parts = state.holds.iter().map(|(at_ms, _)| at_ms);
+                let waits = |node: &str| state.queue.iter().any(|(_, waits)| waits.node() == node);
+                let patience = state.patience.iter().filter(|(node, _)| waits(node));
+                let passed = state.passed.values().map(|passed| passed.ends_ms);
+                let patience = patience.map(|(_, at_ms)| *at_ms);
+                next(&mut lease.into_iter().chain(parts).chain(patience).chain(passed))
             }
-            Self::Shared(resource) => {
-                let ends = resource.holds.iter().chain(resource.deadlines.iter());
-                ends.map(|(at_ms, _)| at_ms).filter(|at_ms| *at_ms > now_ms).min()
+            Self::Redisson(lock) => {
+                let hold = lock.hold.as_ref().and_then(|hold| hold.expires_ms);
+                let alive = lock.alive.iter().map(|(at_ms, _)| at_ms);
+                next(&mut hold.into_iter().chain(alive))
             }
         }
     }
 
-    /// What is in use, as the server has written it down. It keeps no sum of a mutex.
+    /// What is in use, as the server has written it down: for parts alone.
     pub(crate) fn sum(&self) -> Option<u64> {
+        let Self::Queue { state, .. } = self else { return None };
+        match state.door.as_ref().map(|door| &door.held) {
+            None => Some(0),
+            Some(Holding::Parts { used, .. }) => Some(*used),
+            Some(Holding::Whole(_)) => None,
+        }
+    }
+
+    /// Whether what belongs together is there together: L1 and L2 of the protocol.
+    pub(crate) fn is_whole(&self) -> bool {
         match self {
-            Self::Mutex(_) => None,
-            Self::Shared(resource) => Some(resource.used.unwrap_or(0)),
+            Self::Queue { state, .. } => {
+                let mark = state.door.as_ref().map_or(Mark::None, |door| door.mark);
+                let is_empty = state.queue.is_empty() && state.holds.is_empty();
+                (state.door.is_some() || is_empty)
+                    && (mark != Mark::None || state.queue.is_empty())
+                    && (mark == Mark::Gone || state.gone.is_empty())
+            }
+            Self::Redisson(LockState { queue, deadlines, alive, arrivals, .. }) => {
+                let has_all =
+                    |member: &Party| deadlines.get(member).is_some() && alive.get(member).is_some();
+                [deadlines.len(), alive.len(), arrivals.len()].iter().all(|len| *len == queue.len())
+                    && queue.iter().all(has_all)
+            }
         }
     }
 
     /// Whether every key ends, and none sooner than what is in it.
     pub(crate) fn is_kept(&self) -> bool {
         match self {
-            Self::Mutex(lock) => is_mutex_kept(lock),
-            Self::Shared(resource) => {
-                let ends = [resource.holds.greatest(), resource.deadlines.greatest()];
-                let last = ends.into_iter().flatten().map(|(at_ms, _)| at_ms).max();
-                last.is_none_or(|at_ms| resource.ends_ms >= Some(at_ms + MEMORY_MS))
+            Self::Queue { state, .. } => {
+                let last = state.holds.greatest().map(|(at_ms, _)| at_ms + MARGIN_MS);
+                let door = state.door.as_ref();
+                let waits = |node: &str| state.queue.iter().any(|(_, waits)| waits.node() == node);
+                let patience = state.patience.iter().filter(|(node, _)| waits(node));
+                let patience = patience.map(|(_, at_ms)| at_ms + MARGIN_MS).max();
+                door.is_none_or(|door| door.ends_ms.is_some())
+                    && last.is_none_or(|at_ms| state.holds_end_ms >= Some(at_ms))
+                    && last.is_none_or(|at_ms| door.and_then(|door| door.ends_ms) >= Some(at_ms))
+                    && (state.queue.is_empty() || state.queue_ends_ms >= patience)
+            }
+            // The queue itself and the token do not end: a JVM expects that.
+            Self::Redisson(lock) => {
+                let last = lock.alive.greatest().map(|(at_ms, _)| at_ms + MARGIN_MS);
+                lock.hold.as_ref().is_none_or(|hold| hold.expires_ms.is_some())
+                    && last.is_none_or(|at_ms| lock.alive_expires_ms >= Some(at_ms))
             }
         }
+    }
+
+    /// Moves places and tokens to where the counter stands still. Only their order makes a
+    /// difference. `last` is the greatest token so far.
+    pub(crate) fn renumber(&mut self, last: &mut u64) {
+        match self {
+            Self::Queue { state, counter: Some(counter) } => {
+                let passed = state.passed.values().flat_map(|passed| passed.members.iter());
+                let aside = passed.map(|(place, member)| (place, member.clone(), true));
+                let queued = state.queue.iter();
+                let queued = queued.map(|(place, member)| (place, member.clone(), false));
+                let mut places: Vec<_> = aside.chain(queued).collect();
+                places.sort_unstable();
+                let shared = shared_token(state);
+                let greatest = places.last().map_or(0, |(place, ..)| *place);
+                if *counter < greatest.max(shared.unwrap_or(0)).max(*last) {
+                    // Something is wrong with it, which is not to be hidden.
+                    return;
+                }
+                // One that stands aside may have queued again, and have two.
+                for (place, (_, member, is_aside)) in (GREETED_US + 1..).zip(&places) {
+                    if !is_aside {
+                        state.queue.set(member, place);
+                    } else if let Some(passed) = state.passed.get_mut(member.node()) {
+                        passed.members.set(member, place);
+                    }
+                }
+                if let Some(shared) = shared {
+                    set_shared_token(state, if shared < *last { COUNTER - 1 } else { COUNTER });
+                }
+                (*counter, *last) = (COUNTER, COUNTER);
+            }
+            // There a token is a time.
+            Self::Queue { .. } | Self::Redisson(_) => {}
+        }
+    }
+}
+
+/// The member that holds everything, and when its lease ends.
+pub(crate) fn whole(state: &QueueState) -> Option<(&Member, Option<u64>)> {
+    let door = state.door.as_ref()?;
+    let Holding::Whole(member) = &door.held else { return None };
+    let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
+    Some((member, door.ends_ms.map(|ends_ms| ends_ms - margin_ms)))
+}
+
+fn shared_token(state: &QueueState) -> Option<u64> {
+    match state.door.as_ref()?.held {
+        Holding::Parts { token, .. } => Some(token?.get()),
+        Holding::Whole(_) => None,
+    }
+}
+
+fn set_shared_token(state: &mut QueueState, to: u64) {
+    if let Some(door) = &mut state.door
+        && let Holding::Parts { token, .. } = &mut door.held
+    {
+        *token = to.try_into().ok();
     }
 }
 
 fn id_of_party(model: &Locking, party: &Party) -> Id {
     model.id(party.ours().expect("all members are ours"))
-}
-
-fn is_mutex_kept(lock: &LockState) -> bool {
-    let hold_ends = lock.hold.as_ref().map(|hold| hold.expires_ms);
-    let token_ends = lock.token.as_ref().and_then(|token| token.expires_ms);
-    let is_token_kept = hold_ends.is_none_or(|ends| ends.is_some() && token_ends >= ends);
-    // An enqueue behind others may leave the expiry as it is: the slack begins when it is sent.
-    let last_ms = lock.deadlines.greatest().map(|(last_ms, _)| last_ms);
-    let queue_ends = last_ms.map(|last_ms| last_ms - PATIENCE_MS + QUEUE_SLACK_MS);
-    is_token_kept && (lock.queue.is_empty() || lock.queue_expires_ms >= queue_ends)
 }

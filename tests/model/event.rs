@@ -9,6 +9,8 @@ use crate::model::Locking;
 pub(crate) enum Event {
     HandedOver,
     PassedOver,
+    /// One that was passed over has its place again.
+    CameBack,
     LateCopyRefused,
     LateCopyFoundItsGrant,
     LeaseRanOut,
@@ -25,9 +27,10 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::HandedOver,
         Self::PassedOver,
+        Self::CameBack,
         Self::LateCopyRefused,
         Self::LateCopyFoundItsGrant,
         Self::LeaseRanOut,
@@ -67,8 +70,10 @@ impl Locking {
             Event::KeptForTheHead => true,
             Event::LeftForLater => self.scope.one_by_one,
             Event::Downgraded => budget.downgrades > 0,
-            Event::PassedOver if !self.some_wait() => false,
+            Event::PassedOver | Event::CameBack if !self.some_wait() => false,
             Event::PassedOver => budget.crashes + budget.cuts > 0,
+            // The dialect lets them stand.
+            Event::CameBack => budget.cuts > 0 && !self.scope.beside_jvms,
             Event::LateCopyRefused => budget.losses > 0 && budget.cancels > 0,
             Event::LateCopyFoundItsGrant => budget.losses > 0,
             Event::LeaseRanOut => budget.passes > 0,

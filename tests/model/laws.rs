@@ -41,14 +41,15 @@ impl Law {
 pub(crate) const FIT: &str = "S1 what is granted fits beside the leases that have not ended";
 pub(crate) const GUARDED: &str = "S2 a guard believed valid has its lease";
 pub(crate) const GUARDS_FIT: &str = "S2 guards that are valid at once fit together";
-pub(crate) const RISING: &str = "S3 tokens rise in the order of grants, but for those who share";
+pub(crate) const RISING: &str =
+    "S3 tokens rise in the order of grants, and parts held together share one";
 pub(crate) const STALE: &str = "S4 a stale operation changes nothing of another's";
 pub(crate) const SAME: &str = "S5 the same attempt asked again has the same grant";
 pub(crate) const ZOMBIE: &str = "S5 what was given up is never granted";
 pub(crate) const ONCE: &str = "S6 a release counts once";
 pub(crate) const SUM: &str = "S7 what is in use is the sum of the holds";
 pub(crate) const ORDER: &str = "F1 grants follow the order of arrival";
-pub(crate) const PLACE: &str = "F2 a place is kept";
+pub(crate) const PLACE: &str = "F2 F6 a place is kept";
 pub(crate) const ON: &str = "F3 F5 what is free is handed on, as far as it goes";
 pub(crate) const REST: &str = "F5 what one command leaves over is asked for at once";
 pub(crate) const WORDS: &str = "T1 what is told is true";
@@ -133,30 +134,37 @@ fn guarded(model: &Locking, state: &State) -> bool {
     believing.all(|member| books.live_hold(member).is_some_and(|held| held.ends_ms.is_some()))
 }
 
-/// As far as each guard still counts on: of a write that was to become a read, no more than a read.
+/// As far as each guard still counts on: of a lock that was to become a read, no more than a read.
+/// In one order at least, each has fitted beside those before it; if in any, then in that of their
+/// limits.
 fn guards_fit(model: &Locking, state: &State) -> bool {
-    let (mut used, mut limit) = (0, u64::MAX);
-    for member in believing(model, state) {
-        let demand = model.demand(member);
-        let is_downgraded = state.record.downgraded & (1 << member) != 0;
-        used += if is_downgraded { Demand::READ.weight() } else { demand.weight() };
-        limit = limit.min(demand.limit());
-    }
-    used <= limit
+    let counted_on = |member: u8| match state.record.downgraded & (1 << member) {
+        0 => model.demand(member),
+        _ => Demand::READ,
+    };
+    let mut demands: Vec<_> = believing(model, state).map(counted_on).collect();
+    demands.sort_unstable_by_key(|demand| demand.limit());
+    let mut used = 0;
+    demands.into_iter().all(|demand| {
+        let fits = demand.fits(used);
+        used += demand.weight();
+        fits
+    })
 }
 
 /// Whether nothing happens but what was asked for, at once.
 fn is_calm(budget: Budget) -> bool {
-    let Budget { losses, crashes, cuts, forced, passes, cancels: _, downgrades: _ } = budget;
+    let Budget { losses, crashes, cuts, forced, passes, cancels: _, downgrades: _, forgets: _ } =
+        budget;
     losses + crashes + cuts + forced + passes == 0
 }
 
 /// Where the head fits, a command has left it over, and its reply or the touch that follows is on
 /// its way.
 fn rest_asked_for(model: &Locking, state: &State) -> bool {
-    let Some(used) = state.server.sum() else { return true };
+    let used = state.server.books(model, at_ms(state.now)).used();
     let head = state.record.line.first();
-    let is_left_over = head.is_some_and(|(head, _)| model.demand(*head).fits(used));
+    let is_left_over = head.is_some_and(|head| model.demand(head.member).fits(used));
     let goes_on = |packet: &Packet| match packet {
         Packet::Request { ask, .. } => *ask == Ask::Touch { members: 0 },
         Packet::Reply { told, .. } => told.more,
@@ -177,7 +185,7 @@ fn clean(model: &Locking, state: &State) -> bool {
         return true;
     }
     let books = state.server.books(model, at_ms(state.now));
-    let mut known = books.live().map(|held| held.member).chain(state.server.queue(model));
+    let mut known = books.live().map(|held| held.member).chain(state.server.places(model));
     known.all(|member| is_accounted_for(model, state, member))
 }
 

@@ -1,10 +1,9 @@
 //! The protocol in every order of events: all states that a few clients, a network that loses and
 //! delays, and a clock that jumps can bring a lock into, each checked against the laws.
 //!
-//! The server is lockcore's own functions, those behind its store in memory: that of the mutex and
-//! that of what is read, written or held in permits. The laws are the same for both. The nodes are
-//! lockcore's own tables, without the driver that gives them the time and sends what they ask for.
-//! What is left out:
+//! The server is lockcore's own function, that behind its store in memory, and in a few scopes that
+//! of the dialect of Redisson. The laws are the same for both. The nodes are lockcore's own tables,
+//! without the driver that gives them the time and sends what they ask for. What is left out:
 //!
 //! - Timers. A node may touch, renew, repeat or ask again at any instant, and may let any instant
 //!   pass; so a node that sleeps, is slow or frozen is one of all nodes. What a driver does in
@@ -17,12 +16,15 @@
 //!   does not.
 //! - One clock. Clients and server count the same milliseconds, so the margin for clocks that tick
 //!   at different rates is subtracted but not needed. The server's clock does not step.
-//! - One lock, one touch on its way at a time. Clients of one node ask for the same part of it, and
-//!   all have one limit; who waits for a downgrade may release meanwhile.
-//! - No foreign members, no damaged keys, no full queues: those are the differential test's.
+//! - One lock, one touch on its way at a time. Clients of one node have the same demand; a holder
+//!   that waits for a downgrade may release meanwhile.
+//! - The floors of tokens but for the time of the greeting, which is before all tokens: so tokens
+//!   rise without them. How far the counter has come: only the order of places and tokens counts.
+//! - No failover, no foreign members, no damaged keys, no full queues: those are other tests'.
 //!
-//! Time goes on by 700 ms or to the next end on the server, a few times; the whole of it is shorter
-//! than a tombstone's minute, as the life of an unanswered connection is.
+//! Time goes on by 700 ms or to the next end on the server, a few times: of a lease, of a node's
+//! patience or of a place that was passed over. The whole of it is shorter than a tombstone's
+//! minute, as the life of an unanswered connection is.
 
 mod act;
 mod blind;
@@ -32,9 +34,9 @@ mod laws;
 mod model;
 mod packet;
 mod progress;
+mod scopes;
 mod served;
 mod server;
-mod shared;
 mod state;
 mod step;
 mod variant;
@@ -49,8 +51,16 @@ use progress::Progress;
 use state::Budget;
 use variant::Variant;
 
-const NOTHING: Budget =
-    Budget { losses: 0, cancels: 0, crashes: 0, cuts: 0, forced: 0, downgrades: 0, passes: 0 };
+const NOTHING: Budget = Budget {
+    losses: 0,
+    cancels: 0,
+    crashes: 0,
+    cuts: 0,
+    forced: 0,
+    downgrades: 0,
+    forgets: 0,
+    passes: 0,
+};
 
 /// In one of so many states it is tried whether everybody is served; in the smallest model, in all.
 const SAMPLED: u64 = 64;
@@ -139,6 +149,7 @@ fn two(budget: Budget) -> Scope {
     Scope {
         homes: &[0, 1],
         wants: &[],
+        beside_jvms: false,
         operations: &[1, 1],
         tries: false,
         drops: true,

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use lockcore::internals::node::{Core, Due, Moment, Phase, Request, Rules};
-use lockcore::internals::protocol::LockState;
-use lockcore::internals::protocol::permits::PermitState;
+use lockcore::internals::protocol::queue::QueueState;
+use lockcore::internals::protocol::redisson::LockState;
 use lockcore::internals::{Demand, Label, LockName, Member, Mode, terms};
 use lockcore::{LockOptions, NodeId};
 use stateright::{Model, Property};
@@ -33,8 +33,10 @@ const SHORT_MS: u32 = 700;
 pub(crate) struct Scope {
     /// The node of each client.
     pub(crate) homes: &'static [u8],
-    /// What the clients of each node ask for; nothing where it is a mutex.
+    /// The demands of the clients of each node; of nodes beyond, a lock.
     pub(crate) wants: &'static [Want],
+    /// Whether the queue is one that JVMs share.
+    pub(crate) beside_jvms: bool,
     /// How often each acquires.
     pub(crate) operations: &'static [u8],
     /// Whether they also acquire without waiting.
@@ -50,11 +52,11 @@ pub(crate) struct Scope {
     pub(crate) served_one_in: u64,
 }
 
-/// A part of what is shared.
+/// A demand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
+    Lock,
     Read,
-    Write,
     /// So many of so many.
     Permits(u32, u32),
 }
@@ -63,7 +65,7 @@ impl Want {
     fn demand(self) -> Demand {
         match self {
             Self::Read => Demand::READ,
-            Self::Write => Demand::ALONE,
+            Self::Lock => Demand::ALONE,
             Self::Permits(weight, limit) => {
                 Demand::permits(weight, limit).expect("at most the limit")
             }
@@ -122,6 +124,8 @@ pub(crate) enum Action {
         node: u8,
     },
     Force,
+    /// The counter of tokens is lost.
+    Forget,
     Pass {
         ms: u32,
     },
@@ -132,7 +136,7 @@ pub(crate) struct Locking {
     pub(crate) variant: Variant,
     pub(crate) ids: Vec<NodeId>,
     members: Vec<Member>,
-    /// What the members of each node ask for. Of a mutex: all.
+    /// The demands of the members of each node.
     demands: Vec<Demand>,
     pub(crate) lock: LockName,
     pub(crate) met: AtomicU32,
@@ -147,29 +151,23 @@ impl Locking {
         let ids: Vec<_> = (0..=nodes).map(id).collect();
         let label = Label::new("");
         let lease_ms = u64::from(LEASE_MS);
+        let want = |node: u8| scope.wants.get(usize::from(node)).unwrap_or(&Want::Lock);
+        let demands: Vec<_> = (0..nodes).map(|node| want(node).demand()).collect();
         let member = |id: Id| {
             let attempt = u64::from(id % NUMBERS / ROUNDS) + 1;
             let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
             let node = &ids[node_of(id)];
-            match scope.wants.get(node_of(id)) {
-                None => Member::redisson(node, number, lease_ms, &label),
-                Some(want) => Member::new(node, number, lease_ms, want.demand(), &label),
+            match scope.beside_jvms {
+                true => Member::redisson(node, number, lease_ms, &label),
+                false => Member::new(node, number, lease_ms, demands[node_of(id)], &label),
             }
         };
         let members: Vec<_> = (0..nodes * NUMBERS).map(member).collect();
-        let demand = |node: u8| scope.wants.get(usize::from(node)).map(|want| want.demand());
-        let demands = (0..nodes).map(|node| demand(node).unwrap_or(Demand::ALONE)).collect();
-        let name = LockName::from("lock");
-        let lock = if scope.wants.is_empty() { name } else { name.shared() };
+        let lock = LockName::from("lock");
         let met = AtomicU32::new(0);
         Self { scope, variant, ids, members, demands, lock, met }
     }
 
-    pub(crate) fn is_shared(&self) -> bool {
-        self.lock.is_shared()
-    }
-
-    /// What the member asks for. That of a mutex keeps out all others, as a write does.
     pub(crate) fn demand(&self, member: Id) -> Demand {
         self.demands[node_of(member)]
     }
@@ -177,7 +175,8 @@ impl Locking {
     /// Whether these two clients can hold at once.
     fn go_together(&self, one: usize, other: usize) -> bool {
         let demand = |client: usize| self.demands[usize::from(self.scope.homes[client])];
-        one != other && demand(one).fits(demand(other).weight())
+        let fits = |one, other| demand(one).fits(demand(other).weight());
+        one != other && (fits(one, other) || fits(other, one))
     }
 
     /// Whether any two clients can hold at once.
@@ -199,7 +198,7 @@ impl Locking {
         Rules {
             confirm_grants: false,
             replicas: 0,
-            peers: false,
+            peers: self.scope.beside_jvms,
             window: usize::MAX,
             acquires: self.scope.acquires,
             seed: 0,
@@ -213,7 +212,7 @@ impl Locking {
             options: terms(LockOptions::new().lease(Duration::from_millis(u64::from(LEASE_MS)))),
             mode: if waits { Mode::Wait } else { Mode::Try },
             label: Label::new(""),
-            demand: self.is_shared().then(|| self.demands[usize::from(node)]),
+            demand: self.demands[usize::from(node)],
         }
     }
 
@@ -265,7 +264,7 @@ impl Locking {
         }
     }
 
-    /// Whether a client has a write that it can make a read of.
+    /// Whether a client has a lock that it can make a read of.
     fn may_downgrade(&self, state: &State, client: usize) -> bool {
         let node = self.scope.homes[client];
         state.budget.downgrades > 0
@@ -307,6 +306,8 @@ impl Locking {
                 let until = state.nodes[usize::from(node)].core.until(*number);
                 until.is_some_and(|until| moment(state.now) < until && until < moment(full))
             }
+            // A touch or a renewal at any time is among those of its own.
+            Due::LeaveAgain | Due::RenewAll | Due::Recheck => false,
             Due::Retry => state.nodes[usize::from(node)].is_connected,
             Due::Touch(_) if !self.does(due) => false,
             Due::Touch(_) => {
@@ -361,7 +362,7 @@ impl Locking {
         waiting.any(|number| {
             let member = self.id_of(node, number);
             let is_old = core.anchor(number).is_some_and(|anchor| anchor < moment(state.now));
-            is_old || !state.server.has_place(self, member)
+            is_old || !state.server.is_queued(self, member)
         })
     }
 }
@@ -376,9 +377,9 @@ impl Model for Locking {
         let client = |left: &u8| Client { stage: Stage::Idle, left: *left };
         vec![State {
             now: 0,
-            server: Arc::new(match self.is_shared() {
-                true => Server::Shared(PermitState::default()),
-                false => Server::Mutex(LockState::default()),
+            server: Arc::new(match self.scope.beside_jvms {
+                true => Server::Redisson(LockState::default()),
+                false => Server::Queue { state: QueueState::default(), counter: None },
             }),
             nodes,
             clients: self.scope.operations.iter().map(client).collect(),
@@ -401,7 +402,11 @@ impl Model for Locking {
                 Self::packet_actions(state, packet, actions);
             }
         }
-        if state.budget.forced > 0 && state.server.is_held() {
+        if state.budget.forgets > 0 {
+            actions.push(Action::Forget);
+        }
+        let is_held = || !state.server.books(self, at_ms(state.now)).holds.is_empty();
+        if state.budget.forced > 0 && is_held() {
             actions.push(Action::Force);
         }
         if state.budget.passes > 0 {

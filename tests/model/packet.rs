@@ -55,11 +55,15 @@ pub(crate) enum Ask {
     Renew {
         member: Id,
     },
+    /// Renews a hold that is not handed out yet.
+    Confirm {
+        member: Id,
+    },
     Touch {
         /// A bit for each. None if a command left something to be done and said so.
         members: Bits,
     },
-    /// A write becomes a read.
+    /// A lock becomes a read.
     Downgrade {
         member: Id,
     },

@@ -89,6 +89,11 @@ fn soonest(model: &Locking, state: &State) -> Option<u32> {
 impl Locking {
     /// Whether a node does this when it is due.
     pub(crate) fn does(&self, due: &Due) -> bool {
-        self.variant != Variant::NeverAsksAgain || !matches!(due, Due::Touch(_))
+        match due {
+            Due::Touch(_) => self.variant != Variant::NeverAsksAgain,
+            // What these would do only sooner is done when it is due.
+            Due::LeaveAgain | Due::RenewAll | Due::Recheck => false,
+            _ => true,
+        }
     }
 }

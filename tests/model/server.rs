@@ -4,15 +4,15 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lockcore::NodeId;
-use lockcore::internals::protocol::Message;
-use lockcore::internals::protocol::permits::{self, Bounds, Call};
+use lockcore::internals::protocol::queue::{self, Bounds};
+use lockcore::internals::protocol::redisson::{self, Peers};
 use lockcore::internals::{
     Acquired, Answer, Command, Grant, Leaving, Left, Member, Mode, Presence, Released, Renewed,
     Reply,
 };
 
 use crate::act::{OPERATOR, put};
-use crate::books::Server;
+use crate::books::{GREETED_US, Server};
 use crate::laws::at_ms;
 use crate::model::Locking;
 use crate::packet::{Ask, Outcome, Packet, Told};
@@ -59,10 +59,12 @@ impl Locking {
             was: &before,
             is: &after,
             told: &told,
-            tokens: grants(&answer).iter().map(|grant| grant.token.get()).collect(),
+            tokens: answer.grants().iter().map(|grant| grant.token.get()).collect(),
+            passed_over: passed_over(&answer),
             said: &said,
         };
         step.judge(state);
+        after.renumber(&mut state.record.token);
         state.server = Arc::new(after);
         for said in said {
             publish(state, said);
@@ -70,7 +72,7 @@ impl Locking {
         told
     }
 
-    /// One command, by the rules of the protocol that it is for.
+    /// One command.
     pub(crate) fn serve(
         &self,
         server: &mut Server,
@@ -80,16 +82,20 @@ impl Locking {
         now_us: u64,
     ) -> (Answer, Vec<Said>) {
         match server {
-            Server::Mutex(lock) => {
-                let (answer, messages) =
-                    self.variant.step(lock, connected, caller, command, now_us);
-                (answer, messages.into_iter().map(|message| self.said(message)).collect())
+            Server::Queue { state, counter } => {
+                let mut call = queue::Call::new(caller, connected, now_us);
+                (call.bounds, call.counter) = (self.bounds(), *counter);
+                call.floor_us = GREETED_US;
+                let answer = self.variant.step(state, &mut call, command);
+                *counter = call.counter;
+                let said = call.messages.into_iter().map(|message| self.said(message));
+                (answer, said.collect())
             }
-            Server::Shared(resource) => {
-                let mut call = Call::new(caller, connected, now_us);
-                call.bounds = self.bounds();
-                let answer = self.variant.step_shared(resource, &mut call, command);
-                let said = call.messages.into_iter().map(|message| self.shared_said(message));
+            Server::Redisson(lock) => {
+                let mut call = redisson::Call::new(caller, connected, now_us);
+                call.peers = Some(Peers { listens: &|_| false });
+                let answer = lock.step(&mut call, command);
+                let said = call.messages.into_iter().map(|message| self.redisson_said(message));
                 (answer, said.collect())
             }
         }
@@ -102,29 +108,29 @@ impl Locking {
         }
     }
 
-    fn said(&self, message: Message) -> Said {
+    fn redisson_said(&self, message: redisson::Message) -> Said {
         match message {
-            Message::Grant { node, member, token, left_ms } => Said::Granted {
+            redisson::Message::Grant { node, member, token, left_ms } => Said::Granted {
                 node: node_index(node.as_str()),
                 token: token.get(),
                 members: vec![(self.id(&member), left_ms as u32)],
             },
-            Message::Revoked { node, member } => {
+            redisson::Message::Revoked { node, member } => {
                 Said::Revoked { node: node_index(node.as_str()), members: vec![self.id(&member)] }
             }
-            Message::Poke { member } => unreachable!("{member} is no foreign one"),
+            redisson::Message::Poke { member } => unreachable!("{member} is no foreign one"),
         }
     }
 
-    fn shared_said(&self, message: permits::Message) -> Said {
+    fn said(&self, message: queue::Message) -> Said {
         match message {
-            permits::Message::Grants { node, token, grants } => {
+            queue::Message::Grants { node, token, grants } => {
                 let node = node_index(node.as_str());
                 let id = |(number, left_ms): (u64, u64)| (self.id_of(node, number), left_ms as u32);
                 let members = grants.into_iter().map(id).collect();
                 Said::Granted { node, token: token.get(), members }
             }
-            permits::Message::Revoked { node, numbers } => {
+            queue::Message::Revoked { node, numbers } => {
                 let node = node_index(node.as_str());
                 let members = numbers.into_iter().map(|number| self.id_of(node, number)).collect();
                 Said::Revoked { node, members }
@@ -141,6 +147,7 @@ impl Locking {
             }
             Ask::Release { member: id } => Command::Release { member: member(id) },
             Ask::Renew { member: id } => Command::Renew { members: vec![member(id)] },
+            Ask::Confirm { member: id } => Command::Confirm { member: member(id) },
             Ask::Downgrade { member: id } => {
                 Command::Reduce { member: member(id), weight: NonZeroU32::MIN }
             }
@@ -232,14 +239,14 @@ pub(crate) fn bits(mut bits: Bits) -> impl Iterator<Item = Id> {
     })
 }
 
-/// The holds that an answer tells of.
-fn grants(answer: &Answer) -> &[Grant] {
+/// How many the command passed over.
+fn passed_over(answer: &Answer) -> u64 {
     match answer {
-        Answer::Acquired(reply) => &reply.grants,
-        Answer::Released(reply) => &reply.grants,
-        Answer::Renewed(reply) => &reply.grants,
-        Answer::Touched(reply) => &reply.grants,
-        Answer::Left(reply) => &reply.grants,
-        Answer::Inspected(_) => &[],
+        Answer::Acquired(reply) => reply.passed_over,
+        Answer::Released(reply) => reply.passed_over,
+        Answer::Renewed(reply) => reply.passed_over,
+        Answer::Touched(reply) => reply.passed_over,
+        Answer::Left(reply) => reply.passed_over,
+        Answer::Inspected(_) => 0,
     }
 }

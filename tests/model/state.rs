@@ -147,8 +147,10 @@ pub(crate) struct Budget {
     /// Subscriptions that are cut.
     pub(crate) cuts: u8,
     pub(crate) forced: u8,
-    /// Writes that become reads.
+    /// Locks that become reads.
     pub(crate) downgrades: u8,
+    /// Losses of the counter of tokens.
+    pub(crate) forgets: u8,
     /// Steps of time.
     pub(crate) passes: u8,
 }
@@ -157,8 +159,8 @@ pub(crate) struct Budget {
 /// should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
-    /// Who waits, in the order of their enqueuing, and until when they may be silent.
-    pub(crate) line: Vec<(Id, u32)>,
+    /// Who waits, in the order of their enqueuing.
+    pub(crate) line: Vec<Waiting>,
     /// Released, or left.
     pub(crate) ended: Bits,
     /// Whose hold was given back.
@@ -166,12 +168,20 @@ pub(crate) struct Record {
     /// Forced off, which their node has not been told yet: the one end of a lease that its guard
     /// cannot foresee.
     pub(crate) untold: Bits,
-    /// Writes whose holders have asked for less.
+    /// Locks whose holders have asked for less.
     pub(crate) downgraded: Bits,
-    /// The greatest token so far,
+    /// The greatest token so far.
     pub(crate) token: u64,
-    /// and whether others that share are to have it, too.
-    pub(crate) is_shared: bool,
     /// A bit for each law that the last step broke.
     pub(crate) broken: u32,
+}
+
+/// One that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Waiting {
+    pub(crate) member: Id,
+    /// Its place is kept until then, at least, if its node is silent; 0 once that is over.
+    pub(crate) until: u32,
+    /// It was passed over, and its node has not touched it since.
+    pub(crate) is_aside: bool,
 }

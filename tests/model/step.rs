@@ -1,9 +1,8 @@
 //! The laws of one command: what it may do to the lock, to those who wait, and what it must tell.
-//!
-//! A mutex is judged as what is shared, where each asks for all of it.
 
 use lockcore::internals::Demand;
-use lockcore::internals::protocol::{PASSED_OVER_MS, PATIENCE_MS};
+use lockcore::internals::protocol::PATIENCE_MS;
+use lockcore::internals::protocol::redisson::PASSED_OVER_MS;
 
 use crate::act::OPERATOR;
 use crate::books::{Books, Held, Server};
@@ -11,8 +10,13 @@ use crate::event::Event;
 use crate::laws::Law;
 use crate::model::{CLAIM_MS, LEASE_MS, Locking};
 use crate::packet::{Ask, Outcome, Told};
-use crate::server::Said;
-use crate::state::{Id, NUMBERS, State, node_of};
+use crate::server::{Said, bits};
+use crate::state::{Id, NUMBERS, State, Waiting, node_of};
+
+/// How long the place of one that was passed over is kept.
+const ASIDE_MS: u32 = 15_000;
+/// How long a newcomer may be silent, at least: its node may have been heard of a while ago.
+const FRESH_MS: u32 = 10_000;
 
 /// A command that ran.
 pub(crate) struct Step<'a> {
@@ -30,6 +34,8 @@ pub(crate) struct Step<'a> {
     pub(crate) told: &'a Told,
     /// The token in the reply, once for each hold that it tells of.
     pub(crate) tokens: Vec<u64>,
+    /// How many were passed over.
+    pub(crate) passed_over: u64,
     pub(crate) said: &'a [Said],
 }
 
@@ -58,25 +64,14 @@ impl Step<'_> {
     /// asked last.
     fn granted(&self) -> Vec<Id> {
         let live = self.after.live().map(|held| held.member);
-        let mut granted: Vec<Id> = live.filter(|member| self.is_granted(*member)).collect();
+        let mut granted: Vec<Id> =
+            live.filter(|member| self.before.live_hold(*member).is_none()).collect();
         if granted.len() > 1 {
-            let queue = self.was.queue(self.model);
-            let place = |member: &Id| queue.iter().position(|waiting| waiting == member);
-            granted.sort_by_key(|member| place(member).unwrap_or(queue.len()));
+            let places = self.was.places(self.model);
+            let place = |member: &Id| places.iter().position(|waiting| waiting == member);
+            granted.sort_by_key(|member| place(member).unwrap_or(places.len()));
         }
         granted
-    }
-
-    /// Whether it was granted by this command: it holds now and did not before, or it held all and
-    /// has all anew.
-    fn is_granted(&self, member: Id) -> bool {
-        let (Some(before), Some(after)) =
-            (self.before.live_hold(member), self.after.live_hold(member))
-        else {
-            return self.before.live_hold(member).is_none();
-        };
-        let all = Demand::ALONE.weight();
-        before.weight == all && after.weight == all && self.before.token != self.after.token
     }
 
     /// Whose hold the command means to end.
@@ -91,7 +86,7 @@ impl Step<'_> {
     /// What was in use before anything was granted: of the holds that the command does not end.
     fn kept(&self) -> u64 {
         let kept = self.before.live().filter(|held| !self.may_end(held.member));
-        // A write that becomes a read makes room in the same step.
+        // A lock that becomes a read makes room in the same step.
         let weight = |held: &Held| match self.after.live_hold(held.member) {
             Some(after) => after.weight.min(held.weight),
             None => held.weight,
@@ -115,11 +110,11 @@ impl Step<'_> {
             let after = self.after.live_hold(held.member);
             after != Some(*held) && !self.may_change(held, after)
         });
-        let only_extends = matches!(self.ask, Ask::Renew { .. });
+        let only_extends = matches!(self.ask, Ask::Renew { .. } | Ask::Confirm { .. });
         if changed.count() > 0 || only_extends && !granted.is_empty() {
             Law::StaleIsNothing.is_broken(state);
         }
-        // One whose lease has ended counts, if nothing was granted in its place.
+        // A part whose lease has ended counts, if nothing was granted in its place.
         let was_there = self.before.holds.iter().any(|held| self.may_end(held.member));
         if let Outcome::Released(counts) = self.told.outcome
             && counts != was_there
@@ -133,7 +128,7 @@ impl Step<'_> {
         let same_weight = after.is_some_and(|after| after.weight == held.weight);
         let same_end = after.is_some_and(|after| after.ends_ms == held.ends_ms);
         match self.ask {
-            Ask::Renew { member } => member == held.member && same_weight,
+            Ask::Renew { member } | Ask::Confirm { member } => member == held.member && same_weight,
             Ask::Downgrade { member } => member == held.member && same_end,
             _ => self.may_end(held.member),
         }
@@ -153,7 +148,7 @@ impl Step<'_> {
         }
     }
 
-    /// Whether a write became a read.
+    /// Whether a lock became a read.
     fn is_downgraded(&self) -> bool {
         let Ask::Downgrade { member } = self.ask else { return false };
         let weight = |books: &Books| books.live_hold(member).map(|held| held.weight);
@@ -161,21 +156,43 @@ impl Step<'_> {
             && weight(&self.after) == Some(Demand::READ.weight())
     }
 
-    /// Those who share have one token as long as no other came between them.
+    /// The token that the command tells, if it tells any.
+    fn token(&self) -> Option<u64> {
+        let said = self.said.iter().filter_map(|said| match said {
+            Said::Granted { token, .. } => Some(*token),
+            Said::Revoked { .. } => None,
+        });
+        self.tokens.iter().copied().chain(said).next()
+    }
+
+    /// A lock has a token above all before it, and one that is asked for again has a later one.
+    /// Parts that are held together share one.
     fn tokens(&self, granted: &[Id], state: &mut State) {
-        let is_downgraded = self.is_downgraded();
-        if granted.is_empty() && !is_downgraded {
+        let Some(token) = self.token() else {
+            if !granted.is_empty() || self.is_downgraded() {
+                Law::TokensRise.is_broken(state);
+            }
             return;
-        }
-        let token = self.after.token.unwrap_or(0);
-        let writes = granted.iter().any(|member| self.model.demand(*member) == Demand::ALONE);
-        let is_new = writes || is_downgraded || !state.record.is_shared;
+        };
         let last = state.record.token;
-        if is_new && token <= last || !is_new && token != last {
+        let all = Demand::ALONE.weight();
+        let holds_all = self.after.live().any(|held| held.weight == all);
+        let is_again = holds_all && granted.is_empty();
+        let kept = || self.before.holds.iter().filter(|held| !self.may_end(held.member));
+        let is_right = if is_again && self.model.scope.beside_jvms {
+            token == last
+        } else if holds_all || self.is_downgraded() || kept().next().is_none() {
+            token > last
+        } else if self.before.live().any(|held| !self.may_end(held.member)) {
+            token == last
+        } else {
+            // Those whose leases have ended may still be there, or not.
+            token >= last
+        };
+        if !is_right || self.tokens.iter().any(|told| *told != token) {
             Law::TokensRise.is_broken(state);
         }
         state.record.token = token;
-        state.record.is_shared = !writes;
     }
 
     /// Whether a grant would reach this member now.
@@ -185,14 +202,15 @@ impl Step<'_> {
 
     fn in_order(&self, granted: &[Id], state: &mut State) {
         let line = &state.record.line;
-        let is_left_behind = |(member, until): &(Id, u32)| {
-            *until > self.now
-                && !granted.contains(member)
-                && !self.may_end(*member)
-                && self.is_reached(state, *member)
+        let is_left_behind = |waiting: &Waiting| {
+            waiting.until > self.now
+                && !waiting.is_aside
+                && !granted.contains(&waiting.member)
+                && !self.may_end(waiting.member)
+                && self.is_reached(state, waiting.member)
         };
         let is_barged = granted.iter().any(|granted| {
-            line.iter().take_while(|(member, _)| member != granted).any(is_left_behind)
+            line.iter().take_while(|waiting| waiting.member != *granted).any(is_left_behind)
         });
         if is_barged {
             Law::InOrder.is_broken(state);
@@ -201,75 +219,94 @@ impl Step<'_> {
 
     /// Writes down who waits, by what was answered, and until when each of them may be silent.
     fn follow_line(&self, granted: &[Id], state: &mut State) {
-        let until = self.now + PATIENCE_MS as u32;
-        if let Outcome::Touched { waiting, .. } = self.told.outcome {
-            for (member, patience) in &mut state.record.line {
-                if waiting & (1 << *member) != 0 {
-                    *patience = (*patience).max(until);
+        if let Outcome::Touched { waiting: found, .. } = self.told.outcome {
+            for waiting in &mut state.record.line {
+                if found & (1 << waiting.member) != 0 {
+                    waiting.until = waiting.until.max(self.now + PATIENCE_MS as u32);
+                    waiting.is_aside = false;
                 }
             }
         }
-        if !self.looks_only() {
-            self.follow_those_away(granted, state);
-        }
+        self.follow_those_away(state);
         if let (Ask::Acquire { member, .. }, Outcome::Queued) = (self.ask, self.told.outcome) {
+            let until = self.now + FRESH_MS;
             let line = &mut state.record.line;
-            match line.iter_mut().find(|(waiting, _)| *waiting == member) {
-                Some((_, patience)) => *patience = (*patience).max(until),
-                None => line.push((member, until)),
+            match line.iter_mut().find(|waiting| waiting.member == member) {
+                Some(waiting) => waiting.until = waiting.until.max(until),
+                None => line.push(Waiting { member, until, is_aside: false }),
             }
         }
         let has_left = |member| matches!(self.ask, Ask::Leave { member: of, .. } if of == member);
-        state.record.line.retain(|(member, _)| !granted.contains(member) && !has_left(*member));
+        let places = self.is.places(self.model);
+        state.record.line.retain(|Waiting { member, until, .. }| {
+            let is_over = *until <= self.now && !places.contains(member);
+            !granted.contains(member) && !has_left(*member) && !is_over
+        });
     }
 
-    /// From the head to the one that does not fit any more: those who cannot be reached are passed
-    /// over, and may not be silent for long. Those behind it keep their patience.
-    fn follow_those_away(&self, granted: &[Id], state: &mut State) {
-        let mut used = self.kept();
-        let mut away = Vec::new();
-        for (place, (member, _)) in state.record.line.iter().enumerate() {
-            let demand = self.model.demand(*member);
-            if used >= demand.limit() {
-                break;
-            } else if self.may_end(*member) {
-                // It gives up its place.
-                continue;
-            } else if granted.contains(member) {
-                used += demand.weight();
-            } else if self.is_reached(state, *member) {
-                break;
-            } else {
-                away.push(place);
+    /// Those who cannot be reached are passed over: the queue puts them aside, the dialect lets
+    /// them stand, but not for long.
+    fn follow_those_away(&self, state: &mut State) {
+        let mut line = std::mem::take(&mut state.record.line);
+        for waiting in &mut line {
+            let member = waiting.member;
+            let is_aside = self.is.is_aside(self.model, member);
+            if is_aside && !self.was.is_aside(self.model, member) {
+                if self.is_reached(state, member) {
+                    Law::PlaceKept.is_broken(state);
+                }
+                (waiting.until, waiting.is_aside) = (self.now + ASIDE_MS, true);
+            }
+            let is_lowered = self.model.scope.beside_jvms && self.passed_over > 0;
+            if is_lowered && !self.is_reached(state, member) {
+                waiting.until = waiting.until.min(self.now + PASSED_OVER_MS as u32);
             }
         }
-        for place in away {
-            self.model.meet(Event::PassedOver);
-            let (_, patience) = &mut state.record.line[place];
-            *patience = (*patience).min(self.now + PASSED_OVER_MS as u32);
-        }
+        state.record.line = line;
     }
 
+    /// All who wait have their places, in order, and those who have just been heard of stand in the
+    /// queue, also if they were passed over.
     fn places_kept(&self, state: &mut State) {
-        let queue = self.is.queue(self.model);
-        let mut place = queue.iter();
-        let in_order = state.record.line.iter().all(|(member, _)| place.any(|id| id == member));
-        if !in_order || !self.is.is_whole() {
+        let places = self.is.places(self.model);
+        let mut place = places.iter();
+        let mut line = state.record.line.iter().filter(|waiting| waiting.until > self.now);
+        let in_order = line.all(|waiting| place.any(|id| *id == waiting.member));
+        let is_back = |waiting: &Waiting| match self.ask {
+            Ask::Touch { members } if members & (1 << waiting.member) != 0 => {
+                self.is.is_queued(self.model, waiting.member)
+            }
+            _ => true,
+        };
+        let mut line = state.record.line.iter().filter(|waiting| waiting.until > self.now);
+        if !in_order || !line.all(is_back) || !self.is.is_whole() {
             Law::PlaceKept.is_broken(state);
         }
     }
 
-    /// Who stands first of those who can be reached.
+    /// The member that is to have what comes free next: the first that can be reached. Before one
+    /// by whose limit nothing is free, it makes no difference whether it can be reached.
     fn head(&self, state: &State) -> Option<Id> {
-        let mut line = state.record.line.iter().map(|(member, _)| *member);
-        line.find(|member| self.is_reached(state, *member))
+        let used = self.after.used();
+        for Waiting { member, is_aside, .. } in &state.record.line {
+            if *is_aside {
+                continue;
+            }
+            if self.is_reached(state, *member) {
+                return Some(*member);
+            }
+            if used >= self.model.demand(*member).limit() {
+                return None;
+            }
+        }
+        None
     }
 
     /// Whether the command hands nothing on, whatever is free.
     fn looks_only(&self) -> bool {
         match self.ask {
             _ if self.told.outcome == Outcome::Refused => true,
-            Ask::Renew { .. } => true,
+            Ask::Renew { .. } | Ask::Confirm { .. } => true,
             Ask::Downgrade { .. } => self.told.outcome == Outcome::Held(false),
             // Who asks again for what it holds is only told so.
             Ask::Acquire { member, .. } => self.before.live_hold(member).is_some(),
@@ -277,13 +314,12 @@ impl Step<'_> {
         }
     }
 
-    /// All that can be granted was granted. In the model all have one limit, so what is too much
-    /// for the head's is too much for all.
+    /// All that can be granted was granted.
     fn handed_on(&self, state: &mut State) {
         if self.looks_only() || self.told.more {
             return;
         }
-        let used: u64 = self.after.live().map(|held| held.weight).sum();
+        let used = self.after.used();
         if self.head(state).is_some_and(|head| self.model.demand(head).fits(used)) {
             Law::HandedOn.is_broken(state);
         }
@@ -292,18 +328,19 @@ impl Step<'_> {
     /// The holds that the reply has to tell of, and what is left of each.
     fn to_tell(&self) -> Vec<(Id, u32)> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
-        let told = own.filter(|held| !self.model.is_shared() || self.is_told_of(held.member));
+        let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
         // A downgrade says of its own hold only that it is held.
         let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member } if member == of);
         let left = |held: &Held| if is_lowered(held.member) { 0 } else { self.after.left(held) };
         told.map(|held| (held.member, left(held))).collect()
     }
 
-    /// Whether a reply about what is shared tells of this hold: not of all, which may be many.
+    /// Whether a reply tells of this hold: not of all, which may be many. The dialect tells of the
+    /// one that there is.
     fn is_told_of(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
             Ask::Acquire { member: of, .. }
-            | Ask::Renew { member: of }
+            | Ask::Confirm { member: of }
             | Ask::Downgrade { member: of } => of == member,
             Ask::Touch { members } => members & (1 << member) != 0,
             _ => false,
@@ -323,15 +360,17 @@ impl Step<'_> {
         let mut expected = self.to_tell();
         told.sort_unstable();
         expected.sort_unstable();
-        let mut is_true = told == expected
-            && self.tokens.iter().all(|token| Some(*token) == self.after.token)
-            && self.told.left == self.left();
+        // A renewal does not look for others' ends.
+        let is_end_told = !matches!(self.ask, Ask::Renew { .. });
+        let mut is_true = told == expected && (!is_end_told || self.told.left == self.left());
         if let Ask::Acquire { member, .. } = self.ask {
             let holds = self.after.live_hold(member).is_some();
             is_true &= (self.told.outcome == Outcome::Granted) == holds
                 || self.told.outcome == Outcome::Refused;
         }
-        if let Ask::Renew { member } | Ask::Downgrade { member } = self.ask {
+        if let Ask::Renew { member } | Ask::Confirm { member } | Ask::Downgrade { member } =
+            self.ask
+        {
             let holds = self.after.live_hold(member).is_some();
             is_true &= self.told.outcome == Outcome::Held(holds);
         }
@@ -351,7 +390,7 @@ impl Step<'_> {
         for member in granted.iter().filter(|member| **member / NUMBERS != self.node) {
             let held = self.after.live_hold(*member);
             let left = held.map_or(0, |held| self.after.left(held));
-            tell(&mut expected, *member, left, self.after.token.unwrap_or(0));
+            tell(&mut expected, *member, left, self.token().unwrap_or(0));
         }
         if expected != self.said {
             Law::TrueWords.is_broken(state);
@@ -366,7 +405,9 @@ impl Step<'_> {
             // Its own grant, or its turn in the queue.
             left(*granted) == Some(CLAIM_MS) || asked && left(*granted) == Some(LEASE_MS)
         });
-        if let (Ask::Renew { member }, Outcome::Held(true)) = (self.ask, self.told.outcome) {
+        if let (Ask::Renew { member } | Ask::Confirm { member }, Outcome::Held(true)) =
+            (self.ask, self.told.outcome)
+        {
             is_right &= left(member) == Some(LEASE_MS);
         }
         if !(is_right && self.is.is_kept()) {
@@ -430,6 +471,15 @@ impl Step<'_> {
         if self.is_downgraded() {
             model.meet(Event::Downgraded);
         }
+        if self.passed_over > 0 {
+            model.meet(Event::PassedOver);
+        }
+        let is_back = |member| self.was.is_aside(model, member) && !self.is.is_aside(model, member);
+        if let Ask::Touch { members } = self.ask
+            && bits(members).any(is_back)
+        {
+            model.meet(Event::CameBack);
+        }
         if self.told.more {
             model.meet(Event::LeftForLater);
         }
@@ -440,11 +490,11 @@ impl Step<'_> {
 
     /// Whether one waits who would fit, behind one that does not.
     fn is_kept_for_the_head(&self, state: &State) -> bool {
-        let used: u64 = self.after.live().map(|held| held.weight).sum();
+        let used = self.after.used();
         let fits = |member: Id| self.model.demand(member).fits(used);
         let head = self.head(state);
         head.is_some_and(|head| !fits(head))
-            && state.record.line.iter().any(|(member, _)| fits(*member))
+            && state.record.line.iter().any(|waiting| fits(waiting.member))
     }
 }
 

@@ -1,9 +1,11 @@
 //! The same protocol with one thing wrong: proof that the laws see it.
 
-use lockcore::NodeId;
-use lockcore::internals::protocol::permits::{Call, PermitState};
-use lockcore::internals::protocol::{Hold, LockState, Message, step};
-use lockcore::internals::{Answer, Command, Mode, Party};
+use lockcore::internals::protocol::queue::{
+    Call, Door, Held, MARGIN_MS, Mark, Message, QueueState,
+};
+use lockcore::internals::{Answer, Command, Mode};
+
+use crate::books::whole;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
@@ -25,25 +27,31 @@ pub(crate) enum Variant {
     ReleasesAnybody,
     /// renews a hold that has ended,
     RevivesHolds,
-    /// forgets the last token,
+    /// does not count the tokens that it gives out,
     ForgetsTokens,
     /// overlooks the queue when somebody new comes,
     LetsBarge,
+    /// grants a part without a look at what is in use,
+    OverlooksWeights,
     /// believes no node connected,
     PassesOverTheLiving,
+    /// does not bring back those that were passed over,
+    LeavesThemAside,
+    /// or brings them back at the end of the queue,
+    BringsThemBackLast,
     /// does not renew the patience of those who touch,
     IgnoresTouches,
     /// keeps a released lock free,
     KeepsItFree,
     /// tells of a longer lease than it gave,
     Exaggerates,
-    /// or keeps what has no end.
+    /// keeps what has no end,
     KeepsForEver,
-    /// Of what is shared, it takes out a hold whose lease has ended, and leaves it in the sum,
+    /// takes out a part whose lease has ended, and leaves it in the sum,
     LeavesTheLapsedInTheSum,
     /// grants one of those who go together, and says nothing of the others,
     GrantsOneOnly,
-    /// or makes a read of a write and keeps its token.
+    /// or makes a read of a lock and keeps its token.
     DowngradesUnderTheOldToken,
 }
 
@@ -51,111 +59,128 @@ impl Variant {
     /// A step of the server.
     pub(crate) fn step(
         self,
-        state: &mut LockState,
-        connected: &dyn Fn(&str) -> bool,
-        node: &NodeId,
+        state: &mut QueueState,
+        call: &mut Call<'_>,
         command: &Command,
-        now_us: u64,
-    ) -> (Answer, Vec<Message>) {
-        let before = (self != Self::Right).then(|| state.clone());
-        let right = |state: &mut LockState, command: &Command| {
-            step(state, connected, node, command, now_us)
-        };
-        let Some(mut before) = before else { return right(state, command) };
+    ) -> Answer {
+        if self == Self::Right {
+            return state.step(call, command);
+        }
+        let (before, now_ms, counter) = (state.clone(), call.now_ms(), call.counter);
         match (self, command) {
             (Self::ReleasesAnybody, Command::Release { .. }) => {
-                let (answer, mut messages) = right(state, &Command::ForceRelease { member: None });
-                messages.retain(|message| !matches!(message, Message::Revoked { .. }));
-                (answer, messages)
+                let answer = state.step(call, &Command::ForceRelease { member: None });
+                call.messages.retain(|message| !matches!(message, Message::Revoked { .. }));
+                answer
             }
-            (Self::RevivesHolds, Command::Renew { members }) if state.hold.is_none() => {
-                let expires_ms = Some(now_us / 1_000 + 1);
-                let revived = |member| Hold { member: Party::from(member), expires_ms };
-                state.hold = members.first().map(revived);
-                right(state, command)
-            }
-            (Self::ForgetsTokens, _) if state.hold.is_none() => {
-                state.token = None;
-                right(state, command)
-            }
-            (Self::LetsBarge, Command::Acquire { .. }) if state.hold.is_none() => {
-                let (queue, deadlines) = (state.queue.clone(), state.deadlines.clone());
-                let ends = state.queue_expires_ms;
-                (state.queue, state.deadlines) = Default::default();
-                let said = right(state, command);
-                (state.queue, state.deadlines, state.queue_expires_ms) = (queue, deadlines, ends);
-                said
-            }
-            (Self::PassesOverTheLiving, _) => step(state, &|_| false, node, command, now_us),
-            (Self::IgnoresTouches, Command::Touch { .. }) => {
-                let said = right(state, command);
-                for member in state.queue.clone() {
-                    if let Some(deadline_ms) = before.deadlines.get(&member) {
-                        state.deadlines.set(&member, deadline_ms);
+            (Self::RevivesHolds, Command::Renew { members }) => {
+                for member in members {
+                    let is_whole = whole(state).is_some_and(|(holder, _)| holder == member);
+                    if let Some(door) = state.door.as_mut().filter(|_| is_whole) {
+                        door.ends_ms = door.ends_ms.map(|at_ms| at_ms.max(now_ms + MARGIN_MS + 1));
+                    } else if state.holds.get(member).is_some() {
+                        state.holds.set(member, now_ms + 1);
                     }
                 }
-                said
+                state.step(call, command)
+            }
+            (Self::ForgetsTokens, _) => {
+                let answer = state.step(call, command);
+                call.counter = counter;
+                answer
+            }
+            (Self::LetsBarge, Command::Acquire { .. }) => {
+                state.queue.clear();
+                let answer = state.step(call, command);
+                let newcomers: Vec<_> =
+                    state.queue.iter().map(|(place, member)| (place, member.clone())).collect();
+                state.queue = before.queue;
+                for (place, member) in newcomers {
+                    state.queue.set(&member, state.queue.get(&member).unwrap_or(place));
+                }
+                state.queue_ends_ms = before.queue_ends_ms.max(state.queue_ends_ms);
+                mark(state, now_ms);
+                answer
+            }
+            (Self::OverlooksWeights, Command::Acquire { .. }) => {
+                let holds = std::mem::take(&mut state.holds);
+                if let Some(Door { held: Held::Parts { used, .. }, .. }) = &mut state.door {
+                    *used = 0;
+                }
+                let answer = state.step(call, command);
+                for (ends_ms, member) in holds.iter() {
+                    state.holds.set(member, ends_ms);
+                }
+                let sum = state.holds.iter().map(|(_, member)| state.weight(member)).sum();
+                if let Some(Door { held: Held::Parts { used, .. }, .. }) = &mut state.door {
+                    *used = sum;
+                }
+                answer
+            }
+            (Self::PassesOverTheLiving, _) => {
+                let mut deaf = Call::new(call.node, &|_| false, call.now_us);
+                (deaf.bounds, deaf.counter) = (call.bounds, call.counter);
+                deaf.floor_us = call.floor_us;
+                let answer = state.step(&mut deaf, command);
+                (call.counter, call.messages) = (deaf.counter, deaf.messages);
+                answer
+            }
+            (Self::LeavesThemAside, Command::Touch { .. }) => {
+                state.passed.clear();
+                state.step(call, command)
+            }
+            (Self::BringsThemBackLast, Command::Touch { members }) => {
+                let was_aside = |node: &str| before.passed.get(node);
+                let last = state.queue.greatest().map_or(0, |(place, _)| place);
+                for member in members {
+                    let aside = was_aside(member.node());
+                    if aside.is_some_and(|aside| aside.members.get(member).is_some())
+                        && let Some(passed) = state.passed.get_mut(member.node())
+                    {
+                        passed.members.set(member, last + 1);
+                    }
+                }
+                state.step(call, command)
+            }
+            (Self::IgnoresTouches, Command::Touch { .. }) => {
+                let answer = state.step(call, command);
+                state.patience = before.patience;
+                answer
             }
             (Self::KeepsItFree, Command::Release { .. }) => {
-                let said = right(state, command);
-                (before.hold, before.token) = (None, state.token.clone());
+                let answer = state.step(call, command);
+                let is_waited_for = !before.queue.is_empty();
                 *state = before;
-                (said.0, Vec::new())
+                state.door.take_if(|_| !is_waited_for);
+                if let Some(door) = &mut state.door {
+                    door.held = Held::Parts { used: 0, token: None };
+                }
+                call.messages.clear();
+                answer
             }
             (Self::Exaggerates, _) => {
-                let (mut answer, messages) = right(state, command);
+                let mut answer = state.step(call, command);
                 if let Answer::Acquired(reply) = &mut answer {
                     let ends = reply.grants.iter_mut().map(|grant| &mut grant.left_ms);
                     ends.chain(&mut reply.first_end_ms).for_each(|left_ms| *left_ms += 1_000);
                 }
-                (answer, messages)
+                answer
             }
             (Self::KeepsForEver, Command::Acquire { mode: Mode::Wait, .. }) => {
-                let said = right(state, command);
-                if let Some(hold) = &mut state.hold {
-                    hold.expires_ms = None;
-                }
-                said
-            }
-            _ => right(state, command),
-        }
-    }
-
-    /// The same of what is shared.
-    pub(crate) fn step_shared(
-        self,
-        state: &mut PermitState,
-        call: &mut Call<'_>,
-        command: &Command,
-    ) -> Answer {
-        let before = (self != Self::Right).then(|| state.clone());
-        let Some(before) = before else { return state.step(call, command) };
-        match (self, command) {
-            (Self::LetsBarge, Command::Acquire { member, .. })
-                if member.demand().fits(state.used.unwrap_or(0)) =>
-            {
-                (state.queue, state.deadlines) = Default::default();
                 let answer = state.step(call, command);
-                (state.queue, state.deadlines) = (before.queue, before.deadlines);
-                answer
-            }
-            (Self::ForgetsTokens, _) => {
-                let answer = state.step(call, command);
-                state.token = before.token.or(state.token);
-                answer
-            }
-            (Self::RevivesHolds, Command::Renew { members }) => {
-                for member in members.iter().filter(|member| before.holds.get(member).is_some()) {
-                    state.holds.set(member, call.now_ms() + 1);
+                if let Some(door) = &mut state.door {
+                    door.ends_ms = None;
                 }
-                state.step(call, command)
+                answer
             }
             (Self::LeavesTheLapsedInTheSum, _) => {
                 let answer = state.step(call, command);
-                let lapsed = before.holds.passed(call.now_ms());
+                let lapsed = before.holds.passed(now_ms);
                 let taken_out = lapsed.filter(|member| state.holds.get(member).is_none());
                 let weight: u64 = taken_out.map(|member| before.weight(member)).sum();
-                state.used = state.used.map(|used| used + weight);
+                if let Some(Door { held: Held::Parts { used, .. }, .. }) = &mut state.door {
+                    *used += weight;
+                }
                 answer
             }
             (Self::GrantsOneOnly, _) => {
@@ -167,11 +192,26 @@ impl Variant {
                 answer
             }
             (Self::DowngradesUnderTheOldToken, Command::Reduce { .. }) => {
-                let answer = state.step(call, command);
-                state.token = before.token;
-                answer
+                call.counter = counter.map(|counter| counter - 1);
+                state.step(call, command)
             }
             _ => state.step(call, command),
+        }
+    }
+}
+
+/// Marks a door where others wait.
+fn mark(state: &mut QueueState, now_ms: u64) {
+    let is_waited_for = !state.queue.is_empty();
+    let door = state.door.get_or_insert(Door {
+        held: Held::Parts { used: 0, token: None },
+        mark: Mark::Waited,
+        ends_ms: Some(now_ms + 2 * MARGIN_MS),
+    });
+    if is_waited_for && door.mark == Mark::None {
+        door.mark = Mark::Waited;
+        if let Held::Whole(_) = door.held {
+            door.ends_ms = door.ends_ms.map(|at_ms| at_ms + MARGIN_MS);
         }
     }
 }

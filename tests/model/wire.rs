@@ -106,6 +106,7 @@ impl Locking {
                 };
                 Ask::Renew { member: id(member) }
             }
+            Command::Confirm { member } => Ask::Confirm { member: id(member) },
             Command::Touch { members } => Ask::Touch { members: together(members.iter().map(id)) },
             Command::Reduce { member, .. } => Ask::Downgrade { member: id(member) },
             Command::Leave { leaving } => {
@@ -146,7 +147,7 @@ impl Locking {
         let answer = self.answer(state, ask, told);
         let had = state.guards(node);
         self.event(state, node, |core| core.replied(&request, &answer));
-        if matches!(ask, Ask::Renew { .. }) && state.guards(node) > had {
+        if matches!(ask, Ask::Confirm { .. }) && state.guards(node) > had {
             self.meet(Event::Confirmed);
         }
         self.released(state, node, ask);

@@ -130,7 +130,9 @@ impl QueueState {
     fn pass_over(&mut self, call: &mut Call<'_>, member: &Member, place: u64) {
         self.queue.remove(member);
         let passed = self.passed.entry(member.node().into()).or_default();
-        passed.members.set(member, place);
+        // An acquire that ran late has queued it at the end, while it stood aside.
+        let first = passed.members.get(member).map_or(place, |aside| aside.min(place));
+        passed.members.set(member, first);
         passed.ends_ms = call.now_ms() + PASSED_MS;
         call.passed_over += 1;
     }

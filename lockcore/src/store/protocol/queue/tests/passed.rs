@@ -92,3 +92,19 @@ fn members_that_were_passed_over_count_neither_for_the_limit_nor_for_positions()
     bench.release(&lock('a', 1));
     assert_eq!(bench.acquire_as(&lock('c', 1), Mode::Wait, 1).outcome, queued(0));
 }
+
+#[test]
+fn a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_place() {
+    let mut bench = Bench::new();
+    bench.acquire_all(&[&lock('a', 1), &lock('d', 1)]);
+    bench.away = "d".to_owned();
+    bench.release(&lock('a', 1));
+    bench.acquire_all(&[&lock('a', 2), &lock('d', 2), &lock('d', 1)]);
+    bench.release(&lock('a', 2));
+    bench.acquire(&lock('a', 3));
+    bench.away.clear();
+    for number in [2, 1] {
+        assert_eq!(bench.touch(&lock('d', number)).outcome.members, [Presence::Waiting]);
+    }
+    assert_eq!(bench.waiting(), [lock('d', 1), lock('d', 2)]);
+}
