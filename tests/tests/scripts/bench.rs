@@ -2,16 +2,23 @@
 
 use std::time::Duration;
 
-use lock_tests::{Proxy, Raw, RedisServer, eventually, eventually_some};
-use lockcore::internals::{Label, LockName, Member, Party, new_node};
-use redis::cmd;
+use lock_tests::{
+    Proxy, Raw, RedisServer, door_key, eventually, gone_key, holds_key, passed_key, patience_key,
+};
+use lockcore::NodeId;
+use lockcore::internals::{Demand, Label, LockName, Member, Mode, new_node, wire};
+use redis::{Value, cmd};
 
+use crate::asking::acquire;
 use crate::node::Node;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// The lock's name: a space and a colon are nothing special.
 pub(crate) const LOCK: &str = "order: 42";
+
+/// A marked door outlives its lease by this.
+const MARGIN_MS: i64 = 60_000;
 
 pub(crate) struct Bench {
     pub(crate) server: RedisServer,
@@ -28,27 +35,21 @@ pub(crate) struct Deaf {
 
 impl Bench {
     pub(crate) async fn start() -> Self {
-        let server = RedisServer::start();
+        Self::on(RedisServer::start()).await
+    }
+
+    pub(crate) async fn on(server: RedisServer) -> Self {
         let redis = Raw::connect(&server.url()).await;
         Self { server, redis, lock: LockName::from(LOCK) }
     }
 
     pub(crate) async fn node(&self) -> Node {
-        Node::connect_as(&self.server.url(), &self.lock, false).await
-    }
-
-    /// A node that shares queues with JVMs if `peers` is set.
-    pub(crate) async fn node_as(&self, peers: bool) -> Node {
-        Node::connect_as(&self.server.url(), &self.lock, peers).await
+        Node::connect(&self.server.url(), &self.lock).await
     }
 
     pub(crate) async fn deaf_node(&mut self) -> Deaf {
-        self.deaf_node_as(false).await
-    }
-
-    pub(crate) async fn deaf_node_as(&mut self, peers: bool) -> Deaf {
         let proxy = Proxy::start(self.server.address());
-        let node = Node::connect_as(&proxy.url(), &self.lock, peers).await;
+        let node = Node::connect(&proxy.url(), &self.lock).await;
         proxy.refuse().await;
         assert_eq!(proxy.cut_subscriptions().await, 1);
         let redis = &mut self.redis;
@@ -58,85 +59,97 @@ impl Bench {
         Deaf { node, _proxy: proxy }
     }
 
-    pub(crate) fn hold_key(&self) -> String {
-        LOCK.to_owned()
-    }
-
-    pub(crate) fn queue_key(&self) -> String {
-        format!("redisson_lock_queue:{{{LOCK}}}")
-    }
-
-    pub(crate) fn deadlines_key(&self) -> String {
-        format!("redisson_lock_timeout:{{{LOCK}}}")
-    }
-
-    pub(crate) fn token_key(&self) -> String {
-        format!("redisson_lock_token:{{{LOCK}}}")
-    }
-
-    pub(crate) fn tombstone_key(&self, member: &Member) -> String {
-        format!("redisson_lock_gone:{{{LOCK}}}:{member}")
+    pub(crate) fn key(&self, which: &str) -> String {
+        format!("{}:{which}", door_key(LOCK))
     }
 
     pub(crate) async fn now_ms(&mut self) -> u64 {
         self.redis.time_us().await / 1_000
     }
 
+    pub(crate) async fn door(&mut self) -> Option<String> {
+        self.redis.get(&door_key(LOCK)).await
+    }
+
+    /// The member that holds everything.
     pub(crate) async fn holder(&mut self) -> Option<Member> {
-        let fields = self.redis.hash(LOCK).await;
-        fields.first().map(|(member, _)| Member::parse(member).expect("a member of ours"))
+        self.redis.holder(LOCK).await.map(|text| Member::parse(&text).expect("a member"))
     }
 
-    pub(crate) async fn queue(&mut self) -> Vec<Party> {
-        let parties = self.redis.list(&self.queue_key()).await;
-        parties.iter().map(|party| Party::from(&**party)).collect()
+    /// The milliseconds left of the lease of the hold of everything.
+    pub(crate) async fn left(&mut self) -> i64 {
+        self.redis.hold(LOCK).await.expect("somebody holds it").1
     }
 
-    /// The waiter's deadline, ms since the epoch.
-    pub(crate) async fn deadline(&mut self, waiter: impl Into<Party>) -> Option<u64> {
-        let mut score = cmd("ZSCORE");
-        score.arg(self.deadlines_key()).arg(waiter.into().as_str());
-        self.redis.ask(&score).await
+    /// The members that hold parts, with the ends of their leases.
+    pub(crate) async fn parts(&mut self) -> Vec<(Member, u64)> {
+        let parts = self.redis.scores(&holds_key(LOCK)).await;
+        parts.iter().map(|(text, ends)| (of(text), *ends as u64)).collect()
     }
 
-    pub(crate) async fn set_deadline(&mut self, waiter: impl Into<Party>, at_ms: u64) {
-        let mut add = cmd("ZADD");
-        add.arg(self.deadlines_key()).arg(at_ms).arg(waiter.into().as_str());
-        self.redis.ask(&add).await
+    /// The waiting members, next first.
+    pub(crate) async fn queue(&mut self) -> Vec<Member> {
+        self.redis.queue(LOCK).await.iter().map(|text| of(text)).collect()
     }
 
-    /// As the waiter's deadline looks after a silence that was too long.
-    pub(crate) async fn let_deadline_pass(&mut self, waiter: impl Into<Party>) {
-        let past = self.now_ms().await - 1;
-        self.set_deadline(waiter, past).await;
+    /// The members of the node that were passed over, by place.
+    pub(crate) async fn passed(&mut self, node: &NodeId) -> Vec<Member> {
+        let passed = self.redis.scores(&passed_key(LOCK, node.as_str())).await;
+        passed.iter().map(|(text, _)| of(text)).collect()
     }
 
-    /// A waiter that some other program put there, or some other process that is gone by now.
-    pub(crate) async fn plant(&mut self, waiter: impl Into<Party>, patience_ms: u64) {
-        let waiter = waiter.into();
-        let mut push = cmd("RPUSH");
-        push.arg(self.queue_key()).arg(waiter.as_str());
-        let () = self.redis.ask(&push).await;
-        let at_ms = self.now_ms().await + patience_ms;
-        self.set_deadline(waiter, at_ms).await;
+    /// The tombstones, by when they are forgotten.
+    pub(crate) async fn gone(&mut self) -> Vec<Member> {
+        let gone = self.redis.scores(&gone_key(LOCK)).await;
+        gone.iter().map(|(text, _)| of(text)).collect()
     }
 
-    /// As many live waiters of one node that is not connected.
+    /// The milliseconds for which waiting members of the node are believed alive; -2 if they are
+    /// not.
+    pub(crate) async fn patience(&mut self, node: &NodeId) -> i64 {
+        self.redis.pttl(&patience_key(LOCK, node.as_str())).await
+    }
+
+    pub(crate) async fn set_patience(&mut self, node: &NodeId, ms: u64) {
+        let key = patience_key(LOCK, node.as_str());
+        self.redis.ask(cmd("PEXPIRE").arg(key).arg(ms)).await
+    }
+
+    /// As the node looks after a silence that was too long.
+    pub(crate) async fn end_patience(&mut self, node: &NodeId) {
+        self.redis.ask(cmd("DEL").arg(patience_key(LOCK, node.as_str()))).await
+    }
+
+    /// As the door looks when the lease of the hold of everything has just ended.
+    pub(crate) async fn end_lease(&mut self) {
+        let door = self.door().await.expect("somebody holds it");
+        let left = if door.starts_with(['+', '-']) { MARGIN_MS } else { 0 };
+        self.redis.ask(cmd("PEXPIRE").arg(door_key(LOCK)).arg(left)).await
+    }
+
+    /// As many live waiters of one node that is not connected, on a lock that is not free.
     pub(crate) async fn plant_dead(&mut self, count: u64) -> Vec<Member> {
-        let node = new_node();
-        let gone = Label::new("gone");
-        let members: Vec<Member> =
-            (0..count).map(|number| Member::redisson(&node, number, 30_000, &gone)).collect();
-        for member in &members {
-            self.plant(member, 15_000).await;
+        self.plant_dead_for(Demand::ALONE, count).await
+    }
+
+    pub(crate) async fn plant_dead_for(&mut self, demand: Demand, count: u64) -> Vec<Member> {
+        let (node, label) = (new_node(), Label::new("gone"));
+        let mut members = Vec::new();
+        for number in 0..count {
+            let member = Member::new(&node, number, 30_000, demand, &label);
+            let command = acquire(&member, Mode::Wait, 1_000);
+            let call = wire::queue::command(&self.lock, &node, "lockcore", &command, [0, 0]);
+            let _: Value = self.redis.ask(&call).await;
+            members.push(member);
         }
-        let keys = [self.queue_key(), self.deadlines_key()];
-        for key in keys {
-            let mut expire = cmd("PEXPIRE");
-            expire.arg(key).arg(75_000);
-            let () = self.redis.ask(&expire).await;
-        }
+        let queue = self.queue().await;
+        assert!(members.iter().all(|member| queue.contains(member)), "{queue:?}");
         members
+    }
+
+    /// The last number of the counter.
+    pub(crate) async fn counter(&mut self) -> String {
+        self.redis.get(lock_tests::COUNTER).await.expect("a number was drawn")
     }
 
     /// When the key expires, ms since the epoch; -1 without, -2 without the key.
@@ -145,16 +158,8 @@ impl Bench {
     }
 
     pub(crate) async fn until_free(&mut self) {
-        let free = async || !self.redis.exists(LOCK).await;
+        let free = async || self.redis.holder(LOCK).await.is_none();
         eventually("the lease ends", SOON, free).await;
-    }
-
-    pub(crate) async fn until_at_most_left(&mut self, ms: i64) -> i64 {
-        let left = async || {
-            let left = self.redis.pttl(LOCK).await;
-            (left <= ms).then_some(left)
-        };
-        eventually_some("the lease runs down", SOON, left).await
     }
 
     /// Each key with its content and its expiry: equal before and after is unchanged.
@@ -173,12 +178,20 @@ impl Bench {
         everything
     }
 
-    /// L3: whatever is left goes by itself.
+    /// Whatever is left goes by itself, but for the counter.
     pub(crate) async fn everything_expires(&mut self) {
         for key in self.redis.keys("*").await {
             let left = self.redis.pttl(&key).await;
+            if key == lock_tests::COUNTER {
+                assert_eq!(left, -1, "the counter stays");
+                continue;
+            }
             assert!(left != -1, "{key} has no end");
             assert!(left <= 180_000, "{key} stays for {left} ms");
         }
     }
+}
+
+fn of(text: &str) -> Member {
+    Member::parse(text).expect("a member")
 }

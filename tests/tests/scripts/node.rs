@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_tests::{Raw, eventually};
 use lockcore::NodeId;
 use lockcore::internals::{
-    Answer, Command, Event, Label, Listener, LockName, Member, Seen, Store, StoreError, new_node,
-    redis_store_as, run,
+    Answer, Command, Demand, Event, Label, Listener, LockName, Member, Seen, Store, StoreError,
+    new_node, redis_store_as, run,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -40,18 +40,22 @@ impl Listener for Heard {
 }
 
 impl Node {
-    /// A node that shares queues with JVMs if `peers` is set.
-    pub(crate) async fn connect_as(url: &str, lock: &LockName, peers: bool) -> Self {
+    pub(crate) async fn connect(url: &str, lock: &LockName) -> Self {
         let (id, heard, seen) = (new_node(), Arc::new(Heard::default()), Arc::new(Seen::default()));
-        let store = redis_store_as(url, id.clone(), heard.clone(), peers, seen.clone()).await;
+        let store = redis_store_as(url, id.clone(), heard.clone(), false, seen.clone()).await;
         let store = store.expect("a store connects");
         Self { id, store, lock: lock.clone(), seen, heard, next_number: AtomicU64::new(1) }
     }
 
-    /// A new member of this node.
+    /// A new member of this node that asks for a lock.
     pub(crate) fn member(&self, lease_ms: u64) -> Member {
+        self.member_for(Demand::ALONE, lease_ms)
+    }
+
+    /// A new member of this node.
+    pub(crate) fn member_for(&self, demand: Demand, lease_ms: u64) -> Member {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        Member::redisson(&self.id, number, lease_ms, &Label::new("a label"))
+        Member::new(&self.id, number, lease_ms, demand, &Label::new("a label"))
     }
 
     /// Runs one command on the node's lock.
