@@ -71,14 +71,25 @@ impl Bench {
         self.redis.get(&door_key(LOCK)).await
     }
 
+    /// The member that holds everything, and the milliseconds left of its lease. In two looks, not
+    /// in a transaction: that is refused when memory is full.
+    async fn hold(&mut self) -> Option<(Member, i64)> {
+        let ends = self.redis.pttl(&door_key(LOCK)).await;
+        let door = self.door().await?;
+        let text = door.trim_start_matches(['+', '-']);
+        let left = if text.len() < door.len() { ends - MARGIN_MS } else { ends };
+        let member = Member::parse(text)?;
+        (left > 0).then_some((member, left))
+    }
+
     /// The member that holds everything.
     pub(crate) async fn holder(&mut self) -> Option<Member> {
-        self.redis.holder(LOCK).await.map(|text| Member::parse(&text).expect("a member"))
+        self.hold().await.map(|(member, _)| member)
     }
 
     /// The milliseconds left of the lease of the hold of everything.
     pub(crate) async fn left(&mut self) -> i64 {
-        self.redis.hold(LOCK).await.expect("somebody holds it").1
+        self.hold().await.expect("somebody holds it").1
     }
 
     /// The members that hold parts, with the ends of their leases.
@@ -158,7 +169,7 @@ impl Bench {
     }
 
     pub(crate) async fn until_free(&mut self) {
-        let free = async || self.redis.holder(LOCK).await.is_none();
+        let free = async || self.holder().await.is_none();
         eventually("the lease ends", SOON, free).await;
     }
 

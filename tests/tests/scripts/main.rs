@@ -8,6 +8,8 @@ mod forced;
 mod memory_full;
 mod message;
 mod node;
+mod passed_over;
 mod refused_write;
+mod repetition;
 mod reply;
 mod tombstone;

@@ -28,7 +28,7 @@ async fn are_refused(bench: &mut Bench, node: &Node, commands: &[Command], by: &
     for command in commands {
         let call = wire::queue::command(&bench.lock, &node.id, "lockcore", command, [0, 0]);
         let refused = bench.redis.try_ask::<Value>(&call).await.expect_err(by);
-        assert!(refused.to_string().contains(by), "{command:?}: {refused}");
+        assert_eq!(refused.code(), Some(by), "{command:?}: {refused}");
         assert_eq!(bench.everything().await, before, "{command:?}");
     }
 }
