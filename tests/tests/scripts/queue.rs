@@ -1,10 +1,10 @@
-//! The queue: order, deadlines, limits, and list and sorted set together.
+//! The queue: order, patience, limits, and what is left of it.
 
-use lockcore::internals::{Acquired, Demand, Mode, Party, Presence};
+use lock_tests::{COUNTER, door_key, queue_key};
+use lockcore::internals::{Acquired, Demand, Mode, Presence, node_of};
 use redis::cmd;
 
-use crate::asking::{grant, now_us};
-use crate::bench::Bench;
+use crate::bench::{Bench, LOCK};
 
 // F1.
 #[tokio::test]
@@ -32,9 +32,9 @@ async fn a_free_lock_with_a_queue_goes_to_the_head_whoever_asks() {
     for mode in [Mode::Try, Mode::Wait] {
         let mut bench = Bench::start().await;
         let (a, b) = (bench.node().await, bench.node().await);
-        a.hold(100).await;
+        a.hold(30_000).await;
         let waiting = b.queue(30_000).await;
-        bench.until_free().await;
+        bench.end_lease().await;
         let outcome = a.acquire(&a.member(30_000), mode, 10).await.outcome;
         let expected = match mode {
             Mode::Try => Acquired::Busy,
@@ -72,167 +72,168 @@ async fn a_queue_as_long_as_the_caller_allows_is_full() {
 
 // F2.
 #[tokio::test]
-async fn a_touch_gives_fifteen_seconds_and_never_shortens() {
+async fn an_enqueue_renews_its_node_s_patience_if_little_is_left_and_a_touch_always() {
     let mut bench = Bench::start().await;
-    let a = bench.node().await;
+    let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
-    let member = a.member(30_000);
-    let queued = a.wait(&member).await;
-    assert_eq!(bench.deadline(&member).await, Some(now_us(&queued) / 1_000 + 15_000));
-    let now = bench.now_ms().await;
-    bench.set_deadline(&member, now + 5_000).await;
-    let touched = a.touch(&[&member]).await;
-    assert_eq!(bench.deadline(&member).await, Some(now_us(&touched) / 1_000 + 15_000));
-    bench.set_deadline(&member, now + 50_000).await;
-    a.touch(&[&member]).await;
-    assert_eq!(bench.deadline(&member).await, Some(now + 50_000));
+    let member = b.queue(30_000).await;
+    assert!(bench.patience(&b.id).await > 14_000);
+    bench.set_patience(&b.id, 12_000).await;
+    b.queue(30_000).await;
+    assert!(bench.patience(&b.id).await <= 12_000);
+    bench.set_patience(&b.id, 9_000).await;
+    b.queue_for(Demand::READ, 30_000).await;
+    assert!(bench.patience(&b.id).await > 14_000);
+    bench.set_patience(&b.id, 12_000).await;
+    b.touch(&[&member]).await;
+    assert!(bench.patience(&b.id).await > 14_000);
+    // Of a node that has no waiting member, nothing is kept.
+    a.touch(&[]).await;
+    assert_eq!(bench.patience(&a.id).await, -2);
 }
 
 // Finding 11.
 #[tokio::test]
 async fn ghosts_behind_a_live_head_neither_fill_the_queue_nor_stay() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut bench = Bench::start().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        a.hold(30_000).await;
+        let head = b.queue(30_000).await;
+        let ghosts = bench.plant_dead(9).await;
+        let newcomer = a.member_for(demand, 30_000);
+        assert_eq!(a.acquire(&newcomer, Mode::Wait, 10).await.outcome, Acquired::Full);
+        bench.end_patience(&node_of(ghosts[0].node())).await;
+        let reply = a.acquire(&newcomer, Mode::Wait, 10).await;
+        assert_eq!(reply.outcome, Acquired::Queued { position: 1 });
+        assert_eq!(bench.queue().await, [head, newcomer]);
+    }
+}
+
+// A damaged door: its mark, and with it the queue, is lost.
+#[tokio::test]
+async fn a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
-    a.hold(30_000).await;
-    let head = b.queue(30_000).await;
-    let ghosts = bench.plant_dead(9).await;
-    for ghost in &ghosts {
-        bench.let_deadline_pass(ghost).await;
-    }
-    let newcomer = a.member(30_000);
-    let reply = a.acquire(&newcomer, Mode::Wait, 10).await;
-    assert_eq!(reply.outcome, Acquired::Queued { position: 1 });
-    assert_eq!(bench.queue().await, [head, newcomer]);
+    let holder = a.hold(30_000).await;
+    let waiting = b.queue(30_000).await;
+    let mut unmark = cmd("SET");
+    let () =
+        bench.redis.ask(unmark.arg(door_key(LOCK)).arg(holder.as_str()).arg("PX").arg(9_000)).await;
+    let next = a.member(30_000);
+    assert_eq!(a.wait(&next).await.outcome, Acquired::Queued { position: 1 });
+    assert_eq!(bench.door().await, Some(format!("+{holder}")));
+    a.release(&holder).await;
+    assert_eq!((bench.holder().await, bench.queue().await), (Some(waiting), vec![next]));
 }
 
-// Finding 11.
+// A counter that was lost is no measure of places: the next is above all that are there.
 #[tokio::test]
-async fn a_touch_and_an_enqueue_each_drop_up_to_sixteen_ghosts() {
-    let mut bench = Bench::start().await;
-    let a = bench.node().await;
-    a.hold(30_000).await;
-    let waiting = a.queue(30_000).await;
-    for ghost in bench.plant_dead(40).await {
-        bench.let_deadline_pass(&ghost).await;
+async fn a_newcomer_stands_behind_all_even_if_the_counter_was_lost() {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let mut bench = Bench::start().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        a.hold(30_000).await;
+        let mut waiting = vec![b.queue(30_000).await, b.queue(30_000).await];
+        let () = bench.redis.ask(cmd("DEL").arg(COUNTER)).await;
+        waiting.push(a.queue_for(demand, 30_000).await);
+        waiting.push(b.queue_for(demand, 30_000).await);
+        assert_eq!(bench.queue().await, waiting);
     }
-    a.touch(&[&waiting]).await;
-    assert_eq!(bench.queue().await.len(), 25);
-    a.queue(30_000).await;
-    assert_eq!(bench.queue().await.len(), 10);
-    a.touch(&[&waiting]).await;
-    assert_eq!(bench.queue().await.len(), 2);
-}
-
-// A damaged queue: a member that is swept without having a place shortens no line.
-#[tokio::test]
-async fn a_deadline_whose_place_is_gone_moves_nobody_forward() {
-    let mut bench = Bench::start().await;
-    let a = bench.node().await;
-    a.hold(30_000).await;
-    let head = a.queue(30_000).await;
-    let (ghost, newcomer) = (a.member(30_000), a.member(30_000));
-    bench.let_deadline_pass(&ghost).await; // has never been in the list
-    let reply = a.acquire(&newcomer, Mode::Wait, 10).await;
-    assert_eq!(reply.outcome, Acquired::Queued { position: 1 });
-    assert_eq!(bench.queue().await, [head, newcomer]);
-    assert_eq!(bench.deadline(&ghost).await, None);
 }
 
 // Finding 20.
 #[tokio::test]
-async fn list_and_sorted_set_expire_together_a_minute_after_the_greatest_deadline() {
+async fn the_queue_ends_a_minute_after_its_last_patience() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
-    let (one, two) = (a.queue(30_000).await, b.queue(30_000).await);
-    let now = bench.now_ms().await;
-    bench.set_deadline(&two, now + 40_000).await;
-    a.touch(&[&one]).await; // not the greatest, but it writes one
-    let expiries =
-        [bench.expiry(&bench.queue_key()).await, bench.expiry(&bench.deadlines_key()).await];
-    assert_eq!(expiries, [(now + 100_000) as i64; 2]);
+    let one = a.queue(30_000).await;
+    let lasts = bench.redis.pttl(&queue_key(LOCK)).await;
+    assert!((74_000..=75_000).contains(&lasts), "{lasts}");
+    let shorten = cmd("PEXPIRE").arg(queue_key(LOCK)).arg(61_000).to_owned();
+    for question in 0..2 {
+        let () = bench.redis.ask(&shorten).await;
+        match question {
+            0 => drop(b.queue(30_000).await),
+            _ => drop(a.touch(&[&one]).await),
+        }
+        assert!(bench.redis.pttl(&queue_key(LOCK)).await > 74_000, "{question}");
+    }
     bench.everything_expires().await;
 }
 
 // Finding 20.
 #[tokio::test]
-async fn a_sorted_set_without_its_list_counts_for_nothing() {
+async fn a_queue_that_was_lost_counts_for_nothing() {
     let mut bench = Bench::start().await;
     let a = bench.node().await;
-    a.hold(30_000).await;
+    let holder = a.hold(30_000).await;
     let (lost, other) = (a.queue(30_000).await, a.queue(30_000).await);
-    let () = bench.redis.ask(cmd("DEL").arg(bench.queue_key())).await;
+    let () = bench.redis.ask(cmd("DEL").arg(queue_key(LOCK))).await;
+    assert_eq!(a.touch(&[&lost]).await.outcome.members, [Presence::Gone]);
     assert_eq!(a.acquire(&lost, Mode::Wait, 1).await.outcome, Acquired::Queued { position: 0 });
     assert_eq!(bench.queue().await, std::slice::from_ref(&lost));
-    assert_eq!(bench.deadline(&other).await, None);
-
-    let () = bench.redis.ask(cmd("DEL").arg(bench.queue_key())).await;
-    assert_eq!(a.touch(&[&lost]).await.outcome.members, [Presence::Gone]);
-    assert_eq!(bench.deadline(&lost).await, None);
+    let () = bench.redis.ask(cmd("DEL").arg(queue_key(LOCK))).await;
+    a.release(&holder).await;
+    assert_eq!((bench.door().await, bench.holder().await), (None, None));
+    assert_eq!(a.touch(&[&other]).await.outcome.members, [Presence::Gone]);
 }
 
 // F2, F3.
 #[tokio::test]
-async fn a_head_whose_deadline_has_passed_is_dropped_and_the_next_is_granted() {
+async fn members_whose_patience_has_ended_are_dropped_and_the_next_is_granted() {
     let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
+    let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
     let (silent, next, last) =
-        (b.queue(30_000).await, a.queue(30_000).await, b.queue(30_000).await);
-    bench.let_deadline_pass(&silent).await;
+        (b.queue(30_000).await, a.queue(30_000).await, b.queue_for(Demand::READ, 30_000).await);
+    bench.end_patience(&b.id).await;
+    assert_eq!(c.release(&silent).await.grants, []); // it is not its turn yet
     a.release(&holder).await; // straight to the next
     assert_eq!(
         (bench.holder().await, bench.queue().await),
-        (Some(next.clone()), vec![last.clone().into()])
+        (Some(next.clone()), vec![last.clone()])
     );
-    bench.let_deadline_pass(&last).await;
     a.release(&next).await;
     assert_eq!((bench.holder().await, bench.queue().await), (None, vec![]));
     assert_eq!(b.touch(&[&silent, &last]).await.outcome.members, [Presence::Gone; 2]);
+    assert_eq!(bench.door().await, None);
 }
 
+// A head that does not fit keeps what is free; the longest run from the head that fits is granted.
 #[tokio::test]
-async fn a_list_entry_without_a_score_is_dropped_at_the_head() {
+async fn one_hand_over_grants_the_longest_run_from_the_head_that_fits() {
     let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
-    let holder = a.hold(30_000).await;
-    let (lost, next) = (b.queue(30_000).await, b.queue(30_000).await);
-    let () = bench.redis.ask(cmd("ZREM").arg(bench.deadlines_key()).arg(lost.as_str())).await;
-    a.release(&holder).await;
-    assert_eq!((bench.holder().await, bench.queue().await), (Some(next), vec![]));
-}
-
-#[tokio::test]
-async fn a_list_entry_without_a_score_that_queues_again_is_granted_once() {
-    let mut bench = Bench::start().await;
-    let (a, b) = (bench.node().await, bench.node().await);
-    let holder = a.hold(30_000).await;
-    let (lost, next) = (b.queue(30_000).await, a.queue(30_000).await);
-    let () = bench.redis.ask(cmd("ZREM").arg(bench.deadlines_key()).arg(lost.as_str())).await;
-    let outcome = b.wait(&lost).await.outcome;
-    assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
-    a.release(&holder).await;
-    let mut grants = Vec::new();
-    for _ in 0..2 {
-        let granted = bench.holder().await.expect("somebody waits");
-        let node = if granted == next { &a } else { &b };
-        node.release(&granted).await;
-        grants.push(granted);
+    let a = bench.node().await;
+    let of = |count| Demand::permits(count, 10).expect("some of ten");
+    let holders = [a.hold_for(of(6), 30_000).await, a.hold_for(of(3), 30_000).await];
+    let mut waiting = Vec::new();
+    for count in [3, 3, 5, 1] {
+        waiting.push(a.queue_for(of(count), 30_000).await);
     }
-    assert!(grants.contains(&lost) && grants.contains(&next), "{grants:?}");
-    assert_eq!((bench.holder().await, bench.queue().await), (None, vec![]));
-    bench.everything_expires().await;
+    let reply = a.release(&holders[0]).await;
+    let granted: Vec<_> = reply.grants.iter().map(|grant| &grant.member).collect();
+    assert_eq!(granted, [&waiting[0], &waiting[1]]);
+    assert_eq!(bench.queue().await, waiting[2..], "1 would fit, but 5 is before it");
+    // Nor does a newcomer that would fit pass beside them.
+    assert_eq!(a.try_now(&a.member_for(of(1), 30_000)).await.outcome, Acquired::Busy);
+    let reply = a.leave(&waiting[2]).await;
+    let granted: Vec<_> = reply.grants.iter().map(|grant| &grant.member).collect();
+    assert_eq!(granted, [&waiting[3]], "those behind a head that gave up may fit");
 }
 
 #[tokio::test]
 async fn the_last_to_leave_leaves_no_queue() {
     let mut bench = Bench::start().await;
     let a = bench.node().await;
-    a.hold(30_000).await;
+    let holder = a.hold(30_000).await;
     let member = a.queue(30_000).await;
     a.leave(&member).await;
-    let keys = bench.redis.keys("redisson_lock_[qt]*").await;
-    assert_eq!(keys, [bench.token_key()]);
+    assert!(!bench.redis.exists(&queue_key(LOCK)).await);
+    a.release(&holder).await;
+    let patience = bench.key("patience:") + a.id.as_str();
+    assert_eq!(bench.redis.keys("*").await, [COUNTER.to_owned(), patience]);
 }
 
 #[tokio::test]
@@ -240,17 +241,31 @@ async fn an_inspection_changes_nothing_and_tells_all() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
-    let token = grant(&a.wait(&holder).await).token;
-    let (one, two) = (b.queue(30_000).await, a.queue(30_000).await);
+    let (one, two) = (b.queue(30_000).await, a.queue_for(Demand::READ, 30_000).await);
     bench.plant_dead(1).await;
+    bench.end_patience(&a.id).await;
     let before = bench.everything().await;
     let seen = b.inspect().await;
     assert_eq!(bench.everything().await, before);
     let [(held_by, weight, left_ms)] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
-    assert_eq!((held_by, seen.token), (&Party::from(holder), Some(token)));
-    assert_eq!(*weight, Demand::ALONE.weight());
+    assert_eq!((held_by.ours(), *weight), (Some(&holder), Demand::ALONE.weight()));
     assert!((29_000..=30_000).contains(left_ms));
-    assert_eq!(seen.waiters.len(), 3);
+    assert_eq!((seen.waiters.len(), seen.token), (3, None), "a lock's own token stands nowhere");
     assert!(seen.waiters[0].0 == one && seen.waiters[1].0 == two, "{:?}", seen.waiters);
-    assert_eq!(bench.deadline(&one).await, Some(seen.waiters[0].1));
+    let until = bench.expiry(&(bench.key("patience:") + b.id.as_str())).await;
+    assert_eq!((seen.waiters[0].1 as i64, seen.waiters[1].1), (until, 0));
+}
+
+#[tokio::test]
+async fn an_inspection_of_parts_tells_their_weights_and_the_token_that_they_share() {
+    let bench = Bench::start().await;
+    let a = bench.node().await;
+    let lock = a.hold(30_000).await;
+    let token = a.reduce(&lock).await.grants[0].token;
+    let permits = a.hold_for(Demand::permits(3, 10).expect("three of ten"), 20_000).await;
+    let seen = a.inspect().await;
+    let told: Vec<_> =
+        seen.holds.iter().map(|(party, weight, _)| (party.ours(), *weight)).collect();
+    assert_eq!(told, [(Some(&permits), 3), (Some(&lock), 1)], "the first to end comes first");
+    assert_eq!(seen.token, Some(token));
 }
