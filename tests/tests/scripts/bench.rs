@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lock_tests::{
-    Proxy, Raw, RedisServer, door_key, eventually, gone_key, holds_key, passed_key, patience_key,
+    EXPIRY, Proxy, Raw, RedisServer, door_key, eventually, gone_key, holds_key, passed_key,
+    patience_key,
 };
 use lockcore::NodeId;
 use lockcore::internals::{Demand, Label, LockName, Member, Mode, new_node, wire};
@@ -19,6 +20,27 @@ pub(crate) const LOCK: &str = "order: 42";
 
 /// A marked door outlives its lease by this.
 const MARGIN_MS: i64 = 60_000;
+
+/// In one step. A look at a large hash may move its fields about, so they are sorted.
+const EVERYTHING: &str = "
+local everything, keys = {}, redis.call('KEYS', '*')
+table.sort(keys)
+for _, key in ipairs(keys) do
+  local content
+  if redis.call('TYPE', key).ok == 'hash' then
+    local fields, texts = redis.call('HGETALL', key), {}
+    for i = 1, #fields, 2 do
+      texts[#texts + 1] = fields[i] .. '=' .. fields[i + 1]
+    end
+    table.sort(texts)
+    content = table.concat(texts, ' ')
+  else
+    content = redis.call('DUMP', key)
+  end
+  everything[#everything + 1] = { key, content, expiry(key) }
+end
+return everything
+";
 
 pub(crate) struct Bench {
     pub(crate) server: RedisServer,
@@ -44,12 +66,17 @@ impl Bench {
     }
 
     pub(crate) async fn node(&self) -> Node {
-        Node::connect(&self.server.url(), &self.lock).await
+        Node::connect_as(&self.server.url(), &self.lock, false).await
+    }
+
+    /// A node that shares queues with JVMs.
+    pub(crate) async fn peer(&self) -> Node {
+        Node::connect_as(&self.server.url(), &self.lock, true).await
     }
 
     pub(crate) async fn deaf_node(&mut self) -> Deaf {
         let proxy = Proxy::start(self.server.address());
-        let node = Node::connect(&proxy.url(), &self.lock).await;
+        let node = Node::connect_as(&proxy.url(), &self.lock, false).await;
         proxy.refuse().await;
         assert_eq!(proxy.cut_subscriptions().await, 1);
         let redis = &mut self.redis;
@@ -175,18 +202,7 @@ impl Bench {
 
     /// Each key with its content and its expiry: equal before and after is unchanged.
     pub(crate) async fn everything(&mut self) -> Vec<(String, Vec<u8>, i64)> {
-        let mut everything = Vec::new();
-        for key in self.redis.keys("*").await {
-            let type_of: String = self.redis.ask(cmd("TYPE").arg(&key)).await;
-            let dump: Vec<u8> = match &*type_of {
-                // A look at a large hash may move its fields about.
-                "hash" => format!("{:?}", self.redis.hash(&key).await).into_bytes(),
-                _ => self.redis.ask(cmd("DUMP").arg(&key)).await,
-            };
-            let expiry = self.expiry(&key).await;
-            everything.push((key, dump, expiry));
-        }
-        everything
+        self.redis.ask(cmd("EVAL").arg(format!("{EXPIRY}{EVERYTHING}")).arg(0)).await
     }
 
     /// Whatever is left goes by itself, but for the counter.

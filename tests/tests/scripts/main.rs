@@ -4,9 +4,11 @@
 mod asking;
 mod bench;
 mod claim;
+mod dialect;
 mod forced;
 mod memory_full;
 mod message;
+mod moving;
 mod node;
 mod passed_over;
 mod queue;
@@ -14,5 +16,6 @@ mod refused_write;
 mod repetition;
 mod reply;
 mod several;
+mod strange;
 mod token;
 mod tombstone;

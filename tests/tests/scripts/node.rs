@@ -18,6 +18,8 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) lock: LockName,
+    /// Whether it shares queues with JVMs.
+    pub(crate) peers: bool,
     /// What the node has seen on servers.
     pub(crate) seen: Arc<Seen>,
     heard: Arc<Heard>,
@@ -40,11 +42,12 @@ impl Listener for Heard {
 }
 
 impl Node {
-    pub(crate) async fn connect(url: &str, lock: &LockName) -> Self {
+    /// A node that shares queues with JVMs if `peers` is set.
+    pub(crate) async fn connect_as(url: &str, lock: &LockName, peers: bool) -> Self {
         let (id, heard, seen) = (new_node(), Arc::new(Heard::default()), Arc::new(Seen::default()));
-        let store = redis_store_as(url, id.clone(), heard.clone(), false, seen.clone()).await;
+        let store = redis_store_as(url, id.clone(), heard.clone(), peers, seen.clone()).await;
         let store = store.expect("a store connects");
-        Self { id, store, lock: lock.clone(), seen, heard, next_number: AtomicU64::new(1) }
+        Self { id, store, lock: lock.clone(), peers, seen, heard, next_number: AtomicU64::new(1) }
     }
 
     /// A new member of this node that asks for a lock.
@@ -55,7 +58,11 @@ impl Node {
     /// A new member of this node.
     pub(crate) fn member_for(&self, demand: Demand, lease_ms: u64) -> Member {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        Member::new(&self.id, number, lease_ms, demand, &Label::new("a label"))
+        let label = Label::new("a label");
+        match self.peers {
+            true => Member::redisson(&self.id, number, lease_ms, &label),
+            false => Member::new(&self.id, number, lease_ms, demand, &label),
+        }
     }
 
     /// Runs one command on the node's lock.
