@@ -4,6 +4,7 @@
 mod asking;
 mod bench;
 mod claim;
+mod cost;
 mod dialect;
 mod forced;
 mod memory_full;
