@@ -1,4 +1,4 @@
-//! What holds for every input, on random ones that shrink: 120 000 a run.
+//! What holds for every input, on random ones that shrink: 150 000 a run.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,6 +18,11 @@ proptest! {
     #[test]
     fn an_answer_is_read_as_what_it_says_or_refused(bytes in vec(any::<u8>(), 0..120)) {
         checks::reply::check(&bytes);
+    }
+
+    #[test]
+    fn an_answer_of_a_queue_with_jvms_is_read_as_what_it_says_or_refused(bytes in vec(any::<u8>(), 0..120)) {
+        checks::redisson::check(&bytes);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The commands of a node, in few words; a test whose command may fail runs it itself.
 
 use std::fmt::Debug;
+use std::num::NonZeroU32;
 
 use lockcore::internals::{
-    Acquired, Answer, Command, Grant, Inspection, Leaving, Left, Member, Mode, Released, Renewed,
-    Reply, Touched,
+    Acquired, Answer, Command, Demand, Grant, Inspection, Leaving, Left, Member, Mode, Released,
+    Renewed, Reply, Touched,
 };
 
 use crate::node::Node;
@@ -30,14 +31,24 @@ impl Node {
 
     /// Takes a free lock.
     pub(crate) async fn hold(&self, lease_ms: u64) -> Member {
-        let member = self.member(lease_ms);
+        self.hold_for(Demand::ALONE, lease_ms).await
+    }
+
+    /// Takes what is free.
+    pub(crate) async fn hold_for(&self, demand: Demand, lease_ms: u64) -> Member {
+        let member = self.member_for(demand, lease_ms);
         assert_eq!(self.wait(&member).await.outcome, Acquired::Granted);
         member
     }
 
     /// Queues for a lock that is held.
     pub(crate) async fn queue(&self, lease_ms: u64) -> Member {
-        let member = self.member(lease_ms);
+        self.queue_for(Demand::ALONE, lease_ms).await
+    }
+
+    /// Queues for what is not free.
+    pub(crate) async fn queue_for(&self, demand: Demand, lease_ms: u64) -> Member {
+        let member = self.member_for(demand, lease_ms);
         let outcome = self.wait(&member).await.outcome;
         assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
         member
@@ -58,6 +69,12 @@ impl Node {
     pub(crate) async fn confirm(&self, member: &Member) -> Reply<Vec<Renewed>> {
         let command = Command::Confirm { member: member.clone() };
         let Answer::Renewed(reply) = self.answer(command).await else { unreachable!() };
+        reply
+    }
+
+    /// A lock becomes a read.
+    pub(crate) async fn reduce(&self, member: &Member) -> Reply<Vec<Renewed>> {
+        let Answer::Renewed(reply) = self.answer(reduce(member)).await else { unreachable!() };
         reply
     }
 
@@ -93,6 +110,10 @@ impl Node {
 
 pub(crate) fn acquire(member: &Member, mode: Mode, queue_limit: u32) -> Command {
     Command::Acquire { member: member.clone(), mode, queue_limit }
+}
+
+pub(crate) fn reduce(member: &Member) -> Command {
+    Command::Reduce { member: member.clone(), weight: NonZeroU32::MIN }
 }
 
 pub(crate) fn touch(members: &[&Member]) -> Command {

@@ -1,6 +1,6 @@
 //! What a hold that was handed over lasts, and what its grantee is told.
 
-use lockcore::internals::{Event, Presence, Released, Renewed};
+use lockcore::internals::{Acquired, Demand, Event, Presence, Released, Renewed};
 
 use crate::asking::grant;
 use crate::bench::Bench;
@@ -22,7 +22,7 @@ async fn a_handed_over_hold_lasts_the_claim_of_its_own_member_not_of_the_release
         let first = a.hold(releasers).await;
         let second = b.queue(grantees).await;
         assert_eq!(a.release(&first).await.outcome, Released::Released);
-        let (_, left) = bench.hold().await.expect("held");
+        let left = bench.left().await;
         assert!(left <= claim && left > claim - 1_000, "{left} of {claim}");
         let heard = b.heard(&mut bench.redis).await;
         let [Event::Granted { grants, .. }] = &*heard else { panic!("{heard:?}") };
@@ -33,17 +33,15 @@ async fn a_handed_over_hold_lasts_the_claim_of_its_own_member_not_of_the_release
 
 // Finding 2.
 #[tokio::test]
-async fn a_confirmation_turns_a_claim_into_the_full_lease_and_tells_a_token() {
+async fn the_first_renewal_turns_a_claim_into_the_full_lease() {
     let mut bench = Bench::start().await;
     let (a, b) = (bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     let second = b.queue(60_000).await;
     a.release(&first).await;
-    let granted = grant(&b.touch(&[&second]).await).token;
-    let reply = b.confirm(&second).await;
-    assert_eq!(reply.outcome, [Renewed::Held]);
-    assert!(grant(&reply).token > granted, "who asks again is told a new one");
-    assert!(bench.hold().await.expect("held").1 > 59_000);
+    assert_eq!(b.renew(&second).await.outcome, [Renewed::Held]);
+    let left = bench.left().await;
+    assert!((59_000..=60_000).contains(&left), "{left}");
 }
 
 // Findings 2 and 12: with F2, a place is kept in silence up to the claim once the turn has come.
@@ -67,15 +65,38 @@ async fn a_grantee_silent_beyond_its_claim_loses_the_lock_to_the_next_and_is_tol
 #[tokio::test]
 async fn a_lock_taken_free_lasts_its_full_lease_with_or_without_a_queue_of_the_dead() {
     let mut bench = Bench::start().await;
-    let (a, dead) = (bench.node().await, bench.deaf_node().await);
-    let holder = a.hold(30_000).await;
-    assert!(bench.hold().await.expect("held").1 > 29_000);
-    for _ in 0..3 {
-        dead.node.queue(30_000).await;
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    assert!(bench.left().await > 29_000);
+    bench.plant_dead(3).await;
+    bench.end_lease().await;
+    let member = a.member(30_000);
+    let reply = a.wait(&member).await;
+    assert_eq!((reply.outcome, reply.passed_over), (Acquired::Granted, 3));
+    assert_eq!((&grant(&reply).member, grant(&reply).left_ms), (&member, 30_000));
+    assert!(bench.left().await > 29_000);
+}
+
+#[tokio::test]
+async fn parts_are_handed_over_for_their_claims_and_taken_free_for_their_full_leases() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let lock = a.hold(30_000).await;
+    let (read, short) =
+        (b.queue_for(Demand::READ, 24_000).await, b.queue_for(Demand::READ, 1_500).await);
+    a.release(&lock).await;
+    let heard = b.heard(&mut bench.redis).await;
+    let [Event::Granted { grants, .. }] = &*heard else { panic!("{heard:?}") };
+    assert_eq!(*grants, [(read.number(), 8_000), (short.number(), 1_500)]);
+    let free = a.hold_for(Demand::READ, 24_000).await;
+    let (now, parts) = (bench.now_ms().await, bench.parts().await);
+    for (member, lasts) in [(short, 1_500), (read.clone(), 8_000), (free, 24_000)] {
+        let (_, ends) = parts.iter().find(|(part, _)| *part == member).expect("it holds");
+        assert!(*ends <= now + lasts && *ends + 1_000 > now + lasts, "{ends} of {lasts} at {now}");
     }
-    a.release(&holder).await;
-    let member = a.hold(30_000).await;
-    let (holder, left) = bench.hold().await.expect("held");
-    assert_eq!(holder, member);
-    assert!(left > 29_000, "{left}");
+    assert_eq!(b.renew(&read).await.outcome, [Renewed::Held]);
+    let (now, parts) = (bench.now_ms().await, bench.parts().await);
+    let (_, ends) = parts.iter().find(|(part, _)| *part == read).expect("it holds");
+    assert!(*ends + 1_000 > now + 24_000);
+    bench.everything_expires().await;
 }

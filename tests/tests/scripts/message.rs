@@ -1,6 +1,6 @@
 //! Messages: who gets one, and who does not need one.
 
-use lockcore::internals::Event;
+use lockcore::internals::{Demand, Event};
 
 use crate::asking::grant;
 use crate::bench::Bench;
@@ -16,8 +16,7 @@ async fn a_grant_is_told_to_the_grantee_s_node_and_to_nobody_else() {
     let heard = b.heard(&mut bench.redis).await;
     let [Event::Granted { token, grants }] = &*heard else { panic!("{heard:?}") };
     assert_eq!(*grants, [(second.number(), 10_000)]);
-    let asked = grant(&b.touch(&[&second]).await).token;
-    assert!(asked > *token, "who asks again is told a new one");
+    assert_eq!(token.get().to_string(), bench.counter().await, "the last that was given out");
     assert_eq!(a.heard(&mut bench.redis).await, []);
     assert_eq!(c.heard(&mut bench.redis).await, []);
 }
@@ -40,5 +39,25 @@ async fn an_acquire_on_a_free_lock_without_a_queue_sends_no_message() {
     let member = a.hold(30_000).await;
     a.renew(&member).await;
     a.release(&member).await;
+    assert_eq!(a.heard(&mut bench.redis).await, []);
+}
+
+#[tokio::test]
+async fn all_that_one_command_grants_to_a_node_is_told_in_one_message() {
+    let mut bench = Bench::start().await;
+    let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
+    let lock = a.hold(30_000).await;
+    let mut reads = Vec::new();
+    for node in [&b, &c, &a, &b] {
+        reads.push(node.queue_for(Demand::READ, 30_000).await);
+    }
+    let reply = a.release(&lock).await;
+    let grants = |numbers: &[usize]| {
+        let grants = numbers.iter().map(|number| (reads[*number].number(), 10_000)).collect();
+        [Event::Granted { token: grant(&reply).token, grants }]
+    };
+    assert_eq!(grant(&reply).member, reads[2]);
+    assert_eq!(b.heard(&mut bench.redis).await, grants(&[0, 3]));
+    assert_eq!(c.heard(&mut bench.redis).await, grants(&[1]));
     assert_eq!(a.heard(&mut bench.redis).await, []);
 }

@@ -18,8 +18,8 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) lock: LockName,
-    /// Whether JVMs share its queues.
-    peers: bool,
+    /// Whether it shares queues with JVMs.
+    pub(crate) peers: bool,
     /// What the node has seen on servers.
     pub(crate) seen: Arc<Seen>,
     heard: Arc<Heard>,
@@ -47,11 +47,10 @@ impl Node {
         let (id, heard, seen) = (new_node(), Arc::new(Heard::default()), Arc::new(Seen::default()));
         let store = redis_store_as(url, id.clone(), heard.clone(), peers, seen.clone()).await;
         let store = store.expect("a store connects");
-        let (lock, next_number) = (lock.clone(), AtomicU64::new(1));
-        Self { id, store, lock, peers, seen, heard, next_number }
+        Self { id, store, lock: lock.clone(), peers, seen, heard, next_number: AtomicU64::new(1) }
     }
 
-    /// A new member of this node, which wants the lock.
+    /// A new member of this node that asks for a lock.
     pub(crate) fn member(&self, lease_ms: u64) -> Member {
         self.member_for(Demand::ALONE, lease_ms)
     }
@@ -60,11 +59,10 @@ impl Node {
     pub(crate) fn member_for(&self, demand: Demand, lease_ms: u64) -> Member {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let label = Label::new("a label");
-        if self.peers {
-            assert_eq!(demand, Demand::ALONE, "beside JVMs there is nothing else");
-            return Member::redisson(&self.id, number, lease_ms, &label);
+        match self.peers {
+            true => Member::redisson(&self.id, number, lease_ms, &label),
+            false => Member::new(&self.id, number, lease_ms, demand, &label),
         }
-        Member::new(&self.id, number, lease_ms, demand, &label)
     }
 
     /// Runs one command on the node's lock.

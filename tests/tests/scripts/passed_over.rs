@@ -1,101 +1,198 @@
 //! Waiters whose node is not connected.
 
-use lock_tests::{CommandStats, Watcher};
-use lockcore::internals::{Acquired, Mode, Presence};
+use lock_tests::{CommandStats, Watcher, passed_key};
+use lockcore::internals::{Acquired, Demand, Mode, Presence};
 
 use crate::asking::grant;
-use crate::bench::Bench;
+use crate::bench::{Bench, LOCK};
 
+// Finding 13.
 #[tokio::test]
-async fn a_free_lock_is_neither_busy_nor_full_behind_the_dead_and_they_are_put_aside() {
+async fn a_free_lock_is_neither_busy_nor_full_behind_the_dead() {
     for (mode, limit) in [(Mode::Try, 1_000), (Mode::Wait, 1)] {
         let mut bench = Bench::start().await;
-        let (a, dead) = (bench.node().await, bench.deaf_node().await);
-        a.hold(200).await;
-        for _ in 0..40 {
-            dead.node.queue(30_000).await;
-        }
-        bench.until_free().await;
+        let a = bench.node().await;
+        a.hold(30_000).await;
+        bench.plant_dead(40).await;
+        bench.end_lease().await;
         let member = a.member(30_000);
         let reply = a.acquire(&member, mode, limit).await;
         assert_eq!((reply.outcome, reply.passed_over), (Acquired::Granted, 40));
-        assert_eq!((bench.holder().await, bench.queue().await), (Some(member), vec![]));
-        let aside = bench.key(&format!("passed:{}", dead.node.id));
-        assert_eq!(bench.redis.scores(&aside).await.len(), 40);
-        let left = bench.redis.pttl(&aside).await;
-        assert!((14_000..=15_000).contains(&left), "{left}");
+        assert_eq!(bench.holder().await, Some(member));
         bench.everything_expires().await;
     }
 }
 
+// Finding 18, F3.
 #[tokio::test]
-async fn who_was_passed_over_is_back_in_its_place_by_its_next_touch() {
+async fn those_passed_over_go_aside_with_their_places_and_then_cost_nothing() {
     let mut bench = Bench::start().await;
-    let (a, b, dead) = (bench.node().await, bench.node().await, bench.deaf_node().await);
-    let holder = a.hold(30_000).await;
-    let (first, second) = (dead.node.queue(30_000).await, dead.node.queue(30_000).await);
-    let (third, fourth) = (b.queue(30_000).await, b.queue(30_000).await);
-    assert_eq!(a.release(&holder).await.passed_over, 2);
-    assert_eq!(bench.queue().await, [fourth.clone()]);
-    let touched = dead.node.touch(&[&first, &second]).await;
-    assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
-    assert_eq!(touched.outcome.listeners, 0);
-    assert_eq!(bench.queue().await, [first, second, fourth]);
-    assert_eq!(bench.holder().await, Some(third));
-}
-
-#[tokio::test]
-async fn who_was_passed_over_is_gone_once_nothing_was_put_aside_for_fifteen_seconds() {
-    let mut bench = Bench::start().await;
-    let (a, dead) = (bench.node().await, bench.deaf_node().await);
-    let holder = a.hold(30_000).await;
-    let waiting = dead.node.queue(30_000).await;
-    a.release(&holder).await;
-    let aside = bench.key(&format!("passed:{}", dead.node.id));
-    let () = bench.redis.ask(redis::cmd("DEL").arg(aside)).await;
-    assert_eq!(dead.node.touch(&[&waiting]).await.outcome.members, [Presence::Gone]);
-}
-
-#[tokio::test]
-async fn a_node_that_is_not_connected_is_asked_for_once_and_each_of_the_dead_walked_over_once() {
-    let mut bench = Bench::start().await;
-    let (a, b, dead) = (bench.node().await, bench.node().await, bench.deaf_node().await);
-    let holder = a.hold(30_000).await;
-    for _ in 0..50 {
-        dead.node.queue(30_000).await;
-    }
-    let (second, third) = (b.queue(30_000).await, a.queue(30_000).await);
-    let before = CommandStats::read(&mut bench.redis).await;
-    assert_eq!(a.release(&holder).await.passed_over, 50);
-    let spent = CommandStats::read(&mut bench.redis).await.since(&before);
-    // The head may be looked for once more on the long way.
-    assert!(spent.calls("pubsub|numsub") <= 3, "{}", spent.calls("pubsub|numsub"));
-    assert_eq!(spent.calls("publish"), 1);
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    let dead = bench.plant_dead(130).await;
+    let places = bench.redis.scores(&bench.key("queue")).await;
+    let second = b.queue(30_000).await;
+    let reply = a.release(&first).await;
+    assert_eq!(reply.passed_over, 130);
     assert_eq!(bench.holder().await, Some(second.clone()));
+    assert_eq!(bench.queue().await, []);
+    let aside = passed_key(LOCK, dead[0].node());
+    assert_eq!(bench.redis.scores(&aside).await, places);
+    let lasts = bench.redis.pttl(&aside).await;
+    assert!((14_000..=15_000).contains(&lasts), "{lasts}");
+
+    // Behind them nobody waits any longer: the short way.
+    let third = a.queue(30_000).await;
+    let before = CommandStats::read(&mut bench.redis).await;
     assert_eq!(b.release(&second).await.passed_over, 0);
+    let spent = CommandStats::read(&mut bench.redis).await.since(&before);
     assert_eq!(bench.holder().await, Some(third));
+    assert_eq!((spent.calls("zrange"), spent.calls("zcard"), spent.calls("publish")), (1, 0, 1));
+    bench.everything_expires().await;
+}
+
+// F6.
+#[tokio::test]
+async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch() {
+    let mut bench = Bench::start().await;
+    let deaf = bench.deaf_node().await;
+    let (a, b) = (bench.node().await, &deaf.node);
+    let holder = a.hold(30_000).await;
+    let (early, late) = (b.queue(30_000).await, b.queue(30_000).await);
+    let next = a.queue(30_000).await;
+    let behind = a.queue(30_000).await;
+    assert_eq!(a.release(&holder).await.passed_over, 2);
+    assert_eq!(bench.queue().await, std::slice::from_ref(&behind));
+    assert_eq!(bench.passed(&b.id).await, [early.clone(), late.clone()]);
+
+    // Only those that are asked for, each into its own place, before those that came later.
+    let touched = b.touch(&[&late]).await;
+    assert_eq!(touched.outcome.members, [Presence::Waiting]);
+    assert_eq!(bench.queue().await, [late.clone(), behind.clone()]);
+    assert_eq!(bench.passed(&b.id).await, std::slice::from_ref(&early));
+    assert_eq!(b.touch(&[&early, &late]).await.outcome.members, [Presence::Waiting; 2]);
+    assert_eq!(bench.queue().await, [early.clone(), late.clone(), behind.clone()]);
+    assert_eq!(bench.passed(&b.id).await, []);
+    assert!(bench.patience(&b.id).await > 14_000);
+
+    // A question is as good as a message for a node that does not hear.
+    bench.end_lease().await;
+    let touched = b.touch(&[&early]).await;
+    assert_eq!((&grant(&touched).member, bench.holder().await), (&early, Some(early.clone())));
+    assert_ne!(bench.holder().await, Some(next));
+}
+
+#[tokio::test]
+async fn one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten() {
+    let mut bench = Bench::start().await;
+    let deaf = bench.deaf_node().await;
+    let (a, b) = (bench.node().await, &deaf.node);
+    let holder = a.hold(30_000).await;
+    let passed = b.queue(30_000).await;
+    a.queue(30_000).await;
+    assert_eq!(a.release(&holder).await.passed_over, 1);
+    // As after the 15 s that its key lives.
+    let () = bench
+        .redis
+        .ask(redis::cmd("PEXPIRE").arg(bench.key("passed:") + b.id.as_str()).arg(0))
+        .await;
+    assert_eq!(b.touch(&[&passed]).await.outcome.members, [Presence::Gone]);
+    assert_eq!(bench.queue().await, []);
+    // It waits again behind all others.
+    let last = a.queue(30_000).await;
+    assert_eq!(b.wait(&passed).await.outcome, Acquired::Queued { position: 1 });
+    assert_eq!(bench.queue().await, [last, passed]);
+}
+
+#[tokio::test]
+async fn the_dead_are_passed_over_whether_they_fit_or_not() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let read = a.hold_for(Demand::READ, 30_000).await;
+    let dead = bench.plant_dead(2).await; // locks, which do not fit beside a read
+    let reader = a.member_for(Demand::READ, 30_000);
+    let reply = a.wait(&reader).await;
+    assert_eq!((reply.outcome, reply.passed_over), (Acquired::Granted, 2));
+    let parts: Vec<_> = bench.parts().await.into_iter().map(|(member, _)| member).collect();
+    assert!(parts.len() == 2 && parts.contains(&read) && parts.contains(&reader), "{parts:?}");
+    assert!(bench.redis.exists(&passed_key(LOCK, dead[0].node())).await);
+    bench.everything_expires().await;
+}
+
+// Members of a node that was passed over leave for good, too.
+#[tokio::test]
+async fn one_that_was_passed_over_leaves() {
+    let mut bench = Bench::start().await;
+    let deaf = bench.deaf_node().await;
+    let (a, b) = (bench.node().await, &deaf.node);
+    let holder = a.hold(30_000).await;
+    let (one, other) = (b.queue(30_000).await, b.queue(30_000).await);
+    a.queue(30_000).await;
+    a.release(&holder).await;
+    assert_eq!(b.leave(&one).await.outcome, [lockcore::internals::Left::Left]);
+    assert_eq!(bench.passed(&b.id).await, std::slice::from_ref(&other));
+    assert_eq!(b.touch(&[&one, &other]).await.outcome.members, [Presence::Gone, Presence::Waiting]);
+}
+
+// F3: any number, in one call.
+#[tokio::test]
+async fn a_node_that_is_not_connected_is_not_tried_for_each_of_its_waiters() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    bench.plant_dead(50).await;
+    bench.plant_dead(50).await;
+    let second = b.queue(30_000).await;
+    let before = CommandStats::read(&mut bench.redis).await;
+    assert_eq!(a.release(&first).await.passed_over, 100);
+    let spent = CommandStats::read(&mut bench.redis).await.since(&before);
+    // One for each node; the head is looked for once more on the long way.
+    assert!(spent.calls("pubsub|numsub") <= 4, "{}", spent.calls("pubsub|numsub"));
+    assert_eq!(spent.calls("publish"), 1);
+    assert_eq!(bench.holder().await, Some(second));
+}
+
+// F3: 200 in a step; the node that reads `more` goes on.
+#[tokio::test]
+async fn of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let first = a.hold(30_000).await;
+    bench.plant_dead(450).await;
+    let next = a.queue(30_000).await;
+    let reply = a.release(&first).await;
+    assert_eq!((reply.passed_over, reply.more, bench.holder().await), (200, true, None));
+    let reply = a.touch(&[]).await;
+    assert_eq!((reply.passed_over, reply.more, bench.holder().await), (200, true, None));
+    let reply = a.touch(&[]).await;
+    assert_eq!((reply.passed_over, reply.more), (50, false));
+    assert_eq!((&grant(&reply).member, bench.holder().await), (&next, Some(next.clone())));
 }
 
 #[tokio::test]
 async fn a_tool_that_subscribes_to_everything_does_not_make_the_dead_look_alive() {
     let mut bench = Bench::start().await;
-    let _tool = Watcher::start(&bench.server.url()).await;
-    let (a, b, dead) = (bench.node().await, bench.node().await, bench.deaf_node().await);
-    let holder = a.hold(30_000).await;
-    dead.node.queue(30_000).await;
-    let waiting = b.queue(30_000).await;
-    assert_eq!(a.release(&holder).await.passed_over, 1);
-    assert_eq!(bench.holder().await, Some(waiting));
+    let (_one, _another) =
+        (Watcher::start(&bench.server.url()).await, Watcher::start(&bench.server.url()).await);
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    bench.plant_dead(1).await;
+    let second = b.queue(30_000).await;
+    let reply = a.release(&first).await;
+    assert_eq!((reply.passed_over, bench.holder().await), (1, Some(second.clone())));
+    let third = a.queue(30_000).await;
+    b.release(&second).await;
+    assert_eq!(bench.holder().await, Some(third));
 }
 
+// Finding 14.
 #[tokio::test]
-async fn a_node_that_is_not_connected_takes_a_free_lock_by_its_touch() {
+async fn a_touch_tells_whether_the_server_counts_the_node_s_subscription() {
     let mut bench = Bench::start().await;
-    let (a, dead) = (bench.node().await, bench.deaf_node().await);
-    let holder = a.hold(30_000).await;
-    let waiting = dead.node.queue(30_000).await;
-    a.release(&holder).await;
-    let touched = dead.node.touch(&[&waiting]).await;
-    assert_eq!(grant(&touched).member, waiting);
-    assert_eq!(bench.holder().await, Some(waiting));
+    let deaf = bench.deaf_node().await;
+    let (a, b) = (bench.node().await, &deaf.node);
+    a.hold(30_000).await;
+    let (heard, unheard) = (a.queue(30_000).await, b.queue(30_000).await);
+    assert_eq!(a.touch(&[&heard]).await.outcome.listeners, 1);
+    assert_eq!(b.touch(&[&unheard]).await.outcome.listeners, 0);
 }

@@ -1,92 +1,298 @@
-//! Keys of other programs at the names of a queue: each command that would use one is refused with
-//! its type, and nothing changes.
+//! Keys of other programs at a lock's names: whatever they are, each command that would use one
+//! answers a typed error that names its type, and no key of the server changes.
 
+use lock_tests::{COUNTER, door_key, passed_key, queue_key};
 use lockcore::LockErrorKind;
-use lockcore::internals::{Command, Demand, Mode};
+use lockcore::internals::protocol::redisson::is_hold;
+use lockcore::internals::{Command, Demand, Member, Mode, StoreError};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 use redis::{Cmd, cmd};
 
-use crate::asking::{acquire, leave, touch};
-use crate::bench::{Bench, COUNTER, DOOR};
+use crate::asking::{acquire, leave, reduce, touch};
+use crate::bench::{Bench, LOCK};
+use crate::node::Node;
 
-fn strange(key: &str, content: &str) -> Cmd {
-    let mut words = content.split(' ');
-    let mut command = cmd(words.next().expect("a command"));
-    command.arg(key);
-    words.for_each(|word| drop(command.arg(word)));
-    command
+const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
+const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:1:30000:x";
+
+/// The state in which a command meets the strange key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Scene {
+    Free,
+    Held,
+    HeldWithQueue,
+    /// By the holder of a part and by a lock that became one; a lock waits.
+    InParts,
 }
 
-const CONTENTS: [(&str, &str); 6] = [
-    ("SET text", "string"),
-    ("RPUSH a b", "list"),
-    ("SADD a b", "set"),
-    ("HSET name Ada", "hash"),
-    ("ZADD 1 name", "zset"),
-    ("XADD * field text", "stream"),
-];
+/// What another program has stored.
+#[derive(Debug, Clone)]
+enum Content {
+    Text(String),
+    List(Vec<String>),
+    Set(Vec<String>),
+    SortedSet(Vec<(u32, String)>),
+    Hash(Vec<(String, String)>),
+    Stream(String),
+}
 
-#[tokio::test]
-async fn a_strange_key_at_any_name_is_refused_or_left_alone() {
-    let mut bench = Bench::start().await;
-    let a = bench.node().await;
+impl Content {
+    fn type_of(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "string",
+            Self::List(_) => "list",
+            Self::Set(_) => "set",
+            Self::SortedSet(_) => "zset",
+            Self::Hash(_) => "hash",
+            Self::Stream(_) => "stream",
+        }
+    }
+
+    fn command(&self, key: &str) -> Cmd {
+        let name = match self {
+            Self::Text(_) => "SET",
+            Self::List(_) => "RPUSH",
+            Self::Set(_) => "SADD",
+            Self::SortedSet(_) => "ZADD",
+            Self::Hash(_) => "HSET",
+            Self::Stream(_) => "XADD",
+        };
+        let mut command = cmd(name);
+        command.arg(key);
+        match self {
+            Self::Text(text) => command.arg(text),
+            Self::List(texts) | Self::Set(texts) => command.arg(texts),
+            Self::SortedSet(scores) => command.arg(scores),
+            Self::Hash(fields) => command.arg(fields),
+            Self::Stream(text) => command.arg("*").arg("field").arg(text),
+        };
+        command
+    }
+}
+
+/// What an application may have called something: no member of ours or a JVM's, no number.
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{1,12}",
+        "[a-zA-Z0-9:~{} -]{0,40}[a-z]",
+        "\\PC{1,20}[a-z]",
+        Just("~1short:1:30000:x".to_owned()),
+        Just("~1AAAAAAAAAAAAAAAAAAAAAA:1:0:no lease".to_owned()),
+        Just("~2AAAAAAAAAAAAAAAAAAAAAA:1:30000:no demand".to_owned()),
+        Just("~2AAAAAAAAAAAAAAAAAAAAAA:1:30000:3/2:too many".to_owned()),
+        Just("+*12:x".to_owned()),
+        Just("another:x".to_owned()),
+    ]
+}
+
+/// Hashes of all sorts that are no hold.
+fn hashes() -> Vec<BoxedStrategy<Vec<(String, String)>>> {
+    let jvm = |count: &str| (JVM.to_owned(), count.to_owned());
+    let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    vec![
+        prop::collection::vec((text(), text()), 1..5).boxed(),
+        // One field, as a hold has, and one with the empty name.
+        (text(), "[0-9]{1,15}").prop_map(|field| vec![field]).boxed(),
+        Just(vec![field("", "1")]).boxed(),
+        // A hold's field with something else for its count.
+        text().prop_map(move |text| vec![jvm(&text)]).boxed(),
+        "[0-9]{16,20}".prop_map(move |count| vec![jvm(&count)]).boxed(),
+        Just(vec![jvm("")]).boxed(),
+        Just(vec![jvm("-1")]).boxed(),
+        // An RReadWriteLock's, and a hold's field with another beside it.
+        Just(vec![field("mode", "write"), jvm("1")]).boxed(),
+        Just(vec![jvm("1"), field("name", "Ada")]).boxed(),
+        Just(vec![jvm("1"), field(OURS, "1")]).boxed(),
+        // More than Redis keeps in the small form.
+        Just((0..600).map(|at| field(&format!("field {at}"), &"x".repeat(70))).collect()).boxed(),
+    ]
+}
+
+/// All types of keys, and with `of_hashes` all sorts of hashes.
+fn contents(of_hashes: bool) -> Vec<BoxedStrategy<Content>> {
+    let texts = || prop::collection::vec(text(), 1..6);
+    let mut contents = vec![
+        text().prop_map(Content::Text).boxed(),
+        texts().prop_map(Content::List).boxed(),
+        texts().prop_map(Content::Set).boxed(),
+        prop::collection::vec((any::<u32>(), text()), 1..6).prop_map(Content::SortedSet).boxed(),
+        text().prop_map(Content::Stream).boxed(),
+    ];
+    let sorts = if of_hashes { usize::MAX } else { 1 };
+    let hashes = hashes().into_iter().take(sorts);
+    contents.extend(hashes.map(|hash| hash.prop_map(Content::Hash).boxed()));
+    contents
+}
+
+/// The name of each command and what came of it.
+async fn ask_everything(
+    node: &Node,
+    holder: &Member,
+    waiting: &Member,
+    which: usize,
+) -> Option<(&'static str, Result<(), StoreError>)> {
+    let newcomer = node.member(30_000);
+    let (name, command) = match which {
+        0 => ("try", acquire(&newcomer, Mode::Try, 10)),
+        1 => ("wait", acquire(&newcomer, Mode::Wait, 10)),
+        2 => ("acquire again", acquire(waiting, Mode::Wait, 10)),
+        3 => ("release", Command::Release { member: holder.clone() }),
+        4 => ("release of nothing", Command::Release { member: newcomer }),
+        5 => ("renew", Command::Renew { members: vec![holder.clone()] }),
+        6 => ("confirm", Command::Confirm { member: holder.clone() }),
+        7 => ("touch", touch(&[waiting, holder])),
+        8 => ("leave", leave(&[(waiting, true)])),
+        9 => ("leave of a holder", leave(&[(holder, true)])),
+        10 => ("force release", Command::ForceRelease { member: None }),
+        11 => ("inspect", Command::Inspect),
+        12 if !node.peers => {
+            let read = node.member_for(Demand::READ, 30_000);
+            ("read", acquire(&read, Mode::Wait, 10))
+        }
+        13 if !node.peers => ("reduce", reduce(holder)),
+        _ => return None,
+    };
+    Some((name, node.run(command).await.map(drop)))
+}
+
+/// A holder and a waiting member, as far as the scene has them.
+async fn set_up(node: &Node, scene: Scene) -> (Member, Member) {
+    match scene {
+        Scene::Free => (node.member(30_000), node.member(30_000)),
+        Scene::Held => (node.hold(30_000).await, node.member(30_000)),
+        Scene::HeldWithQueue => (node.hold(30_000).await, node.queue(30_000).await),
+        Scene::InParts => {
+            let reduced = node.hold(30_000).await;
+            node.reduce(&reduced).await;
+            let holder = node.hold_for(Demand::READ, 30_000).await;
+            (holder, node.queue(30_000).await)
+        }
+    }
+}
+
+impl Bench {
+    /// What another program stores in place of ours.
+    async fn put(&mut self, key: &str, content: &Content, with_expiry: bool) {
+        let mut put = redis::pipe();
+        put.cmd("DEL").arg(key);
+        put.add_command(content.command(key));
+        if with_expiry {
+            put.cmd("PEXPIRE").arg(key).arg(7_000_000);
+        }
+        self.redis.run(&put).await;
+    }
+}
+
+/// With each of the contents in turn at each of the keys, the first of which is the lock itself.
+pub(crate) async fn check(mut bench: Bench, a: Node, scene: Scene, keys: &[String]) {
+    let mut runner = TestRunner::deterministic();
     let mut faults = Vec::new();
-    let kinds = ["queue", "holds", "reduced", "gone"];
-    let keys: Vec<_> =
-        [DOOR, COUNTER].map(str::to_owned).into_iter().chain(kinds.map(|k| bench.key(k))).collect();
-    for key in &keys {
-        for (content, type_of) in CONTENTS {
-            for is_held in [false, true] {
-                for which in 0..9 {
-                    bench.redis.flush_all().await;
-                    let (mut holder, mut waiting) = (a.member(30_000), a.member(30_000));
-                    if is_held {
-                        (holder, waiting) = (a.hold(30_000).await, a.queue(30_000).await);
+    for (place, key) in keys.iter().enumerate() {
+        for (number, content) in contents(a.peers && place == 0).iter().enumerate() {
+            let content = content.new_tree(&mut runner).expect("a content").current();
+            if let Content::Hash(fields) = &content {
+                assert!(!is_hold(fields), "{fields:?}");
+            }
+            let mut at_hand = None;
+            for which in 0.. {
+                // As long as nothing changes, the next command meets the same.
+                let (holder, waiting, before) = match at_hand.take() {
+                    Some(unchanged) => unchanged,
+                    None => {
+                        bench.redis.flush_all().await;
+                        let (holder, waiting) = set_up(&a, scene).await;
+                        bench.put(key, &content, number % 2 == 1).await;
+                        (holder, waiting, bench.everything().await)
                     }
-                    let () = bench.redis.ask(cmd("DEL").arg(key)).await;
-                    let command = strange(key, content);
-                    let _: redis::Value = bench.redis.ask(&command).await;
-                    let before = bench.everything().await;
-                    let read = a.member_for(Demand::READ, 30_000);
-                    let command = match which {
-                        0 => acquire(&a.member(30_000), Mode::Try, 10),
-                        1 => acquire(&a.member(30_000), Mode::Wait, 10),
-                        2 => acquire(&read, Mode::Wait, 10),
-                        3 => Command::Release { member: holder },
-                        4 => Command::Renew { members: vec![holder] },
-                        5 => touch(&[&waiting]),
-                        6 => leave(&[(&waiting, true)]),
-                        7 => Command::ForceRelease { member: None },
-                        _ => Command::Inspect,
-                    };
-                    let told = format!("{command:?} with {content} at {key}, held: {is_held}");
-                    let answer = a.run(command).await;
-                    let after = bench.everything().await;
-                    let of = |all: &[(String, Vec<u8>, i64)]| {
-                        all.iter().find(|(name, ..)| name == key).cloned()
-                    };
-                    match answer {
-                        Ok(_) if key == DOOR => faults.push(format!("{told}: answered")),
-                        // It did not need the key; then it left it alone.
-                        Ok(_) if of(&before) == of(&after) => {}
-                        // The short ways look at no more than the types of what they write.
-                        Ok(_)
-                            if which == 1
-                                && is_held
-                                && *key == bench.key("queue")
-                                && type_of == "zset" => {}
-                        Ok(_) => faults.push(format!("{told}: answered, and changed it")),
-                        Err(error) if error.kind != LockErrorKind::WrongType => {
-                            faults.push(format!("{told}: {error:?}"));
-                        }
-                        Err(error) if which != 4 && !error.detail.contains(type_of) => {
-                            faults.push(format!("{told}: does not name the type: {error:?}"));
-                        }
-                        Err(_) if before == after => {}
-                        Err(_) => faults.push(format!("{told}: refused, and changed something")),
+                };
+                let Some((name, answer)) = ask_everything(&a, &holder, &waiting, which).await
+                else {
+                    break;
+                };
+                let after = bench.everything().await;
+                let strange_before = before.iter().find(|(name, ..)| name == key);
+                let strange_after = after.iter().find(|(name, ..)| name == key);
+                let fault = match &answer {
+                    Ok(()) if place == 0 => Some("was answered".to_owned()),
+                    // It did not need the key; then it left it alone.
+                    Ok(()) if strange_before == strange_after => None,
+                    // The short way of a lock looks at the types of the keys that it writes alone.
+                    Ok(())
+                        if matches!(content, Content::SortedSet(_))
+                            && *key == queue_key(LOCK)
+                            && ["wait", "acquire again"].contains(&name) =>
+                    {
+                        None
                     }
+                    Ok(()) => Some("was answered and changed it".to_owned()),
+                    Err(error) if error.kind != LockErrorKind::WrongType => {
+                        Some(format!("{error:?}"))
+                    }
+                    Err(error) if !names(error, &content) => {
+                        Some(format!("does not name the type: {error:?}"))
+                    }
+                    Err(_) if before == after => None,
+                    Err(_) => Some("failed and changed something".to_owned()),
+                };
+                if let Some(fault) = fault {
+                    let content: String = format!("{content:?}").chars().take(200).collect();
+                    faults.push(format!("{name} with {content} at {key}: {fault}"));
                 }
+                at_hand = (before == after).then_some((holder, waiting, after));
             }
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(faults.is_empty(), "{scene:?}:\n{}", faults.join("\n"));
+}
+
+/// A renewal of several locks has one letter for each: then it names the key alone.
+fn names(error: &StoreError, content: &Content) -> bool {
+    error.detail.contains(content.type_of()) || error.detail.contains("the key lock:{…}")
+}
+
+async fn check_queue(scene: Scene) {
+    let bench = Bench::start().await;
+    let a = bench.node().await;
+    let sets = ["queue", "holds", "reduced", "gone"].map(|which| bench.key(which));
+    let others = [COUNTER.to_owned(), passed_key(LOCK, a.id.as_str())];
+    let keys: Vec<_> = [door_key(LOCK)].into_iter().chain(sets).chain(others).collect();
+    check(bench, a, scene, &keys).await;
+}
+
+#[tokio::test]
+async fn a_strange_key_at_a_free_lock_is_named_and_never_changed() {
+    check_queue(Scene::Free).await;
+}
+
+#[tokio::test]
+async fn a_strange_key_at_a_held_lock_is_named_and_never_changed() {
+    check_queue(Scene::Held).await;
+}
+
+#[tokio::test]
+async fn a_strange_key_at_a_lock_with_a_queue_is_named_and_never_changed() {
+    check_queue(Scene::HeldWithQueue).await;
+}
+
+#[tokio::test]
+async fn a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed() {
+    check_queue(Scene::InParts).await;
+}
+
+#[tokio::test]
+async fn an_acquire_at_a_name_that_another_program_uses_says_so() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    for key in [door_key(LOCK), COUNTER.to_owned()] {
+        for demand in [Demand::ALONE, Demand::READ] {
+            bench.redis.flush_all().await;
+            let () = bench.redis.ask(cmd("ZADD").arg(&key).arg(1).arg("x")).await;
+            let answer = a.run(acquire(&a.member_for(demand, 30_000), Mode::Wait, 10)).await;
+            let error = answer.expect_err("another type");
+            assert_eq!(error.kind, LockErrorKind::WrongType, "{key}");
+            assert!(error.detail.contains("zset"), "{}", error.detail);
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Members that were given up, and what comes late for them.
 
-use lockcore::internals::{Acquired, Left, Mode, Presence};
+use lock_tests::{door_key, gone_key};
+use lockcore::internals::{Acquired, Demand, Left, Mode, Presence};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, LOCK};
 
 // Findings 7 and 9: a leave overtakes the acquire.
 #[tokio::test]
@@ -11,18 +12,20 @@ async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused() {
     let (a, b) = (bench.node().await, bench.node().await);
     let zombie = a.member(30_000);
     assert_eq!(a.leave_ambiguous(&zombie).await.outcome, [Left::Absent]);
-    let gone = bench.redis.scores(&bench.key("gone")).await;
-    let [(member, until_ms)] = &gone[..] else { panic!("{gone:?}") };
-    let left = *until_ms as u64 - bench.redis.time_us().await / 1_000;
-    assert_eq!(*member, zombie.as_str());
-    assert!((59_000..=60_000).contains(&left), "{left}");
+    assert_eq!(bench.gone().await, std::slice::from_ref(&zombie));
+    let lasts = bench.redis.pttl(&gone_key(LOCK)).await;
+    assert!((59_000..=60_000).contains(&lasts), "{lasts}");
+    assert!(bench.redis.pttl(&door_key(LOCK)).await > lasts, "the mark outlives it");
     for mode in [Mode::Try, Mode::Wait] {
         assert_eq!(a.acquire(&zombie, mode, 10).await.outcome, Acquired::Refused);
         assert_eq!(bench.holder().await, None);
     }
-    b.hold(30_000).await;
+    let holder = b.hold(30_000).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     assert!(bench.queue().await.is_empty());
+    // Nor after a hold that has come and gone.
+    b.release(&holder).await;
+    assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     bench.everything_expires().await;
 }
 
@@ -64,12 +67,9 @@ async fn only_ambiguous_members_leave_a_tombstone_in_a_batch() {
     ];
     let outcome = a.leave_all(&leaving).await.outcome;
     assert_eq!(outcome, [Left::Left, Left::Absent, Left::Left, Left::Left, Left::Left]);
-    let mut expected = [&queued[1], &unknown, &queued[2]].map(|member| member.to_string());
+    let mut expected = [&queued[1], &unknown, &queued[2]].map(Clone::clone);
     expected.sort();
-    let gone = bench.redis.scores(&bench.key("gone")).await;
-    let mut gone: Vec<_> = gone.into_iter().map(|(member, _)| member).collect();
-    gone.sort();
-    assert_eq!(gone, expected);
+    assert_eq!(bench.gone().await, expected);
     assert_eq!((bench.holder().await, bench.queue().await), (None, vec![]));
     bench.everything_expires().await;
 }
@@ -97,4 +97,39 @@ async fn a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on() {
     a.release(&first).await;
     assert_eq!(b.leave(&second).await.outcome, [Left::Left]);
     assert_eq!(bench.holder().await, Some(third));
+}
+
+#[tokio::test]
+async fn an_attempt_for_a_part_that_was_given_up_is_refused_too() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let two = Demand::permits(2, 10).expect("two of ten");
+    for demand in [Demand::READ, two] {
+        let other = a.hold_for(demand, 30_000).await;
+        let held = a.hold_for(demand, 30_000).await;
+        assert_eq!(a.leave_ambiguous(&held).await.outcome, [Left::Left]);
+        assert_eq!(a.wait(&held).await.outcome, Acquired::Refused);
+        assert_eq!(bench.parts().await.len(), 1);
+        a.release(&other).await;
+        assert_eq!(a.wait(&held).await.outcome, Acquired::Refused);
+    }
+    bench.everything_expires().await;
+}
+
+// Invariant L2: a hold of everything that is taken meanwhile keeps the mark.
+#[tokio::test]
+async fn a_tombstone_is_found_behind_each_holder_that_comes_after_it() {
+    let bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let zombie = a.member(30_000);
+    let first = b.hold(30_000).await;
+    a.leave_ambiguous(&zombie).await;
+    let second = b.queue(30_000).await;
+    assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
+    b.release(&first).await; // handed over
+    assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
+    b.release(&second).await;
+    assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
+    b.hold(30_000).await;
+    assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
 }

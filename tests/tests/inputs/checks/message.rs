@@ -1,7 +1,7 @@
 //! Messages on a node's channel, where anyone with the right to publish may say anything.
 
 use lockcore::FencingToken;
-use lockcore::internals::{Event, Label, Member, new_node, node_of, wire};
+use lockcore::internals::{Demand, Event, Label, Member, new_node, node_of, wire};
 
 use super::source::Source;
 
@@ -12,7 +12,25 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     round_trip(&mut source);
     almost(&mut source);
+    numbers(&mut source);
     any(&source.bytes(8));
+}
+
+/// Grants and revocations as the queue writes them, with one number replaced.
+fn numbers(source: &mut Source<'_>) {
+    let mut parts = vec!["p".to_owned(), "1795242275666200".to_owned()];
+    for _ in 0..=source.below(3) {
+        parts.extend([source.integer().to_string(), "10000".to_owned()]);
+    }
+    let at = source.below(parts.len());
+    match source.below(3) {
+        0 => parts[at] = source.text(2),
+        1 => drop(parts.remove(at)),
+        _ => {}
+    }
+    any(parts.join(" ").as_bytes());
+    parts[0] = "r".to_owned();
+    any(parts.join(" ").as_bytes());
 }
 
 /// A grant with one part replaced: what is no number, no member or no lease makes it none.
@@ -87,10 +105,24 @@ fn round_trip(source: &mut Source<'_>) {
     let read = Member::parse(member.as_str()).expect("it is ours");
     assert_eq!((read.number(), read.lease_ms()), (number, lease_ms));
     assert_eq!((read.label(), &read), (label.as_str(), &member));
+    let count = 1 + u32::from(source.byte());
+    let permits = Demand::permits(count, count + 7).expect("no more than there are");
+    for demand in [Demand::ALONE, Demand::READ, permits] {
+        let member = Member::new(&node, number, lease_ms, demand, &label);
+        let read = Member::parse(member.as_str()).expect("it is ours");
+        assert_eq!((read.number(), read.lease_ms(), read.demand()), (number, lease_ms, demand));
+        assert_eq!((read.label(), &read), (label.as_str(), &member));
+    }
     let (token, left_ms) = (source.integer() as u64 % (1 << 53), source.integer() as u64);
     let event = wire::message(format!("g {member} {token} {left_ms}").as_bytes(), &node);
     let token = FencingToken::try_from(token).expect("it is in the range");
     assert_eq!(event, Some(Event::Granted { token, grants: vec![(number, left_ms)] }));
+    let text = format!("p {token} {number} {left_ms} 7 10000");
+    let grants = vec![(number, left_ms), (7, 10_000)];
+    let event = wire::message(text.as_bytes(), &node);
+    assert_eq!(event, Some(Event::Granted { token, grants }));
+    let event = wire::message(format!("r {number} 7").as_bytes(), &node);
+    assert_eq!(event, Some(Event::Revoked { numbers: vec![number, 7] }));
     let event = wire::message(format!("r {member}").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number] }));
 }

@@ -4,6 +4,7 @@
 
 pub(crate) mod message;
 pub(crate) mod name;
+pub(crate) mod redisson;
 pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod source;
@@ -12,9 +13,10 @@ pub(crate) mod source;
 pub(crate) type Check = fn(&[u8]);
 
 /// All checks, with the names of their fuzz targets.
-pub(crate) const ALL: [(&str, Check); 4] = [
+pub(crate) const ALL: [(&str, Check); 5] = [
     ("name", name::check),
     ("reply", reply::check),
+    ("redisson", redisson::check),
     ("message", message::check),
     ("request", request::check),
 ];

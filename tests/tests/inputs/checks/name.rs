@@ -1,6 +1,6 @@
 //! Names of locks: no two share a key, none leaves its namespace or its slot, bad ones are refused.
 
-use lockcore::internals::{Label, LockName, Member, lock_name, new_node, wire};
+use lockcore::internals::{Command, Label, LockName, Member, lock_name, new_node, node_of, wire};
 use lockcore::{KeyError, LockKey, MAX_KEY_BYTES};
 
 use super::source::Source;
@@ -18,13 +18,19 @@ pub(crate) fn check(bytes: &[u8]) {
         let key = accepted(name)?;
         let lock = lock_name(&key, space);
         stays_inside(&lock, space);
-        all_different(&wire::redisson::keys(&lock, &member));
-        one_slot(&lock, &member);
+        for keys in [queue_keys(&lock), redisson_keys(&lock, &member)] {
+            all_different(&keys);
+            one_slot(&keys);
+        }
         Some(((space, name.clone()), lock))
     });
     if let [Some((this, here)), Some((that, there))] = locks {
-        let [these, those] = [here, there].map(|lock| wire::redisson::keys(&lock, &member));
-        let shared = these.iter().any(|key| those.contains(key));
+        let are_shared = |keys: &dyn Fn(&LockName) -> Vec<Vec<u8>>| {
+            let [these, those] = [&here, &there].map(keys);
+            these.iter().any(|key| those.contains(key))
+        };
+        let shared = are_shared(&queue_keys);
+        assert_eq!(are_shared(&|lock| redisson_keys(lock, &member)), shared);
         // Without a namespace, a name may spell one out: that is the only way in.
         let spelled = |(space, name): &(Option<&str>, String)| match space {
             Some(space) => format!("{space}:{name}"),
@@ -37,7 +43,7 @@ pub(crate) fn check(bytes: &[u8]) {
     if let Ok(key) = LockKey::foreign(&one) {
         let lock = lock_name(&key, Some("shop"));
         assert_eq!(lock.as_str(), one, "a foreign name is taken as it is");
-        wire::redisson::keys(&lock, &member);
+        redisson_keys(&lock, &member);
     }
 }
 
@@ -47,7 +53,8 @@ fn relative(name: &str, source: &mut Source<'_>) -> String {
         0 => name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"),
         1 => name.replace("%7B", "{").replace("%7D", "}").replace("%25", "%"),
         2 => format!("{{{name}}}"),
-        3 => format!("redisson_lock_queue:{{{name}}}"),
+        3 if name.len() % 2 == 0 => format!("redisson_lock_queue:{{{name}}}"),
+        3 => format!("lock:{{{name}}}:queue"),
         4 => name.chars().skip(1).collect(),
         5 => format!("shop:{name}"),
         6 => name.to_owned(),
@@ -83,11 +90,31 @@ fn all_different(keys: &[Vec<u8>]) {
     }
 }
 
-fn one_slot(lock: &LockName, member: &Member) {
-    let expected = slot(lock.as_str().as_bytes());
-    for key in wire::redisson::keys(lock, member) {
-        assert_eq!(slot(&key), expected, "{} and {lock:?}", key.escape_ascii());
+fn one_slot(keys: &[Vec<u8>]) {
+    let expected = slot(&keys[0]);
+    for key in keys {
+        assert_eq!(slot(key), expected, "{} and {}", key.escape_ascii(), keys[0].escape_ascii());
     }
+}
+
+/// The door as it is written to a server, and what the scripts make of it.
+fn queue_keys(lock: &LockName) -> Vec<Vec<u8>> {
+    let node = node_of("AAAAAAAAAAAAAAAAAAAAAA");
+    let call = wire::queue::command(lock, &node, "lockcore", &Command::Inspect, [0, 0]);
+    let mut arguments = call.args_iter().filter_map(|argument| match argument {
+        redis::Arg::Simple(argument) => Some(argument.to_vec()),
+        _ => None,
+    });
+    let door = arguments.nth(3).expect("the first key");
+    assert_eq!(door, format!("lock:{{{}}}", lock.as_str()).into_bytes());
+    assert_eq!(arguments.next(), Some(b"lock:tokens".to_vec()));
+    let others = ["queue", "holds", "reduced", "gone", "guard", "patience:x", "passed:x"];
+    let others = others.map(|which| [&door[..], b":", which.as_bytes()].concat());
+    [door].into_iter().chain(others).collect()
+}
+
+fn redisson_keys(lock: &LockName, member: &Member) -> Vec<Vec<u8>> {
+    wire::redisson::keys(lock, member).into()
 }
 
 /// The slot of a key, as Redis Cluster's specification says it.

@@ -1,14 +1,18 @@
 //! Answers of scripts: any tree of values is read or refused, and only what says a grant is one.
 
+use std::num::NonZeroU32;
+
 use lockcore::internals::{
-    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Reply, StoreError, node_of, wire,
+    Acquired, Answer, Command, Demand, Grant, Leaving, Member, Mode, Released, node_of, wire,
 };
-use lockcore::{FencingToken, LockErrorKind};
+use lockcore::{FencingToken, LockErrorKind, NodeId};
 use redis::Value;
 
+use super::redisson::{bulk, refused, text, tree, trees};
 use super::source::Source;
 
-const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web";
+const NODE: &str = "AAAAAAAAAAAAAAAAAAAAAA";
+const FLOOR: u64 = 1_795_242_275_666_200;
 
 pub(crate) fn check(bytes: &[u8]) {
     let mut source = Source::new(bytes);
@@ -17,217 +21,128 @@ pub(crate) fn check(bytes: &[u8]) {
         1 => almost(&mut source),
         _ => return round_trip(&mut source),
     };
-    let commands = [
-        acquire(&ours()),
-        Command::Release { member: ours() },
-        Command::ForceRelease { member: None },
-        Command::Leave { leaving: Vec::new() },
-        Command::Inspect,
-    ];
-    for command in commands {
-        match (&command, wire::redisson::answer(&command, &value)) {
+    for command in commands() {
+        let answer = wire::queue::answer(&command, &node(), FLOOR, &value);
+        match (&command, answer) {
+            // The letter for a door that is another program's.
+            (Command::Renew { members }, Err(error)) if error.kind == LockErrorKind::WrongType => {
+                assert!(members.len() == 1 && text(&value).is_some_and(|told| told.ends_with('s')));
+            }
             (_, Err(error)) => refused(&error),
-            (Command::Acquire { .. }, Ok(Answer::Acquired(reply))) => {
-                let implied = text(&value).map(|_| OURS);
-                if reply.outcome == Acquired::Granted && implied.is_some() {
-                    let [grant] = &reply.grants[..] else { panic!("a bare clock is a grant") };
-                    assert_eq!((&grant.member, grant.left_ms), (&ours(), 30_000));
-                }
-                verify(&value, &reply, implied);
+            (Command::Inspect, Ok(Answer::Inspected(found))) => {
+                let is_said = |party: &str| texts(&value).contains(&party);
+                assert!(found.holds.iter().all(|(party, ..)| is_said(party.as_str())));
+                assert!(found.waiters.iter().all(|(party, _)| is_said(party.as_str())));
             }
-            (
-                Command::Release { .. } | Command::ForceRelease { .. },
-                Ok(Answer::Released(reply)),
-            ) => verify(&value, &reply, None),
-            (Command::Leave { .. }, Ok(Answer::Left(reply))) => verify(&value, &reply, None),
-            (Command::Inspect, Ok(Answer::Inspected(found))) => inspected(&value, &found),
-            (_, Ok(other)) => panic!("{other:?} to {command:?}"),
-        }
-    }
-    several(&value, &mut source);
-    of_the_queue(&value, source.integer() as u64);
-}
-
-fn ours() -> Member {
-    Member::parse(OURS).expect("a member")
-}
-
-fn acquire(member: &Member) -> Command {
-    Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 }
-}
-
-fn inspected(value: &Value, found: &Inspection) {
-    let Value::Array(parts) = value else { panic!("{value:?} was read") };
-    let [holder, _, left, _, Value::Array(members), _] = &parts[..] else {
-        panic!("{value:?} was read")
-    };
-    for (holder, weight, left_ms) in &found.holds {
-        assert_eq!(*weight, holder.weight());
-        assert_eq!(i64::try_from(*left_ms).ok().map(Value::Int).as_ref(), Some(left));
-    }
-    let told: Vec<_> = found.holds.iter().map(|(holder, ..)| Some(holder.as_str())).collect();
-    assert_eq!(told, Vec::from_iter(text(holder).map(Some)));
-    assert!(found.waiters.len() <= members.len());
-}
-
-/// The value as the answer to renewals and touches, and as one of the answers in it.
-fn several(value: &Value, source: &mut Source<'_>) {
-    let (clock, listeners) = (bulk("1795242275666200"), Value::Int(source.integer()));
-    let around = source.below(3);
-    let parts = std::iter::repeat_n(value.clone(), around);
-    let (renewals, touches) = match source.below(3) {
-        0 => (value.clone(), value.clone()),
-        _ => (
-            Value::Array([clock.clone()].into_iter().chain(parts.clone()).collect()),
-            Value::Array([clock, listeners].into_iter().chain(parts).collect()),
-        ),
-    };
-    let members = vec![ours()];
-    let renewal = Command::Renew { members: members.clone() };
-    let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
-    for (command, answer) in asked {
-        match wire::redisson::answers(&[&command].repeat(around), &answer) {
-            Ok(each) => {
-                assert_eq!(each.len(), around);
-                each.iter().flatten().for_each(|answer| verify_one(value, &command, answer));
+            (command, Ok(answer)) => {
+                assert!(is_answer_to(command, &answer), "{answer:?} to {command:?}");
+                answer.grants().iter().for_each(|grant| verify(&value, command, grant));
             }
-            Err(error) => refused(&error),
         }
     }
 }
 
-/// No grant that does not stand there.
-fn verify_one(value: &Value, command: &Command, answer: &Answer) {
-    let grants = match (command, answer) {
-        (Command::Renew { .. }, Answer::Renewed(reply)) => &reply.grants,
-        (Command::Touch { .. }, Answer::Touched(reply)) => &reply.grants,
-        _ => panic!("{answer:?} to {command:?}"),
-    };
-    let said = |wanted: &str| match value {
-        Value::Array(parts) => parts.iter().any(|part| text(part) == Some(wanted)),
-        bare => text(bare) == Some(wanted),
-    };
-    assert!(grants.len() <= 1, "{grants:?} of one lock");
-    for Grant { member, token, .. } in grants {
-        assert!(said(member.as_str()) || member.as_str() == OURS, "{value:?}");
-        assert!(number_said(value, token.get()), "{value:?}");
+fn node() -> NodeId {
+    node_of(NODE)
+}
+
+fn member(demand: &str) -> Member {
+    Member::parse(&format!("~2{NODE}:7:30000:{demand}:web")).expect("a member")
+}
+
+fn commands() -> Vec<Command> {
+    let mut commands = vec![Command::ForceRelease { member: None }, Command::Inspect];
+    for demand in ["w", "r", "2/10"] {
+        let member = member(demand);
+        let leaving = vec![Leaving { member: member.clone(), ambiguous: false }];
+        commands.extend([
+            Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 },
+            Command::Release { member: member.clone() },
+            Command::Renew { members: vec![member.clone()] },
+            Command::Renew { members: vec![member.clone(), member.clone()] },
+            Command::Confirm { member: member.clone() },
+            Command::Reduce { member: member.clone(), weight: NonZeroU32::MIN },
+            Command::Touch { members: vec![member] },
+            Command::Leave { leaving },
+        ]);
+    }
+    commands
+}
+
+fn is_answer_to(command: &Command, answer: &Answer) -> bool {
+    match command {
+        Command::Acquire { .. } => matches!(answer, Answer::Acquired(_)),
+        Command::Release { .. } | Command::ForceRelease { .. } => {
+            matches!(answer, Answer::Released(_))
+        }
+        Command::Renew { .. } | Command::Confirm { .. } | Command::Reduce { .. } => {
+            matches!(answer, Answer::Renewed(_))
+        }
+        Command::Touch { .. } => matches!(answer, Answer::Touched(_)),
+        Command::Leave { .. } => matches!(answer, Answer::Left(_)),
+        Command::Inspect => matches!(answer, Answer::Inspected(_)),
     }
 }
 
-fn number_said(value: &Value, number: u64) -> bool {
-    let is = |part: &Value| text(part).and_then(|text| text.parse().ok()) == Some(number);
+/// All texts in it.
+fn texts(value: &Value) -> Vec<&str> {
     match value {
-        Value::Array(parts) => parts.iter().any(is),
-        bare => is(bare),
+        Value::Array(parts) => parts.iter().flat_map(texts).collect(),
+        one => text(one).into_iter().collect(),
     }
 }
 
-/// A refusal leaves open what happened: the script may have run.
-fn refused(error: &StoreError) {
-    assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Protocol, true));
-}
-
-/// A grant stands in the answer, member and token, each in its place.
-fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
-    let (member, token, now) = match value {
-        Value::Array(parts) => match &parts[..] {
-            [_, _, _, member, token, now, _] => (text(member), text(token), text(now)),
-            _ => panic!("{value:?} was read"),
-        },
-        // A number does not tell the time.
-        clock => (implied, clock_for_seven(clock), clock_for_seven(clock)),
+/// Member and token stand there, or the command itself names the member.
+fn verify(value: &Value, command: &Command, grant: &Grant) {
+    let texts = texts(value);
+    let own = match command {
+        Command::Acquire { member, .. }
+        | Command::Confirm { member }
+        | Command::Reduce { member, .. } => vec![member],
+        Command::Touch { members } => members.iter().collect(),
+        _ => Vec::new(),
     };
-    assert_eq!(now.and_then(|now| now.parse().ok()), reply.now_us, "{value:?}");
-    let left_ms = reply.first_end_ms.expect("it is always told");
-    let integer = |number: u64| i64::try_from(number).ok().map(Value::Int);
-    match value {
-        Value::Array(parts) => {
-            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
-            assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[6]));
-        }
-        _ => {}
-    }
-    match &reply.grants[..] {
-        [grant] => {
-            assert_eq!(Some(grant.member.as_str()), member, "{value:?}");
-            let number = grant.token.get();
-            assert_eq!(token.and_then(|token| token.parse().ok()), Some(number), "{value:?}");
-            assert!(number < 1 << 53);
-            assert_eq!(grant.left_ms, left_ms);
-        }
-        [] => {
-            let is_none = member.is_none() || token.is_none();
-            assert!(is_none, "the grant in {value:?} was overlooked");
-        }
-        several => panic!("{several:?} of one lock"),
-    }
+    let is_own = own.contains(&&grant.member);
+    let is_said = texts.iter().any(|told| told.ends_with(grant.member.as_str()));
+    assert!(is_own || is_said, "{:?} in {value:?}", grant.member);
+    let token = grant.token.get();
+    assert!(token < 1 << 53);
+    let says = |told: &&str| {
+        let before = told.strip_suffix(grant.member.as_str());
+        let number = before.unwrap_or(told).split(' ').next().and_then(number);
+        let is_ahead = before.is_some_and(|before| !before.contains(' '));
+        number.is_some_and(|number| token == if is_ahead { FLOOR + number } else { number })
+    };
+    assert!(texts.iter().any(says), "{token} in {value:?}");
 }
 
-/// The clock of `<clock>:7`: behind one that is alone, the member's number.
-fn clock_for_seven(value: &Value) -> Option<&str> {
-    let (clock, of) = text(value)?.split_once(':')?;
-    (of.parse() == Ok(7)).then_some(clock)
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// Any value.
-fn tree(source: &mut Source<'_>, depth: usize) -> Value {
-    match source.below(12) {
-        0 => Value::Nil,
-        1 => Value::Int(source.integer()),
-        2 => Value::BulkString(source.bytes(3)),
-        3 => Value::SimpleString(source.text(3)),
-        4 => Value::Okay,
-        5 => Value::Boolean(source.below(2) == 0),
-        6 => Value::Double(f64::from_bits(source.integer() as u64)),
-        7 if depth > 0 => Value::Set(trees(source, depth)),
-        8 if depth > 0 => {
-            let keys = trees(source, depth);
-            Value::Map(keys.into_iter().map(|key| (key, tree(source, depth - 1))).collect())
-        }
-        _ if depth > 0 => Value::Array(trees(source, depth)),
-        _ => Value::Nil,
-    }
-}
-
-fn trees(source: &mut Source<'_>, depth: usize) -> Vec<Value> {
-    (0..source.below(10)).map(|_| tree(source, depth - 1)).collect()
-}
-
-fn bulk(text: &str) -> Value {
-    Value::BulkString(text.as_bytes().to_vec())
+/// Digits, also with a plus.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok()
 }
 
 /// One of the forms that are known, with some of its parts replaced, dropped or doubled.
 fn almost(source: &mut Source<'_>) -> Value {
-    let clock = "1795242275666200";
-    let full = |outcome| {
-        let (three, zero) = (Value::Int(3), Value::Int(0));
-        vec![bulk(outcome), three.clone(), three, bulk(OURS), bulk(clock), bulk(clock), zero]
-    };
-    let mut parts = match source.below(11) {
-        0 => full("granted"),
-        1 => full("queued"),
-        2 => full("busy"),
-        3 => full("released"),
-        4 => full("not_held"),
-        5 => full("held"),
-        6 => full("whg"),
-        7 => full("la"),
-        8 => {
-            let (members, deadlines) = (trees(source, 1), trees(source, 1));
-            let lists = [Value::Array(members), Value::Array(deadlines)];
-            let head = [bulk(OURS), bulk(clock), Value::Int(3), bulk(clock)];
-            head.into_iter().chain(lists).collect()
+    let demand = ["w", "r", "2/10"][source.below(3)];
+    let (member, ahead) = (member(demand), source.integer());
+    let outcomes = ["granted", "queued", "busy", "released", "not_held", "h", "n", "whg", "la"];
+    let mut parts = match source.below(6) {
+        0 => return bulk(&format!("{ahead}{member}")),
+        1 => return bulk(&format!("{ahead} {FLOOR}{member}")),
+        2 => return bulk(&format!("{FLOOR}{}", ["h", "n", "s", "hh", "x"][source.below(5)])),
+        3 => {
+            let lists = [trees(source, 1), vec![Value::Int(1)], trees(source, 1), trees(source, 1)];
+            let head = [bulk(&FLOOR.to_string()), bulk(&FLOOR.to_string())];
+            head.into_iter().chain(lists.map(Value::Array)).collect()
         }
-        _ => return tree(source, 0),
+        _ => {
+            let grants = vec![bulk(member.as_str()), Value::Int(source.integer())];
+            let mut full = full(outcomes[source.below(9)], grants);
+            if source.below(2) == 0 {
+                full.push(Value::Array(vec![Value::Int(10_000)]));
+            }
+            full
+        }
     };
     for _ in 0..source.below(4) {
         let at = source.below(parts.len().max(1)).min(parts.len().saturating_sub(1));
@@ -241,94 +156,59 @@ fn almost(source: &mut Source<'_>) -> Value {
     Value::Array(parts)
 }
 
+fn full(outcome: &str, grants: Vec<Value>) -> Vec<Value> {
+    let (three, clock) = (Value::Int(3), bulk(&FLOOR.to_string()));
+    let token = clock.clone();
+    let (none, list) = (Value::Int(0), Value::Array(grants));
+    vec![bulk(outcome), three.clone(), three, token, clock, none.clone(), none, list]
+}
+
 /// What the scripts answer is read as what it says.
 fn round_trip(source: &mut Source<'_>) {
-    let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3));
+    let demand = ["w", "r", "2/10"][source.below(3)];
+    let member = format!("~2{NODE}:7:30000:{demand}:{}", source.text(3));
     let member = Member::parse(&member).expect("a member");
-    let number = |source: &mut Source<'_>| source.integer() as u64 % (1 << 53);
-    let (token, now_us) = (number(source), number(source));
-    let (position, left_ms) = (source.integer() & i64::MAX, source.integer() & i64::MAX);
-    let (clock, holds) = (bulk(&now_us.to_string()), source.below(2) == 0);
-    let (holder, written) = match holds {
-        true => (bulk(member.as_str()), bulk(&token.to_string())),
-        false => (Value::Nil, Value::Nil),
+    let other = Member::parse(&member.as_str().replacen(":7:", ":8:", 1)).expect("a member");
+    let ahead = source.integer() as u64 % (1 << 40);
+    let acquire = Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 };
+    let read = |command: &Command, value: &Value| {
+        wire::queue::answer(command, &node(), FLOOR, value).map_err(|error| error.kind)
     };
-    let answer = Value::Array(vec![
-        bulk("queued"),
-        Value::Int(position),
-        Value::Int(left_ms),
-        holder,
-        written,
-        clock,
-        Value::Int(position),
-    ]);
-    let acquired = |value: &Value| match wire::redisson::answer(&acquire(&member), value) {
-        Ok(Answer::Acquired(reply)) => Ok(reply),
-        Ok(other) => panic!("{other:?} to an acquire"),
-        Err(error) => Err(error.kind),
-    };
-    let reply = acquired(&answer).expect("it is well formed");
-    assert_eq!(reply.outcome, Acquired::Queued { position: position as u64 });
-    let left_ms = left_ms as u64;
-    assert_eq!(reply.first_end_ms, Some(left_ms));
-    assert_eq!((reply.now_us, reply.passed_over), (Some(now_us), position as u64));
-    let grant = |token, left_ms| {
+    let grant = |member: &Member, token, left_ms| {
         let token = FencingToken::try_from(token).expect("it is in the range");
-        Grant { member: member.clone(), token, left_ms }
+        vec![Grant { member: member.clone(), token, left_ms }]
     };
-    assert_eq!(reply.grants, Vec::from_iter(holds.then(|| grant(token, left_ms))));
 
-    let short = acquired(&bulk(&format!("{now_us}:7"))).expect("it is well formed");
-    assert_eq!((short.outcome, short.first_end_ms), (Acquired::Granted, Some(30_000)));
-    assert_eq!(short.grants, [grant(now_us, 30_000)]);
-    let of_another = acquired(&bulk(&format!("{now_us}:8")));
-    assert_eq!(of_another, Err(LockErrorKind::Protocol));
-    queue_round_trip(source, token);
-}
-
-/// The short answers of the queue's scripts are read as what they say.
-fn queue_round_trip(source: &mut Source<'_>, token: u64) {
-    let member = format!("~2AAAAAAAAAAAAAAAAAAAAAA:7:30000:w:{}", source.text(3));
-    let member = Member::parse(&member).expect("a member");
-    let node = node_of(member.node());
-    let floor_us = source.integer() as u64 % (token + 1);
-    let granted = bulk(&format!("{}{member}", token - floor_us));
-    let read = wire::queue::answer(&acquire(&member), &node, floor_us, &granted);
-    let Ok(Answer::Acquired(reply)) = read else { panic!("{read:?}") };
-    let [grant] = &reply.grants[..] else { panic!("{reply:?}") };
-    assert_eq!((reply.outcome, &grant.member), (Acquired::Granted, &member));
-    assert_eq!((grant.token.get(), grant.left_ms), (token, 30_000));
-    let other = acquire(&Member::parse("~2AAAAAAAAAAAAAAAAAAAAAA:8:30000:w:").expect("a member"));
-    let read = wire::queue::answer(&other, &node, floor_us, &granted);
-    assert_eq!(read.map_err(|error| error.kind), Err(LockErrorKind::Protocol));
-}
-
-/// Any value as an answer of the queue's scripts: read or refused, and each token in its range.
-fn of_the_queue(value: &Value, floor_us: u64) {
-    for demand in ["w", "r", "2/5"] {
-        let member = format!("~2AAAAAAAAAAAAAAAAAAAAAA:7:30000:{demand}:web");
-        let member = Member::parse(&member).expect("a member");
-        let commands = [
-            acquire(&member),
-            Command::Release { member: member.clone() },
-            Command::Renew { members: vec![member.clone()] },
-            Command::Confirm { member: member.clone() },
-            Command::Touch { members: vec![member.clone()] },
-            Command::Leave { leaving: Vec::new() },
-            Command::ForceRelease { member: None },
-            Command::Inspect,
-        ];
-        for command in commands {
-            match wire::queue::answer(&command, &node_of(member.node()), floor_us, value) {
-                Ok(answer) => {
-                    assert!(answer.grants().iter().all(|grant| grant.token.get() < 1 << 53));
-                }
-                // One letter says that another program's key stands there.
-                Err(error) if error.kind == LockErrorKind::WrongType => {
-                    assert!(matches!(command, Command::Renew { .. }), "{value:?}");
-                }
-                Err(error) => refused(&error),
-            }
-        }
+    let told = [
+        (format!("{ahead}{member}"), FLOOR + ahead, None),
+        (format!("{ahead} {FLOOR}{member}"), ahead, Some(FLOOR)),
+    ];
+    for (answer, token, now_us) in told {
+        let Ok(Answer::Acquired(reply)) = read(&acquire, &bulk(&answer)) else {
+            panic!("{answer} is well formed")
+        };
+        assert_eq!((reply.outcome, reply.now_us), (Acquired::Granted, now_us));
+        assert_eq!(reply.grants, grant(&member, token, 30_000));
     }
+    let of_another = read(&acquire, &bulk(&format!("{ahead}{other}")));
+    assert_eq!(of_another, Err(LockErrorKind::Protocol));
+
+    let (left_ms, position) = (1 + ahead % (1 << 32), ahead % (1 << 20));
+    let queued = read(&acquire, &Value::Int((left_ms * (1 << 20) + position) as i64));
+    let Ok(Answer::Acquired(reply)) = queued else { panic!("{queued:?}") };
+    assert_eq!((reply.outcome, reply.first_end_ms), (Acquired::Queued { position }, Some(left_ms)));
+
+    let release = Command::Release { member: member.clone() };
+    let handed = read(&release, &bulk(&format!("{ahead}{other}")));
+    let Ok(Answer::Released(reply)) = handed else { panic!("{handed:?}") };
+    assert_eq!(reply.outcome, Released::Released);
+    assert_eq!(reply.grants, grant(&other, FLOOR + ahead, 10_000));
+
+    let told = vec![bulk(other.as_str()), Value::Int(17)];
+    let Ok(Answer::Acquired(reply)) = read(&acquire, &Value::Array(full("queued", told))) else {
+        panic!("it is well formed")
+    };
+    assert_eq!((reply.outcome, reply.first_end_ms), (Acquired::Queued { position: 3 }, Some(3)));
+    assert_eq!((reply.grants, reply.now_us), (grant(&other, FLOOR, 17), Some(FLOOR)));
+    assert_eq!(member.demand() == Demand::ALONE, demand == "w");
 }

@@ -4,7 +4,7 @@ use lockcore::internals::{Acquired, Demand, Mode, Party, Presence};
 use redis::cmd;
 
 use crate::asking::{grant, now_us};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // F1.
 #[tokio::test]

@@ -3,7 +3,7 @@
 use lockcore::internals::{Acquired, Event, Presence, Released, Renewed};
 
 use crate::asking::{grant, left_ms};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // Findings 2 and 4.
 #[tokio::test]

@@ -4,7 +4,7 @@ use lockcore::LockErrorKind;
 use lockcore::internals::{Left, Mode, Presence, Released, Renewed};
 
 use crate::asking::{acquire, now_us};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 use crate::node::Node;
 
 async fn fill(bench: &mut Bench) {

@@ -1,11 +1,14 @@
-//! The dialect of Redisson: what its scripts leave in the keys that JVMs know.
+//! The scripts of the dialect of Redisson on a real server: what each leaves in the keys that JVMs
+//! know, tells its caller and says to others.
 
+mod asking;
 mod bench;
 mod claim;
 mod forced;
 mod foreign;
 mod memory_full;
 mod message;
+mod node;
 mod passed_over;
 mod queue;
 mod refused_write;

@@ -8,7 +8,7 @@ use redis::cmd;
 use tokio::time::timeout;
 
 use crate::asking::{grant, left_ms};
-use crate::dialect::bench::{Bench, LOCK, SOON};
+use crate::bench::{Bench, LOCK, SOON};
 
 const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
 /// Redisson's own patience.

@@ -3,7 +3,7 @@
 use lockcore::internals::{Acquired, Left, Presence, Released, Renewed};
 
 use crate::asking::{grant, left_ms};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // Finding 17 b.
 #[tokio::test]

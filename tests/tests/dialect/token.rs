@@ -4,7 +4,7 @@ use lockcore::internals::{Acquired, Answer, Mode, Released};
 use redis::cmd;
 
 use crate::asking::{acquire, grant, now_us};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 const YEAR_MS: u64 = 365 * 24 * 60 * 60 * 1_000;
 

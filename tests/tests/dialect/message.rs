@@ -3,7 +3,7 @@
 use lockcore::internals::Event;
 
 use crate::asking::{grant, left_ms};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 #[tokio::test]
 async fn a_grant_is_told_to_the_grantee_s_node_and_to_nobody_else() {

@@ -10,7 +10,7 @@ use proptest::test_runner::TestRunner;
 use redis::{Cmd, cmd};
 
 use crate::asking::{acquire, leave, touch};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 use crate::node::Node;
 
 const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";

@@ -4,7 +4,7 @@ use lockcore::internals::{Acquired, Grant, Left, Mode, Presence, Released, Renew
 use redis::cmd;
 
 use crate::asking::{grant, left_ms};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // Findings 1 and 3.
 #[tokio::test]

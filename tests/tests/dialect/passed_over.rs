@@ -4,7 +4,7 @@ use lock_tests::{CommandStats, Watcher};
 use lockcore::internals::{Acquired, Mode, Presence};
 
 use crate::asking::{grant, now_us};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // Finding 13.
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use lockcore::internals::{Acquired, Left, Mode, Presence};
 
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // Findings 7 and 9: a leave overtakes the acquire.
 #[tokio::test]

@@ -3,7 +3,7 @@
 use lockcore::internals::{Event, Released};
 
 use crate::asking::grant;
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // Finding 10.
 #[tokio::test]

@@ -4,7 +4,7 @@ use lockcore::LockErrorKind;
 use lockcore::internals::{Command, Mode, Presence};
 
 use crate::asking::{acquire, grant, leave, touch};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 
 // Finding 5.
 #[tokio::test]

@@ -9,7 +9,7 @@ use lockcore::internals::{
 use redis::cmd;
 
 use crate::asking::{acquire, grant, left_ms, now_us};
-use crate::dialect::bench::Bench;
+use crate::bench::Bench;
 use crate::node::Node;
 
 /// Short enough to tell an extended lease, long enough not to end.

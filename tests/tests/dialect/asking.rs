@@ -1,0 +1,125 @@
+//! The commands of a node, in few words; a test whose command may fail runs it itself.
+
+use std::fmt::Debug;
+
+use lockcore::internals::{
+    Acquired, Answer, Command, Grant, Inspection, Leaving, Left, Member, Mode, Released, Renewed,
+    Reply, Touched,
+};
+
+use crate::node::Node;
+
+impl Node {
+    async fn answer(&self, command: Command) -> Answer {
+        self.run(command).await.expect("answered")
+    }
+
+    pub(crate) async fn acquire(&self, member: &Member, mode: Mode, limit: u32) -> Reply<Acquired> {
+        let command = acquire(member, mode, limit);
+        let Answer::Acquired(reply) = self.answer(command).await else { unreachable!() };
+        reply
+    }
+
+    pub(crate) async fn wait(&self, member: &Member) -> Reply<Acquired> {
+        self.acquire(member, Mode::Wait, 1_000).await
+    }
+
+    pub(crate) async fn try_now(&self, member: &Member) -> Reply<Acquired> {
+        self.acquire(member, Mode::Try, 1_000).await
+    }
+
+    /// Takes a free lock.
+    pub(crate) async fn hold(&self, lease_ms: u64) -> Member {
+        let member = self.member(lease_ms);
+        assert_eq!(self.wait(&member).await.outcome, Acquired::Granted);
+        member
+    }
+
+    /// Queues for a lock that is held.
+    pub(crate) async fn queue(&self, lease_ms: u64) -> Member {
+        let member = self.member(lease_ms);
+        let outcome = self.wait(&member).await.outcome;
+        assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
+        member
+    }
+
+    pub(crate) async fn release(&self, member: &Member) -> Reply<Released> {
+        let command = Command::Release { member: member.clone() };
+        let Answer::Released(reply) = self.answer(command).await else { unreachable!() };
+        reply
+    }
+
+    pub(crate) async fn renew(&self, member: &Member) -> Reply<Vec<Renewed>> {
+        let command = Command::Renew { members: vec![member.clone()] };
+        let Answer::Renewed(reply) = self.answer(command).await else { unreachable!() };
+        reply
+    }
+
+    pub(crate) async fn confirm(&self, member: &Member) -> Reply<Vec<Renewed>> {
+        let command = Command::Confirm { member: member.clone() };
+        let Answer::Renewed(reply) = self.answer(command).await else { unreachable!() };
+        reply
+    }
+
+    pub(crate) async fn touch(&self, members: &[&Member]) -> Reply<Touched> {
+        let Answer::Touched(reply) = self.answer(touch(members)).await else { unreachable!() };
+        reply
+    }
+
+    pub(crate) async fn leave(&self, member: &Member) -> Reply<Vec<Left>> {
+        self.leave_all(&[(member, false)]).await
+    }
+
+    pub(crate) async fn leave_ambiguous(&self, member: &Member) -> Reply<Vec<Left>> {
+        self.leave_all(&[(member, true)]).await
+    }
+
+    pub(crate) async fn leave_all(&self, leaving: &[(&Member, bool)]) -> Reply<Vec<Left>> {
+        let Answer::Left(reply) = self.answer(leave(leaving)).await else { unreachable!() };
+        reply
+    }
+
+    pub(crate) async fn force_release(&self) -> Reply<Released> {
+        let command = Command::ForceRelease { member: None };
+        let Answer::Released(reply) = self.answer(command).await else { unreachable!() };
+        reply
+    }
+
+    pub(crate) async fn inspect(&self) -> Inspection {
+        let Answer::Inspected(found) = self.answer(Command::Inspect).await else { unreachable!() };
+        found
+    }
+}
+
+pub(crate) fn acquire(member: &Member, mode: Mode, queue_limit: u32) -> Command {
+    Command::Acquire { member: member.clone(), mode, queue_limit }
+}
+
+pub(crate) fn touch(members: &[&Member]) -> Command {
+    Command::Touch { members: members.iter().copied().cloned().collect() }
+}
+
+/// Ambiguous ones leave a tombstone.
+pub(crate) fn leave(leaving: &[(&Member, bool)]) -> Command {
+    let one = |(member, ambiguous): &(&Member, bool)| Leaving {
+        member: (*member).clone(),
+        ambiguous: *ambiguous,
+    };
+    Command::Leave { leaving: leaving.iter().map(one).collect() }
+}
+
+/// The only grant of a reply.
+pub(crate) fn grant<T: Debug>(reply: &Reply<T>) -> &Grant {
+    let [grant] = reply.grants.as_slice() else { panic!("one grant in {reply:?}") };
+    grant
+}
+
+/// The milliseconds that a reply says are left of the lease.
+pub(crate) fn left_ms<T: Debug>(reply: &Reply<T>) -> u64 {
+    reply.first_end_ms.unwrap_or_else(|| panic!("no end in {reply:?}"))
+}
+
+/// The server's time in a reply, µs since the epoch.
+pub(crate) fn now_us<T: Debug>(reply: &Reply<T>) -> u64 {
+    reply.now_us.unwrap_or_else(|| panic!("no time in {reply:?}"))
+}

@@ -1,0 +1,317 @@
+//! Answers of the scripts of a queue that JVMs share: any tree of values is read or refused, and
+//! only what says a grant is one.
+
+use lockcore::internals::{
+    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Released, Reply, StoreError, wire,
+};
+use lockcore::{FencingToken, LockErrorKind};
+use redis::Value;
+
+use super::source::Source;
+
+const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web";
+
+pub(crate) fn check(bytes: &[u8]) {
+    let mut source = Source::new(bytes);
+    let value = match source.below(3) {
+        0 => tree(&mut source, 3),
+        1 => almost(&mut source),
+        _ => return round_trip(&mut source),
+    };
+    let commands = [
+        acquire(&ours()),
+        Command::Release { member: ours() },
+        Command::ForceRelease { member: None },
+        Command::Leave { leaving: Vec::new() },
+        Command::Inspect,
+    ];
+    for command in commands {
+        match (&command, wire::redisson::answer(&command, &value)) {
+            (_, Err(error)) => refused(&error),
+            (Command::Acquire { .. }, Ok(Answer::Acquired(reply))) => {
+                let implied = text(&value).map(|_| OURS);
+                if reply.outcome == Acquired::Granted && implied.is_some() {
+                    let [grant] = &reply.grants[..] else { panic!("a bare clock is a grant") };
+                    assert_eq!((&grant.member, grant.left_ms), (&ours(), 30_000));
+                }
+                verify(&value, &reply, implied);
+            }
+            (
+                Command::Release { .. } | Command::ForceRelease { .. },
+                Ok(Answer::Released(reply)),
+            ) => verify(&value, &reply, None),
+            (Command::Leave { .. }, Ok(Answer::Left(reply))) => verify(&value, &reply, None),
+            (Command::Inspect, Ok(Answer::Inspected(found))) => inspected(&value, &found),
+            (_, Ok(other)) => panic!("{other:?} to {command:?}"),
+        }
+    }
+    several(&value, &mut source);
+}
+
+fn ours() -> Member {
+    Member::parse(OURS).expect("a member")
+}
+
+fn acquire(member: &Member) -> Command {
+    Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 }
+}
+
+fn inspected(value: &Value, found: &Inspection) {
+    let Value::Array(parts) = value else { panic!("{value:?} was read") };
+    let [holder, _, left, _, Value::Array(members), _] = &parts[..] else {
+        panic!("{value:?} was read")
+    };
+    for (holder, weight, left_ms) in &found.holds {
+        assert_eq!(*weight, holder.weight());
+        assert_eq!(i64::try_from(*left_ms).ok().map(Value::Int).as_ref(), Some(left));
+    }
+    let told: Vec<_> = found.holds.iter().map(|(holder, ..)| Some(holder.as_str())).collect();
+    assert_eq!(told, Vec::from_iter(text(holder).map(Some)));
+    assert!(found.waiters.len() <= members.len());
+}
+
+/// The value as the answer to renewals and touches, and as one of the answers in it.
+fn several(value: &Value, source: &mut Source<'_>) {
+    let (clock, listeners) = (bulk("1795242275666200"), Value::Int(source.integer()));
+    let around = source.below(3);
+    let parts = std::iter::repeat_n(value.clone(), around);
+    let (renewals, touches) = match source.below(3) {
+        0 => (value.clone(), value.clone()),
+        _ => (
+            Value::Array([clock.clone()].into_iter().chain(parts.clone()).collect()),
+            Value::Array([clock, listeners].into_iter().chain(parts).collect()),
+        ),
+    };
+    let members = vec![ours()];
+    let renewal = Command::Renew { members: members.clone() };
+    let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
+    for (command, answer) in asked {
+        match wire::redisson::answers(&vec![&command; around], &answer) {
+            Ok(each) => {
+                assert_eq!(each.len(), around);
+                each.iter().flatten().for_each(|answer| verify_one(value, &command, answer));
+            }
+            Err(error) => refused(&error),
+        }
+    }
+}
+
+/// No grant that does not stand there.
+fn verify_one(value: &Value, command: &Command, answer: &Answer) {
+    let grants = match (command, answer) {
+        (Command::Renew { .. }, Answer::Renewed(reply)) => &reply.grants,
+        (Command::Touch { .. }, Answer::Touched(reply)) => &reply.grants,
+        _ => panic!("{answer:?} to {command:?}"),
+    };
+    let said = |wanted: &str| match value {
+        Value::Array(parts) => parts.iter().any(|part| text(part) == Some(wanted)),
+        bare => text(bare) == Some(wanted),
+    };
+    assert!(grants.len() <= 1, "{grants:?} of one lock");
+    for Grant { member, token, .. } in grants {
+        assert!(said(member.as_str()) || member.as_str() == OURS, "{value:?}");
+        assert!(number_said(value, token.get()), "{value:?}");
+    }
+}
+
+fn number_said(value: &Value, number: u64) -> bool {
+    let is = |part: &Value| text(part).and_then(|text| text.parse().ok()) == Some(number);
+    match value {
+        Value::Array(parts) => parts.iter().any(is),
+        bare => is(bare),
+    }
+}
+
+/// A refusal leaves open what happened: the script may have run.
+pub(super) fn refused(error: &StoreError) {
+    assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Protocol, true));
+}
+
+/// A grant stands in the answer, member and token, each in its place.
+fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
+    let (member, token, now) = match value {
+        Value::Array(parts) => match &parts[..] {
+            [_, _, _, member, token, _, now, _] => (text(member), text(token), text(now)),
+            [now, _, member] => (text(member), text(now), text(now)),
+            [now, _, _, member, token] => (text(member), text(token), clock_for_seven(now)),
+            _ => panic!("{value:?} was read"),
+        },
+        // A number does not tell the time.
+        clock => (implied, clock_for_seven(clock), clock_for_seven(clock)),
+    };
+    assert_eq!(now.and_then(|now| now.parse().ok()), reply.now_us, "{value:?}");
+    let left_ms = reply.first_end_ms.expect("it is told of every lock");
+    let integer = |number: u64| i64::try_from(number).ok().map(Value::Int);
+    match value {
+        Value::Array(parts) if parts.len() == 8 => {
+            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
+            assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[7]));
+        }
+        Value::Array(parts) if parts.len() == 5 => {
+            assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
+        }
+        Value::Array(parts) => {
+            assert_eq!(text(&parts[1]).and_then(|left| left.parse().ok()), Some(left_ms));
+        }
+        _ => {}
+    }
+    match &reply.grants[..] {
+        [grant] => {
+            assert_eq!(Some(grant.member.as_str()), member, "{value:?}");
+            let number = grant.token.get();
+            assert_eq!(token.and_then(|token| token.parse().ok()), Some(number), "{value:?}");
+            assert!(number < 1 << 53);
+            assert_eq!(grant.left_ms, left_ms);
+        }
+        [] => {
+            let is_none = member.is_none() || token.is_none();
+            assert!(is_none, "the grant in {value:?} was overlooked");
+        }
+        several => panic!("{several:?} of one lock"),
+    }
+}
+
+/// The clock of `<clock>:7`: behind one that is alone or the first of five, the member's number.
+fn clock_for_seven(value: &Value) -> Option<&str> {
+    let (clock, of) = text(value)?.split_once(':')?;
+    (of.parse() == Ok(7)).then_some(clock)
+}
+
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Any value.
+pub(super) fn tree(source: &mut Source<'_>, depth: usize) -> Value {
+    match source.below(12) {
+        0 => Value::Nil,
+        1 => Value::Int(source.integer()),
+        2 => Value::BulkString(source.bytes(3)),
+        3 => Value::SimpleString(source.text(3)),
+        4 => Value::Okay,
+        5 => Value::Boolean(source.below(2) == 0),
+        6 => Value::Double(f64::from_bits(source.integer() as u64)),
+        7 if depth > 0 => Value::Set(trees(source, depth)),
+        8 if depth > 0 => {
+            let keys = trees(source, depth);
+            Value::Map(keys.into_iter().map(|key| (key, tree(source, depth - 1))).collect())
+        }
+        _ if depth > 0 => Value::Array(trees(source, depth)),
+        _ => Value::Nil,
+    }
+}
+
+pub(super) fn trees(source: &mut Source<'_>, depth: usize) -> Vec<Value> {
+    (0..source.below(10)).map(|_| tree(source, depth - 1)).collect()
+}
+
+pub(super) fn bulk(text: &str) -> Value {
+    Value::BulkString(text.as_bytes().to_vec())
+}
+
+/// One of the forms that are known, with some of its parts replaced, dropped or doubled.
+fn almost(source: &mut Source<'_>) -> Value {
+    let clock = "1795242275666200";
+    let of_seven = bulk(&format!("{clock}:7"));
+    let full = |outcome| {
+        let (three, zero) = (Value::Int(3), Value::Int(0));
+        vec![
+            bulk(outcome),
+            three.clone(),
+            three,
+            bulk(OURS),
+            bulk(clock),
+            zero.clone(),
+            bulk(clock),
+            zero,
+        ]
+    };
+    let mut parts = match source.below(14) {
+        0 => full("granted"),
+        1 => full("queued"),
+        2 => full("busy"),
+        3 => full("released"),
+        4 => full("not_held"),
+        5 => full("held"),
+        6 => full("whg"),
+        7 => full("la"),
+        8 => vec![bulk(clock), bulk("10000"), bulk(OURS)],
+        9 => vec![bulk(clock), bulk("10000"), Value::Nil],
+        11 => vec![of_seven, Value::Int(3), Value::Int(900), bulk(OURS), bulk(clock)],
+        12 => vec![of_seven, Value::Nil, Value::Int(900), Value::Nil, Value::Nil],
+        10 => {
+            let (members, deadlines) = (trees(source, 1), trees(source, 1));
+            let lists = [Value::Array(members), Value::Array(deadlines)];
+            let head = [bulk(OURS), bulk(clock), Value::Int(3), bulk(clock)];
+            head.into_iter().chain(lists).collect()
+        }
+        _ => return tree(source, 0),
+    };
+    for _ in 0..source.below(4) {
+        let at = source.below(parts.len().max(1)).min(parts.len().saturating_sub(1));
+        match source.below(4) {
+            _ if parts.is_empty() => {}
+            0 => drop(parts.remove(at)),
+            1 => parts.insert(at, parts[at].clone()),
+            _ => parts[at] = tree(source, 1),
+        }
+    }
+    Value::Array(parts)
+}
+
+/// What the scripts answer is read as what it says.
+fn round_trip(source: &mut Source<'_>) {
+    let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3));
+    let member = Member::parse(&member).expect("a member");
+    let number = |source: &mut Source<'_>| source.integer() as u64 % (1 << 53);
+    let (token, now_us, claim) = (number(source), number(source), number(source));
+    let (position, left_ms) = (source.integer() & i64::MAX, source.integer() & i64::MAX);
+    let (clock, holds) = (bulk(&now_us.to_string()), source.below(2) == 0);
+    let (holder, written) = match holds {
+        true => (bulk(member.as_str()), bulk(&token.to_string())),
+        false => (Value::Nil, Value::Nil),
+    };
+    let answer = Value::Array(vec![
+        bulk("queued"),
+        Value::Int(position),
+        Value::Int(left_ms),
+        holder,
+        written,
+        Value::Int(i64::from(holds)),
+        clock.clone(),
+        Value::Int(position),
+    ]);
+    let acquired = |value: &Value| match wire::redisson::answer(&acquire(&member), value) {
+        Ok(Answer::Acquired(reply)) => Ok(reply),
+        Ok(other) => panic!("{other:?} to an acquire"),
+        Err(error) => Err(error.kind),
+    };
+    let reply = acquired(&answer).expect("it is well formed");
+    assert_eq!(reply.outcome, Acquired::Queued { position: position as u64 });
+    let left_ms = left_ms as u64;
+    assert_eq!(reply.first_end_ms, Some(left_ms));
+    assert_eq!((reply.now_us, reply.passed_over), (Some(now_us), position as u64));
+    let grant = |token, left_ms| {
+        let token = FencingToken::try_from(token).expect("it is in the range");
+        Grant { member: member.clone(), token, left_ms }
+    };
+    assert_eq!(reply.grants, Vec::from_iter(holds.then(|| grant(token, left_ms))));
+
+    let short = acquired(&bulk(&format!("{now_us}:7"))).expect("it is well formed");
+    assert_eq!((short.outcome, short.first_end_ms), (Acquired::Granted, Some(30_000)));
+    assert_eq!(short.grants, [grant(now_us, 30_000)]);
+    let of_another = acquired(&bulk(&format!("{now_us}:8")));
+    assert_eq!(of_another, Err(LockErrorKind::Protocol));
+    let claim_text = bulk(&claim.to_string());
+    let handed = Value::Array(vec![clock, claim_text, bulk(member.as_str())]);
+    let release = Command::Release { member: member.clone() };
+    let Ok(Answer::Released(reply)) = wire::redisson::answer(&release, &handed) else {
+        panic!("it is well formed")
+    };
+    assert_eq!((reply.outcome, reply.first_end_ms), (Released::Released, Some(claim)));
+    assert_eq!(reply.grants, [grant(now_us, claim)]);
+}

@@ -1,0 +1,249 @@
+//! A slot that moves to another server of a Cluster: there a script must not be stopped in its
+//! middle, with half of it written. A node refuses a server in cluster mode when it connects; the
+//! scripts alone are run here, for the promise about the order of their writes.
+
+use std::path::{Path, PathBuf};
+
+use futures_util::StreamExt as _;
+use lock_tests::{RedisServer, eventually};
+use lockcore::NodeId;
+use lockcore::internals::{Command, Demand, Label, LockName, Member, Mode, new_node, wire};
+use redis::aio::PubSub;
+use redis::{Value, cmd};
+
+use crate::asking::{acquire, leave, reduce, touch};
+use crate::bench::{Bench, SOON};
+
+/// Its keys are in the slot of the counter.
+const LOCK: &str = "lock:tokens";
+const THIS: &str = "1111111111111111111111111111111111111111";
+const NEXT: &str = "2222222222222222222222222222222222222222";
+
+/// A server of a Cluster of two, of which the other is not there.
+struct Cluster {
+    bench: Bench,
+    nodes: [(NodeId, PubSub); 2],
+    slot: u64,
+    folder: PathBuf,
+    next_number: u64,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn folder() -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("lock-cluster-{}", new_node()));
+    std::fs::create_dir(&folder).expect("the temporary folder can be written");
+    folder
+}
+
+fn start(folder: &Path) -> RedisServer {
+    let nodes = format!(
+        "{THIS} 127.0.0.1:0@0 myself,master - 0 0 1 connected 0-16383\n\
+         {NEXT} 127.0.0.1:1@2 master - 0 0 2 disconnected\n\
+         vars currentEpoch 2 lastVoteEpoch 0\n"
+    );
+    let file = folder.join("nodes.conf");
+    std::fs::write(&file, nodes).expect("the folder can be written");
+    RedisServer::options()
+        .arg("cluster-enabled", "yes")
+        .arg("cluster-config-file", &file.to_string_lossy())
+        .start()
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let folder = folder();
+        let mut bench = Bench::on(start(&folder)).await;
+        bench.lock = LockName::from(LOCK);
+        let redis = &mut bench.redis;
+        eventually("the cluster is up", SOON, async || {
+            redis.ask::<String>(cmd("CLUSTER").arg("INFO")).await.contains("cluster_state:ok")
+        })
+        .await;
+        let slot = bench.redis.ask(cmd("CLUSTER").arg("KEYSLOT").arg(LOCK)).await;
+        let mut nodes = Vec::new();
+        for _ in 0..2 {
+            let (id, client) = (new_node(), redis::Client::open(bench.server.url()));
+            let mut subscription =
+                client.expect("a URL").get_async_pubsub().await.expect("a connection");
+            subscription.subscribe(format!("lockcore:grants:{id}")).await.expect("subscribed");
+            nodes.push((id, subscription));
+        }
+        let nodes = nodes.try_into().unwrap_or_else(|_| unreachable!());
+        Self { bench, nodes, slot, folder, next_number: 1 }
+    }
+
+    fn member(&mut self, node: usize, demand: Demand) -> Member {
+        self.next_number += 1;
+        let label = Label::new("a label");
+        Member::new(&self.nodes[node].0, self.next_number, 30_000, demand, &label)
+    }
+
+    async fn try_run(&mut self, node: usize, command: &Command) -> redis::RedisResult<Value> {
+        let source = wire::queue::script(wire::queue::script_name(command)).expect("a script");
+        let _: String = self.bench.redis.ask(cmd("SCRIPT").arg("LOAD").arg(source)).await;
+        let id = &self.nodes[node].0;
+        let call = wire::queue::command(&self.bench.lock, id, "lockcore", command, [0, 0]);
+        self.bench.redis.try_ask(&call).await
+    }
+
+    /// Acquires or waits.
+    async fn ask(&mut self, node: usize, demand: Demand) -> Member {
+        let member = self.member(node, demand);
+        self.try_run(node, &acquire(&member, Mode::Wait, 10)).await.expect("answered");
+        member
+    }
+
+    async fn moves(&mut self, is_moving: bool) {
+        let mut set = cmd("CLUSTER");
+        set.arg("SETSLOT").arg(self.slot);
+        match is_moving {
+            true => set.arg("MIGRATING").arg(NEXT),
+            false => set.arg("STABLE"),
+        };
+        self.bench.redis.ask(&set).await
+    }
+
+    /// How many messages each node has heard.
+    async fn heard(&mut self) -> [usize; 2] {
+        let mut heard = [0; 2];
+        for (at, (id, subscription)) in self.nodes.iter_mut().enumerate() {
+            self.bench.redis.publish(&format!("lockcore:grants:{id}"), "end").await;
+            let mut messages = subscription.on_message();
+            loop {
+                let message = tokio::time::timeout(SOON, messages.next()).await;
+                let message = message.expect("in time").expect("connected");
+                if message.get_payload_bytes() == b"end" {
+                    break;
+                }
+                heard[at] += 1;
+            }
+        }
+        heard
+    }
+
+    /// While the slot moves the command is refused and nothing is changed or said; then it runs.
+    async fn is_refused_whole(&mut self, node: usize, command: &Command) {
+        self.heard().await;
+        let before = self.bench.everything().await;
+        self.moves(true).await;
+        let refused = self.try_run(node, command).await;
+        let error = refused.expect_err("the slot moves").to_string();
+        assert!(self.bench.everything().await == before, "{command:?}: {error}");
+        assert_eq!(self.heard().await, [0, 0], "{command:?}: {error}");
+        self.moves(false).await;
+        self.try_run(node, command).await.expect("answered");
+        assert!(self.bench.everything().await != before, "{command:?} does nothing");
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_of_what_is_free_is_refused_whole() {
+    let mut cluster = Cluster::start().await;
+    for demand in [Demand::ALONE, Demand::READ] {
+        cluster.bench.redis.flush_all().await;
+        let member = cluster.member(0, demand);
+        cluster.is_refused_whole(0, &acquire(&member, Mode::Try, 10)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_enqueue_is_refused_whole_where_a_key_that_it_would_write_is_absent() {
+    let mut cluster = Cluster::start().await;
+    for demand in [Demand::ALONE, Demand::READ] {
+        cluster.bench.redis.flush_all().await;
+        cluster.ask(0, Demand::ALONE).await;
+        let first = cluster.member(1, demand); // no queue, no patience
+        cluster.is_refused_whole(1, &acquire(&first, Mode::Wait, 10)).await;
+        let other = cluster.member(0, demand); // a queue, no patience
+        cluster.is_refused_whole(0, &acquire(&other, Mode::Wait, 10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_release_to_a_waiter_is_refused_whole_where_one_of_its_keys_is_absent() {
+    let mut cluster = Cluster::start().await;
+    for lost in ["patience", "counter", "queue"] {
+        cluster.bench.redis.flush_all().await;
+        let holder = cluster.ask(0, Demand::ALONE).await;
+        let waiting = cluster.ask(1, Demand::ALONE).await;
+        let key = match lost {
+            "patience" => lock_tests::patience_key(LOCK, waiting.node()),
+            "queue" => lock_tests::queue_key(LOCK),
+            _ => lock_tests::COUNTER.to_owned(),
+        };
+        let () = cluster.bench.redis.ask(cmd("DEL").arg(key)).await;
+        cluster.is_refused_whole(0, &Command::Release { member: holder }).await;
+    }
+}
+
+impl Cluster {
+    /// Each key that a command looks at is there: parts, one of them reduced, a waiting member that
+    /// fits once the second part is free, a tombstone, members passed over, patience.
+    async fn everything_is_there(&mut self) -> [Member; 3] {
+        self.bench.redis.flush_all().await;
+        let lock = self.ask(0, Demand::ALONE).await;
+        self.try_run(0, &reduce(&lock)).await.expect("answered");
+        let read = self.ask(0, Demand::READ).await;
+        let waiting = self.ask(1, Demand::permits(2, 3).expect("two of three")).await;
+        let unknown = self.member(0, Demand::ALONE);
+        self.try_run(0, &leave(&[(&unknown, true)])).await.expect("answered");
+        for node in 0..2 {
+            let (passed, id) = (self.member(node, Demand::ALONE), self.nodes[node].0.clone());
+            let mut add = cmd("ZADD");
+            add.arg(lock_tests::passed_key(LOCK, id.as_str())).arg(7).arg(passed.as_str());
+            let () = self.bench.redis.ask(&add).await;
+            let mut set = cmd("SET");
+            set.arg(lock_tests::patience_key(LOCK, id.as_str())).arg("1").arg("PX").arg(9_000);
+            let () = self.bench.redis.ask(&set).await;
+        }
+        [lock, read, waiting]
+    }
+}
+
+// The key `guard` is absent: the first write, after everything was read and decided.
+#[tokio::test]
+async fn where_all_keys_are_there_the_first_write_is_refused() {
+    let mut cluster = Cluster::start().await;
+    for which in 0..9 {
+        let [lock, read, waiting] = cluster.everything_is_there().await;
+        let (node, command) = match which {
+            0 => (0, Command::Release { member: read }),
+            1 => (0, Command::Release { member: lock }),
+            2 => (0, Command::Renew { members: vec![lock, read] }),
+            3 => (0, Command::Confirm { member: read }),
+            4 => (1, touch(&[&waiting])),
+            5 => (1, leave(&[(&waiting, true)])),
+            6 => (0, leave(&[(&read, false)])),
+            7 => (0, Command::ForceRelease { member: None }),
+            _ => (0, acquire(&cluster.member(0, Demand::ALONE), Mode::Wait, 10)),
+        };
+        cluster.is_refused_whole(node, &command).await;
+        let expects_a_message = [0, 1, 6, 7].contains(&which);
+        assert_eq!(cluster.heard().await != [0, 0], expects_a_message, "{command:?}");
+    }
+}
+
+// With the guard there, nothing else refuses them: it is what they were refused for.
+#[tokio::test]
+async fn where_even_the_guard_is_there_nothing_is_refused() {
+    let mut cluster = Cluster::start().await;
+    for which in 0..4 {
+        let [_, read, waiting] = cluster.everything_is_there().await;
+        let (node, command) = match which {
+            0 => (0, Command::Release { member: read }),
+            1 => (0, Command::Confirm { member: read }),
+            2 => (1, touch(&[&waiting])),
+            _ => (0, acquire(&cluster.member(0, Demand::ALONE), Mode::Wait, 10)),
+        };
+        let guard = format!("{}:guard", lock_tests::door_key(LOCK));
+        let () = cluster.bench.redis.ask(cmd("SET").arg(guard).arg(1)).await;
+        cluster.moves(true).await;
+        cluster.try_run(node, &command).await.expect("answered");
+        cluster.moves(false).await;
+    }
+}

@@ -1,0 +1,92 @@
+//! The part that every reply has: holds of the calling node, and nobody else's.
+
+use lockcore::internals::{Acquired, Demand, Left, Presence, Released, Renewed};
+
+use crate::asking::{grant, left_ms};
+use crate::bench::Bench;
+
+// Finding 17 b: the answer to the release that granted it was lost.
+#[tokio::test]
+async fn a_grant_in_a_lost_answer_is_told_again_to_whoever_asks_for_the_member() {
+    let bench = Bench::start().await;
+    let a = bench.node().await;
+    let first = a.hold(30_000).await;
+    let second = a.queue(30_000).await;
+    let told = a.release(&first).await;
+    assert_eq!((told.outcome, &grant(&told).member), (Released::Released, &second));
+    let again = a.release(&first).await;
+    assert_eq!((again.outcome, &again.grants[..]), (Released::NotHeld, &[][..]));
+    let touched = a.touch(&[&second]).await;
+    assert_eq!(touched.outcome.members, [Presence::Holding]);
+    assert_eq!(grant(&touched).member, second);
+    assert!(grant(&touched).token > grant(&told).token);
+}
+
+// Finding 17 c.
+#[tokio::test]
+async fn a_reply_to_a_queued_acquire_tells_of_another_member_s_grant() {
+    let mut bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let first = b.queue(30_000).await;
+    bench.end_lease().await;
+    let second = b.member(30_000);
+    let reply = b.wait(&second).await; // finds the lock free, and somebody ahead
+    assert_eq!(reply.outcome, Acquired::Queued { position: 0 });
+    assert_eq!((&grant(&reply).member, grant(&reply).left_ms), (&first, 10_000));
+    assert_eq!(left_ms(&reply), 10_000);
+}
+
+// Findings 3 and 17.
+#[tokio::test]
+async fn each_reply_tells_the_end_of_the_hold_and_of_the_members_that_ask_their_grants() {
+    let bench = Bench::start().await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let member = a.hold(30_000).await;
+    let queued = a.queue(30_000).await;
+    let unknown = a.member(30_000);
+    let released = a.release(&unknown).await;
+    let left = a.leave(&unknown).await;
+    let touched = a.touch(&[&queued, &unknown, &member]).await;
+    assert_eq!((released.outcome, &left.outcome[..]), (Released::NotHeld, &[Left::Absent][..]));
+    let presence = [Presence::Waiting, Presence::Gone, Presence::Holding];
+    assert_eq!(touched.outcome.members, presence);
+    for end_ms in [left_ms(&released), left_ms(&left), left_ms(&touched)] {
+        assert!((29_000..=30_000).contains(&end_ms), "{end_ms}");
+    }
+    assert_eq!((&released.grants[..], &left.grants[..]), (&[][..], &[][..]));
+    assert_eq!((&grant(&touched).member, grant(&touched).left_ms), (&member, left_ms(&touched)));
+    let other = b.wait(&b.member(30_000)).await;
+    assert_eq!(other.grants, []);
+    assert!(left_ms(&other) > 29_000);
+}
+
+#[tokio::test]
+async fn a_confirmation_tells_the_token_and_the_full_lease() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    for demand in [Demand::ALONE, Demand::READ] {
+        let member = a.member_for(demand, 30_000);
+        let granted = a.wait(&member).await;
+        let confirmed = a.confirm(&member).await;
+        assert_eq!(confirmed.outcome, [Renewed::Held]);
+        assert_eq!((&grant(&confirmed).member, grant(&confirmed).left_ms), (&member, 30_000));
+        let (first, told) = (grant(&granted).token, grant(&confirmed).token);
+        assert_eq!(first == told, demand == Demand::READ, "reads have one, a lock gets a new one");
+        assert!(first <= told);
+        a.release(&member).await;
+        assert_eq!(a.confirm(&member).await.outcome, [Renewed::NotHeld]);
+    }
+    bench.everything_expires().await;
+}
+
+#[tokio::test]
+async fn a_free_lock_has_nothing_left_and_no_grant() {
+    let bench = Bench::start().await;
+    let a = bench.node().await;
+    let member = a.hold(30_000).await;
+    a.release(&member).await;
+    let reply = a.release(&member).await; // in full
+    assert_eq!((left_ms(&reply), reply.passed_over), (0, 0));
+    assert_eq!(reply.grants, []);
+}
