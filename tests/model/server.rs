@@ -93,7 +93,6 @@ impl Locking {
             }
             Server::Redisson(lock) => {
                 let mut call = redisson::Call::new(caller, connected, now_us);
-                call.peers = Some(Peers { listens: &|_| false });
                 let answer = lock.step(&mut call, command);
                 let said = call.messages.into_iter().map(|message| self.redisson_said(message));
                 (answer, said.collect())

@@ -59,7 +59,7 @@ async fn all_layers_are_methods_of_a_service_builder() {
     let service = ServiceBuilder::new()
         .lock_scope(locks.clone())
         .http_lock(locks.clone(), ByPath::new())
-        .http_permit(locks.clone(), ByPath::new(), 2)
+        .http_permit(locks.clone(), |_: &Request<_>| "all", 2)
         .detach()
         .service(service_fn(move |_: Request<_>| {
             let holding = inner.status().holding;

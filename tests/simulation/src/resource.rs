@@ -53,7 +53,7 @@ impl Form {
 }
 
 fn permits(dice: &mut Dice, limit: u32) -> Option<Demand> {
-    Demand::permits(1 + dice.below(limit.min(3).into()) as u32, limit)
+    Demand::permits(1 + dice.below(limit.min(3).into()) as u32, limit).ok()
 }
 
 /// How much one command does: in every third run so little that much is left for the next.

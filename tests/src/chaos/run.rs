@@ -232,7 +232,7 @@ impl<'a> Stage<'a> {
             .filter(|gone| gone.fate.killed.is_some())
             .map(|gone| gone.number)
             .collect();
-        let (redis, forms) = (&mut self.nemesis.redis, plan.forms);
+        let redis = &mut self.nemesis.redis;
         violations.extend(leftovers::of_the_living(redis, &killed).await);
         violations.extend(leftovers::of_the_dead(&self.server, redis).await);
 

@@ -1,9 +1,9 @@
-//! Our reads, writes and permits. Usage: `shared ADDRESS read-write|permits`.
+//! Our locks beside reads, and permits. Usage: `shared ADDRESS read-write|permits`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lock_peer_kit::{Peer, run};
-use lockcore::{Locks, Permit, ReadGuard, WriteGuard};
+use lockcore::{LockGuard, Locks};
 
 /// Of so many turns, one writes.
 const WRITES: usize = 10;
@@ -15,32 +15,22 @@ struct Shared {
     turns: AtomicUsize,
 }
 
-enum Hold {
-    Read(ReadGuard),
-    Write(WriteGuard),
-    Permit(Permit),
-}
-
 impl Peer for Shared {
-    type Hold = Hold;
+    type Hold = LockGuard;
 
-    async fn take(&self, key: String) -> Hold {
-        if !self.is_read_and_written {
-            return Hold::Permit(self.locks.permit(key, PERMITS).await.expect("taken"));
-        }
-        match self.turns.fetch_add(1, Ordering::Relaxed) % WRITES {
-            0 => Hold::Write(self.locks.write(key).await.expect("taken")),
-            _ => Hold::Read(self.locks.read(key).await.expect("taken")),
-        }
+    async fn take(&self, key: String) -> LockGuard {
+        let acquire = match self.is_read_and_written {
+            false => self.locks.permit(key, PERMITS),
+            true => match self.turns.fetch_add(1, Ordering::Relaxed) % WRITES {
+                0 => self.locks.write(key),
+                _ => self.locks.read(key),
+            },
+        };
+        acquire.await.expect("taken")
     }
 
-    async fn give(&self, hold: Hold) {
-        let given = match hold {
-            Hold::Read(read) => read.release().await,
-            Hold::Write(write) => write.release().await,
-            Hold::Permit(permit) => permit.release().await,
-        };
-        given.expect("held");
+    async fn give(&self, hold: LockGuard) {
+        hold.release().await.expect("held");
     }
 }
 
