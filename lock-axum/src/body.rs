@@ -5,7 +5,7 @@ use lock_tower::RequestLocks;
 
 use crate::lockable::Lockable;
 use crate::locked::{Locked, lock};
-use crate::mode::{Mode, Lock};
+use crate::mode::{Lock, Mode};
 use crate::rejection::LockedBodyRejection;
 
 /// Reads the body as `E`, then waits for the lock that `K` names. However slowly a client sends, it

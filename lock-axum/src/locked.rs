@@ -13,7 +13,7 @@ use lock_tower::{Cause, LockError, LockHandle, RequestLocks};
 use lockcore::{FencingToken, LockGuard};
 
 use crate::lockable::Lockable;
-use crate::mode::{Mode, Lock, Permits, Read, Write};
+use crate::mode::{Lock, Mode, Permits, Read, Write};
 use crate::rejection::LockedRejection;
 
 /// Runs the handler under the lock that `E` names, and is what the handler sees of it.

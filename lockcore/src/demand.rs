@@ -53,10 +53,8 @@ impl Demand {
         if 1 <= count && count <= limit && limit < ALL {
             return Ok(Self { weight: count, limit });
         }
-        let (value, range) = (
-            format!("{count} of {limit}"),
-            "a count of 1 up to the limit, of a limit below 2^30",
-        );
+        let (value, range) =
+            (format!("{count} of {limit}"), "a count of 1 up to the limit, of a limit below 2^30");
         Err(ConfigError::new("permits", value, range))
     }
 

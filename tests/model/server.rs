@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockcore::NodeId;
 use lockcore::internals::protocol::queue::{self, Bounds};
-use lockcore::internals::protocol::redisson::{self, Peers};
+use lockcore::internals::protocol::redisson;
 use lockcore::internals::{
     Acquired, Answer, Command, Grant, Leaving, Left, Member, Mode, Presence, Released, Renewed,
     Reply,

@@ -41,7 +41,11 @@ pub(crate) struct End {
 impl Child {
     /// Starts it with `LOCK_KEY` and `LOCK_TOKEN` in its environment, in our process group: the
     /// terminal stays its terminal.
-    pub(crate) fn start(command: &[OsString], key: &str, held: &LockGuard) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        command: &[OsString],
+        key: &str,
+        held: &LockGuard,
+    ) -> Result<Self, Failure> {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };

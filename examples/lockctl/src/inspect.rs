@@ -85,7 +85,9 @@ fn people(key: &str, found: &LockInspection) -> String {
     let token = found.token.map_or_else(String::new, |token| format!(", token {token}"));
     let mut shown = match found.holders.as_slice() {
         [] => format!("{key} is free"),
-        [holder] => format!("{key} is held by {}, lease {}{token}", described(holder), left(holder)),
+        [holder] => {
+            format!("{key} is held by {}, lease {}{token}", described(holder), left(holder))
+        }
         holders => format!("{key} has {} holders{token}", holders.len()),
     };
     if let [_, _, ..] = found.holders.as_slice() {

@@ -10,7 +10,6 @@ use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-
 /// After this long the release goes on in the background, and the response goes out.
 const LIMIT: Duration = Duration::from_millis(500);
 

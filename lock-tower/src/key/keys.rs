@@ -274,9 +274,7 @@ fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
             let sum = one.weight() + other.weight();
             let (count, limit) = (u32::try_from(sum), u32::try_from(one.limit()));
             let joined = count.ok().zip(limit.ok());
-            joined
-                .and_then(|(count, limit)| Demand::permits(count, limit).ok())
-                .ok_or_else(clash)
+            joined.and_then(|(count, limit)| Demand::permits(count, limit).ok()).ok_or_else(clash)
         }
         false if one == other => Ok(one),
         false => Err(clash()),

@@ -14,7 +14,7 @@ use lock_tower::{
     LockLayer, LockScopeLayer, RequestLocks,
 };
 use lockcore::Locks;
-use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
+use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
 use crate::support::{Job, job, next, nothing_reaches, send};
 

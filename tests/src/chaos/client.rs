@@ -291,7 +291,12 @@ async fn read(orders: &mut Orders, token: u64, asked: Asked, pause: impl Future<
 }
 
 /// Counts itself in, and out again.
-async fn use_some(orders: &mut Orders, held: &LockGuard, asked: Asked, pause: impl Future<Output = ()>) {
+async fn use_some(
+    orders: &mut Orders,
+    held: &LockGuard,
+    asked: Asked,
+    pause: impl Future<Output = ()>,
+) {
     let Asked { attempt, lock, demand, .. } = asked;
     let (who, weight) = (label(orders.child, attempt), demand.weight());
     let until = at_us(held.deadline()) + orders.wall_ahead;
@@ -302,7 +307,12 @@ async fn use_some(orders: &mut Orders, held: &LockGuard, asked: Asked, pause: im
 }
 
 /// Goes on as a reader, if that can be had, and works as one.
-async fn read_on(orders: &mut Orders, dice: &mut Dice, guard: LockGuard, asked: Asked) -> LockGuard {
+async fn read_on(
+    orders: &mut Orders,
+    dice: &mut Dice,
+    guard: LockGuard,
+    asked: Asked,
+) -> LockGuard {
     let (attempt, until, bound) = (asked.attempt, at_us(guard.deadline()), orders.bound());
     orders.journal.write(&Record::Reducing { at: now_us(), attempt, until, bound });
     let (held, end, token) = match guard.downgrade().await {

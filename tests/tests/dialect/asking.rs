@@ -55,12 +55,6 @@ impl Node {
         reply
     }
 
-    pub(crate) async fn confirm(&self, member: &Member) -> Reply<Vec<Renewed>> {
-        let command = Command::Confirm { member: member.clone() };
-        let Answer::Renewed(reply) = self.answer(command).await else { unreachable!() };
-        reply
-    }
-
     pub(crate) async fn touch(&self, members: &[&Member]) -> Reply<Touched> {
         let Answer::Touched(reply) = self.answer(touch(members)).await else { unreachable!() };
         reply

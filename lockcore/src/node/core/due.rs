@@ -77,13 +77,9 @@ impl<P: Seat> Core<P> {
         let may_renew = self.renewing < MAX_AT_ONCE;
         match kind {
             Kind::End => self.table.ends().first().map(|(at, _)| *at),
-            Kind::Renewal => {
-                self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at)
-            }
+            Kind::Renewal => self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at),
             Kind::LeaveAgain => at_once(self.may_leave_again()),
-            Kind::Send => {
-                self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at)
-            }
+            Kind::Send => self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at),
             Kind::RenewAll => at_once(self.renew_all.is_some() && may_renew),
             Kind::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
             Kind::Retry => self.retry_at.filter(|_| self.has_room()),

@@ -132,8 +132,9 @@ pub(crate) fn usual(peers: bool) -> Vec<&'static Script> {
         let RedissonScripts { acquire, release, renew, touch, leave, .. } = of_redisson();
         return vec![acquire, release, renew, touch, leave];
     }
-    let QueueScripts { lock, unlock, extend, acquire, release, renew, confirm, touch, leave, .. } =
-        of_queue();
+    let QueueScripts {
+        lock, unlock, extend, acquire, release, renew, confirm, touch, leave, ..
+    } = of_queue();
     vec![lock, unlock, extend, acquire, release, renew, confirm, touch, leave]
 }
 
