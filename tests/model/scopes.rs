@@ -81,7 +81,7 @@ fn a_lock_and_permits_whose_requests_are_lost_or_late_keep_every_law() {
 /// One that is passed over comes back to its place among others.
 #[test]
 fn locks_that_are_passed_over_keep_every_law() {
-    let scope = three(&[], Budget { cuts: 1, passes: 1, ..NOTHING });
+    let scope = three(&[], Budget { cuts: 1, ..NOTHING });
     exhaust("three locks, cut off", scope);
 }
 
@@ -115,7 +115,7 @@ fn locks_of_one_node_that_are_passed_over_twice_keep_every_law() {
 
 #[test]
 fn tokens_of_a_counter_that_is_lost_keep_every_law() {
-    let budget = Budget { forgets: 1, passes: 1, downgrades: 1, ..NOTHING };
+    let budget = Budget { forgets: 1, downgrades: 1, ..NOTHING };
     let scope = Scope { wants: &[Lock, Read], operations: &[2, 1], drops: false, ..two(budget) };
     exhaust("a lock, twice, and a reader, the counter lost", scope);
 }
