@@ -139,8 +139,3 @@ pub(crate) fn grant<T: Debug>(reply: &Reply<T>) -> &Grant {
 pub(crate) fn left_ms<T: Debug>(reply: &Reply<T>) -> u64 {
     reply.first_end_ms.unwrap_or_else(|| panic!("no end in {reply:?}"))
 }
-
-/// The server's time in a reply, µs since the epoch.
-pub(crate) fn now_us<T: Debug>(reply: &Reply<T>) -> u64 {
-    reply.now_us.unwrap_or_else(|| panic!("no time in {reply:?}"))
-}

@@ -53,7 +53,7 @@ fn relative(name: &str, source: &mut Source<'_>) -> String {
         0 => name.replace('%', "%25").replace('{', "%7B").replace('}', "%7D"),
         1 => name.replace("%7B", "{").replace("%7D", "}").replace("%25", "%"),
         2 => format!("{{{name}}}"),
-        3 if name.len() % 2 == 0 => format!("redisson_lock_queue:{{{name}}}"),
+        3 if name.len().is_multiple_of(2) => format!("redisson_lock_queue:{{{name}}}"),
         3 => format!("lock:{{{name}}}:queue"),
         4 => name.chars().skip(1).collect(),
         5 => format!("shop:{name}"),
