@@ -45,6 +45,7 @@ use rights::Rights;
 use seen::{Floors, Seen};
 use subscription::{Channels, Subscription};
 pub(crate) use wire::Terms;
+use value::is_nonsense;
 use wire::{Asked, Wire};
 
 /// What a store on Redis needs to know.
@@ -154,7 +155,10 @@ impl RedisStore {
             let (script, call) = wire.write(&asked, floors)?;
             let answer = link.run_script(sender, script, call).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
-            answer.inspect_err(|_| link.distrust(generation))
+            if answer.as_ref().is_err_and(is_nonsense) {
+                link.distrust(generation);
+            }
+            answer
         })
     }
 }
