@@ -247,7 +247,7 @@ async fn a_renewal_at_a_door_of_another_program_costs_no_connection() {
 }
 
 /// How many the server has accepted.
-async fn connections(bench: &mut Bench) -> String {
+pub(crate) async fn connections(bench: &mut Bench) -> String {
     let info = bench.redis.info("stats").await;
     let line = info.lines().find(|line| line.starts_with("total_connections_received:"));
     line.expect("it is counted").to_owned()
