@@ -44,8 +44,8 @@ use link::CommandLink;
 use rights::Rights;
 use seen::{Floors, Seen};
 use subscription::{Channels, Subscription};
-pub(crate) use wire::Terms;
 use value::is_nonsense;
+pub(crate) use wire::Terms;
 use wire::{Asked, Wire};
 
 /// What a store on Redis needs to know.
