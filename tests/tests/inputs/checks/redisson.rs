@@ -263,7 +263,7 @@ fn almost(source: &mut Source<'_>) -> Value {
     Value::Array(parts)
 }
 
-/// What the scripts answer is read as what it says.
+/// An answer of the scripts is read as it is meant.
 fn round_trip(source: &mut Source<'_>) {
     let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3));
     let member = Member::parse(&member).expect("a member");
