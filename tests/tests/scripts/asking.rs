@@ -34,7 +34,7 @@ impl Node {
         self.hold_for(Demand::ALONE, lease_ms).await
     }
 
-    /// Takes what is free.
+    /// Takes a demand that fits.
     pub(crate) async fn hold_for(&self, demand: Demand, lease_ms: u64) -> Member {
         let member = self.member_for(demand, lease_ms);
         assert_eq!(self.wait(&member).await.outcome, Acquired::Granted);
@@ -46,7 +46,7 @@ impl Node {
         self.queue_for(Demand::ALONE, lease_ms).await
     }
 
-    /// Queues for what is not free.
+    /// Queues for a demand that does not fit.
     pub(crate) async fn queue_for(&self, demand: Demand, lease_ms: u64) -> Member {
         let member = self.member_for(demand, lease_ms);
         let outcome = self.wait(&member).await.outcome;

@@ -1,4 +1,4 @@
-//! The queue: order, patience, limits, and what is left of it.
+//! The queue: order, patience, limits, and its end.
 
 use lock_tests::{COUNTER, door_key, queue_key};
 use lockcore::internals::{Acquired, Demand, Mode, Presence, node_of};
@@ -201,7 +201,7 @@ async fn members_whose_patience_has_ended_are_dropped_and_the_next_is_granted() 
     assert_eq!(bench.door().await, None);
 }
 
-// A head that does not fit keeps what is free; the longest run from the head that fits is granted.
+// A head that does not fit keeps the free weight; the longest run from the head that fits is granted.
 #[tokio::test]
 async fn one_hand_over_grants_the_longest_run_from_the_head_that_fits() {
     let mut bench = Bench::start().await;
@@ -253,7 +253,9 @@ async fn an_inspection_changes_nothing_and_tells_all() {
     assert_eq!((seen.waiters.len(), seen.token), (3, None), "a lock's own token stands nowhere");
     assert!(seen.waiters[0].0 == one && seen.waiters[1].0 == two, "{:?}", seen.waiters);
     let until = bench.expiry(&(bench.key("patience:") + b.id.as_str())).await;
-    assert_eq!((seen.waiters[0].1 as i64, seen.waiters[1].1), (until, 0));
+    // The script's time and the server's, by which keys expire, are read one after the other.
+    assert!(seen.waiters[0].1.abs_diff(until as u64) < 100, "{:?}, {until}", seen.waiters);
+    assert_eq!(seen.waiters[1].1, 0);
 }
 
 #[tokio::test]

@@ -126,9 +126,8 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself() {
     for number in [3, 4, 5, 7] {
         assert_eq!(renewed(&each[number]).outcome, [Renewed::NotHeld], "{number}");
     }
-    for (number, answer) in each.iter().enumerate().take(12).skip(9) {
-        let error = answer.as_ref().expect_err("strange");
-        assert_eq!(error.kind, LockErrorKind::WrongType, "{number}");
+    for answer in &each[9..12] {
+        assert_eq!(answer.as_ref().expect_err("strange").kind, LockErrorKind::WrongType);
     }
     for (number, before) in untouched {
         assert_eq!(bench.of(number).await, before, "{number} was changed");
@@ -227,4 +226,29 @@ async fn several_parts_of_one_lock_are_renewed_in_one_command_each_by_itself() {
     let expected = [Renewed::Held, Renewed::NotHeld, Renewed::Held];
     assert_eq!(renewed(&answer).outcome, expected);
     assert_eq!(bench.parts().await.len(), 2);
+}
+
+// The node's connection is not out of step, only one of its locks is another program's.
+#[tokio::test]
+async fn a_renewal_at_a_door_of_another_program_costs_no_connection() {
+    let mut bench = Bench::start().await;
+    let a = bench.node().await;
+    let hold = ask(&a, &lock(0)).await;
+    bench.set_door(0, "a cache entry").await;
+    let before = connections(&mut bench).await;
+    for _ in 0..5 {
+        let renewal = renewal(hold.clone());
+        let error = run(&*a.store, &lock(0), renewal).await.expect_err("strange");
+        assert_eq!((error.kind, error.may_have_run), (LockErrorKind::WrongType, false));
+        assert!(a.store.commands().borrow().is_up());
+    }
+    ask(&a, &lock(1)).await;
+    assert_eq!(connections(&mut bench).await, before);
+}
+
+/// How many the server has accepted.
+pub(crate) async fn connections(bench: &mut Bench) -> String {
+    let info = bench.redis.info("stats").await;
+    let line = info.lines().find(|line| line.starts_with("total_connections_received:"));
+    line.expect("it is counted").to_owned()
 }

@@ -173,7 +173,7 @@ async fn set_up(node: &Node, scene: Scene) -> (Member, Member) {
 }
 
 impl Bench {
-    /// What another program stores in place of ours.
+    /// Another program's key in place of ours.
     async fn put(&mut self, key: &str, content: &Content, with_expiry: bool) {
         let mut put = redis::pipe();
         put.cmd("DEL").arg(key);

@@ -192,7 +192,7 @@ async fn a_counter_that_is_no_number_is_another_program_s() {
             assert!(error.detail.contains("string"), "{error:?}");
         }
         assert_eq!(bench.everything().await, before, "{text:?}");
-        // What draws no number goes on.
+        // Commands that draw no number go on.
         a.renew(&holder).await;
         a.leave(&waiting).await;
         a.release(&holder).await;

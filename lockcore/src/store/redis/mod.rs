@@ -37,7 +37,7 @@ pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
-use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::error::{LockError, StoreError};
 use crate::key::LockName;
 use crate::member::{Label, NodeId};
 use crate::store::{Answer, Answers, Command, Event, Link, Listener, Store, StoreFuture};
@@ -45,6 +45,7 @@ use link::CommandLink;
 use rights::Rights;
 use seen::{Floors, Seen};
 use subscription::{Channels, Subscription};
+use value::is_nonsense;
 use wire::{Asked, Wire};
 
 /// What a store on Redis needs to know.
@@ -154,13 +155,10 @@ impl RedisStore {
             let (script, call) = wire.write(&asked, floors)?;
             let answer = link.run_script(sender, script, call).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
-            // What an answer says against one lock is no reason to distrust the connection.
-            let is_nonsense = |error: &StoreError| error.kind == LockErrorKind::Protocol;
-            answer.inspect_err(|error| {
-                if is_nonsense(error) {
-                    link.distrust(generation);
-                }
-            })
+            if answer.as_ref().is_err_and(is_nonsense) {
+                link.distrust(generation);
+            }
+            answer
         })
     }
 }

@@ -29,3 +29,8 @@ pub(super) fn nonsense() -> StoreError {
     let detail = "a script's answer has an unexpected form";
     StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Protocol, detail) }
 }
+
+/// Whether an answer had no known form, rather than that the server says something against a lock.
+pub(super) fn is_nonsense(error: &StoreError) -> bool {
+    error.kind == LockErrorKind::Protocol && error.may_have_run
+}

@@ -97,7 +97,7 @@ fn one_slot(keys: &[Vec<u8>]) {
     }
 }
 
-/// The door as it is written to a server, and what the scripts make of it.
+/// The door as it is written to a server, and the names that the scripts make of it.
 fn queue_keys(lock: &LockName) -> Vec<Vec<u8>> {
     let node = node_of("AAAAAAAAAAAAAAAAAAAAAA");
     let call = wire::queue::command(lock, &node, "lockcore", &Command::Inspect, [0, 0]);

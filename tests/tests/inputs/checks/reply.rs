@@ -35,6 +35,8 @@ pub(crate) fn check(bytes: &[u8]) {
                 assert!(found.waiters.iter().all(|(party, _)| is_said(party.as_str())));
             }
             (command, Ok(answer)) => {
+                let (asked, told) = members(command, &answer);
+                assert_eq!(asked, told, "{answer:?} to {command:?}");
                 assert!(is_answer_to(command, &answer), "{answer:?} to {command:?}");
                 answer.grants().iter().for_each(|grant| verify(&value, command, grant));
             }
@@ -81,6 +83,21 @@ fn is_answer_to(command: &Command, answer: &Answer) -> bool {
         Command::Touch { .. } => matches!(answer, Answer::Touched(_)),
         Command::Leave { .. } => matches!(answer, Answer::Left(_)),
         Command::Inspect => matches!(answer, Answer::Inspected(_)),
+    }
+}
+
+/// Of how many members something was asked, and of how many the answer says something.
+fn members(command: &Command, answer: &Answer) -> (usize, usize) {
+    match (command, answer) {
+        (Command::Renew { members }, Answer::Renewed(reply)) => {
+            (members.len(), reply.outcome.len())
+        }
+        (Command::Confirm { .. }, Answer::Renewed(reply)) => (1, reply.outcome.len()),
+        (Command::Touch { members }, Answer::Touched(reply)) => {
+            (members.len(), reply.outcome.members.len())
+        }
+        (Command::Leave { leaving }, Answer::Left(reply)) => (leaving.len(), reply.outcome.len()),
+        _ => (0, 0),
     }
 }
 
@@ -163,7 +180,7 @@ fn full(outcome: &str, grants: Vec<Value>) -> Vec<Value> {
     vec![bulk(outcome), three.clone(), three, token, clock, none.clone(), none, list]
 }
 
-/// What the scripts answer is read as what it says.
+/// An answer of the scripts is read as it is meant.
 fn round_trip(source: &mut Source<'_>) {
     let demand = ["w", "r", "2/10"][source.below(3)];
     let member = format!("~2{NODE}:7:30000:{demand}:{}", source.text(3));

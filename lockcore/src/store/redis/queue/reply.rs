@@ -60,15 +60,30 @@ fn read(command: &Command, terms: Terms<'_>, answer: &Value) -> Option<Answer> {
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer, terms)?)
         }
-        Command::Renew { members } => Answer::Renewed(all_renewed(answer, members.len())?),
-        Command::Confirm { member } => Answer::Renewed(confirmed(answer, member, terms)?),
+        Command::Renew { members } => {
+            let reply = all_renewed(answer, members.len())?;
+            Answer::Renewed(of_each(reply, members.len(), Vec::len)?)
+        }
+        Command::Confirm { member } => {
+            Answer::Renewed(of_each(confirmed(answer, member, terms)?, 1, Vec::len)?)
+        }
         Command::Reduce { member, .. } => Answer::Renewed(reduced(answer, member)?),
-        Command::Touch { members } => Answer::Touched(touched(answer, members)?),
-        Command::Leave { .. } => Answer::Left(all(answer, |letters, _| {
-            letters.chars().map(left).collect::<Option<_>>()
-        })?),
+        Command::Touch { members } => {
+            let reply = touched(answer, members)?;
+            Answer::Touched(of_each(reply, members.len(), |outcome| outcome.members.len())?)
+        }
+        Command::Leave { leaving } => {
+            let letters = |letters: &str, _| letters.chars().map(left).collect::<Option<_>>();
+            Answer::Left(of_each(all(answer, letters)?, leaving.len(), Vec::len)?)
+        }
         Command::Inspect => Answer::Inspected(inspection(answer)?),
     })
+}
+
+/// The reply, if it says something of each member that was asked for: else it is an answer to
+/// another command.
+fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Option<Reply<T>> {
+    (told(&reply.outcome) == members).then_some(reply)
 }
 
 /// Granted: a token and the member's own text, so that an answer which went missing on the way does
