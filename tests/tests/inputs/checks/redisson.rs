@@ -2,7 +2,7 @@
 //! only what says a grant is one.
 
 use lockcore::internals::{
-    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Released, Reply, StoreError, wire,
+    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Reply, StoreError, wire,
 };
 use lockcore::{FencingToken, LockErrorKind};
 use redis::Value;

@@ -65,7 +65,7 @@ impl QueueState {
         // Its own lapsed hold may be one of more than are taken out at a time.
         self.drop_hold(member);
         let advanced = self.advance(call);
-        if call.grants.iter().any(|(granted, _)| granted == member) {
+        if call.grants.iter().any(|grant| grant.member == *member) {
             return Acquired::Granted;
         }
         // The caller stands behind all others: none ahead could take it.

@@ -116,8 +116,8 @@ pub struct Call<'a> {
     pub bounds: Bounds,
     /// The messages, in order.
     pub messages: Vec<Message>,
-    /// Holds of the calling node, with the milliseconds left of each.
-    grants: Vec<(Member, u64)>,
+    /// Holds of the calling node, whose token the end of the command decides.
+    grants: Vec<Grant>,
     token: Option<FencingToken>,
     passed_over: u64,
     more: bool,
@@ -158,16 +158,18 @@ impl<'a> Call<'a> {
 
     /// Tells the caller of a hold of its own.
     fn tell(&mut self, member: &Member, left_ms: u64) {
-        self.grants.push((member.clone(), left_ms));
+        self.grants.push(Grant { member: member.clone(), token: FencingToken::NONE, left_ms });
     }
 
     /// The holds to tell of, under the token that this command issued, or else under that which
     /// parts share.
     fn told(&mut self, shared: Option<FencingToken>) -> Vec<Grant> {
-        let token = self.token.or(shared);
-        let told = std::mem::take(&mut self.grants).into_iter();
-        told.filter_map(|(member, left_ms)| token.map(|token| Grant { member, token, left_ms }))
-            .collect()
+        let mut told = std::mem::take(&mut self.grants);
+        match self.token.or(shared) {
+            Some(token) => told.iter_mut().for_each(|grant| grant.token = token),
+            None => told.clear(),
+        }
+        told
     }
 
     /// The next token: the counter's next number, or one above all that is known.
