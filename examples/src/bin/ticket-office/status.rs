@@ -40,13 +40,6 @@ fn name(participant: &Participant) -> String {
     participant.label.as_deref().unwrap_or(&participant.member).to_owned()
 }
 
-#[derive(Serialize)]
-struct LockStatus {
-    token: Option<u64>,
-    #[serde(flatten)]
-    line: Line,
-}
-
 /// `GET /seats`
 pub(crate) async fn seats(State(office): State<Office>) -> Result<Json<Vec<Seat>>, Problem> {
     Ok(Json(office.seats.all().await?))
@@ -55,10 +48,7 @@ pub(crate) async fn seats(State(office): State<Office>) -> Result<Json<Vec<Seat>
 /// `GET /locks/{id}`
 pub(crate) async fn lock(seat: SeatId, State(office): State<Office>) -> Response {
     match office::line(&office.locks, seat.0).await {
-        Ok(inspection) => {
-            let token = inspection.token.map(u64::from);
-            Json(LockStatus { token, line: Line::from(inspection) }).into_response()
-        }
+        Ok(inspection) => Json(Line::from(inspection)).into_response(),
         Err(error) => problem::of_locks(error),
     }
 }
