@@ -96,7 +96,8 @@ async fn a_hold_that_redis_has_forgotten_stops_its_handler() {
         match flush {
             true => redis.flush_all().await,
             false => {
-                let deleted: i64 = redis.ask(redis::cmd("DEL").arg(door_key("lock:{order:7}"))).await;
+                let deleted: i64 =
+                    redis.ask(redis::cmd("DEL").arg(door_key("lock:{order:7}"))).await;
                 assert_eq!(deleted, 1);
             }
         }
