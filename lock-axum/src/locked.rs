@@ -88,8 +88,8 @@ pub struct Locked<E: Lockable, M: Mode<E> = Lock> {
 /// and is refused at once with 500.
 pub type ReadLocked<E> = Locked<E, Read>;
 
-/// Runs the handler while no other request locks, reads or has permits of what `E` names: a
-/// [`Locked`] that says so, for names that are read, too. See [`ReadLocked`].
+/// Runs the handler while no other request locks, reads or has permits of the name that `E` gives:
+/// a [`Locked`] that says so, for names that are read, too. See [`ReadLocked`].
 pub type WriteLocked<E> = Locked<E, Write>;
 
 /// Runs the handler under one of as many permits as `E` says ([`Limited`](crate::Limited)): at most

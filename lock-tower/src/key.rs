@@ -116,8 +116,8 @@ pub trait ExtractKeyExt: Sized {
         http::ForMethods::new(methods, self)
     }
 
-    /// Requests of these methods read, all others lock: reads run together, a lock alone, all in the
-    /// order in which they arrive. See [`Keys::read`] and [`Keys::write`].
+    /// Requests of these methods read, all others lock: reads run together, a lock alone, all in
+    /// the order in which they arrive. See [`Keys::read`] and [`Keys::write`].
     ///
     /// ```
     /// use http::Method;

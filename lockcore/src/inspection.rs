@@ -33,9 +33,9 @@ pub struct Participant {
     /// The node that it belongs to; `None` for members of other programs. See
     /// [`Locks::node`](crate::Locks::node).
     pub node: Option<String>,
-    /// What it holds or waits for. A lock that was made a read is one.
+    /// The demand that it holds or waits for. A lock that was made a read is a read.
     pub demand: Demand,
-    /// What is left of its lease; zero if it waits.
+    /// The time left of its lease; zero if it waits.
     pub lease: Duration,
 }
 

@@ -147,7 +147,7 @@ impl Locking {
     pub(crate) fn pass(&self, state: &mut State, ms: u32) {
         state.now += ms;
         Arc::make_mut(&mut state.server).expire(at_ms(state.now));
-        // Those who were silent for too long may have lost their places, or have them still.
+        // Waiters that were silent for too long may have lost their places, or have them still.
         let (now, places) = (state.now, state.server.places(self));
         state.record.line.retain_mut(|waiting| {
             if waiting.until <= now {

@@ -1,4 +1,4 @@
-//! What the server keeps, in the words of the laws.
+//! The server's state, in the words of the laws.
 
 use lockcore::internals::protocol::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
 use lockcore::internals::protocol::redisson::LockState;
@@ -100,7 +100,7 @@ impl Server {
         Books { holds, now_ms }
     }
 
-    /// Those who have a place, in order: also those that were passed over.
+    /// The members that have a place, in order: also those that were passed over.
     pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
             Self::Queue { state, .. } => {
@@ -167,7 +167,7 @@ impl Server {
         }
     }
 
-    /// What is in use, as the server has written it down: for parts alone.
+    /// The weight in use, as the server has written it down: for parts alone.
     pub(crate) fn sum(&self) -> Option<u64> {
         let Self::Queue { state, .. } = self else { return None };
         match state.door.as_ref().map(|door| &door.held) {

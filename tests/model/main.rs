@@ -3,7 +3,7 @@
 //!
 //! The server is lockcore's own function, that behind its store in memory, and in a few scopes that
 //! of the dialect of Redisson. The laws are the same for both. The nodes are lockcore's own tables,
-//! without the driver that gives them the time and sends what they ask for. What is left out:
+//! without the driver that gives them the time and sends their commands. These are left out:
 //!
 //! - Timers. A node may touch, renew, repeat or ask again at any instant, and may let any instant
 //!   pass; so a node that sleeps, is slow or frozen is one of all nodes. What a driver does in

@@ -91,7 +91,7 @@ impl Locking {
     pub(crate) fn does(&self, due: &Due) -> bool {
         match due {
             Due::Touch(_) => self.variant != Variant::NeverAsksAgain,
-            // What these would do only sooner is done when it is due.
+            // The work that these would only do sooner is done when it is due.
             Due::LeaveAgain | Due::RenewAll | Due::Recheck => false,
             _ => true,
         }

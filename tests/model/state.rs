@@ -159,7 +159,7 @@ pub(crate) struct Budget {
 /// should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
-    /// Who waits, in the order of their enqueuing.
+    /// The waiters, in the order of their enqueuing.
     pub(crate) line: Vec<Waiting>,
     /// Released, or left.
     pub(crate) ended: Bits,

@@ -244,7 +244,7 @@ impl Step<'_> {
         });
     }
 
-    /// Those who cannot be reached are passed over: the queue puts them aside, the dialect lets
+    /// Waiters that cannot be reached are passed over: the queue puts them aside, the dialect lets
     /// them stand, but not for long.
     fn follow_those_away(&self, state: &mut State) {
         let mut line = std::mem::take(&mut state.record.line);
@@ -265,7 +265,7 @@ impl Step<'_> {
         state.record.line = line;
     }
 
-    /// All who wait have their places, in order, and those who have just been heard of stand in the
+    /// All waiters have their places, in order, and those that have just been heard of stand in the
     /// queue, also if they were passed over.
     fn places_kept(&self, state: &mut State) {
         let places = self.is.places(self.model);

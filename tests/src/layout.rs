@@ -1,4 +1,4 @@
-//! The keys of a lock, and what stands in them: `docs/queue-protocol.md`.
+//! The keys of a lock, and their content: `docs/protocol.md`.
 
 use redis::cmd;
 
@@ -37,7 +37,7 @@ pub fn gone_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:gone")
 }
 
-/// What says that the waiting members of a node are alive.
+/// The key that says that the waiting members of a node are alive.
 #[must_use]
 pub fn patience_key(lock: &str, node: &str) -> String {
     format!("lock:{{{lock}}}:patience:{node}")

@@ -153,7 +153,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
         assert!(told.contains_key(&sale.seat) || is_untold, "{sale:?}");
     }
 
-    // What the dead process held went on, with a token above those of before.
+    // The seats that the dead process held are sold, with tokens above the earlier ones.
     for seat in &orphans {
         let sale = &sold[*seat as usize - 1];
         let is_above = sale.token > last_token;

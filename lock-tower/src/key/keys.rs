@@ -32,8 +32,8 @@ use crate::options::Options;
 /// In one request, what is asked for again is shared if the request has as much of it: a lock, a
 /// read, and a read under a lock. Permits of one name that are asked for at once are acquired at
 /// once. Any other demand of a name that the request has is refused before anything is sent
-/// ([`Clash`](crate::Clash), 500 in HTTP): a lock of a name that it reads would wait for itself, and
-/// requests that have a permit each and ask for one more would wait for each other. So are two
+/// ([`Clash`](crate::Clash), 500 in HTTP): a lock of a name that it reads would wait for itself,
+/// and requests that have a permit each and ask for one more would wait for each other. So are two
 /// demands of one name at once.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]

@@ -119,8 +119,8 @@ pub(super) struct Entry<P> {
     /// The grant was told before the acquire was answered. A proxy that runs requests twice may
     /// still run a copy of it before it passes the answer on.
     pub(super) unanswered: bool,
-    /// When the acquire was answered then. Up to this moment a copy of it may have queued the member
-    /// anew.
+    /// When the acquire was answered then. Up to this moment a copy of it may have queued the
+    /// member anew.
     pub(super) answered: Option<Moment>,
     /// When the server last said that a hold of the member was force-released. The answer to a
     /// request that was sent before may be older, and still tell of that hold.

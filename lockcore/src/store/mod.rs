@@ -123,7 +123,7 @@ pub enum Link {
 
 impl Link {
     /// Disconnected by this error. One that lasts, such as a password that was replaced, is
-    /// `Unavailable` to those who wait: the next connection may be accepted.
+    /// `Unavailable` to waiters: the next connection may be accepted.
     pub fn broken(error: &StoreError) -> Self {
         let kind = if error.is_transient() { error.kind } else { LockErrorKind::Unavailable };
         Self::Down { kind, reason: Arc::clone(&error.detail) }

@@ -222,8 +222,8 @@ impl World {
         }
     }
 
-    /// Some who hold all of it go on as readers. From then on its guard counts on no more, whether the server
-    /// hears of it or not.
+    /// Some who hold all of it go on as readers. From then on its guard counts on no more, whether
+    /// the server hears of it or not.
     fn downgrades(&mut self, place: Place, caller: usize) -> bool {
         let process = &self.processes[place.slot];
         let Caller::Holds { number, lock, .. } = process.callers[caller] else { return false };

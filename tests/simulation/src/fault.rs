@@ -101,7 +101,7 @@ const BY_RATE: &[Law] = &[
     Law::L6,
 ];
 /// Tokens and places go on from a time that was there before. Tokens are above the earlier ones for
-/// those who have seen these; a newcomer may be placed in front of others, and fit there.
+/// processes that have seen these; a newcomer may be placed in front of others, and fit there.
 const UNCOUNTED: &[Law] =
     &[Law::S1, Law::S5, Law::S6, Law::S7, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4, Law::L6];
 /// The same, and the clock goes on: so do tokens.

@@ -71,12 +71,12 @@ pub(crate) struct Before {
     holds: Vec<Held>,
     now_ms: u64,
     is_free: bool,
-    /// Whether the door says that none waits. A clock that ran ahead ends the door before the queue,
-    /// long after all patience: then those who are still there may be overlooked.
+    /// Whether the door says that none waits. A clock that ran ahead ends the door before the
+    /// queue, long after all patience: then waiters that are still there may be overlooked.
     is_unmarked: bool,
     /// The token that parts shared.
     token: Option<u64>,
-    /// What the caller had seen.
+    /// The tokens and times that the caller had seen.
     seen: Seen,
 }
 
@@ -101,7 +101,7 @@ impl Before {
 }
 
 impl World {
-    /// What a command of a process did, and whom it tells which token.
+    /// Judges the effects of a command of a process, and the tokens that it tells to members.
     pub(crate) fn judge(
         &mut self,
         lock: usize,
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// What leaves is neither there nor comes back.
+    /// A member that leaves is neither there nor comes back.
     fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
         let Command::Leave { leaving } = command else { return };
         let state = &self.server.locks[lock];

@@ -19,7 +19,7 @@ pub enum Law {
     S5,
     /// A release counts once.
     S6,
-    /// What is in use is the sum of the holds, and the door says what else there is.
+    /// The weight in the door is the sum of the holds; the mark tells of waiters and tombstones.
     S7,
     /// A new token is above every token that the process has seen, and above the server's time when
     /// it connected; that of a new hold, also one that is shared, above everything that the process
@@ -27,7 +27,8 @@ pub enum Law {
     S9,
     /// Grants follow the order of arrival among those that can be reached.
     F1,
-    /// A waiter that is heard of within its patience keeps its place, also where it was passed over.
+    /// A waiter that is heard of within its patience keeps its place, also where it was passed
+    /// over.
     F2,
     /// What is free is handed on, as far as it goes.
     F5,

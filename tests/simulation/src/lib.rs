@@ -7,9 +7,9 @@
 //! - `plan`, `fault`, `law`: how large a run is, what goes wrong, and which laws hold under it, as
 //!   one table;
 //! - `world`, `agenda`: virtual time, and one event after the other; `dice`: chance;
-//! - `network`, `server`, `resource`, `trouble`: what is on its way, the protocol's function behind
-//!   a clock and a counter of tokens, locks and what is asked of them, what befalls them;
-//! - `process`, `lives`, `callers`: the nodes' tables, their processes, and those who take locks;
+//! - `network`, `server`, `resource`, `trouble`: the messages on their way, the protocol's function
+//!   behind a clock and a counter of tokens, the locks and the demands for them, server faults;
+//! - `process`, `lives`, `callers`: the nodes' tables, their processes, and the callers of locks;
 //! - `judge`, `rest`: the laws, against a record of our own; `reduce`: from a run that breaks one
 //!   to a small one.
 

@@ -16,7 +16,7 @@ const WAIT_US: u64 = 300 * MS;
 pub(crate) struct Replica {
     /// By lock: what it was when, oldest first.
     copies: Vec<VecDeque<(u64, Resource)>>,
-    /// What the counter of tokens was when, oldest first.
+    /// The values of the counter of tokens and their times, oldest first.
     counters: VecDeque<(u64, Option<u64>)>,
     copied_at: Option<u64>,
     /// When it got everything for the first time.

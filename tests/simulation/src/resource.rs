@@ -1,4 +1,4 @@
-//! What the server keeps of each lock, and what callers ask of it.
+//! The server's state of each lock, and the demands of callers for it.
 
 use lockcore::internals::protocol::PATIENCE_MS;
 use lockcore::internals::protocol::queue::{self, Bounds, Mark, QueueState};
@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::judge::{Who, who};
 use crate::plan::Plan;
 
-/// What is asked of a lock.
+/// The kinds of demands for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// All of it, always.
@@ -101,8 +101,8 @@ impl Resource {
         Some(Held { who: who(member), ends_ms, weight, limit })
     }
 
-    /// Who holds, with parts whose leases have ended but that are still there. One who held
-    /// everything holds nothing then.
+    /// The holds, with parts whose leases have ended but that are still there. A hold of everything
+    /// is none once its lease has ended.
     pub(crate) fn holds(&self, now_ms: u64) -> Vec<Held> {
         if let Some(held) = self.whole().filter(|held| held.ends_ms > now_ms) {
             return vec![held];
@@ -145,7 +145,7 @@ impl Resource {
         queue.any(|member| who(member) == waiting && self.is_patient(member, now_ms))
     }
 
-    /// Who was passed over, and may come back.
+    /// The members that were passed over, and may come back.
     pub(crate) fn aside(&self) -> Vec<Who> {
         let members = self.0.passed.values().flat_map(|passed| passed.members.iter());
         members.map(|(_, member)| who(member)).collect()

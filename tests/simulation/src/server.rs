@@ -1,4 +1,4 @@
-//! The server: the protocol's function on each lock, its own clock, and who is subscribed.
+//! The server: the protocol's function on each lock, its own clock, and the subscriptions.
 
 use lockcore::internals::node::Ask;
 use lockcore::internals::protocol::queue::{Bounds, Call, Message};

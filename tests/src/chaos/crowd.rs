@@ -17,8 +17,8 @@ const HELD_FOR: Duration = Duration::from_secs(600);
 const PART: usize = 250;
 const SOON: Duration = Duration::from_secs(60);
 
-/// The ends of the node's patience for each queue: how many queues have no waiter, in how many it is
-/// over, and the lowest end of all in ms. KEYS: queues, then the keys of the patience.
+/// The ends of the node's patience for each queue: how many queues have no waiter, in how many it
+/// is over, and the lowest end of all in ms. KEYS: queues, then the keys of the patience.
 const LOOK: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -66,8 +66,8 @@ async fn longest_script(redis: &mut Raw) -> Duration {
     Duration::from_micros(longest)
 }
 
-/// Waits for a lock so many times, until it is killed: for `key`, or with a second count for so many
-/// locks, `key` and a number each.
+/// Waits for a lock so many times, until it is killed: for `key`, or with a second count for so
+/// many locks, `key` and a number each.
 ///
 /// # Panics
 ///

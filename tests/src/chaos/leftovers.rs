@@ -15,7 +15,7 @@ use crate::{
     COUNTER, PATIENCE_MS, Raw, RedisServer, door_key, gone_key, holds_key, passed_key, patience_key,
 };
 
-/// Who holds, with a lease that has not ended, and who waits or was passed over.
+/// The holders whose leases have not ended, the waiters, and the members that were passed over.
 async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     let name = lock_name(lock);
     let holds = redis.scores(&holds_key(&name)).await.into_iter();

@@ -1,8 +1,8 @@
 //! `Trace`: follows what the server does to each lock, command by command as MONITOR shows it, and
 //! checks each script against what the commands before it have left.
 //!
-//! This is the server's own order, exactly: of enqueues as of grants. It knows the keys and rules of
-//! the protocol's page, and of the scripts no more than their names.
+//! This is the server's own order, exactly: of enqueues as of grants. It knows the keys and rules
+//! of the protocol's page, and of the scripts no more than their names.
 
 mod lock;
 #[cfg(test)]
@@ -77,7 +77,7 @@ struct Script {
     name: &'static str,
     args: HashSet<String>,
     lines: Vec<Line>,
-    /// What it leaves the counter at.
+    /// The counter's value after it.
     counter: u64,
     /// The tokens of its messages.
     told: Vec<u64>,
@@ -89,7 +89,7 @@ pub(super) struct Line {
     lock: usize,
     pub(super) key: Key,
     pub(super) command: String,
-    /// What follows the key.
+    /// The arguments after the key.
     pub(super) args: Vec<String>,
     /// The node in the key's name.
     pub(super) node: String,
@@ -323,7 +323,7 @@ fn before(scripts: &VecDeque<Script>, lock: usize) -> String {
     text
 }
 
-/// What a key is for, the name of its lock, and the node in it.
+/// The purpose of a key, the name of its lock, and the node in it.
 fn split_key(text: &str) -> Option<(Key, &str, &str)> {
     let (name, rest) = text.strip_prefix("lock:{")?.split_once('}')?;
     let (kind, node) = match rest.strip_prefix(':') {

@@ -7,8 +7,7 @@ use futures_util::future::join_all;
 use lock_tests::chaos::{FailoverPlan, Fault, Forms, Kind, Outcome, Plan, run};
 use tokio::sync::Mutex;
 
-/// Seventeen kinds of faults: more than 20 000 in all, of locks and of what is read, written and
-/// held in permits.
+/// Seventeen kinds of faults: more than 20 000 cycles in all, of locks, reads, writes and permits.
 const CYCLES: u64 = 1_300;
 
 /// Each loads the machine as much as it is to be loaded.

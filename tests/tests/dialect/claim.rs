@@ -1,4 +1,4 @@
-//! What a hold that was handed over lasts, and what its grantee is told.
+//! The lease of a hold that was handed over, and the replies and messages to its grantee.
 
 use lockcore::internals::{Acquired, Event, Presence, Released, Renewed};
 

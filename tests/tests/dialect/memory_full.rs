@@ -55,7 +55,7 @@ async fn an_acquire_behind_others_queues_nobody() {
     assert_eq!(bench.everything().await, before);
 }
 
-// Finding 19: a newcomer gets nothing, those who wait get their turn.
+// Finding 19: a newcomer gets nothing, the waiters get their turn.
 #[tokio::test]
 async fn an_acquire_of_a_free_lock_with_a_queue_locks_nothing_for_the_newcomer() {
     let mut bench = Bench::start().await;

@@ -1,4 +1,4 @@
-//! Messages: who gets one, and who does not need one.
+//! Messages: the nodes that get one, and the nodes that need none.
 
 use lockcore::internals::Event;
 

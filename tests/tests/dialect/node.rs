@@ -20,7 +20,7 @@ pub(crate) struct Node {
     pub(crate) lock: LockName,
     /// Whether JVMs share its queues.
     peers: bool,
-    /// What the node has seen on servers.
+    /// The tokens and times that the node has seen on servers.
     pub(crate) seen: Arc<Seen>,
     heard: Arc<Heard>,
     next_number: AtomicU64,

@@ -1,4 +1,4 @@
-//! Commands that run twice, late, or for somebody who is no longer concerned.
+//! Commands that run twice, late, or for a member that is no longer concerned.
 
 use lockcore::internals::{Acquired, Grant, Left, Mode, Presence, Released, Renewed};
 use redis::cmd;

@@ -35,7 +35,7 @@ async fn a_reply_to_a_queued_acquire_tells_of_another_member_s_grant() {
     assert_eq!(left_ms(&reply), 10_000);
 }
 
-// Findings 3 and 17: wherever it is asked, the grant is told with what is left.
+// Findings 3 and 17: wherever it is asked, the grant is told with the time left.
 #[tokio::test]
 async fn every_reply_tells_the_grant_of_the_calling_node_and_no_other() {
     let bench = Bench::start().await;

@@ -24,7 +24,7 @@ enum Scene {
     HeldWithQueue,
 }
 
-/// What another program has stored.
+/// Content that another program has stored.
 #[derive(Debug, Clone)]
 enum Content {
     Text(String),
@@ -69,7 +69,7 @@ impl Content {
     }
 }
 
-/// What an application may have called something: no member of ours or a JVM's, no number.
+/// A name that an application may have given: no member of ours or a JVM's, no number.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z]{1,12}",
@@ -117,7 +117,7 @@ fn contents() -> Vec<BoxedStrategy<Content>> {
     contents
 }
 
-/// The name of each command and what came of it.
+/// The name and the outcome of each command.
 async fn ask_everything(
     node: &Node,
     holder: &Member,

@@ -1,4 +1,4 @@
-//! Members that were given up, and what comes late for them.
+//! Members that were given up, and commands that come late for them.
 
 use lockcore::internals::{Acquired, Left, Mode, Presence};
 

@@ -19,7 +19,7 @@ const LEASES_MS: [u64; 7] = [100, 150, 300, 2_500, 7_000, 30_000, 120_000];
 /// How far the clock of a server that was replaced is ahead.
 const AHEAD_US: u64 = 5_000_000;
 
-/// What happens besides the commands of our own nodes, and besides what JVMs do.
+/// The events besides the commands of our own nodes, and besides those of JVMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing.

@@ -1,10 +1,10 @@
 //! What "the same" means.
 //!
 //! Our own deadlines, tokens and all outcomes are exact: both sides count them from the time in the
-//! reply. What expires does so by a relative PEXPIRE or PX, for which the server reads its clock
-//! once more, and PTTL reads it too: usually in the same millisecond or the next. The second reading
-//! lies between two others that the test has, so that is what is allowed, and no more. A newcomer's
-//! score is built on what PTTL says is left of the hold.
+//! reply. Keys expire by a relative PEXPIRE or PX, for which the server reads its clock once more,
+//! and PTTL reads it too: usually in the same millisecond or the next. The second reading lies
+//! between two others that the test has, so that is what is allowed, and no more. A newcomer's
+//! score is built on the rest of the hold, as PTTL tells it.
 
 use lockcore::internals::protocol::redisson::LockState;
 use lockcore::internals::{Answer, Reply};
@@ -71,16 +71,16 @@ fn settle_reply<T>(clock: Clock, expected: &Reply<T>, actual: &mut Reply<T>) {
     }
 }
 
-/// For what is counted from what the server says is left.
+/// Settles a time that is counted from the time left, as the server tells it.
 fn settle_left(clock: Clock, expected: u64, actual: &mut u64) {
     if clock.allows_left(expected, *actual) {
         *actual = expected;
     }
 }
 
-/// As [`settle_answer`], for the keys. Moves times of `actual` to what was
-/// expected where they differ by no more than the time that the command took: Redis reads its clock
-/// once more for a TTL.
+/// As [`settle_answer`], for the keys. Moves times of `actual` to the expected ones where they
+/// differ by no more than the time that the command took: Redis reads its clock once more for a
+/// TTL.
 pub(crate) fn settle_state(clock: Clock, expected: &LockState, actual: &mut LockState) {
     let span_ms = clock.after - clock.before;
     let near = |one: u64, other: u64| one.abs_diff(other) <= span_ms;

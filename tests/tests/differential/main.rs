@@ -1,6 +1,6 @@
-//! The scripts of the dialect of Redisson on a real server against its function: after every command
-//! of a random sequence, the same answer, the same messages and the same keys. The queue's own are
-//! compared by the test binary `queue`.
+//! The scripts of the dialect of Redisson on a real server against its function: after every
+//! command of a random sequence, the same answer, the same messages and the same keys. The queue's
+//! own are compared by the test binary `queue`.
 //!
 //! 256 sequences of some 200 commands, or as many as `DIFFERENTIAL_CASES` says, the same at each
 //! run unless `DIFFERENTIAL_SEED` is another number. A sequence that fails is shortened before it

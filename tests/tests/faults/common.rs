@@ -112,8 +112,8 @@ pub(crate) async fn holder(redis: &mut Raw, key: &str) -> Option<String> {
     redis.holder(key).await
 }
 
-/// The last number of the counter of tokens, which all locks share. The places of those who wait
-/// are numbers of it, too.
+/// The last number of the counter of tokens, which all locks share. The places of waiters are
+/// numbers of it, too.
 pub(crate) async fn counter(redis: &mut Raw) -> u64 {
     let text = redis.get(COUNTER).await;
     text.expect("a token was given out").parse().expect("it is a number")
@@ -134,7 +134,7 @@ pub(crate) async fn connected(locks: &Locks) {
     eventually("connected", SOON, async || locks.status().is_connected()).await;
 }
 
-/// Nobody holds the lock or waits for it, and what is there expires by itself.
+/// Nobody holds the lock or waits for it, and the keys that are left expire by themselves.
 pub(crate) async fn nothing_left(redis: &mut Raw, key: &str) {
     eventually("neither hold nor queue is left", SOON, async || {
         holder(redis, key).await.is_none()

@@ -61,8 +61,8 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     nothing_left(&mut setup.redis, "other").await;
 }
 
-/// A hold that its node was told of by a message. A touch tells of it, too, but that answer stays on
-/// the way.
+/// A hold that its node was told of by a message. A touch tells of it, too, but that answer stays
+/// on the way.
 async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, LockGuard) {
     let near = setup.direct().await;
     let before = held(&near, "k", LONG).await;

@@ -1,4 +1,4 @@
-//! What holds for every input, on random ones that shrink: 150 000 a run.
+//! Properties that hold for every input, on random ones that shrink: 150 000 a run.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! The server's time per script, from `INFO commandstats`. Figures, not facts; [`cost`](crate::cost)
-//! has the facts.
+//! The server's time per script, from `INFO commandstats`. Figures, not facts;
+//! [`cost`](crate::cost) has the facts.
 //!
 //! ```text
 //! cargo test -p lock-tests --test queue figures -- --ignored --nocapture

@@ -201,7 +201,8 @@ async fn members_whose_patience_has_ended_are_dropped_and_the_next_is_granted() 
     assert_eq!(bench.door().await, None);
 }
 
-// A head that does not fit keeps the free weight; the longest run from the head that fits is granted.
+// A head that does not fit keeps the free weight; the longest run from the head that fits is
+// granted.
 #[tokio::test]
 async fn one_hand_over_grants_the_longest_run_from_the_head_that_fits() {
     let mut bench = Bench::start().await;

@@ -35,7 +35,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// All of them: the one list of what can be due.
+    /// All kinds of work that can be due: the one list of them.
     pub(super) const ALL: [Self; 9] = [
         Self::End,
         Self::Renewal,
@@ -90,7 +90,7 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// Handles what is due of this kind. Returns what is left of the budget.
+    /// Handles the work of this kind that is due. Returns the rest of the budget.
     fn handle(&mut self, kind: Kind, budget: usize) -> usize {
         match kind {
             Kind::End => self.end_what_is_due(budget),
@@ -119,7 +119,8 @@ impl<P: Seat> Core<P> {
         budget
     }
 
-    /// What would be due soon goes out with what is due: together they cost little more than one.
+    /// Renews the holds that are due, and with them those that are due soon: together they cost
+    /// little more than one.
     pub(super) fn renew_what_is_due(&mut self, budget: usize) -> usize {
         let now = self.now;
         let room = budget.min(MAX_AT_ONCE.saturating_sub(self.renewing));

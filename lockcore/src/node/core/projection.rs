@@ -125,7 +125,7 @@ impl<P: Seat> Core<P> {
         waits.map(|(number, _)| *number)
     }
 
-    /// What is due some time, alone: for a caller that decides itself which comes first.
+    /// All work that is due some time, alone: for a caller that decides itself which comes first.
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
         Kind::ALL.into_iter().flat_map(|kind| self.each(kind))
     }

@@ -99,7 +99,7 @@ pub mod redisson {
     /// The answer to one command.
     ///
     /// # Errors
-    /// It has no known form, or says what is strange at the lock.
+    /// It has no known form, or reports a strange key of the lock.
     pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
         redisson::reply::answer(command, answer)
     }

@@ -8,9 +8,9 @@
 //! the servers before it have issued; what was told on servers before; and on the present server
 //! what is a second or more above the floor.
 //!
-//! A read shares a token that was issued before. So the scripts also get the latest of what was
-//! seen on the servers before the present one, and share no token that is not above it: such a
-//! token may be below that of a lock which the failover lost.
+//! A read shares a token that was issued before. So the scripts also get the latest token or time
+//! that was seen on the servers before the present one, and share no token that is not above it:
+//! such a token may be below that of a lock which the failover lost.
 //!
 //! A clock may have been wrong by years. A time that is more than a day ahead of two later answers
 //! is forgotten, and so is a token in advance, which only a forged message tells.
@@ -29,7 +29,7 @@ const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// A second in µs.
 const STEP: u64 = 1_000_000;
 
-/// What a command is told of all that its node has seen, µs since the epoch.
+/// The bounds that a command gets from all that its node has seen, µs since the epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Floors {
     /// No new token is below this.

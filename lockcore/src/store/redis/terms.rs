@@ -3,7 +3,7 @@
 use super::seen::Floors;
 use crate::member::NodeId;
 
-/// Who sends a command, and what it has seen by then.
+/// The node that sends a command, and the tokens and times that it has seen by then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms<'a> {
     pub(crate) node: &'a NodeId,

@@ -194,8 +194,8 @@ fn round<T>(work: impl Future<Output = T>) -> T {
     measured
 }
 
-/// The scripts are judged by the median of the rounds, as the dead are.
-/// What a killed process costs those that live.
+/// Measures the cost of a killed process for the live ones. The scripts are judged by the median of
+/// the rounds, as the dead are.
 async fn stall(waiters: usize, locks: usize) -> ExitCode {
     let turns = chaos::turns_past_the_dead(&this_program(), waiters).await;
     let later = &turns[turns.len() / 2..];

@@ -40,7 +40,7 @@ pub(super) struct Lock {
     done: Done,
 }
 
-/// What the door of parts says.
+/// The content of a door of parts.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     used: u64,
@@ -73,7 +73,7 @@ struct Hold {
 struct Done {
     /// Whether it has changed who holds or who waits.
     is_change: bool,
-    /// Who has left the queue, or come back to be granted at once.
+    /// Waiters that have left the queue, or come back to be granted at once.
     left: Vec<Waiter>,
     /// Holds that were not given back: others have the lock, or their leases had ended.
     over: Vec<Hold>,
@@ -491,8 +491,8 @@ impl Lock {
         }
     }
 
-    /// A waiter ahead of the one that is granted was overtaken; for one that was not queued, those
-    /// ahead are all. Who was passed over is not in the queue.
+    /// A waiter ahead of the one that is granted was overtaken; for one that was not queued, the
+    /// whole queue is ahead. A member that was passed over is not in the queue.
     fn judge_order(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         for hold in self.new_holds() {
             let is_its = |waiter: &&Waiter| waiter.member == hold.member;
@@ -508,7 +508,7 @@ impl Lock {
         }
     }
 
-    /// Tokens rise over all locks. Those who share have the same, as long as one of them holds.
+    /// Tokens rise over all locks. Members that share have the same, as long as one of them holds.
     fn judge_token(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
         let is_whole = self.new_holds().any(Hold::is_whole);
         let shared = self.parts.map_or(0, |parts| parts.token);
@@ -574,7 +574,7 @@ impl Lock {
         if !self.done.is_change || step.only_renews() || reduces_nothing {
             return;
         }
-        // Who asks again for what it holds hands nothing on.
+        // A member that asks again for its own hold hands nothing on.
         let stays = |hold: &Hold| {
             let is_named = step.args.contains(&hold.member);
             is_named && step.is_acquire() && !hold.is_new()

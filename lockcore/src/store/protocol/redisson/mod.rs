@@ -1,5 +1,5 @@
-//! The dialect of Redisson as a pure function of one lock's state: a lock whose queue JVMs share, by
-//! `docs/redisson.md`. No I/O, no clock, no chance.
+//! The dialect of Redisson as a pure function of one lock's state: a lock whose queue JVMs share,
+//! by `docs/redisson.md`. No I/O, no clock, no chance.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,17 +29,17 @@ pub use recognise::{is_hold, is_member, is_token};
 #[cfg(any(test, feature = "unstable-internals"))]
 pub use step::step;
 
-/// What is left of its patience once a waiter's node was found not connected.
+/// The time left of a waiter's patience once its node was found not connected.
 pub const PASSED_OVER_MS: u64 = 5_000;
 /// How many passed deadlines an enqueue or touch looks at.
 pub const SWEEP: usize = 16;
-/// What a foreign hold without an end gets at least: a JVM's own lease, by default.
+/// The least lease of a foreign hold without an end: a JVM's own lease, by default.
 const FOREIGN_LEASE_MS: u64 = 30_000;
 
 /// All that a server keeps of one lock. An expiry of `None` is a key without a TTL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LockState {
-    /// Who holds the lock.
+    /// The holder of the lock.
     pub hold: Option<Hold>,
     /// The waiting members, the next one first.
     pub queue: VecDeque<Party>,
@@ -79,14 +79,14 @@ pub struct LastToken {
     pub expires_ms: Option<u64>,
 }
 
-/// What a command says without being asked.
+/// A message that a command sends unasked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
     /// To a node: its member was granted the lock.
     Grant {
         /// Whose channel.
         node: NodeId,
-        /// Who holds now.
+        /// The new holder.
         member: Member,
         /// The token of the hold.
         token: FencingToken,
@@ -97,7 +97,7 @@ pub enum Message {
     Revoked {
         /// Whose channel.
         node: NodeId,
-        /// Who held.
+        /// The former holder.
         member: Member,
     },
     /// To a foreign waiter: try again.
@@ -109,7 +109,7 @@ pub enum Message {
 
 /// The circumstances of one command, and the messages it causes.
 pub struct Call<'a> {
-    /// Who calls.
+    /// The calling node.
     pub node: &'a NodeId,
     /// Whether a message to the node with this text would be received.
     pub connected: &'a dyn Fn(&str) -> bool,
@@ -120,7 +120,7 @@ pub struct Call<'a> {
     pub seen_us: u64,
     /// The JVMs.
     pub peers: Peers<'a>,
-    /// What was published, in order.
+    /// The published messages, in order.
     pub messages: Vec<Message>,
     /// Members that were passed over.
     pub passed_over: u64,

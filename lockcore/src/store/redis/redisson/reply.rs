@@ -16,7 +16,7 @@ type Read<T> = Result<T, StoreError>;
 /// The answer to one command.
 ///
 /// # Errors
-/// It has no known form, or says what is strange at the lock.
+/// It has no known form, or reports a strange key of the lock.
 pub(crate) fn answer(command: &Command, answer: &Value) -> Read<Answer> {
     let read = match command {
         Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
@@ -64,7 +64,7 @@ fn acquired(answer: &Value, member: &Member) -> Option<Reply<Acquired>> {
     })
 }
 
-/// A bare 1 says that the lock is free now, and not at what time.
+/// A bare 1 says that the lock is free now, without the time.
 fn released(answer: &Value) -> Option<Reply<Released>> {
     if let Value::Int(1) = answer {
         return Some(usual(Released::Released, 0, None, None));
@@ -129,7 +129,7 @@ fn all(
     read.collect::<Option<_>>().filter(|_| is_whole)
 }
 
-/// An answer in full, or a list of what the server says against this lock.
+/// An answer in full, or a list with the server's error for this lock.
 fn one_of_several<T>(
     answer: &Value,
     outcome: impl FnOnce(&str, u64) -> Option<T>,

@@ -176,7 +176,8 @@ impl Walk {
             assert!(is_dropped, "one holder at a time: {old} was robbed by {command:?}");
         }
         self.handed_over += usize::from(before.queue.contains(&new));
-        // Everybody ahead had passed, was away, was foreign and late or silent, or left with this command.
+        // Everybody ahead had passed, was away, was foreign and late or silent, or left with this
+        // command.
         for ahead in before.queue.iter().take_while(|member| **member != new) {
             let is_late = before.life(ahead).is_none_or(|ms| ms <= self.lock.now());
             let is_silent = before.suspects.since_ms.iter().any(|((suspect, _), since_ms)| {

@@ -461,7 +461,8 @@ local function write_queue(newcomer, place)
     call('PEXPIRE', Q, '75000')
   end
   for _, of in ipairs(aside_order) do
-    -- An acquire that ran late has queued one at the end while it stood aside: its first place counts.
+    -- An acquire that ran late has queued one at the end while it stood aside: its first place
+    -- counts.
     call('ZADD', passed .. of, 'LT', unpack(aside[of]))
     call('PEXPIRE', passed .. of, '15000')
   end

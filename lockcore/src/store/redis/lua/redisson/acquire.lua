@@ -6,7 +6,7 @@ local found, time = call('EXISTS', KEYS[1], KEYS[2], KEYS[5]), call('TIME')
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
 local now_us = tonumber(clock)
 
--- A short way comes first, because it is what nearly every acquisition is. What it does not expect
+-- A short way comes first, because nearly every acquire takes it. Anything that it does not expect
 -- is left to the long way, and until then nothing was written.
 if found == 0 then
   -- Free, no queue, no tombstone. The answer is the clock, which is also the token, and the

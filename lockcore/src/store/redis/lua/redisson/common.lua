@@ -1,7 +1,7 @@
 -- Shared by the scripts that may hand a lock over.
--- KEYS: hold, queue, deadlines, token, and last alive, arrivals and suspects. ARGV: the calling node, the channel prefix, what each script
--- adds, and last the latest time that the node has seen on a server. One that this server has
--- replaced may have been ahead of it.
+-- KEYS: hold, queue, deadlines, token, and last alive, arrivals and suspects. ARGV: the calling
+-- node, the channel prefix, the arguments that each script adds, and last the latest time that the
+-- node has seen on a server. One that this server has replaced may have been ahead of it.
 
 local node, prefix = ARGV[1], ARGV[2]
 -- Redisson's sorted set holds what JVMs judge by. Up to when ours are believed alive stands apart,

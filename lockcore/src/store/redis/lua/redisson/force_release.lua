@@ -1,4 +1,5 @@
--- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, latest time.
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, latest
+-- time.
 local call = redis.call
 
 --#include clock

@@ -1,5 +1,5 @@
--- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. Answers holder, token, ms left, the server's time, members,
--- deadlines.
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. Answers holder, token, ms
+-- left, the server's time, members, deadlines.
 local call = redis.call
 
 --#include clock

@@ -1,6 +1,7 @@
 -- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, member,
--- latest time. A short way comes first, because it is what nearly every release is. What it does not
--- expect, such as a key of another type, is left to the long way; until then nothing was written.
+-- latest time. A short way comes first, because nearly every release takes it. Anything that it
+-- does not expect, such as a key of another type, is left to the long way; until then nothing was
+-- written.
 local call, pcall = redis.call, redis.pcall
 local head = pcall('LINDEX', KEYS[2], '0')
 

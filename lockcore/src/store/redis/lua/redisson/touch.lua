@@ -2,7 +2,7 @@
 -- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node;
 -- last the latest time.
 -- Answers the clock and how many listen to the node's channel, then for each lock: an answer in
--- full, or a list of what is strange there. The outcome is one letter a member: w(aiting),
+-- full, or a list with the error of a strange key. The outcome is one letter a member: w(aiting),
 -- h(olding), g(one).
 local call = redis.call
 local KEYS = KEYS
