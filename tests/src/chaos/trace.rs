@@ -98,7 +98,7 @@ pub(super) struct Line {
 impl Line {
     /// Score and member, of a `ZADD key [flags] score member ...`.
     pub(super) fn scores(&self) -> impl Iterator<Item = (i64, &str)> {
-        let flags = usize::from(self.is_new_only());
+        let flags = usize::from(self.is_new_only() || self.is_lower_only());
         let pairs = self.args[flags..].chunks_exact(2);
         pairs.filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].as_str())))
     }
@@ -106,6 +106,11 @@ impl Line {
     /// Whether it changes no member that is there.
     pub(super) fn is_new_only(&self) -> bool {
         self.args.first().is_some_and(|arg| arg == "NX")
+    }
+
+    /// Whether a member that is there keeps a lower score.
+    pub(super) fn is_lower_only(&self) -> bool {
+        self.args.first().is_some_and(|arg| arg == "LT")
     }
 
     fn is(&self, key: Key, command: &str) -> bool {

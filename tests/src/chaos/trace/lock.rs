@@ -188,6 +188,8 @@ impl Lock {
             (Key::Passed, "ZADD") => {
                 for (place, member) in line.scores() {
                     let until = step.at + PASSED_US - ROUNDING_US;
+                    let kept = self.aside.get(member).filter(|_| line.is_lower_only());
+                    let place = kept.map_or(place, |(before, _)| place.min(*before));
                     self.aside.insert(member.to_owned(), (place, until));
                 }
             }

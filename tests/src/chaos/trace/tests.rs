@@ -185,7 +185,7 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
             "unlock",
             ANN,
             &format!(
-                "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD PASSED-B {place} {CAT};
+                "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD PASSED-B LT {place} {CAT};
                  PEXPIRE PASSED-B 15000; PSETEX DOOR 60333 +{BEN}",
                 token(4)
             ),
@@ -197,6 +197,9 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     let back = |place: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(place));
     scene(true).run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
     scene(true).run("touch", CAT, &back(5)).finds(&[What::PlaceLost]);
+    // Also where a late request has queued it at the end meanwhile, and it is passed over again.
+    let late = format!("ZADD PASSED-B LT {} {CAT}", token(5));
+    scene(true).run("touch", BEN, &late).run("touch", CAT, &back(2)).finds(&[]);
 }
 
 #[test]
