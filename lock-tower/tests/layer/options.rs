@@ -127,7 +127,7 @@ async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said(
         (LockErrorKind::WrongType, Cause::Internal),
         (LockErrorKind::Denied, Cause::Unavailable),
         (LockErrorKind::Protocol, Cause::Unavailable),
-        (LockErrorKind::Unsupported, Cause::Unavailable),
+        (LockErrorKind::Unsupported, Cause::Internal),
         (LockErrorKind::ReadOnly, Cause::Unavailable),
         (LockErrorKind::OutOfMemory, Cause::Unavailable),
     ];
