@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lock_tests::{Raw, RedisServer};
-use lockcore::{LockErrorKind, Locks};
+use lockcore::Locks;
 use redis::cmd;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
