@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 /// Seventeen kinds of faults: more than 20 000 cycles in all, of locks, reads, writes and permits.
 const CYCLES: u64 = 1_300;
 
-/// Kinds at a time. Each ends with 15 s in which nothing happens: the patience of those that are gone.
+/// Kinds at a time. Each ends with 15 s in which nothing happens: the patience of its nodes.
 const AT_ONCE: usize = 3;
 
 /// Each loads the machine as much as it is to be loaded.
