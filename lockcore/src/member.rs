@@ -2,7 +2,6 @@
 //! each).
 
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
 use std::sync::Arc;
 
 use crate::demand::{Demand, number};
@@ -182,17 +181,32 @@ impl Member {
     }
 }
 
+/// Where the parts that every member has stand in its text.
+fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
+    let mut room = Room { bytes: [0; LONGEST], length: 0 };
+    let written = room.write_str(marker).and_then(|()| room.write_str(node));
+    let written = written.and_then(|()| write!(room, ":{number}:{rest}"));
+    let text = written.ok().and_then(|()| std::str::from_utf8(&room.bytes[..room.length]).ok());
+    text.map_or_else(|| Arc::from(format!("{marker}{node}:{number}:{rest}")), Arc::from)
+}
+
 /// Room for the longest member with a label of ours.
 const LONGEST: usize = 320;
 
-/// Where the parts that every member has stand in its text.
-fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
-    // Composed on the stack: this is on every acquire's way.
-    let mut bytes = [0; LONGEST];
-    let mut room = &mut bytes[..];
-    let written = write!(room, "{marker}{node}:{number}:{rest}").map(|()| LONGEST - room.len());
-    let text = written.ok().and_then(|length| std::str::from_utf8(&bytes[..length]).ok());
-    text.map_or_else(|| Arc::from(format!("{marker}{node}:{number}:{rest}")), Arc::from)
+/// A text that is composed on the stack: this is on every acquire's way.
+struct Room {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl fmt::Write for Room {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let end = self.length + part.len();
+        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(part.as_bytes());
+        self.length = end;
+        Ok(())
+    }
 }
 
 /// Up to the next colon, and the text after it.

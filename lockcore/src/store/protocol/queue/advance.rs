@@ -1,7 +1,5 @@
 //! Granting, the walk along the queue, and the upkeep of holds and queue.
 
-use std::collections::BTreeMap;
-
 use super::{Call, FRESH_MS, MARGIN_MS, Mark, Message, PASSED_MS, QueueState};
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
@@ -51,7 +49,7 @@ impl QueueState {
     /// weight: otherwise small requests would starve large ones. Members whose nodes are away go
     /// out of the queue when they are first met, so that they are walked over once.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
-        let mut connected: BTreeMap<Box<str>, bool> = BTreeMap::new();
+        let mut connected: Vec<(Member, bool)> = Vec::new();
         let mut told: Vec<(Member, u64)> = Vec::new();
         let mut advanced = Advanced::End;
         for looked_at in 0.. {
@@ -94,7 +92,7 @@ impl QueueState {
         call: &Call<'_>,
         member: &Member,
         granted: usize,
-        connected: &mut BTreeMap<Box<str>, bool>,
+        connected: &mut Vec<(Member, bool)>,
     ) -> Fate {
         let demand = member.demand();
         if !self.is_patient(call, member) {
@@ -105,11 +103,7 @@ impl QueueState {
             return Fate::Stops { more: false };
         }
         // Whether it would fit or not: a dead writer must not keep out the readers behind it.
-        let node = member.node();
-        let is_connected = *connected
-            .entry(node.into())
-            .or_insert_with(|| node == call.node.as_str() || (call.connected)(node));
-        if !is_connected {
+        if !Self::is_connected(call, member, connected) {
             return Fate::PassedOver;
         }
         if !demand.fits(self.used()) {
@@ -119,6 +113,21 @@ impl QueueState {
             return Fate::Stops { more: true };
         }
         Fate::Granted
+    }
+
+    /// Whether a message reaches the member's node. Asked once for each node, and told by `known`
+    /// from then on: a few nodes have all the members of a queue.
+    fn is_connected(call: &Call<'_>, member: &Member, known: &mut Vec<(Member, bool)>) -> bool {
+        let node = member.node();
+        if node == call.node.as_str() {
+            return true;
+        }
+        if let Some((_, is_connected)) = known.iter().find(|(one, _)| one.node() == node) {
+            return *is_connected;
+        }
+        let is_connected = (call.connected)(node);
+        known.push((member.clone(), is_connected));
+        is_connected
     }
 
     /// Whether the member's node was heard of lately. The caller's is, by this very command.
