@@ -130,15 +130,16 @@ impl Snapshot {
         self.at_us / 1_000
     }
 
-    /// Whether something expires in this span, both ends included: a command in it may have seen it
-    /// or not.
+    /// Whether something expires in this span, both ends included, or in the ms before it: a
+    /// command in it may have seen it or not. The clock of the keys stands still while a script
+    /// runs, so a snapshot has keys that ended in the ms before its time.
     pub(crate) fn expires_within(state: &LockState, from_ms: u64, to_ms: u64) -> bool {
         let hold = state.hold.as_ref().and_then(|hold| hold.expires_ms);
         let token = state.token.as_ref().and_then(|token| token.expires_ms);
         let mut ends: Vec<u64> =
             [hold, token, state.queue_expires_ms].into_iter().flatten().collect();
         ends.extend(state.gone.values());
-        ends.iter().any(|at_ms| (from_ms..=to_ms).contains(at_ms))
+        ends.iter().any(|at_ms| (from_ms.saturating_sub(1)..=to_ms).contains(at_ms))
     }
 }
 
