@@ -37,7 +37,7 @@ pub mod queue {
 
     /// The name of the script that runs the command.
     pub fn script_name(command: &Command) -> &'static str {
-        queue::script_name(command)
+        queue::script(command).name
     }
 
     /// The call of a script that runs the command, for a server that knows it, by a node that has

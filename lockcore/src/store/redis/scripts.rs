@@ -26,18 +26,21 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
 /// One script.
 #[derive(Debug)]
 pub(crate) struct Script {
+    /// The name of its file.
+    #[cfg_attr(not(feature = "unstable-internals"), allow(dead_code, reason = "for tests"))]
+    pub(crate) name: &'static str,
     source: String,
     digest: String,
 }
 
 impl Script {
-    fn new(source: &str) -> Self {
+    fn new(name: &'static str, source: &str) -> Self {
         let mut source = source.to_owned();
         for (line, part) in PARTS {
             source = source.replace(line, part);
         }
         let digest = redis::Script::new(&source).get_hash().to_owned();
-        Self { source, digest }
+        Self { name, source, digest }
     }
 
     /// A call by digest; keys and arguments follow.
@@ -79,6 +82,7 @@ macro_rules! scripts {
             fn new() -> Self {
                 Self {
                     $($name: Script::new(
+                        stringify!($name),
                         include_str!(concat!($folder, stringify!($name), ".lua")),
                     ),)*
                 }

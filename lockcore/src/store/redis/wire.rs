@@ -9,7 +9,7 @@ use redis::{Cmd, Value};
 use super::scripts::{self, Script};
 use super::seen::{Floors, Seen};
 use super::terms::Terms;
-use super::value::nonsense;
+use super::value::{is_nonsense, nonsense};
 use super::{queue, redisson};
 use crate::error::{LockErrorKind, StoreError};
 use crate::key::LockName;
@@ -102,7 +102,7 @@ impl Wire {
         let Asked::Together(commands) = asked else {
             return match self.answer(asked, (floors, server), answer) {
                 // Said of this lock.
-                Err(error) if error.kind != LockErrorKind::Protocol => Ok(vec![Err(error)]),
+                Err(error) if !is_nonsense(&error) => Ok(vec![Err(error)]),
                 answer => Ok(vec![Ok(answer?)]),
             };
         };

@@ -29,40 +29,22 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
-/// The name of the script that runs the command.
-pub(crate) fn script_name(command: &Command) -> &'static str {
-    match (command, is_whole(command)) {
-        (Command::Acquire { .. }, true) => "lock",
-        (Command::Acquire { .. }, false) => "acquire",
-        (Command::Release { .. }, true) => "unlock",
-        (Command::Release { .. }, false) => "release",
-        (Command::Renew { .. }, true) => "extend",
-        (Command::Renew { .. }, false) => "renew",
-        (Command::Confirm { .. }, _) => "confirm",
-        (Command::Reduce { .. }, _) => "reduce",
-        (Command::Touch { .. }, _) => "touch",
-        (Command::Leave { .. }, _) => "leave",
-        (Command::ForceRelease { .. }, _) => "force_release",
-        (Command::Inspect, _) => "inspect",
-    }
-}
-
 /// The script that runs the command.
 pub(crate) fn script(command: &Command) -> &'static Script {
     let scripts = scripts::of_queue();
-    match script_name(command) {
-        "lock" => &scripts.lock,
-        "acquire" => &scripts.acquire,
-        "unlock" => &scripts.unlock,
-        "release" => &scripts.release,
-        "extend" => &scripts.extend,
-        "renew" => &scripts.renew,
-        "confirm" => &scripts.confirm,
-        "reduce" => &scripts.reduce,
-        "touch" => &scripts.touch,
-        "leave" => &scripts.leave,
-        "force_release" => &scripts.force_release,
-        _ => &scripts.inspect,
+    match (command, is_whole(command)) {
+        (Command::Acquire { .. }, true) => &scripts.lock,
+        (Command::Acquire { .. }, false) => &scripts.acquire,
+        (Command::Release { .. }, true) => &scripts.unlock,
+        (Command::Release { .. }, false) => &scripts.release,
+        (Command::Renew { .. }, true) => &scripts.extend,
+        (Command::Renew { .. }, false) => &scripts.renew,
+        (Command::Confirm { .. }, _) => &scripts.confirm,
+        (Command::Reduce { .. }, _) => &scripts.reduce,
+        (Command::Touch { .. }, _) => &scripts.touch,
+        (Command::Leave { .. }, _) => &scripts.leave,
+        (Command::ForceRelease { .. }, _) => &scripts.force_release,
+        (Command::Inspect, _) => &scripts.inspect,
     }
 }
 
