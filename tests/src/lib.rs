@@ -71,7 +71,7 @@ pub use proxy::{Connections, Fault, Flow, Proxy, Request};
 pub use raw::Raw;
 pub use refusal::refused_unchanged;
 pub use server::RedisServer;
-pub use watched::Watched;
+pub use watched::{Watched, followers};
 pub use watcher::Watcher;
 
 /// The examples of the READMEs have to compile.

@@ -193,9 +193,7 @@ impl Watched {
         let primary = eventually_some("both replicas follow", LIMIT, async || {
             let primary = self.named().await?;
             let mut redis = self.raw(primary).await;
-            let _ = redis.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
-            let reached = redis.try_ask::<usize>(cmd("WAIT").arg(SERVERS - 1).arg(500)).await;
-            reached.is_ok_and(|reached| reached == SERVERS - 1).then_some(primary)
+            (followers(&mut redis, SERVERS - 1).await == SERVERS - 1).then_some(primary)
         })
         .await;
         for sentinel in &self.sentinels {
@@ -244,4 +242,10 @@ async fn role(server: &RedisServer) -> Option<String> {
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.ok()?;
     let role: Vec<redis::Value> = cmd("ROLE").query_async(&mut connection).await.ok()?;
     redis::from_redis_value_ref(role.first()?).ok()
+}
+
+/// How many replicas have all that this primary has, once it is `wanted` or for half a second.
+pub async fn followers(primary: &mut Raw, wanted: usize) -> usize {
+    let _ = primary.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
+    primary.try_ask(cmd("WAIT").arg(wanted).arg(500)).await.unwrap_or(0)
 }

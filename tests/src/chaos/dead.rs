@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockcore::Locks;
 use redis::cmd;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -16,6 +16,39 @@ use crate::{Leash, Raw, RedisServer, eventually};
 
 const KEY: &str = "dead";
 const SOON: Duration = Duration::from_secs(30);
+
+/// A [`crowd`] that waits, in a process of its own.
+pub(super) struct Waiting {
+    child: Child,
+    leash: Leash,
+    node: String,
+}
+
+impl Waiting {
+    pub(super) async fn start(program: &Path, url: &str, key: &str, counts: &[usize]) -> Self {
+        let mut child = Command::new(program)
+            .args(["crowd", url, key])
+            .args(counts.iter().map(usize::to_string))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a crowd starts");
+        let leash = Leash::new(child.id().expect("it has just started"), None);
+        let mut said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let node = timeout(SOON, said.next_line()).await.expect("the crowd speaks in time");
+        let node = node.expect("it writes text").expect("it says its node");
+        Self { child, leash, node }
+    }
+
+    /// Ends when the server knows that it is gone.
+    pub(super) async fn kill(mut self, redis: &mut Raw) {
+        drop(self.leash);
+        self.child.kill().await.expect("a child of ours");
+        let channel = format!("lockcore:grants:{}", self.node);
+        eventually("it is gone", SOON, async || redis.subscribers(&channel).await == 0).await;
+    }
+}
 
 /// How long the script takes that releases the lock and grants it to the one live waiter behind
 /// `dead` dead ones, as the server measures it (SLOWLOG).
@@ -28,24 +61,11 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     let mut redis = Raw::connect(&server.url()).await;
     let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
     let guard = locks.lock(KEY).await.expect("the lock is free");
-    let mut crowd = Command::new(program)
-        .args(["crowd", &server.url(), KEY, &dead.to_string()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("a crowd starts");
-    let leash = Leash::new(crowd.id().expect("it has just started"), None);
-    let mut said = BufReader::new(crowd.stdout.take().expect("it is piped")).lines();
-    let node = timeout(SOON, said.next_line()).await.expect("the crowd speaks in time");
-    let node = node.expect("it writes text").expect("it says its node");
+    let crowd = Waiting::start(program, &server.url(), KEY, &[dead]).await;
     eventually("all wait", SOON, async || redis.queue(KEY).await.len() == dead).await;
     let waiting = tokio::spawn(locks.lock(KEY));
     eventually("one more waits", SOON, async || redis.queue(KEY).await.len() == dead + 1).await;
-    drop(leash);
-    crowd.kill().await.expect("a child of ours");
-    let channel = format!("lockcore:grants:{node}");
-    eventually("it is gone", SOON, async || redis.subscribers(&channel).await == 0).await;
+    crowd.kill(&mut redis).await;
 
     // Not MONITOR, which makes the script itself slower.
     redis.configure("slowlog-log-slower-than", "0").await;

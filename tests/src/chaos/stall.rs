@@ -2,19 +2,17 @@
 //! on others of the same server.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lockcore::Locks;
 use redis::cmd;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use crate::{Leash, Raw, RedisServer, eventually};
+use super::dead::Waiting;
+use crate::{Raw, RedisServer, eventually, queue_key};
 
 const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "stalled";
@@ -23,48 +21,14 @@ const TASKS: usize = 16;
 /// Seconds that are looked at after the kill.
 const SECONDS: usize = 8;
 
-/// A crowd that waits, in a process of its own.
-struct Waiting {
-    child: Child,
-    leash: Leash,
-    node: String,
-}
-
-impl Waiting {
-    /// `count` waiters of each of the locks `KEY0`, `KEY1` and so on.
-    async fn start(program: &Path, url: &str, (count, locks): (usize, usize)) -> Self {
-        let mut child = Command::new(program)
-            .args(["crowd", url, KEY, &count.to_string(), &locks.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("a crowd starts");
-        let leash = Leash::new(child.id().expect("it has just started"), None);
-        let mut said = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let node = timeout(SOON, said.next_line()).await.expect("the crowd speaks in time");
-        let node = node.expect("it writes text").expect("it says its node");
-        Self { child, leash, node }
-    }
-
-    /// Ends when the server knows that it is gone.
-    async fn kill(mut self, redis: &mut Raw) {
-        drop(self.leash);
-        self.child.kill().await.expect("a child of ours");
-        let channel = format!("lockcore:grants:{}", self.node);
-        eventually("it is gone", SOON, async || redis.subscribers(&channel).await == 0).await;
-    }
-}
-
 fn name(lock: usize) -> String {
     format!("{KEY}{lock}")
 }
 
 async fn wait_until_all_wait(redis: &mut Raw, count: usize, locks: usize) {
     for lock in 0..locks {
-        let queue = format!("lock:{{{}}}:queue", name(lock));
         let mut size = cmd("ZCARD");
-        size.arg(queue);
+        size.arg(queue_key(&name(lock)));
         eventually("all wait", SOON, async || redis.ask::<usize>(&size).await == count).await;
     }
 }
@@ -79,7 +43,7 @@ pub async fn turns_past_the_dead(program: &Path, dead: usize) -> Vec<u64> {
     let mut redis = Raw::connect(&server.url()).await;
     let holder = Locks::connect(server.url()).await.expect("the server accepts a node");
     let guard = holder.lock(name(0)).await.expect("the lock is free");
-    let crowd = Waiting::start(program, &server.url(), (dead, 1)).await;
+    let crowd = Waiting::start(program, &server.url(), KEY, &[dead, 1]).await;
     wait_until_all_wait(&mut redis, dead, 1).await;
     let turns = Arc::new(AtomicU64::new(0));
     let mut living = JoinSet::new();
@@ -135,7 +99,7 @@ pub async fn unrelated_past_the_dead(program: &Path, dead: usize, locks: usize) 
     for lock in 0..locks {
         held.push(holder.lock(name(lock)).await.expect("the lock is free"));
     }
-    let crowd = Waiting::start(program, &server.url(), (dead, locks)).await;
+    let crowd = Waiting::start(program, &server.url(), KEY, &[dead, locks]).await;
     wait_until_all_wait(&mut redis, dead, locks).await;
     for lock in 0..locks {
         let acquire = holder.key(name(lock)).queue_limit(100_000).lock();

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lock_tests::{Raw, RedisOptions, RedisServer, Watched, eventually, queued};
+use lock_tests::{Raw, RedisOptions, RedisServer, Watched, eventually, followers, queued};
 use lockcore::{Credentials, HoldState, LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
 
@@ -129,12 +129,7 @@ async fn a_primary_that_takes_over_is_spoken_to_with_the_password_of_now() {
     .await;
     release(guard).await;
     // The sentinels may take their time to turn the other replica to the new primary.
-    eventually("a replica follows", SOON, async || {
-        let _ = primary.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
-        let reached = primary.try_ask::<usize>(cmd("WAIT").arg(1).arg(500)).await;
-        reached.is_ok_and(|reached| reached >= 1)
-    })
-    .await;
+    eventually("a replica follows", SOON, async || followers(&mut primary, 1).await > 0).await;
     // Also on the connections that wait for a replica.
     eventually("a grant is acknowledged", SOON, async || match locks.try_lock("k").await {
         Ok(Some(guard)) => guard.release().await.is_ok(),
