@@ -143,9 +143,9 @@ fn now() -> u128 {
     u128::from(now.tv_sec.unsigned_abs()) * 1_000_000_000 + u128::from(now.tv_nsec.unsigned_abs())
 }
 
-/// Turns of one of our tasks, and how many acquires failed.
-async fn turns(locks: Locks, until: u128) -> (Vec<Turn>, usize) {
-    let (mut turns, mut refused) = (Vec::new(), 0);
+/// Turns of one of our tasks, and why acquires failed.
+async fn turns(locks: Locks, until: u128) -> (Vec<Turn>, Vec<String>) {
+    let (mut turns, mut refused) = (Vec::new(), Vec::new());
     while now() < until {
         match locks.key(KEY).lease(LEASE).wait(LEASE).lock().await {
             Ok(guard) => {
@@ -157,8 +157,8 @@ async fn turns(locks: Locks, until: u128) -> (Vec<Turn>, usize) {
                 }
                 let _ = guard.release().await;
             }
-            Err(_) => {
-                refused += 1;
+            Err(error) => {
+                refused.push(format!("{error} ({:?})", locks.status()));
                 sleep(INSIDE).await;
             }
         }
@@ -206,7 +206,8 @@ async fn run(planned: bool) -> Run {
     for task in tasks {
         let (turns, refused) = task.await.expect("no panic");
         run.turns.extend(turns);
-        run.refused[0] += refused;
+        run.refused[0] += refused.len();
+        run.said.extend(refused);
     }
     for name in &names {
         let ended = jvm.end("turns-for", name).await;
