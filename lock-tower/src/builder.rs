@@ -18,12 +18,12 @@ use crate::LockLayer;
 /// # }
 /// ```
 pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
-    /// [`LockLayer::new`].
+    /// Adds [`LockLayer::new`].
     fn lock<K>(self, locks: Locks, key: K) -> ServiceBuilder<Stack<LockLayer<K>, L>> {
         self.builder().layer(LockLayer::new(locks, key))
     }
 
-    /// [`HttpLockLayer::new`](crate::HttpLockLayer::new).
+    /// Adds [`HttpLockLayer::new`](crate::HttpLockLayer::new).
     #[cfg(feature = "http")]
     fn http_lock<K>(
         self,
@@ -33,24 +33,24 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         self.builder().layer(crate::HttpLockLayer::new(locks, key))
     }
 
-    /// [`HttpLockLayer::permits`](crate::HttpLockLayer::permits).
+    /// Adds [`HttpLockLayer::permits`](crate::HttpLockLayer::permits).
     #[cfg(feature = "http")]
     fn http_permit<K, P>(
         self,
         locks: Locks,
         key: K,
         limit: P,
-    ) -> ServiceBuilder<Stack<crate::HttpLockLayer<crate::WithPermits<K, P>>, L>> {
+    ) -> ServiceBuilder<Stack<crate::HttpLockLayer<crate::adapters::WithPermits<K, P>>, L>> {
         self.builder().layer(crate::HttpLockLayer::permits(locks, key, limit))
     }
 
-    /// [`LockScopeLayer::new`](crate::LockScopeLayer::new).
+    /// Adds [`LockScopeLayer::new`](crate::LockScopeLayer::new).
     #[cfg(feature = "http")]
     fn lock_scope(self, locks: Locks) -> ServiceBuilder<Stack<crate::LockScopeLayer, L>> {
         self.builder().layer(crate::LockScopeLayer::new(locks))
     }
 
-    /// [`DetachLayer::new`](crate::DetachLayer::new).
+    /// Adds [`DetachLayer::new`](crate::DetachLayer::new).
     #[cfg(feature = "http")]
     fn detach(self) -> ServiceBuilder<Stack<crate::DetachLayer, L>> {
         self.builder().layer(crate::DetachLayer::new())
@@ -60,7 +60,7 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
 impl<L> ServiceBuilderExt<L> for ServiceBuilder<L> {}
 
 mod sealed {
-    /// Nothing but a `ServiceBuilder`.
+    /// A trait that only `ServiceBuilder` implements.
     pub trait Builder<L>: Sized {
         fn builder(self) -> tower::ServiceBuilder<L>;
     }

@@ -6,15 +6,15 @@ use lockcore::Locks;
 
 use crate::options::Options;
 
-/// What happens to a handler whose hold is lost while it runs.
+/// The fate of a handler whose hold is lost while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
-    /// It is dropped at its current await point, and the request is refused
+    /// Drops the handler at its current await point, and refuses the request
     /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has finished when the loss is found,
     /// its answer is replaced: its writes may overlap with the next holder's.
     #[default]
     Stop,
-    /// It continues, and its answer is sent. For handlers that look at their
+    /// Lets the handler continue, and sends its answer. For handlers that look at their
     /// [`LockHandle`](crate::LockHandle), or whose writes carry the fencing token.
     Continue,
 }
@@ -58,29 +58,29 @@ impl fmt::Debug for Config {
 macro_rules! options {
     () => {
         lockcore::option_setters! { options:
-            /// How long a request waits for its locks at most, for all keys together that it asks
-            /// for at once. Behind a [`LockScopeLayer`](crate::LockScopeLayer), each extractor and
-            /// each [`RequestLocks::lock`](crate::RequestLocks::lock) has a wait of its own. The
-            /// default is 10 s. Zero does not wait.
+            /// The longest wait of a request for its locks, for all keys together that it asks for
+            /// at once. Behind a [`LockScopeLayer`](crate::LockScopeLayer), each extractor and each
+            /// [`RequestLocks::lock`](crate::RequestLocks::lock) has a wait of its own. The default
+            /// is 10 s. Zero does not wait.
             wait,
             /// Waits without a limit of time. Only a client that disconnects and the queue limit
             /// bound the wait.
             wait_forever,
-            /// How long the lock stays held after this process has died; see
+            /// The time that the lock stays held after this process has died; see
             /// [`LockOptions::lease`](lockcore::LockOptions::lease). The default is that of the
             /// [`Locks`](lockcore::Locks).
             lease,
             /// A lease that is never renewed. A handler that takes longer loses its hold. See
             /// [`LockOptions::fixed_lease`](lockcore::LockOptions::fixed_lease).
             fixed_lease,
-            /// How many requests may wait for one key at most, over all processes. One more is
-            /// refused at once. The default is that of the [`Locks`](lockcore::Locks).
+            /// The most requests that may wait for one key, over all processes. One more is refused
+            /// at once. The default is that of the [`Locks`](lockcore::Locks).
             queue_limit,
-            /// The longest hold. After it the hold is lost, with what [`on_lost`](Self::on_lost)
-            /// says. Under [`Stop`](crate::OnLost::Stop) the handler is dropped (a body that is
-            /// being sent ends with an error), and the lock is granted to the next waiter at once.
-            /// Under [`Continue`](crate::OnLost::Continue) the work continues, and the lock is
-            /// granted to the next waiter when the lease expires.
+            /// The longest hold. After it the hold is lost, as [`on_lost`](Self::on_lost)
+            /// describes. Under [`Stop`](crate::OnLost::Stop) the handler is dropped (a body that
+            /// is being sent ends with an error), and the lock is granted to the next waiter at
+            /// once. Under [`Continue`](crate::OnLost::Continue) the work continues, and the lock
+            /// is granted to the next waiter when the lease expires.
             ///
             /// A lease that is set, here or in the [`Locks`](lockcore::Locks), may not be longer.
             /// One that is not set becomes 30 s, or this if it is shorter.
@@ -101,7 +101,7 @@ macro_rules! options {
             self
         }
 
-        /// What happens when the hold is lost while the handler runs. The default is to stop it.
+        /// Stops the handler when its hold is lost, or lets it continue. The default is to stop it.
         pub fn on_lost(mut self, on_lost: crate::OnLost) -> Self {
             self.config.on_lost = on_lost;
             self
@@ -118,7 +118,7 @@ macro_rules! options {
 }
 pub(crate) use options;
 
-/// The option of the layers that take the locks themselves, and so can serve without.
+/// The option of the layers that acquire the locks themselves, and so can serve without them.
 macro_rules! fail_open {
     () => {
         /// Serves requests *without* the lock while the lock store cannot be reached
@@ -126,7 +126,7 @@ macro_rules! fail_open {
         /// down, or an answer did not come within the [request
         /// timeout](lockcore::LocksBuilder::request_timeout)). A request waits for the store as
         /// long as for a lock. Off by default: with it, requests of one key overlap during an
-        /// outage. Each is logged at `warn`, and its handler finds no
+        /// outage. Each such request is logged at `warn`, and its handler finds no
         /// [`LockHandle`](crate::LockHandle).
         ///
         /// A server that is loading its data counts as unavailable, too. So does a grant that fewer

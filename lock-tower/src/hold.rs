@@ -1,18 +1,18 @@
 //! The holds of a request, and the work under them.
 //!
-//! A `Claim` acquires the locks of a request. They go into its list, `Holds`. Each layer has a
-//! `Share` of that list, and a `Section` runs the layer's work under its share. A `LockHandle` is
-//! what the handler sees of one hold.
+//! `AcquireKeys` acquires the locks of a request. They go into the request's `HoldRegistry`, a
+//! `HoldRecord` each. A layer keeps its part of them as `LayerHolds`, and a `Section` runs the
+//! layer's work under these. A `LockHandle` shows one hold to the handler.
 
-pub(crate) mod claim;
+pub(crate) mod acquire;
 #[cfg(feature = "http")]
 pub(crate) mod detach;
 pub(crate) mod guard;
 pub(crate) mod handle;
-pub(crate) mod held;
-pub(crate) mod holds;
-mod journal;
+pub(crate) mod layer_holds;
 pub(crate) mod loss;
+pub(crate) mod record;
+pub(crate) mod registry;
 mod release;
+mod request_log;
 pub(crate) mod section;
-pub(crate) mod share;

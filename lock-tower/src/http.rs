@@ -1,8 +1,6 @@
-//! `HttpLockLayer`, `DetachLayer`, and the parts that all layers for HTTP share: bodies, answers,
+//! `HttpLockLayer`, `DetachLayer`, and the parts that all layers for HTTP share: bodies, responses,
 //! the locks of a request.
 
-pub(crate) mod answer;
-pub(crate) mod answers;
 pub(crate) mod body;
 pub(crate) mod detach;
 pub(crate) mod extensions;
@@ -11,4 +9,6 @@ pub(crate) mod layer;
 pub(crate) mod read_ahead;
 pub(crate) mod request_body;
 pub(crate) mod request_locks;
+pub(crate) mod respond;
+pub(crate) mod response_options;
 pub(crate) mod service;

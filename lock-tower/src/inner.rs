@@ -1,4 +1,4 @@
-//! What every service of this crate has.
+//! The methods that every service of this crate has.
 
 /// Access to the inner service, on a type with a field `inner` of type `S`.
 macro_rules! inner {

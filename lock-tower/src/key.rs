@@ -1,10 +1,10 @@
-//! Which lock a request needs: the trait, and its errors.
+//! The keys of requests: the trait that extracts them, and its errors.
 
 mod clash;
-mod convert;
-mod form;
+mod demand;
 #[cfg(feature = "http")]
 pub(crate) mod http;
+mod into_keys;
 mod keys;
 mod prefix;
 mod tuple;
@@ -17,19 +17,19 @@ use std::sync::Arc;
 use lockcore::Demand;
 
 pub use clash::Clash;
-pub use convert::IntoKeys;
-pub use form::{InForm, PermitLimit, WithPermits};
+pub use demand::{PermitLimit, WithDemand, WithPermits};
+pub use into_keys::IntoKeys;
 pub use keys::Keys;
-pub(crate) use keys::{Resolved, Sorted, Want};
+pub(crate) use keys::{KeyDemand, Resolved, Sorted};
 pub use prefix::Prefixed;
 
-/// Says which lock a request needs.
+/// Extracts the keys of the locks that a request needs.
 ///
 /// `Ok(None)` lets the request pass without a lock; an error refuses it (400 in HTTP).
 ///
 /// It is implemented for closures `Fn(&Request) -> K` where `K` is a `String`, a `&'static str`, a
 /// [`LockKey`](lockcore::LockKey), [`Keys`], or an `Option` or `Result` of these; and for tuples of
-/// up to four extractors, whose locks are taken together, in an order that cannot deadlock.
+/// up to four extractors, whose locks are acquired together, in an order that cannot deadlock.
 ///
 /// ```
 /// use lock_tower::{ExtractKey, KeyError};
@@ -46,13 +46,13 @@ pub use prefix::Prefixed;
 /// assert!(names(by_account, &Job { account: None }).is_empty());
 /// ```
 ///
-/// # Who chooses the key
+/// # Keys that a client chooses
 /// A client that chooses the key chooses which requests wait for it. A key that is read from the
 /// request is chosen by the client: one that can name another client's key can hold it for as long
-/// as your handler runs. So put the lock behind authentication, put what the client may touch into
-/// the key (`user:7/cart`), give each use its [prefix](ExtractKeyExt::prefix) so that one route's
-/// names cannot meet another's, and keep the queue limit. A client that must *not* be able to
-/// choose a different key for the same resource needs a key with one spelling: see
+/// as your handler runs. So put the lock behind authentication, put the client's own part into the
+/// key (`user:7/cart`), give each use its [prefix](ExtractKeyExt::prefix) so that one route's names
+/// cannot meet another's, and keep the queue limit. A client that must *not* be able to choose a
+/// different key for the same resource needs a key with one spelling: see
 /// [`ByPath`](crate::ByPath).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which lock a request needs",
@@ -78,23 +78,23 @@ where
     }
 }
 
-/// As the extractor that is shared.
+/// Extracts the keys of the shared extractor.
 impl<Req, E: ExtractKey<Req> + ?Sized> ExtractKey<Req> for Arc<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
     }
 }
 
-/// As the extractor inside: for one that is chosen while the program runs.
+/// Extracts the keys of the extractor inside: for one that is chosen while the program runs.
 impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
     }
 }
 
-/// Adapters for every extractor.
+/// The adapters of every extractor.
 pub trait ExtractKeyExt: Sized {
-    /// Puts `prefix:` before every name. That keeps the keys of two uses apart.
+    /// Puts `prefix:` before every name, which keeps the keys of two uses apart.
     ///
     /// A prefix is not empty and has no colon, so that the names of two prefixes are distinct.
     /// Otherwise every request is refused as [`Internal`](crate::Cause::Internal), and the log says
@@ -116,8 +116,8 @@ pub trait ExtractKeyExt: Sized {
         http::ForMethods::new(methods, self)
     }
 
-    /// Requests of these methods read, all others lock: reads run together, a lock alone, all in
-    /// the order in which they arrive. See [`Keys::read`] and [`Keys::write`].
+    /// Reads for requests of these methods, and locks for all others: reads run together, a lock
+    /// alone, all in the order in which they arrive. See [`Keys::read`] and [`Keys::write`].
     ///
     /// ```
     /// use http::Method;
@@ -133,18 +133,18 @@ pub trait ExtractKeyExt: Sized {
         http::ReadOn::new(methods, self)
     }
 
-    /// All requests read what they name; see [`Keys::read`].
-    fn reads(self) -> InForm<Self> {
-        InForm::new(Demand::READ, self)
+    /// Reads the names instead of locking them; see [`Keys::read`].
+    fn reads(self) -> WithDemand<Self> {
+        WithDemand::new(Demand::READ, self)
     }
 
-    /// All requests lock what they name; see [`Keys::write`].
-    fn writes(self) -> InForm<Self> {
-        InForm::new(Demand::ALONE, self)
+    /// Locks the names, which is the default; see [`Keys::write`].
+    fn writes(self) -> WithDemand<Self> {
+        WithDemand::new(Demand::ALONE, self)
     }
 
-    /// Each request takes `count` of `limit` permits of what it names; see [`Keys::permits`]. The
-    /// limit is a number, or a closure that reads it from the request.
+    /// Takes `count` of `limit` permits of each name; see [`Keys::permits`]. The limit is a number,
+    /// or a closure that reads it from the request.
     ///
     /// ```
     /// use lock_tower::{ExtractKeyExt, LockLayer};
@@ -164,10 +164,10 @@ pub trait ExtractKeyExt: Sized {
 
 impl<E> ExtractKeyExt for E {}
 
-/// The request has no key where one is needed, or one that cannot name a lock.
+/// An error of a request that has no key where one is needed, or one that cannot name a lock.
 ///
-/// In HTTP its text reaches the client, in the `detail` of the refusal. Say what is wrong, not what
-/// the key is.
+/// In HTTP its text reaches the client, in the `detail` of the refusal. Name the mistake, and not
+/// the key.
 #[derive(Debug, Clone)]
 pub struct KeyError {
     reason: Cow<'static, str>,
@@ -179,11 +179,11 @@ pub struct KeyError {
 /// The reason why a key is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The request has none, or one that cannot name a lock.
+    /// The request has no key, or one that cannot name a lock.
     Request,
-    /// It is one of several spellings of a name.
+    /// The key is one of several spellings of a name.
     Spelling,
-    /// The client can do nothing about it, so its refusal does not say it.
+    /// The service is set up wrongly. The client cannot mend that, so the refusal does not say it.
     Misuse,
 }
 
@@ -193,19 +193,19 @@ impl KeyError {
         Self { reason: reason.into(), source: None, clash: None, fault: Fault::Request }
     }
 
-    /// The key is one of several spellings of a name, all but one of which are refused. The refusal
+    /// Refuses a key as one of several spellings of a name, of which one is accepted. The refusal
     /// has a code of its own, [`KeySpelling`](crate::Cause::KeySpelling).
     pub fn spelling(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Spelling, ..Self::new(reason) }
     }
 
-    /// The extractor is set up wrongly, as `sentence` says. The request is refused as
-    /// [`Internal`](crate::Cause::Internal) (500 in HTTP), and only the log has the sentence.
+    /// Refuses the request as [`Internal`](crate::Cause::Internal) (500 in HTTP), since the
+    /// extractor is set up wrongly, as `sentence` says. Only the log has the sentence.
     pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }
 
-    /// One request has two demands of one name that it cannot have.
+    /// Refuses two demands of one name that one request cannot have.
     pub(crate) fn clash(first: Demand, second: Demand) -> Self {
         let clash = Clash { first, second };
         Self { clash: Some(clash), ..Self::misuse(clash.to_string()) }

@@ -23,7 +23,7 @@
 //!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await;
 //!     // Now read the row, and do the work. Then write, while the token is still that of this hold.
 //!     let rows = execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await;
-//!     // No row: a later holder is there.
+//!     // If no row was changed, a later holder is there.
 //!     Ok(Response::new(Full::from(format!("{rows} paid"))))
 //! }
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> u64 { 1 }
@@ -44,44 +44,44 @@
 //! | | [`HttpLockLayer`] | [`LockScopeLayer`] | [`LockLayer`] |
 //! |---|---|---|---|
 //! | for | HTTP: axum, tonic, hyper | the same | any request |
-//! | the key is read | by the layer, from the request | further inside, by what acquires the lock with [`RequestLocks`] | by the layer |
+//! | the key is read | by the layer, from the request | further inside, by an extractor or a handler with [`RequestLocks`] | by the layer |
 //! | a refusal is | a response ([`Refusals`]: 423, 429, 413, 503, 400, 500) | an error of [`RequestLocks`]; [`Refusals`] turn it into a response | an error: `S::Error: From<LockError>` |
 //! | the lock is held until | the response, or [the end of its body](HttpLockLayer::hold_until_body_end) | the same | the response |
 //! | the response's type | `Response<LockBody<B>>` | the same | unchanged |
-//! | the [`LockHandle`] | in the request's extensions | what [`RequestLocks::lock`] gives | where [`carry`](LockLayer::carry) puts it |
+//! | the [`LockHandle`] | in the request's extensions | the result of [`RequestLocks::lock`] | where [`carry`](LockLayer::carry) puts it |
 //!
-//! [`HttpLockLayer::permits`] makes one with permits: at most so many requests of one key run at a
-//! time, until the end of the body.
+//! [`HttpLockLayer::permits`] makes a layer with permits: at most so many requests of one key run
+//! at a time, until the end of the body.
 //!
 //! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session,
 //! the body. The extractors of `lock-axum` need it: under an `HttpLockLayer` alone a `Locked` or
-//! `lock_by` answers 500, since that layer keeps only what it has acquired itself.
+//! `lock_by` answers 500, since that layer keeps only the locks that it has acquired itself.
 //!
-//! What follows describes the layers that read the key. In a scope the same happens from the moment
-//! at which the handler asks for a lock.
+//! The rest of this page describes the layers that read the key. In a scope the same happens from
+//! the moment at which the handler asks for a lock.
 //!
 //! # One at a time, readers together, at most so many
 //!
-//! How much a request demands of a name belongs to its key, and all layers do as it says:
+//! The demand of a request belongs to its key, and all layers follow it:
 //!
-//! | requests of one key | say it of [`Keys`] | or of an extractor |
+//! | requests of one key | set on [`Keys`] | or on an extractor |
 //! |---|---|---|
 //! | run one at a time | nothing | nothing |
 //! | run together if they read, alone if not | [`read`](Keys::read), [`write`](Keys::write) | [`read_on`](ExtractKeyExt::read_on), [`reads`](ExtractKeyExt::reads), [`writes`](ExtractKeyExt::writes) |
 //! | run at most so many at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`HttpLockLayer::permits`] |
 //!
 //! All are first come, first served in one queue, whichever layer, handler or process asks: readers
-//! keep no writer out, and requests for few permits none for many. See
+//! do not overtake a lock that waits, nor requests for few permits one for many. See
 //! [`Demand`](lockcore::Demand).
 //!
-//! A read costs as many round trips as a lock. Under a `GET` that takes less than that, answer
-//! without it.
+//! A read costs as many round trips as a lock. Where a `GET` takes less time than these, answer it
+//! without a read.
 //!
 //! # When
 //!
-//! When a handler must not run twice at the same time *for the same thing*, and a transaction
-//! cannot ensure that: the handler calls another service, writes to two stores, or does something
-//! slow. For one row of one database, use the database's own lock.
+//! Use a lock when a handler must not run twice at the same time *for the same thing*, and a
+//! transaction cannot ensure that: the handler calls another service, writes to two stores, or does
+//! something slow. For one row of one database, use the database's own lock.
 //!
 //! A lock makes overlap rare, not impossible: a process can be suspended for longer than its lease.
 //! Send the [fencing token](LockHandle::fencing_token) with every write, and let the database
@@ -103,18 +103,19 @@
 //! 8. the handler
 //!
 //! A layer locks every request that it sees. Around a whole router it locks also unknown paths
-//! (which answer 423 in place of 404 while their key is held), OPTIONS and CORS preflights. Put
-//! what answers those outside, let other methods pass with [`methods`](ExtractKeyExt::methods), or
-//! put the layer on the routes that need it (with axum: `post(pay).route_layer(..)`).
+//! (which answer 423 in place of 404 while their key is held), OPTIONS and CORS preflights. Put the
+//! layers that answer those outside, let other methods pass with
+//! [`methods`](ExtractKeyExt::methods), or put the layer on the routes that need it (with axum:
+//! `post(pay).route_layer(..)`).
 //!
-//! A layer that a flag switches on and off: [`LockLayer`] goes into `option_layer`.
+//! To switch a layer on and off by a flag, put a [`LockLayer`] into `option_layer`.
 //! [`HttpLockLayer`] changes the types of the bodies, so it has
 //! [`enabled`](HttpLockLayer::enabled).
 //!
 //! Put compression and other layers that buffer bodies outside. `LoadShed` outside sheds nothing,
 //! since the lock is always ready. Use the [queue limit](HttpLockLayer::queue_limit) in its place.
 //!
-//! # What happens to a request
+//! # The course of a request
 //!
 //! **It waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default. If its
 //! client disconnects, it leaves the queue at once. On HTTP/1 the body of the request is not read
@@ -132,10 +133,10 @@
 //!
 //! **The lock is released** before the answer is sent, so that a client's next request never meets
 //! its own lock. That is one round trip to the store. If the store says that the hold ended before,
-//! the answer is replaced by the 503: what the handler did may overlap with another request. If the
-//! store does not answer within half a second, the answer is sent, and the release continues. With
-//! [`release_in_background`](HttpLockLayer::release_in_background) the answer does not wait for the
-//! release.
+//! the answer is replaced by the 503: the handler's work may overlap with that of another request.
+//! If the store does not answer within half a second, the answer is sent, and the release
+//! continues. With [`release_in_background`](HttpLockLayer::release_in_background) the answer does
+//! not wait for the release.
 //!
 //! # Caveats
 //!
@@ -145,18 +146,18 @@
 //!   several keys at once with a tuple: they are sorted. The same key twice in one request shares
 //!   one hold, unless the first one is a guard from [`RequestLocks::guards`], or the second layer
 //!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): that
-//!   one waits for the first until it times out. Permits are counted, not shared. More
-//!   of a key than the request has of it is [refused at once](Clash): it would wait for itself, or
-//!   for a request that waits for it.
+//!   one waits for the first until it times out. Permits are counted, not shared. A demand that the
+//!   request's hold does not cover is [refused at once](Clash): it would wait for itself, or for a
+//!   request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body
 //!   is [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window:
 //!   unread ones would take the window from the holder. So the inner service gets a
-//!   [`RequestBody`], which has what was read. A [`LockLayer`] does not read bodies: for HTTP take
-//!   the other two. The layers do not read what a handler leaves unread while it waits for
+//!   [`RequestBody`], which has the part that was read. A [`LockLayer`] does not read bodies: for
+//!   HTTP take the other two. The layers do not read the rest of a body while its handler waits for
 //!   something else.
 //! - **An upgrade** (a WebSocket) ends the hold with its 101. Keep a guard from
 //!   [`LockHandle::reenter`].
-//! - **Held until the body ends** means: until the server has taken the last frame. Set
+//! - **Held until the body ends** means until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
 //! - The futures of all layers need a tokio runtime with timers where they are polled.
 //!
@@ -196,7 +197,7 @@
 //!
 //! # Features
 //!
-//! | feature | what | default |
+//! | feature | adds | default |
 //! |---|---|---|
 //! | `http` | [`HttpLockLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
 //! | `axum` | [`LockError`] is the answer of an axum handler: for lock-axum; includes `http` | no |
@@ -204,9 +205,16 @@
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Some of what a request holds is looked at by the layers for HTTP only.
+// Some of the state of a request is read by the layers for HTTP only.
 #![cfg_attr(not(feature = "http"), allow(dead_code))]
 
+/// The extractors that the methods of [`ExtractKeyExt`] make.
+pub mod adapters {
+    pub use crate::key::{Prefixed, WithDemand, WithPermits};
+
+    #[cfg(feature = "http")]
+    pub use crate::key::http::{ForMethods, ReadOn};
+}
 mod builder;
 mod config;
 mod hold;
@@ -223,10 +231,7 @@ mod scope;
 pub use builder::ServiceBuilderExt;
 pub use config::OnLost;
 pub use hold::handle::LockHandle;
-pub use key::{
-    Clash, ExtractKey, ExtractKeyExt, InForm, IntoKeys, KeyError, Keys, PermitLimit, Prefixed,
-    WithPermits,
-};
+pub use key::{Clash, ExtractKey, ExtractKeyExt, IntoKeys, KeyError, Keys, PermitLimit};
 pub use lock::{carry::CarryHandle, future::LockFuture, layer::LockLayer, service::Lock};
 pub use lockcore::LockErrorKind;
 pub use refusal::{Cause, LockError};
@@ -241,7 +246,7 @@ pub use {
     self::http::request_body::RequestBody,
     self::http::request_locks::RequestLocks,
     self::http::service::HttpLock,
-    key::http::{ByExtension, ByHeader, ByPath, ForMethods, ReadOn, canonical_path},
+    key::http::{ByExtension, ByHeader, ByPath, canonical_path},
     refusal::http::Refusals,
     scope::{future::LockScopeFuture, layer::LockScopeLayer, service::LockScope},
 };

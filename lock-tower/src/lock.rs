@@ -1,4 +1,5 @@
-//! `LockLayer`, for services of any request, and the way of a request whose key is known first.
+//! `LockLayer`, for services of any request, and the state machine of a request whose key is known
+//! first.
 
 mod call;
 pub(crate) mod carry;

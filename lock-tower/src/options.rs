@@ -8,12 +8,13 @@ use lockcore::{LockOptions, LockRequest};
 /// The longest wait by default: a request has a client that waits with it.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// What is not set is left to the next: key, layer, the defaults of the `Locks`.
+/// Options of an acquire. One that is not set is left to the next: key, layer, the defaults of the
+/// `Locks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Options(pub(crate) LockOptions);
 
 impl Options {
-    /// These, and for what they leave open, `other`.
+    /// Fills the unset options from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self(self.0.or(other.0))
     }
@@ -22,7 +23,7 @@ impl Options {
         self.0.get_wait().unwrap_or(Wait::AtMost(DEFAULT_WAIT))
     }
 
-    /// `request` with these.
+    /// Sets these options on `request`.
     pub(crate) fn apply(self, request: LockRequest) -> LockRequest {
         request.options(self.0)
     }

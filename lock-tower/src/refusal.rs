@@ -1,4 +1,4 @@
-//! Why a request is refused, and what the refusal looks like.
+//! The errors for which a request is refused, and their responses.
 
 mod error;
 #[cfg(feature = "http")]

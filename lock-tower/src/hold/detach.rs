@@ -1,4 +1,4 @@
-//! Work that goes on under its locks although its request is dropped.
+//! Work that continues under its locks although its request is dropped.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,35 +7,36 @@ use tokio::task::JoinError;
 
 use crate::config::OnLost;
 use crate::hold::handle::LockHandle;
-use crate::hold::holds::Holds;
 use crate::hold::loss::Loss;
+use crate::hold::registry::HoldRegistry;
 use crate::refusal::LockError;
 
-/// One more keeper of a hold, beside its layer. The lock is released with the last keeper, or when
-/// the handler releases it early. Until then handles see it.
+/// A keeper of a hold, beside its layer. The lock is released with the last keeper, or when the
+/// handler releases it early. Until then handles show it as held.
 #[derive(Debug)]
-struct Keep(LockHandle);
+struct Keeper(LockHandle);
 
-impl Drop for Keep {
+impl Drop for Keeper {
     fn drop(&mut self) {
-        drop(self.0.held().let_go());
+        drop(self.0.held().remove_keeper());
     }
 }
 
-/// Keepers of several holds.
-pub(crate) struct Keeps(Vec<Keep>);
+/// The keepers of several holds.
+pub(crate) struct Keepers(Vec<Keeper>);
 
-impl Keeps {
+impl Keepers {
     /// # Errors
-    /// `Lost` if one of them has ended. Then none is kept.
+    /// `Lost` if one of the holds has ended. Then none is kept.
     pub(crate) fn of(handles: impl Iterator<Item = LockHandle>) -> Result<Self, LockError> {
-        let keeps = handles.map(|handle| handle.held().keep().map(|()| Keep(handle.clone())));
-        keeps.collect::<Result<_, _>>().map(Self)
+        let keepers =
+            handles.map(|handle| handle.held().add_keeper().map(|()| Keeper(handle.clone())));
+        keepers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Those of a request, but for the holds that count no longer.
-    pub(crate) fn all_of(holds: &Arc<Holds>) -> Result<Self, LockError> {
-        Self::of(LockHandle::all(holds).filter(|handle| handle.held().counts()))
+    /// The keepers of all holds of a request under which work continues.
+    pub(crate) fn all_of(holds: &Arc<HoldRegistry>) -> Result<Self, LockError> {
+        Self::of(LockHandle::all(holds).filter(|handle| handle.held().allows_work()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -43,24 +44,24 @@ impl Keeps {
     }
 }
 
-/// What is detached, with the holds that it keeps.
-pub(crate) struct Kept<F> {
-    /// Dropped first.
+/// A detached future, with the holds that it keeps.
+pub(crate) struct Detached<F> {
+    /// Declared first, so that it is dropped before the holds.
     future: F,
-    keeps: Keeps,
+    keepers: Keepers,
 }
 
-impl<F> Kept<F> {
-    pub(crate) fn new(future: F, keeps: Keeps) -> Self {
-        Self { future, keeps }
+impl<F> Detached<F> {
+    pub(crate) fn new(future: F, keepers: Keepers) -> Self {
+        Self { future, keepers }
     }
 }
 
-impl<F: Future> Kept<F> {
-    /// None if it was stopped: a hold is lost whose layer says so.
+impl<F: Future> Detached<F> {
+    /// Runs the future; `None` if it was stopped by the loss of a hold whose layer stops work.
     pub(crate) async fn finish(self) -> Option<F::Output> {
-        let Self { future, keeps } = self;
-        let stopping = keeps.0.iter().map(|keep| &keep.0);
+        let Self { future, keepers } = self;
+        let stopping = keepers.0.iter().map(|keeper| &keeper.0);
         let stopping = stopping.filter(|handle| handle.held().on_lost == OnLost::Stop).cloned();
         tokio::select! {
             biased;
@@ -70,19 +71,19 @@ impl<F: Future> Kept<F> {
     }
 }
 
-/// Runs `future` in a task of its own, under what is kept.
-pub(crate) async fn detach<F>(future: F, keeps: Keeps) -> Result<F::Output, LockError>
+/// Runs `future` in a task of its own, under the kept holds.
+pub(crate) async fn detach<F>(future: F, keepers: Keepers) -> Result<F::Output, LockError>
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    match ended(tokio::spawn(Kept::new(future, keeps).finish()).await) {
+    match ended(tokio::spawn(Detached::new(future, keepers).finish()).await) {
         Some(output) => output.ok_or_else(LockError::lost),
         None => std::future::pending().await, // the runtime is ending, and this future with it
     }
 }
 
-/// What the task returned; `None` if the runtime ended it.
+/// The output of the task; `None` if the runtime ended it.
 pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
     match task {
         Ok(output) => Some(output),
@@ -95,11 +96,11 @@ pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
 
 impl LockHandle {
     /// Finishes `future` even if the client disconnects. It runs in a task of its own, under this
-    /// lock and those that the request took before it.
+    /// lock and those that the request acquired before it.
     ///
-    /// `DetachLayer` does so for whole handlers. This is for the part of a handler that must not be
-    /// done by halves. Before it, the handler can still be dropped.
-    /// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for it.
+    /// `DetachLayer` detaches whole handlers; this method detaches the part of a handler that must
+    /// not be done by halves. Before that part, the handler can still be dropped.
+    /// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for `future`.
     ///
     /// ```
     /// # async fn charge() {}
@@ -129,7 +130,7 @@ impl LockHandle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let before = self.before().filter(|handle| handle.held().counts());
-        detach(future, Keeps::of(std::iter::once(self.clone()).chain(before))?).await
+        let before = self.before().filter(|handle| handle.held().allows_work());
+        detach(future, Keepers::of(std::iter::once(self.clone()).chain(before))?).await
     }
 }

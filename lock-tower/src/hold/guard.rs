@@ -2,11 +2,11 @@
 
 use lockcore::LockGuard;
 
-use crate::key::Want;
+use crate::key::KeyDemand;
 
-/// A demand that was granted.
+/// A granted demand, with its guard.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    pub(crate) want: Want,
+    pub(crate) want: KeyDemand,
     pub(crate) guard: LockGuard,
 }

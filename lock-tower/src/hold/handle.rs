@@ -1,4 +1,4 @@
-//! What the handler sees of a hold.
+//! The handle by which a handler sees a hold.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use lockcore::{FencingToken, LockGuard};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::hold::held::Held;
-use crate::hold::holds::{Holds, Place};
+use crate::hold::record::HoldRecord;
+use crate::hold::registry::{HoldRegistry, Location};
 use crate::refusal::LockError;
 
 /// The hold under which a request is served. In HTTP it is in the request's extensions.
@@ -30,27 +30,27 @@ use crate::refusal::LockError;
 /// ```
 #[derive(Clone)]
 pub struct LockHandle {
-    request: Arc<Holds>,
-    place: Place,
+    request: Arc<HoldRegistry>,
+    location: Location,
 }
 
 impl LockHandle {
-    pub(crate) fn new(request: &Arc<Holds>, place: Place) -> Self {
-        Self { request: Arc::clone(request), place }
+    pub(crate) fn new(request: &Arc<HoldRegistry>, location: Location) -> Self {
+        Self { request: Arc::clone(request), location }
     }
 
-    /// Of all holds of a request, in the order in which they were acquired.
-    pub(crate) fn all(request: &Arc<Holds>) -> impl Iterator<Item = Self> {
-        request.places().into_iter().map(|place| Self::new(request, place))
+    /// The handles of all holds of a request, in the order in which they were acquired.
+    pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
+        request.locations().into_iter().map(|location| Self::new(request, location))
     }
 
-    /// The holds of the same request.
-    pub(crate) fn request(&self) -> &Arc<Holds> {
+    /// The registry of the same request's holds.
+    pub(crate) fn request(&self) -> &Arc<HoldRegistry> {
         &self.request
     }
 
-    pub(crate) fn held(&self) -> &Held {
-        self.request.at(&self.place)
+    pub(crate) fn held(&self) -> &HoldRecord {
+        self.request.record_at(&self.location)
     }
 
     /// The key, as it is in the store without its namespace.
@@ -71,11 +71,11 @@ impl LockHandle {
     /// second release is no error.
     ///
     /// Other guards on the same hold keep it: those of an outer layer with the same key, and those
-    /// from [`reenter`](Self::reenter). What is detached does not keep it. The layer no longer
-    /// watches for a loss.
+    /// from [`reenter`](Self::reenter). Detached work does not keep it. The layer no longer watches
+    /// for a loss.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended before: what was done under it may
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended before: the work under it may
     /// overlap with another request. [`Unavailable`](lockcore::LockErrorKind::Unavailable) if the
     /// store does not answer: then the lock is granted to the next waiter when its lease expires,
     /// at the latest.
@@ -84,7 +84,7 @@ impl LockHandle {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// The release goes on if this is dropped once it was polled.
+    /// The release continues if this is dropped once it was polled.
     pub async fn release(&self) -> Result<(), LockError> {
         match self.held().release() {
             Some(guard) => Ok(guard.release().await?),
@@ -92,15 +92,15 @@ impl LockHandle {
         }
     }
 
-    /// Until when the hold is certain if no further renewal succeeds. The watchdog moves it
-    /// forward.
+    /// The time until which the hold is certain if no further renewal succeeds. The watchdog moves
+    /// it forward.
     pub fn deadline(&self) -> Instant {
-        self.held().look(LockGuard::deadline).unwrap_or_else(|deadline| deadline)
+        self.held().with_guard(LockGuard::deadline).unwrap_or_else(|deadline| deadline)
     }
 
     /// Whether the hold can no longer be relied on: it was lost, or it was released.
     pub fn is_lost(&self) -> bool {
-        self.held().look(LockGuard::is_lost).unwrap_or(true)
+        self.held().with_guard(LockGuard::is_lost).unwrap_or(true)
     }
 
     /// Completes when the hold is lost. It never completes if the hold is released first.
@@ -114,8 +114,8 @@ impl LockHandle {
         }
     }
 
-    /// Cancelled when the hold is lost, and already cancelled if it has ended. Pass it to what must
-    /// stop then.
+    /// A token that is cancelled when the hold is lost, and already cancelled if it has ended. Pass
+    /// it to work that must stop then.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.held().loss().unwrap_or_else(|| {
             let token = CancellationToken::new();
@@ -124,16 +124,16 @@ impl LockHandle {
         })
     }
 
-    /// A guard on the same hold, for work that goes on after the response. The lock is released
+    /// A guard on the same hold, for work that continues after the response. The lock is released
     /// with the last guard.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or has been released.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
-        Ok(self.held().look(LockGuard::reenter).map_err(|_| LockError::lost())??)
+        Ok(self.held().with_guard(LockGuard::reenter).map_err(|_| LockError::lost())??)
     }
 
-    /// Whether the hold can still be relied on.
+    /// Checks that the hold can still be relied on.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if it was lost or has been released.
@@ -144,14 +144,14 @@ impl LockHandle {
         }
     }
 
-    /// The hold that the same request took before this one: in an outer layer, for the key before
-    /// in a tuple, or earlier through the same [`RequestLocks`](crate::RequestLocks). A hold that
-    /// was released may be left out.
+    /// The hold that the same request acquired before this one: in an outer layer, for the key
+    /// before in a tuple, or earlier through the same [`RequestLocks`](crate::RequestLocks). A hold
+    /// that was released may be left out.
     pub fn outer(&self) -> Option<LockHandle> {
         self.before().last()
     }
 
-    /// The holds that the request took before this one.
+    /// The holds that the request acquired before this one.
     pub(crate) fn before(&self) -> impl Iterator<Item = LockHandle> {
         let number = self.held().number;
         Self::all(&self.request).take_while(move |other| other.held().number < number)

@@ -9,7 +9,7 @@ use pin_project::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::hold::handle::LockHandle;
-use crate::hold::holds::Holds;
+use crate::hold::registry::HoldRegistry;
 
 /// Completes when one of the holds is lost.
 #[pin_project]
@@ -38,8 +38,8 @@ impl Loss {
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
     }
 
-    /// Of the holds that the layer with this number keeps.
-    pub(crate) fn of_layer(holds: &Arc<Holds>, layer: usize) -> Self {
+    /// The loss of any hold that the layer with this number keeps.
+    pub(crate) fn of_layer(holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         Self::new(LockHandle::all(holds).filter(|handle| handle.held().layer == layer))
     }
 }
@@ -63,7 +63,8 @@ impl Future for Watch {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         ready!(this.lost.poll(cx));
-        // Other guards may keep, and then lose, what the handler has released: its request goes on.
+        // Other guards may keep, and then lose, a hold that the handler has released: its request
+        // continues.
         match this.handle.held().is_released() {
             true => Poll::Pending,
             false => Poll::Ready(()),

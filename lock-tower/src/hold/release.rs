@@ -10,19 +10,19 @@ use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// After this long the release goes on in the background, and the response goes out.
+/// The time after which the release continues in the background, and the response goes out.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// How long the holds lasted.
+/// Whether the holds lasted until their release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasted {
-    /// Until they were released, as far as the store says.
+    /// They lasted until they were released, as far as the store reports.
     ToTheEnd,
-    /// One had ended before.
+    /// One had ended before its release.
     NotToTheEnd,
 }
 
-/// Completes when all locks are released, or after [`LIMIT`]. Dropping it stops nothing.
+/// Completes when all locks are released, or after [`LIMIT`]. Dropping it stops no release.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Releasing {
@@ -55,7 +55,7 @@ impl Future for Releasing {
                 *lasted = Lasted::NotToTheEnd;
                 true
             }
-            // Also without an answer: the lock was held until then, and the release goes on by
+            // Also without an answer: the lock was held until then, and the release continues by
             // itself.
             Poll::Ready(_) => true,
             Poll::Pending => false,

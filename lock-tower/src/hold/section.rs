@@ -3,14 +3,14 @@
 //! # Implementation notes
 //!
 //! - **The work is dropped before its locks are released**: nothing of it runs when the next holder
-//!   has the lock. Where the section is dropped, also while unwinding, the order of its fields sees
-//!   to it.
+//!   has the lock. The order of the section's fields ensures this where the section is dropped,
+//!   also while unwinding.
 //! - **The loss is watched from the first time that the work does not end at once.** The watch
-//!   registers the task's waker, so it is polled on every `Pending`. A lock that another task takes
-//!   meanwhile wakes the section, which then watches that one too.
+//!   registers the task's waker, so it is polled on every `Pending`. A lock that another task
+//!   acquires meanwhile wakes the section, which then watches the new hold, too.
 //! - **The result is judged three times**: a hold can be lost before the work is polled, while it
-//!   is polled, and according to the release. Until the release has answered, only this process has
-//!   said that the hold lasted.
+//!   is polled, and according to the release. Until the release is answered, only this process
+//!   claims that the hold lasted.
 //! - **An error is passed on as it is.** A loss replaces answers, since they claim that something
 //!   was done.
 
@@ -21,19 +21,19 @@ use std::task::{Context, Poll, ready};
 
 use pin_project::pin_project;
 
+use crate::hold::layer_holds::LayerHolds;
 use crate::hold::loss::Loss;
 use crate::hold::release::{Lasted, Releasing};
-use crate::hold::share::Share;
 use crate::refusal::LockError;
 
-/// What runs in a section: a future, or a body with its frames.
+/// The work of a section: a future, or a body with its frames.
 #[diagnostic::on_unimplemented(
     message = "the service inside the lock does not serve the lock's requests",
     note = "behind `HttpLockLayer` and `LockScopeLayer` a service gets `Request<RequestBody<B>>`: implement `Service<Request<RequestBody<B>>>`, or `Service<Request<B>>` for every body `B`",
     note = "or convert the body: `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`"
 )]
 pub(crate) trait Work {
-    /// What comes before the end.
+    /// An intermediate result, before the end.
     type More;
     type Output;
     type Error;
@@ -63,24 +63,24 @@ where
     }
 }
 
-/// How a section ended.
+/// The end of a section.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
-    /// It has holds only where they last beyond the result. Its journal is still to be ended: only
-    /// the layer knows what the result says.
-    pub(crate) share: Share,
+    /// Has holds only where they last beyond the result. Its log is still to be ended: only the
+    /// layer knows the meaning of the result.
+    pub(crate) layer_holds: LayerHolds,
 }
 
 pub(crate) enum Failure<E> {
     /// The work's own error.
     Inner(E),
-    /// The work was not begun, or what came of it does not count.
+    /// The work was not begun, or its result does not count.
     Refused(LockError),
 }
 
 impl<T, E> End<T, E> {
-    pub(crate) fn refused(error: LockError, share: Share) -> Self {
-        Self { result: Err(Failure::Refused(error)), share }
+    pub(crate) fn refused(error: LockError, layer_holds: LayerHolds) -> Self {
+        Self { result: Err(Failure::Refused(error)), layer_holds }
     }
 }
 
@@ -89,10 +89,10 @@ impl<T, E> End<T, E> {
 pub(crate) struct Section<W: Work> {
     #[pin]
     state: State<W>,
-    /// None until the work has once been pending.
+    /// `None` until the work has once been pending.
     #[pin]
     loss: Option<Loss>,
-    /// Whether the holds are to last beyond this output.
+    /// Decides whether the holds last beyond an output.
     outlives: fn(&W::Output) -> bool,
 }
 
@@ -103,7 +103,7 @@ enum State<W: Work> {
         #[pin]
         work: W,
         /// After the work, so that it is dropped later.
-        share: Option<Share>,
+        layer_holds: Option<LayerHolds>,
     },
     Releasing {
         end: Option<End<W::Output, W::Error>>,
@@ -114,8 +114,8 @@ enum State<W: Work> {
 }
 
 impl<W: Work> Section<W> {
-    pub(crate) fn new(work: W, share: Share, outlives: fn(&W::Output) -> bool) -> Self {
-        let state = State::Running { work, share: Some(share) };
+    pub(crate) fn new(work: W, layer_holds: LayerHolds, outlives: fn(&W::Output) -> bool) -> Self {
+        let state = State::Running { work, layer_holds: Some(layer_holds) };
         Self { state, loss: None, outlives }
     }
 
@@ -123,9 +123,9 @@ impl<W: Work> Section<W> {
         loop {
             let this = self.as_mut().project();
             match this.state.project() {
-                StateProjection::Running { work, share } => {
-                    let share = share.as_mut().expect("there until the work has ended");
-                    let result = match ready!(poll_work(work, share, this.loss, cx)) {
+                StateProjection::Running { work, layer_holds } => {
+                    let layer_holds = layer_holds.as_mut().expect("there until the work has ended");
+                    let result = match ready!(poll_work(work, layer_holds, this.loss, cx)) {
                         Some(Step::More(more)) => return Poll::Ready(Step::More(more)),
                         Some(Step::End(result)) => result.map_err(Failure::Inner),
                         None => Err(Failure::Refused(LockError::lost())),
@@ -137,7 +137,10 @@ impl<W: Work> Section<W> {
                 StateProjection::Releasing { end, releasing } => {
                     let lasted = ready!(releasing.poll(cx));
                     let mut end = end.take().expect("taken once: done after it");
-                    if end.result.is_ok() && lasted == Lasted::NotToTheEnd && end.share.may_stop() {
+                    if end.result.is_ok()
+                        && lasted == Lasted::NotToTheEnd
+                        && end.layer_holds.stops_on_loss()
+                    {
                         end.result = Err(Failure::Refused(LockError::lost()));
                     }
                     self.project().state.set(State::Done);
@@ -148,19 +151,19 @@ impl<W: Work> Section<W> {
         }
     }
 
-    /// The work has ended, or a hold was lost: the section's end, unless the release is to be
-    /// awaited.
+    /// Ends the section, after its work has ended or a hold was lost. `None` if the release is to
+    /// be awaited.
     fn end(
         mut self: Pin<&mut Self>,
         result: Result<W::Output, Failure<W::Error>>,
     ) -> Option<End<W::Output, W::Error>> {
-        let mut share = self.as_mut().close()?;
-        if share.has_holds() && result.as_ref().is_ok_and(self.outlives) {
-            return Some(End { result, share });
+        let mut layer_holds = self.as_mut().close()?;
+        if layer_holds.has_holds() && result.as_ref().is_ok_and(self.outlives) {
+            return Some(End { result, layer_holds });
         }
         let is_awaited = !matches!(result, Err(Failure::Refused(_)));
-        let releasing = share.release().filter(|_| is_awaited);
-        let end = Some(End { result, share });
+        let releasing = layer_holds.release().filter(|_| is_awaited);
+        let end = Some(End { result, layer_holds });
         match releasing {
             Some(releasing) => self.project().state.set(State::Releasing { end, releasing }),
             None => return end,
@@ -168,23 +171,23 @@ impl<W: Work> Section<W> {
         None
     }
 
-    /// Drops the work. Its locks are released with what this returns.
-    pub(crate) fn close(self: Pin<&mut Self>) -> Option<Share> {
+    /// Drops the work. Its locks are released with the returned value.
+    pub(crate) fn close(self: Pin<&mut Self>) -> Option<LayerHolds> {
         let mut this = self.project();
-        let StateProjection::Running { share, .. } = this.state.as_mut().project() else {
+        let StateProjection::Running { layer_holds, .. } = this.state.as_mut().project() else {
             return None;
         };
-        let share = share.take();
+        let layer_holds = layer_holds.take();
         this.state.set(State::Done);
         this.loss.set(None);
-        share.map(Share::close)
+        layer_holds.map(LayerHolds::close)
     }
 }
 
-/// What comes of the work; `None` if a hold is lost under it.
+/// Polls the work; `None` if a hold is lost under it.
 fn poll_work<W: Work>(
     work: Pin<&mut W>,
-    share: &Share,
+    layer_holds: &LayerHolds,
     mut loss: Pin<&mut Option<Loss>>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<WorkStep<W>>> {
@@ -192,7 +195,7 @@ fn poll_work<W: Work>(
         return Poll::Ready(None);
     }
     let Poll::Ready(step) = work.poll_step(cx) else {
-        if let Some(more) = share.watch(loss.is_none(), cx) {
+        if let Some(more) = layer_holds.watch(loss.is_none(), cx) {
             loss.set(Some(more));
         }
         return match is_lost(loss, cx) {
@@ -200,11 +203,11 @@ fn poll_work<W: Work>(
             false => Poll::Pending,
         };
     };
-    let counts = matches!(step, Step::End(Err(_))) || !share.stops();
+    let counts = matches!(step, Step::End(Err(_))) || !layer_holds.stops();
     Poll::Ready(Some(step).filter(|_| counts))
 }
 
-/// Whether a loss that is watched for has come.
+/// Whether a watched hold is lost.
 fn is_lost(loss: Pin<&mut Option<Loss>>, cx: &mut Context<'_>) -> bool {
     loss.as_pin_mut().is_some_and(|loss| loss.poll(cx).is_ready())
 }

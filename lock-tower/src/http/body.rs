@@ -1,5 +1,5 @@
-//! The body of a response from behind a lock: a refusal, the inner body, or that with the lock in
-//! it.
+//! The body of a response from behind a lock: a refusal, the inner body, or the inner body with its
+//! lock.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 use tower::BoxError;
 
+use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, PollStep, Section, Step, Work};
-use crate::hold::share::Share;
-use crate::http::answers::Answers;
+use crate::http::response_options::ResponseOptions;
 
 /// The body of an [`HttpLock`](crate::HttpLock)'s response.
 ///
@@ -29,7 +29,7 @@ pub struct LockBody<B: Body> {
 enum Kind<B: Body> {
     Refusal(Option<Bytes>),
     Open(#[pin] B),
-    /// Boxed: the other kinds are the usual ones and stay small.
+    /// Boxed, so that the other kinds, which are the usual ones, stay small.
     Held(Pin<Box<Held<B>>>),
 }
 
@@ -38,11 +38,11 @@ enum Kind<B: Body> {
 struct Held<B: Body> {
     #[pin]
     section: Section<Frames<B>>,
-    answers: Arc<Answers>,
+    response_options: Arc<ResponseOptions>,
 }
 
-/// The frames of a body, of which the last one is the end: it waits until the lock is released.
-/// Trailers are the last frame, also of a body that does not know its end.
+/// The frames of a body. The last one is the end, and waits until the lock is released. Trailers
+/// are the last frame, also of a body that does not know its end.
 #[pin_project]
 struct Frames<B>(#[pin] B);
 
@@ -70,9 +70,18 @@ impl<B: Body> LockBody<B> {
         Self { kind: Kind::Open(body) }
     }
 
-    pub(crate) fn held(body: B, share: Share, answers: &Arc<Answers>) -> Self {
-        let section = Section::new(Frames(body), share, |_| false);
-        Self { kind: Kind::Held(Box::pin(Held { section, answers: Arc::clone(answers) })) }
+    pub(crate) fn held(
+        body: B,
+        layer_holds: LayerHolds,
+        response_options: &Arc<ResponseOptions>,
+    ) -> Self {
+        let section = Section::new(Frames(body), layer_holds, |_| false);
+        Self {
+            kind: Kind::Held(Box::pin(Held {
+                section,
+                response_options: Arc::clone(response_options),
+            })),
+        }
     }
 }
 
@@ -138,18 +147,18 @@ where
         }
         Poll::Ready(match ready!(this.section.poll(cx)) {
             Step::More(frame) => Some(Ok(frame)),
-            Step::End(End { result: Err(Failure::Refused(error)), mut share }) => {
-                share.end(Some(&error));
-                // The last that the client gets: trailers where a client reads them, or a body that
+            Step::End(End { result: Err(Failure::Refused(error)), mut layer_holds }) => {
+                layer_holds.end(Some(&error));
+                // The last frame for the client: trailers where a client reads them, or a body that
                 // is cut.
-                Some(this.answers.refusals.last_frame(&error).ok_or_else(|| error.into()))
+                Some(this.response_options.refusals.last_frame(&error).ok_or_else(|| error.into()))
             }
-            Step::End(End { result: Ok(last), mut share }) => {
-                share.end(None);
+            Step::End(End { result: Ok(last), mut layer_holds }) => {
+                layer_holds.end(None);
                 last.map(Ok)
             }
-            Step::End(End { result: Err(Failure::Inner(error)), mut share }) => {
-                share.end(None);
+            Step::End(End { result: Err(Failure::Inner(error)), mut layer_holds }) => {
+                layer_holds.end(None);
                 Some(Err(error.into()))
             }
         })

@@ -10,7 +10,7 @@ use pin_project::pin_project;
 use tokio::task::JoinHandle;
 use tower::{Layer, Service};
 
-use crate::hold::detach::{Keeps, Kept, ended};
+use crate::hold::detach::{Detached, Keepers, ended};
 use crate::http::request_locks::holds;
 use crate::inner::inner;
 
@@ -95,11 +95,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // If one is lost already, the layer outside is about to refuse the request.
-        let keeps = holds(request.extensions()).and_then(|holds| Keeps::all_of(holds).ok());
+        // If a hold is lost already, the layer outside is about to refuse the request.
+        let keepers = holds(request.extensions()).and_then(|holds| Keepers::all_of(holds).ok());
         let future = self.inner.call(request);
-        DetachFuture(match keeps.filter(|keeps| !keeps.is_empty()) {
-            Some(keeps) => State::Begun(Some(Kept::new(future, keeps))),
+        DetachFuture(match keepers.filter(|keepers| !keepers.is_empty()) {
+            Some(keepers) => State::Begun(Some(Detached::new(future, keepers))),
             None => State::Unlocked(future),
         })
     }
@@ -119,7 +119,7 @@ pub struct DetachFuture<F, T, E>(#[pin] State<F, T, E>);
 #[pin_project(project = StateProjection)]
 enum State<F, T, E> {
     Unlocked(#[pin] F),
-    Begun(Option<Kept<F>>),
+    Begun(Option<Detached<F>>),
     Detached(Option<JoinHandle<Option<Result<T, E>>>>),
 }
 
@@ -137,8 +137,8 @@ where
             match state.as_mut().project() {
                 StateProjection::Unlocked(future) => return future.poll(cx),
                 StateProjection::Begun(begun) => {
-                    let kept = begun.take().expect("taken when the state ends");
-                    let task = tokio::spawn(kept.finish());
+                    let detached = begun.take().expect("taken when the state ends");
+                    let task = tokio::spawn(detached.finish());
                     state.set(State::Detached(Some(task)));
                 }
                 StateProjection::Detached(Some(task)) => {

@@ -1,11 +1,11 @@
-//! Where an HTTP request carries its holds.
+//! The place of a request's holds in its extensions.
 
 use std::sync::Arc;
 
 use http::Request;
 
 use crate::hold::handle::LockHandle;
-use crate::hold::holds::Holds;
+use crate::hold::registry::HoldRegistry;
 use crate::http::request_locks::holds;
 use crate::lock::carry::CarryHandle;
 
@@ -22,7 +22,7 @@ impl<B> CarryHandle<Request<B>> for InExtensions {
         request.extensions_mut().insert(handle);
     }
 
-    fn holds(&self, request: &Request<B>) -> Option<Arc<Holds>> {
+    fn holds(&self, request: &Request<B>) -> Option<Arc<HoldRegistry>> {
         holds(request.extensions()).cloned()
     }
 }

@@ -13,20 +13,20 @@ use pin_project::pin_project;
 use tower::{BoxError, Service};
 
 use crate::hold::section::{End, Failure};
-use crate::http::answer::answer;
-use crate::http::answers::Answers;
 use crate::http::body::LockBody;
 use crate::http::extensions::InExtensions;
 use crate::http::read_ahead::is_needed;
 use crate::http::request_body::RequestBody;
+use crate::http::respond::respond;
+use crate::http::response_options::ResponseOptions;
 use crate::lock::locking::Locking;
 use crate::refusal::LockError;
 
 /// The response of an [`HttpLock`](crate::HttpLock).
 ///
 /// # Cancel safety
-/// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops
-/// that, and releases the lock.
+/// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops the
+/// inner future, and releases the lock.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct HttpLockFuture<S, B>
@@ -36,8 +36,8 @@ where
 {
     #[pin]
     locking: Locking<S, Request<RequestBody<B>>, InExtensions>,
-    /// None for a request that passes without a lock.
-    answers: Option<Arc<Answers>>,
+    /// `None` for a request that passes without a lock.
+    response_options: Option<Arc<ResponseOptions>>,
 }
 
 impl<S, B> HttpLockFuture<S, B>
@@ -48,9 +48,9 @@ where
     #[inline(always)]
     pub(crate) fn new(
         locking: Locking<S, Request<RequestBody<B>>, InExtensions>,
-        answers: Option<Arc<Answers>>,
+        response_options: Option<Arc<ResponseOptions>>,
     ) -> Self {
-        Self { locking, answers }
+        Self { locking, response_options }
     }
 }
 
@@ -73,30 +73,34 @@ where
         let end = match this.locking.as_mut().poll(cx) {
             Poll::Ready(end) => end,
             Poll::Pending => {
-                let Some(answers) = this.answers else { return Poll::Pending };
+                let Some(response_options) = this.response_options else { return Poll::Pending };
                 let Some(request) = this.locking.as_mut().waiting() else { return Poll::Pending };
-                let error = ready!(poll_ahead(request, answers, cx));
+                let error = ready!(poll_ahead(request, response_options, cx));
                 this.locking.refuse(error)
             }
         };
-        Poll::Ready(match (this.answers, end.result) {
-            (Some(answers), result) => answer(End { result, share: end.share }, answers),
+        Poll::Ready(match (this.response_options, end.result) {
+            (Some(response_options), result) => {
+                respond(End { result, layer_holds: end.layer_holds }, response_options)
+            }
             (None, Ok(response)) => Ok(response.map(LockBody::open)),
             (None, Err(Failure::Inner(error))) => Err(error),
-            (None, Err(Failure::Refused(_))) => unreachable!("what needs no lock is not refused"),
+            (None, Err(Failure::Refused(_))) => {
+                unreachable!("a request without a lock is not refused")
+            }
         })
     }
 }
 
-/// Reads the body of a request that waits, where it could be in the way of others. Ready if it is
-/// too large for that.
+/// Reads the body of a request that waits, where it would take the window from others. Ready if it
+/// is too large to be read ahead.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,
-    answers: &Answers,
+    response_options: &ResponseOptions,
     cx: &mut Context<'_>,
 ) -> Poll<LockError> {
     match is_needed(request.version(), request.body()) {
-        true => request.body_mut().poll_ahead(&answers.read_ahead, cx),
+        true => request.body_mut().poll_ahead(&response_options.read_ahead, cx),
         false => Poll::Pending,
     }
 }

@@ -7,7 +7,9 @@ use lockcore::Locks;
 use tower::Layer;
 
 use crate::config::{Config, fail_open, options};
-use crate::http::answers::{Answers, answers, enabled, hold_until_body_end};
+use crate::http::response_options::{
+    ResponseOptions, enabled, hold_until_body_end, response_options,
+};
 use crate::http::service::HttpLock;
 use crate::key::WithPermits;
 
@@ -47,13 +49,18 @@ use crate::key::WithPermits;
 pub struct HttpLockLayer<K> {
     config: Config,
     key: Arc<K>,
-    answers: Answers,
+    response_options: ResponseOptions,
 }
 
 impl<K> HttpLockLayer<K> {
-    /// Locks what `key` says ([`ExtractKey`](crate::ExtractKey)), on `locks`.
+    /// Locks the keys of each request, as `key` reads them ([`ExtractKey`](crate::ExtractKey)), on
+    /// `locks`.
     pub fn new(locks: Locks, key: K) -> Self {
-        Self { config: Config::new(locks), key: Arc::new(key), answers: Answers::default() }
+        Self {
+            config: Config::new(locks),
+            key: Arc::new(key),
+            response_options: ResponseOptions::default(),
+        }
     }
 
     enabled!();
@@ -61,12 +68,12 @@ impl<K> HttpLockLayer<K> {
     fail_open!();
 
     hold_until_body_end!();
-    answers!();
+    response_options!();
 }
 
 impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     /// Serves at most `limit` requests of one key at a time, among all processes, in order of
-    /// arrival: tower's `ConcurrencyLimit`, but fair, distributed and per key. It is
+    /// arrival: tower's `ConcurrencyLimit`, but fair, distributed and per key. This is
     /// [`new`](Self::new) with [`key.permits(1, limit)`](crate::ExtractKeyExt::permits), and
     /// [`hold_until_body_end`](Self::hold_until_body_end): an answer that streams counts until the
     /// server has taken its last frame.
@@ -116,7 +123,7 @@ impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     ///
     /// A permit is no proof that others have stopped: a process that sleeps past its lease works on
     /// beside those that have its permits by then. For a limit that protects a quota that is
-    /// enough. Work that must never overlap takes a lock and its [fencing
+    /// enough. Work that must never overlap needs a lock and its [fencing
     /// token](crate::LockHandle::fencing_token).
     pub fn permits(locks: Locks, key: K, limit: L) -> Self {
         Self::new(locks, WithPermits::new(1, limit, key)).hold_until_body_end()
@@ -128,7 +135,7 @@ impl<S, K> Layer<S> for HttpLockLayer<K> {
 
     fn layer(&self, inner: S) -> Self::Service {
         let config = Arc::new(self.config.clone());
-        HttpLock::new(inner, config, Arc::clone(&self.key), Arc::new(self.answers.clone()))
+        HttpLock::new(inner, config, Arc::clone(&self.key), Arc::new(self.response_options.clone()))
     }
 }
 
@@ -137,7 +144,7 @@ impl<K> Clone for HttpLockLayer<K> {
         Self {
             config: self.config.clone(),
             key: Arc::clone(&self.key),
-            answers: self.answers.clone(),
+            response_options: self.response_options.clone(),
         }
     }
 }
@@ -146,7 +153,7 @@ impl<K> fmt::Debug for HttpLockLayer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpLockLayer")
             .field("config", &self.config)
-            .field("answers", &self.answers)
+            .field("response_options", &self.response_options)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! What is read of a body while its request waits for a lock.
+//! The part of a body that is read while its request waits for a lock.
 //!
 //! # Implementation notes
 //!
@@ -9,8 +9,8 @@
 //! bounds. Beyond them it is refused. On HTTP/1 an unread body stops its own connection only.
 //!
 //! The bounds are of memory. A frame of data can be a slice of a server's read buffer, and a single
-//! byte then keeps the whole buffer. So data is copied into buffers of its own, and their capacity
-//! is what is counted.
+//! byte then keeps the whole buffer. So data is copied into buffers of its own, whose capacity is
+//! counted.
 //!
 //! Nothing here tells clients apart. So that no client takes the room of all others, each request
 //! has a share of its own, which the total does not count.
@@ -33,24 +33,25 @@ use tokio::time::Sleep;
 use crate::http::request_body::into_bytes;
 use crate::refusal::LockError;
 
-/// In this time the store says whether a request has to wait at all. A large upload is not refused
-/// before.
+/// The time in which the store decides whether a request has to wait at all. A large upload is not
+/// refused before.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Bytes that a piece costs beside its data, and a header of trailers beside its name and value.
+/// The bytes that a piece costs beside its data, and a header of trailers beside its name and
+/// value.
 const OVERHEAD: usize = 128;
 
-/// Pieces of data are merged up to this size.
+/// The size up to which pieces of data are merged.
 const MERGED: usize = 16 << 10;
 
-/// The share that each request has of its own: the window that each request has by default.
+/// The share of each request in bytes: the window that each request has by default.
 const SHARE: usize = 64 << 10;
 
-/// How much may be read ahead.
+/// The bounds on reading ahead.
 #[derive(Debug, Clone)]
 pub(crate) struct Bounds {
     pub(crate) each: usize,
-    /// Of all requests of a layer and its clones, beyond their shares.
+    /// The bound of all requests of a layer and its clones together, beyond their shares.
     total: Arc<Total>,
 }
 
@@ -87,7 +88,7 @@ enum Piece<E> {
 }
 
 impl<E> Piece<E> {
-    /// In bytes of memory.
+    /// The cost in bytes of memory.
     fn cost(&self) -> usize {
         OVERHEAD
             + match self {
@@ -102,14 +103,14 @@ fn header_cost((name, value): (&HeaderName, &HeaderValue)) -> usize {
     OVERHEAD + name.as_str().len() + value.len()
 }
 
-/// A body, and what was read of it before its reader asked.
+/// A body, and the part of it that was read before its reader asked.
 pub(crate) struct ReadAhead<B: Body> {
     pieces: VecDeque<Piece<B::Error>>,
-    /// None once it has ended.
+    /// `None` once the body has ended.
     rest: Option<Pin<Box<B>>>,
     bounds: Bounds,
     used: usize,
-    /// It went beyond the total.
+    /// Whether the body went beyond the total.
     is_full: bool,
     grace: Option<Pin<Box<Sleep>>>,
 }
@@ -120,8 +121,8 @@ impl<B: Body> ReadAhead<B> {
         Self { pieces, rest, bounds: bounds.clone(), used: 0, is_full: false, grace: None }
     }
 
-    /// Reads what there is. Ready if that is more than is allowed; pending, also when all has been
-    /// read.
+    /// Reads all frames that are there. Ready if they are more than is allowed; pending, also when
+    /// all has been read.
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
         let refusal = loop {
             if self.is_full {
@@ -172,7 +173,7 @@ impl<B: Body> ReadAhead<B> {
         }
     }
 
-    /// What changes when it gets something, or learns that there is no more.
+    /// A value that changes whenever a frame arrives or the body ends.
     pub(crate) fn progress(&self) -> (usize, bool) {
         (self.pieces.len(), self.rest.is_some())
     }
@@ -197,7 +198,7 @@ impl<B: Body> ReadAhead<B> {
         hint
     }
 
-    /// It is read no more: the rest need not come.
+    /// Discards the rest: the reader is gone.
     pub(crate) fn end(&mut self) {
         self.pieces.clear();
         self.rest = None;
@@ -235,7 +236,7 @@ impl<B: Body> ReadAhead<B> {
         self.pieces.push_back(piece);
     }
 
-    /// The total counts what is beyond the share.
+    /// Sets the used bytes. The total counts the bytes beyond the share.
     fn set_used(&mut self, used: usize) {
         let before = self.used.saturating_sub(SHARE);
         let after = used.saturating_sub(SHARE);

@@ -1,4 +1,4 @@
-//! The body of a request behind a lock: what was read of it while it waited, and the rest.
+//! The body of a request behind a lock: the part that was read while it waited, and the rest.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use pin_project::pin_project;
 use crate::http::read_ahead::{Bounds, ReadAhead};
 use crate::refusal::LockError;
 
-/// The body of a request, as the inner service of [`HttpLock`](crate::HttpLock) and
-/// [`LockScope`](crate::LockScope) gets it. It has all data of the client, in the same order. Some
-/// of it may be read while the request waits, and small pieces of data are then merged.
+/// The body of a request that the inner service of [`HttpLock`](crate::HttpLock) and
+/// [`LockScope`](crate::LockScope) gets. It has all data of the client, in the same order. Some of
+/// it may be read while the request waits, and small pieces of data are then merged.
 ///
 /// Where a service inside needs another type of body, as axum's `from_fn` does, convert it between
 /// the two, with `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`.
@@ -30,9 +30,9 @@ enum Kind<B: Body> {
     Open(#[pin] B),
     /// Read by the layer, before the inner service was called.
     Ahead(Box<ReadAhead<B>>),
-    /// Read by what waits further inside.
+    /// Read by waits further inside.
     Shared(Reading<B>),
-    /// Only while it changes from one to another.
+    /// Only while the kind changes.
     Moving,
 }
 
@@ -41,14 +41,14 @@ impl<B: Body> RequestBody<B> {
         Self { kind: Kind::Open(body) }
     }
 
-    /// Also gives what reads it ahead.
+    /// A body that can be read ahead from further inside, and the other side of it.
     pub(crate) fn shared(body: B, bounds: &Bounds) -> (Self, Arc<Shared<B>>) {
         let state = State { body: ReadAhead::new(body, bounds), waiting: Vec::new() };
         let shared = Arc::new(Shared(Mutex::new(state)));
         (Self { kind: Kind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
 
-    /// Reads what there is. Ready if that is more than is allowed.
+    /// Reads all frames that are there. Ready if they are more than is allowed.
     pub(crate) fn poll_ahead(&mut self, bounds: &Bounds, cx: &mut Context<'_>) -> Poll<LockError> {
         if let Kind::Open(_) = &self.kind
             && let Kind::Open(body) = std::mem::replace(&mut self.kind, Kind::Moving)
@@ -67,8 +67,8 @@ pub(crate) struct Shared<B: Body>(Mutex<State<B>>);
 
 struct State<B: Body> {
     body: ReadAhead<B>,
-    /// The readers that asked for more in vain. The body itself wakes only the last of them, which
-    /// wakes the others.
+    /// The readers that wait for more. The body itself wakes only the last of them, which wakes the
+    /// others.
     waiting: Vec<Waker>,
 }
 
@@ -76,12 +76,12 @@ struct State<B: Body> {
 pub(crate) trait PollAhead: Send + Sync {
     fn poll_ahead(&self, cx: &mut Context<'_>) -> Poll<LockError>;
 
-    /// The caller of the above does so no more.
+    /// Ends reading ahead: the caller polls no more.
     fn leave(&self);
 }
 
 impl<B: Body> Shared<B> {
-    /// Wakes the others if `poll` has got something.
+    /// Polls the body, and wakes the other readers if `poll` has changed it.
     fn poll<T>(
         &self,
         cx: &mut Context<'_>,
@@ -107,7 +107,8 @@ impl<B: Body> Shared<B> {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// A body may panic half way. Then the request is over.
+    /// Locks the state. A body that panics half way ends its request, so a poisoned mutex does no
+    /// harm.
     fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -181,7 +182,7 @@ impl<B: Body> Body for RequestBody<B> {
     }
 }
 
-/// Copies nothing if the data is `Bytes` already.
+/// Converts the data, without a copy if it is `Bytes` already.
 pub(crate) fn into_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
     frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
 }

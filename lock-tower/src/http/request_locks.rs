@@ -1,4 +1,4 @@
-//! The locks of one request that are acquired on its way, where the key is known by then.
+//! The locks that one request acquires further inside, where its key is known.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -11,22 +11,22 @@ use lockcore::LockGuard;
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::hold::claim::{Claim, Taken};
-use crate::hold::detach::{Keeps, detach};
+use crate::hold::acquire::{AcquireKeys, Acquired};
+use crate::hold::detach::{Keepers, detach};
 use crate::hold::handle::LockHandle;
-use crate::hold::holds::Holds;
-use crate::hold::share::Share;
-use crate::http::answers::Answers;
+use crate::hold::layer_holds::LayerHolds;
+use crate::hold::registry::HoldRegistry;
 use crate::http::request_body::PollAhead;
+use crate::http::response_options::ResponseOptions;
 use crate::key::Keys;
 use crate::refusal::LockError;
 use crate::refusal::http::Refusals;
 
-/// Takes locks for a request behind a [`LockScopeLayer`](crate::LockScopeLayer), which keeps them
-/// until the response.
+/// Acquires locks for a request behind a [`LockScopeLayer`](crate::LockScopeLayer), which keeps
+/// them until the response.
 ///
-/// For extractors and handlers that find out what to lock: from the parameters of a route, a
-/// session, the body. lock-axum's extractors are made of it.
+/// For extractors and handlers that learn the key themselves: from the parameters of a route, a
+/// session, the body. lock-axum's extractors are built on it.
 ///
 /// ```
 /// use http::Request;
@@ -46,19 +46,19 @@ pub struct RequestLocks {
 /// A [`LockScopeLayer`](crate::LockScopeLayer) around one request.
 pub(crate) struct Scope {
     config: Arc<Config>,
-    answers: Arc<Answers>,
-    /// What is read while the request waits, if it has to be.
+    response_options: Arc<ResponseOptions>,
+    /// The body to read while the request waits, if it has to be read.
     body: Option<Arc<dyn PollAhead>>,
-    holds: Arc<Holds>,
+    holds: Arc<HoldRegistry>,
     /// The layer's number among those of the request.
     layer: usize,
 }
 
 impl RequestLocks {
-    /// Those of the request with these extensions.
+    /// The locks of the request with these extensions.
     ///
     /// # Errors
-    /// Of the cause [`Internal`](crate::Cause::Internal) if no
+    /// An error of the cause [`Internal`](crate::Cause::Internal) if no
     /// [`LockScopeLayer`](crate::LockScopeLayer) is around the service.
     pub fn of(extensions: &Extensions) -> Result<Self, LockError> {
         extensions.get::<Self>().cloned().ok_or_else(|| {
@@ -80,19 +80,20 @@ impl RequestLocks {
     /// them the other way round, until one of the waits times out. Ask for both at once.
     ///
     /// # Errors
-    /// What the layer refuses a request for: see [`Cause`](crate::Cause).
+    /// The errors for which the layer refuses a request: see [`Cause`](crate::Cause).
     /// [`Internal`](crate::Cause::Internal) after the response.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue, and releases what it has acquired.
+    /// Dropping it leaves the queue, and releases the locks acquired so far.
     pub async fn lock(&self, keys: Keys) -> Result<Vec<LockHandle>, LockError> {
         let Scope { config, holds, layer, .. } = &*self.scope;
-        let taken = self.claim(keys).await?;
-        let places = holds.grow(*layer, taken, config).ok_or_else(|| self.refused(too_late()))?;
-        Ok(places.into_iter().map(|place| LockHandle::new(holds, place)).collect())
+        let acquired = self.acquire(keys).await?;
+        let locations =
+            holds.add_all(*layer, acquired, config).ok_or_else(|| self.refused(too_late()))?;
+        Ok(locations.into_iter().map(|location| LockHandle::new(holds, location)).collect())
     }
 
     /// Waits for the locks and gives their guards to the caller, for work that outlives the
@@ -106,10 +107,10 @@ impl RequestLocks {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue, and releases what it has acquired.
+    /// Dropping it leaves the queue, and releases the locks acquired so far.
     pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
-        let taken = self.claim(keys).await?;
-        Ok(taken.map(|granted| granted.guard).collect())
+        let acquired = self.acquire(keys).await?;
+        Ok(acquired.map(|granted| granted.guard).collect())
     }
 
     /// Finishes `future` even if the client disconnects, as [`LockHandle::detach`] does, under all
@@ -130,47 +131,48 @@ impl RequestLocks {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let detached = match Keeps::all_of(&self.scope.holds) {
-            Ok(keeps) => detach(future, keeps).await,
+        let detached = match Keepers::all_of(&self.scope.holds) {
+            Ok(keepers) => detach(future, keepers).await,
             Err(error) => Err(error),
         };
         detached.map_err(|error| self.refused(error))
     }
 
-    /// How the layer answers what it refuses.
+    /// The refusals of the layer.
     pub fn refusals(&self) -> &Refusals {
-        &self.scope.answers.refusals
+        &self.scope.response_options.refusals
     }
 
-    /// The same error, with the layer's refusals as its response.
+    /// The same error, rendered by the layer's refusals.
     pub fn refused(&self, error: impl Into<LockError>) -> LockError {
-        error.into().answered_by(&self.scope.answers)
+        error.into().answered_by(&self.scope.response_options)
     }
 
-    async fn claim(&self, keys: Keys) -> Result<Taken, LockError> {
-        self.acquire(keys).await.map_err(|error| self.refused(error))
+    async fn acquire(&self, keys: Keys) -> Result<Acquired, LockError> {
+        self.wait_for(keys).await.map_err(|error| self.refused(error))
     }
 
-    async fn acquire(&self, keys: Keys) -> Result<Taken, LockError> {
+    async fn wait_for(&self, keys: Keys) -> Result<Acquired, LockError> {
         let scope = &*self.scope;
         let asked = keys.resolve()?;
-        scope.holds.journal(scope.layer, |_| ()).ok_or_else(too_late)?;
-        let mut claim = pin!(Claim::new(asked, &scope.config, Some(Arc::clone(&scope.holds))));
+        scope.holds.log(scope.layer, |_| ()).ok_or_else(too_late)?;
+        let mut acquire =
+            pin!(AcquireKeys::new(asked, &scope.config, Some(Arc::clone(&scope.holds))));
         let began = Instant::now();
         let reader = Reader(scope.body.as_deref());
-        let taken = poll_fn(|cx| match claim.as_mut().poll(cx) {
-            Poll::Ready(taken) => Poll::Ready(taken),
+        let acquired = poll_fn(|cx| match acquire.as_mut().poll(cx) {
+            Poll::Ready(acquired) => Poll::Ready(acquired),
             Poll::Pending => reader.poll(cx).map(Err),
         })
         .await;
         drop(reader);
-        scope.holds.journal(scope.layer, |journal| {
-            journal.add_wait(began.elapsed());
-            if let Some(token) = taken.as_ref().ok().and_then(Taken::last_token) {
-                journal.granted(token);
+        scope.holds.log(scope.layer, |log| {
+            log.add_wait(began.elapsed());
+            if let Some(token) = acquired.as_ref().ok().and_then(Acquired::last_token) {
+                log.granted(token);
             }
         });
-        taken
+        acquired
     }
 }
 
@@ -190,25 +192,24 @@ impl Drop for Reader<'_> {
 }
 
 impl Scope {
-    /// Puts the locks of a request into its extensions. The layer's share, and how the layer
-    /// answers.
+    /// Puts the locks of a request into its extensions, and returns the layer's holds.
     pub(crate) fn enter(
         config: &Arc<Config>,
-        answers: Arc<Answers>,
+        response_options: Arc<ResponseOptions>,
         body: Option<Arc<dyn PollAhead>>,
         extensions: &mut Extensions,
-    ) -> Share {
+    ) -> LayerHolds {
         let holds = holds(extensions).cloned().unwrap_or_default();
-        let (config, layer) = (Arc::clone(config), holds.open());
-        let share = Share::new(&config, &holds, layer);
-        let scope = Arc::new(Self { config, answers, body, holds, layer });
+        let (config, layer) = (Arc::clone(config), holds.open_scope());
+        let layer_holds = LayerHolds::new(&config, &holds, layer);
+        let scope = Arc::new(Self { config, response_options, body, holds, layer });
         extensions.insert(RequestLocks { scope });
-        share
+        layer_holds
     }
 }
 
-/// The holds of the request with these extensions, if a layer outside has made a list of them.
-pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<Holds>> {
+/// The registry of the request with these extensions, if a layer outside has made one.
+pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
     let of_scope = extensions.get::<RequestLocks>().map(|locks| &locks.scope.holds);
     of_scope.or_else(|| extensions.get().map(LockHandle::request))
 }

@@ -10,12 +10,12 @@ use http_body::Body;
 use tower::{BoxError, Service};
 
 use crate::config::Config;
-use crate::http::answer::outlives;
-use crate::http::answers::Answers;
 use crate::http::body::LockBody;
 use crate::http::extensions::InExtensions;
 use crate::http::future::HttpLockFuture;
 use crate::http::request_body::RequestBody;
+use crate::http::respond::outlives;
+use crate::http::response_options::ResponseOptions;
 use crate::inner::inner;
 use crate::key::ExtractKey;
 use crate::lock::locking::Locking;
@@ -28,12 +28,17 @@ pub struct HttpLock<S, K> {
     inner: S,
     config: Arc<Config>,
     key: Arc<K>,
-    answers: Arc<Answers>,
+    response_options: Arc<ResponseOptions>,
 }
 
 impl<S, K> HttpLock<S, K> {
-    pub(crate) fn new(inner: S, config: Arc<Config>, key: Arc<K>, answers: Arc<Answers>) -> Self {
-        Self { inner, config, key, answers }
+    pub(crate) fn new(
+        inner: S,
+        config: Arc<Config>,
+        key: Arc<K>,
+        response_options: Arc<ResponseOptions>,
+    ) -> Self {
+        Self { inner, config, key, response_options }
     }
 
     inner!();
@@ -58,18 +63,19 @@ where
 
     #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let keys = match self.answers.passes_all {
+        let keys = match self.response_options.passes_all {
             true => Ok(None),
             false => self.key.extract_key(&request),
         };
-        let answers = match keys {
+        let response_options = match keys {
             Ok(None) => None,
-            _ => Some(self.answers.of_request(request.headers())),
+            _ => Some(self.response_options.of_request(request.headers())),
         };
         let request = request.map(RequestBody::open);
-        let (inner, config, outlives) = (&mut self.inner, &self.config, outlives(&self.answers));
+        let (inner, config, outlives) =
+            (&mut self.inner, &self.config, outlives(&self.response_options));
         let locking = Locking::new(inner, request, keys, config, InExtensions, outlives);
-        HttpLockFuture::new(locking, answers)
+        HttpLockFuture::new(locking, response_options)
     }
 }
 
@@ -79,7 +85,7 @@ impl<S: Clone, K> Clone for HttpLock<S, K> {
             inner: self.inner.clone(),
             config: Arc::clone(&self.config),
             key: Arc::clone(&self.key),
-            answers: Arc::clone(&self.answers),
+            response_options: Arc::clone(&self.response_options),
         }
     }
 }
@@ -89,7 +95,7 @@ impl<S: fmt::Debug, K> fmt::Debug for HttpLock<S, K> {
         f.debug_struct("HttpLock")
             .field("inner", &self.inner)
             .field("config", &self.config)
-            .field("answers", &self.answers)
+            .field("response_options", &self.response_options)
             .finish_non_exhaustive()
     }
 }

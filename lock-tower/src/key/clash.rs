@@ -5,11 +5,11 @@ use std::fmt;
 
 use lockcore::Demand;
 
-/// One request has two demands of one name that it cannot have: it would wait for itself, requests
-/// of its kind would wait for each other, or one of the demands is a mistake.
+/// Two demands of one name that one request cannot have: it would wait for itself, requests of its
+/// kind would wait for each other, or one of the demands is a mistake.
 ///
-/// The text has both. Ask once, where the request first needs the name, for all that it needs
-/// of it.
+/// The text names both demands. Ask once, where the request first needs the name, for all that it
+/// needs of the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clash {
     pub(crate) first: Demand,

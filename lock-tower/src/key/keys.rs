@@ -1,24 +1,24 @@
-//! The locks of one request, with options of its own.
+//! The locks of one request, with the request's own options.
 
 use lockcore::{Demand, LockKey, LockOptions};
 
 use crate::key::KeyError;
 use crate::options::Options;
 
-/// The locks that one request needs, and what it asks for beyond the layer's options.
+/// The locks that one request needs, and its own options, which count before the layer's.
 ///
 /// ```
 /// use std::time::Duration;
 /// use lock_tower::Keys;
 ///
 /// let key = Keys::one("order:42").wait(Duration::from_secs(2)).queue_limit(10);
-/// let both = Keys::one("account:1").and("account:2"); // taken together, in sorted order
+/// let both = Keys::one("account:1").and("account:2"); // acquired together, in sorted order
 /// assert_eq!(both.names().collect::<Vec<_>>(), ["account:1", "account:2"]);
 /// ```
 ///
 /// # Locks, reads, permits
-/// A name is locked unless [`read`](Self::read) or [`permits`](Self::permits) says otherwise of it.
-/// They say it of the names so far, so several names can have a demand each:
+/// A name is locked unless [`read`](Self::read) or [`permits`](Self::permits) sets another demand.
+/// They set it for the names so far, so several names can have a demand each:
 ///
 /// ```
 /// # use lock_tower::Keys;
@@ -29,43 +29,43 @@ use crate::options::Options;
 ///
 /// [`Demand`] says which demands of one name exclude each other.
 ///
-/// In one request, what is asked for again is shared if the request has as much of it: a lock, a
-/// read, and a read under a lock. Permits of one name that are asked for at once are acquired at
-/// once. Any other demand of a name that the request has is refused before anything is sent
-/// ([`Clash`](crate::Clash), 500 in HTTP): a lock of a name that it reads would wait for itself,
-/// and requests that have a permit each and ask for one more would wait for each other. So are two
-/// demands of one name at once.
+/// In one request, a name that is asked for again is shared if the existing hold covers the new
+/// demand: a lock for a lock, a read for a read, a lock for a read. Permits of one name that are
+/// asked for at once are acquired at once. Any other demand of a name that the request has is
+/// refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a lock of a name that it
+/// reads would wait for itself, and requests that have a permit each and ask for one more would
+/// wait for each other. Two different demands of one name at once are refused, too.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
-    first: Wish,
-    rest: Vec<Wish>,
+    first: NameDemand,
+    rest: Vec<NameDemand>,
     options: Options,
     label: Option<Box<str>>,
 }
 
-/// A key, and how much of it; `None` as long as nothing is said of it.
+/// A key and its demand; `None` as long as no demand is set.
 #[derive(Debug, Clone)]
-pub(crate) struct Want<K = LockKey, D = Demand> {
+pub(crate) struct KeyDemand<K = LockKey, D = Demand> {
     pub(crate) key: K,
     pub(crate) demand: D,
 }
 
-/// A name before it is checked.
-type Wish = Want<Name, Option<Demand>>;
+/// A name and its demand, before the name is checked.
+type NameDemand = KeyDemand<Name, Option<Demand>>;
 
-/// A name is checked last, so that a prefix can still come before it.
+/// A name that is checked last, so that a prefix can still be put before it.
 #[derive(Debug, Clone)]
 pub(crate) enum Name {
     Text(String),
     Static(&'static str),
     Key(LockKey),
-    /// There is none.
+    /// No name: the request is refused.
     Refused(KeyError),
 }
 
 impl Keys {
-    /// One lock. A bad name refuses the request.
+    /// One lock. A name that no lock can have refuses the request.
     pub fn one(name: impl Into<String>) -> Self {
         Self::of(Name::Text(name.into()))
     }
@@ -94,34 +94,34 @@ impl Keys {
     }
 
     pub(crate) fn of(first: Name) -> Self {
-        let first = Want { key: first, demand: None };
+        let first = KeyDemand { key: first, demand: None };
         Self { first, rest: Vec::new(), options: Options::default(), label: None }
     }
 
-    /// One more lock. The same name twice is one lock.
+    /// Adds a lock. The same name twice is one lock.
     pub fn and(mut self, name: impl Into<String>) -> Self {
-        self.rest.push(Want { key: Name::Text(name.into()), demand: None });
+        self.rest.push(KeyDemand { key: Name::Text(name.into()), demand: None });
         self
     }
 
     /// Reads the names so far: others may read them at the same time. See
     /// [`Locks::read`](lockcore::Locks::read).
     ///
-    /// A name of which something else is said already refuses the request: a
-    /// [`Clash`](crate::Clash). For several names with a demand each see [`join`](Self::join).
+    /// A name that already has another demand refuses the request: a [`Clash`](crate::Clash). For
+    /// several names with a demand each see [`join`](Self::join).
     pub fn read(self) -> Self {
         self.demand(Demand::READ)
     }
 
-    /// Locks the names so far, which they are anyway unless something else is said: for names that
-    /// are read, too. See [`read`](Self::read) for a name of which something else is said already.
+    /// Locks the names so far, which is the default: for names that are read, too. See
+    /// [`read`](Self::read) for a name that already has another demand.
     pub fn write(self) -> Self {
         self.demand(Demand::ALONE)
     }
 
     /// Takes `count` of `limit` permits of each name so far. See
     /// [`LockRequest::permits`](lockcore::LockRequest::permits), and [`read`](Self::read) for a
-    /// name of which something else is said already.
+    /// name that already has another demand.
     ///
     /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
     /// [`Internal`](crate::Cause::Internal), and nothing is sent.
@@ -135,8 +135,8 @@ impl Keys {
         }
     }
 
-    /// Says so much of the names so far; see [`read`](Self::read) for a name of which something
-    /// else is said already.
+    /// Sets the demand of the names so far; see [`read`](Self::read) for a name that already has
+    /// another demand.
     pub fn demand(self, demand: Demand) -> Self {
         self.say_each(|said| match said {
             Some(said) if said != demand => Err(KeyError::clash(said, demand)),
@@ -144,7 +144,7 @@ impl Keys {
         })
     }
 
-    /// Puts another demand in the place of each, or refuses the request.
+    /// Sets the demand of each name so far, or refuses the request.
     fn say_each(mut self, say: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
         self.wants_mut().for_each(|want| match say(want.demand) {
             Ok(demand) => want.demand = Some(demand),
@@ -153,12 +153,12 @@ impl Keys {
         self
     }
 
-    fn wants_mut(&mut self) -> impl Iterator<Item = &mut Wish> {
+    fn wants_mut(&mut self) -> impl Iterator<Item = &mut NameDemand> {
         std::iter::once(&mut self.first).chain(&mut self.rest)
     }
 
     lockcore::option_setters! { options:
-        /// How long this request waits at most, for all its locks together. Zero does not wait.
+        /// The longest wait of this request, for all its locks together. Zero does not wait.
         wait,
         /// Waits without a limit.
         wait_forever,
@@ -166,14 +166,14 @@ impl Keys {
         lease,
         /// A lease that is never renewed; see [`LockOptions::fixed_lease`].
         fixed_lease,
-        /// How many requests may wait for this key at most, this one included.
+        /// The most requests that may wait for this key, this one included.
         queue_limit,
         /// The longest hold of this request; see
         /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
         max_hold,
     }
 
-    /// Sets several options at once. What they leave open stays as it is.
+    /// Sets several options at once. An option that they leave open stays as it is.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = Options(options).or(self.options);
         self
@@ -186,8 +186,8 @@ impl Keys {
         self
     }
 
-    /// The locks of both, each in its form, taken together. Where both set an option, that of
-    /// `self` counts.
+    /// Joins the locks of both, each with its demand; they are acquired together. Where both set an
+    /// option, that of `self` counts.
     pub fn join(mut self, other: Self) -> Self {
         self.rest.push(other.first);
         self.rest.extend(other.rest);
@@ -212,16 +212,17 @@ impl Keys {
         Ok(Self { first: self.first.prefixed(prefix)?, rest: rest?, ..self })
     }
 
-    /// The checked keys, sorted and each once.
+    /// Checks the keys, sorts them and removes repetitions.
     ///
     /// # Errors
-    /// What keeps the request from being served, before anything is sent for it.
+    /// The mistake for which the request is refused before anything is sent for it.
     pub(crate) fn resolve(self) -> Result<Resolved, KeyError> {
         let mut first = self.first.resolve()?;
-        let mut rest = self.rest.into_iter().map(Wish::resolve).collect::<Result<Vec<_>, _>>()?;
+        let mut rest =
+            self.rest.into_iter().map(NameDemand::resolve).collect::<Result<Vec<_>, _>>()?;
         if !rest.is_empty() {
             rest.insert(0, first);
-            // Descending, so that the next to be taken is popped off the end.
+            // Descending, so that the next key to acquire is popped off the end.
             rest.sort_by(|one, other| other.key.cmp(&one.key));
             rest = each_once(rest)?;
             first = rest.pop().expect("it has at least the first");
@@ -231,7 +232,7 @@ impl Keys {
     }
 }
 
-/// What one request asks for, checked.
+/// The checked keys and options of one request.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) keys: Sorted,
@@ -239,24 +240,24 @@ pub(crate) struct Resolved {
     pub(crate) label: Option<Box<str>>,
 }
 
-/// Keys in the order in which every process takes them.
+/// Keys in the order in which every process acquires them.
 #[derive(Debug)]
 pub(crate) struct Sorted {
-    next: Option<Want>,
-    rest: Vec<Want>,
+    next: Option<KeyDemand>,
+    rest: Vec<KeyDemand>,
 }
 
 impl Iterator for Sorted {
-    type Item = Want;
+    type Item = KeyDemand;
 
-    fn next(&mut self) -> Option<Want> {
+    fn next(&mut self) -> Option<KeyDemand> {
         self.next.take().or_else(|| self.rest.pop())
     }
 }
 
 /// Sorted keys without repetitions.
-fn each_once(sorted: Vec<Want>) -> Result<Vec<Want>, KeyError> {
-    let mut each: Vec<Want> = Vec::with_capacity(sorted.len());
+fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
+    let mut each: Vec<KeyDemand> = Vec::with_capacity(sorted.len());
     for want in sorted {
         match each.last_mut() {
             Some(last) if last.key == want.key => last.demand = join(last.demand, want.demand)?,
@@ -266,7 +267,7 @@ fn each_once(sorted: Vec<Want>) -> Result<Vec<Want>, KeyError> {
     Ok(each)
 }
 
-/// One demand for a name that is asked for twice at once.
+/// Joins two demands of a name that is asked for twice at once.
 fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
     let clash = || KeyError::clash(one, other);
     match one.is_permits() && one.limit() == other.limit() {
@@ -281,13 +282,13 @@ fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
     }
 }
 
-impl Wish {
+impl NameDemand {
     fn prefixed(self, prefix: &str) -> Result<Self, KeyError> {
         Ok(Self { key: self.key.prefixed(prefix)?, ..self })
     }
 
-    fn resolve(self) -> Result<Want, KeyError> {
-        Ok(Want { key: self.key.resolve()?, demand: self.demand.unwrap_or(Demand::ALONE) })
+    fn resolve(self) -> Result<KeyDemand, KeyError> {
+        Ok(KeyDemand { key: self.key.resolve()?, demand: self.demand.unwrap_or(Demand::ALONE) })
     }
 }
 
@@ -337,7 +338,7 @@ impl From<KeyError> for Keys {
     }
 }
 
-/// An error refuses the request.
+/// Keys of a result. An error refuses the request.
 impl<K: Into<Keys>, E: Into<KeyError>> From<Result<K, E>> for Keys {
     fn from(keys: Result<K, E>) -> Self {
         match keys {

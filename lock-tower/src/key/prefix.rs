@@ -1,4 +1,4 @@
-//! A prefix before every name.
+//! An extractor that puts a prefix before every name.
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
@@ -11,7 +11,8 @@ pub struct Prefixed<E> {
 }
 
 impl<E> Prefixed<E> {
-    /// `prefix:` before what `extractor` says; see [`prefix`](crate::ExtractKeyExt::prefix).
+    /// Puts `prefix:` before the names of `extractor`; see
+    /// [`prefix`](crate::ExtractKeyExt::prefix).
     pub fn new(prefix: impl Into<String>, extractor: E) -> Self {
         Self { prefix: prefix.into(), extractor }
     }

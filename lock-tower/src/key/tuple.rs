@@ -1,4 +1,4 @@
-//! Several extractors whose locks are taken together.
+//! Tuples of extractors, whose locks are acquired together.
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
@@ -11,7 +11,7 @@ fn joined(one: Option<Keys>, other: Option<Keys>) -> Option<Keys> {
 
 macro_rules! tuple {
     ($($extractor:ident $index:tt),+) => {
-        /// All the locks of its parts. Where two parts set the same option, that of the first
+        /// Extracts the locks of all parts. Where two parts set the same option, that of the first
         /// counts.
         impl<Req, $($extractor: ExtractKey<Req>),+> ExtractKey<Req> for ($($extractor,)+) {
             fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {

@@ -1,9 +1,9 @@
-//! How a request carries its handle, and how an inner layer finds that.
+//! The trait by which a request carries its handle.
 
 use std::sync::Arc;
 
 use crate::hold::handle::LockHandle;
-use crate::hold::holds::Holds;
+use crate::hold::registry::HoldRegistry;
 
 /// Puts the [`LockHandle`] where the inner service finds it.
 ///
@@ -18,7 +18,7 @@ pub trait CarryHandle<Req> {
 
     /// All holds of the request.
     #[doc(hidden)]
-    fn holds(&self, request: &Req) -> Option<Arc<Holds>> {
+    fn holds(&self, request: &Req) -> Option<Arc<HoldRegistry>> {
         self.outer(request).map(|handle| Arc::clone(handle.request()))
     }
 }

@@ -16,8 +16,8 @@ use crate::refusal::LockError;
 /// The response of a [`Lock`](crate::Lock).
 ///
 /// # Cancel safety
-/// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops
-/// that, and releases the lock.
+/// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops the
+/// inner future, and releases the lock.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct LockFuture<S, Req, C = ()>
@@ -52,8 +52,8 @@ where
         if let Some(poll) = locking.as_mut().poll_passing(cx) {
             return poll;
         }
-        let End { result, mut share } = ready!(locking.poll(cx));
-        share.end(match &result {
+        let End { result, mut layer_holds } = ready!(locking.poll(cx));
+        layer_holds.end(match &result {
             Err(Failure::Refused(error)) => Some(error),
             Ok(_) | Err(Failure::Inner(_)) => None,
         });

@@ -62,7 +62,8 @@ pub struct LockLayer<K, C = ()> {
 }
 
 impl<K> LockLayer<K> {
-    /// Locks what `key` says ([`ExtractKey`](crate::ExtractKey)), on `locks`.
+    /// Locks the keys of each request, as `key` reads them ([`ExtractKey`](crate::ExtractKey)), on
+    /// `locks`.
     pub fn new(locks: Locks, key: K) -> Self {
         Self { config: Config::new(locks), key: Arc::new(key), carry: () }
     }

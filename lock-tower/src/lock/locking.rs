@@ -1,5 +1,5 @@
-//! One request's way through a layer that knows its key: acquire, make the inner service ready,
-//! call it, release.
+//! The state machine of a request in a layer that knows its key: acquire, make the inner service
+//! ready, call it, release.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,9 +10,9 @@ use pin_project::pin_project;
 use tower::Service;
 
 use crate::config::Config;
-use crate::hold::claim::Claim;
+use crate::hold::acquire::AcquireKeys;
+use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, Section, Step};
-use crate::hold::share::Share;
 use crate::key::{KeyError, Keys};
 use crate::lock::call::Call;
 use crate::lock::carry::CarryHandle;
@@ -36,15 +36,15 @@ enum State<S: Service<Req>, Req> {
     Ended(Option<End<S::Response, S::Error>>),
     Acquiring {
         #[pin]
-        claim: Claim,
+        acquire: AcquireKeys,
         caller: Option<(S, Req)>,
-        share: Option<Share>,
+        layer_holds: Option<LayerHolds>,
     },
     Running(#[pin] Section<Call<S, Req>>),
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
-    /// Inlined, as are those that pass it on, so that the state is built where it stays.
+    /// Begins the request. Inlined, as are its callers, so that the state is built in place.
     #[inline(always)]
     pub(crate) fn new(
         inner: &mut S,
@@ -54,20 +54,20 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         carry: C,
         outlives: fn(&S::Response) -> bool,
     ) -> Self {
-        // Before all else: this way is to cost next to nothing.
+        // First, since a request without a lock is to cost next to nothing.
         if let Ok(None) = keys {
             return Self { state: State::pass(inner, request, outlives), carry, outlives };
         }
-        let mut share = Share::default();
-        share.journal();
+        let mut layer_holds = LayerHolds::default();
+        layer_holds.log();
         let state = match keys.and_then(|keys| keys.map(Keys::resolve).transpose()) {
             Ok(Some(asked)) => {
-                let claim = Claim::new(asked, config, carry.holds(&request));
-                let (caller, share) = (Some((inner.clone(), request)), Some(share));
-                State::Acquiring { claim, caller, share }
+                let acquire = AcquireKeys::new(asked, config, carry.holds(&request));
+                let (caller, layer_holds) = (Some((inner.clone(), request)), Some(layer_holds));
+                State::Acquiring { acquire, caller, layer_holds }
             }
             Ok(None) => unreachable!("handled above"),
-            Err(error) => State::Ended(Some(End::refused(error.into(), share))),
+            Err(error) => State::Ended(Some(End::refused(error.into(), layer_holds))),
         };
         Self { state, carry, outlives }
     }
@@ -85,18 +85,17 @@ impl<S: Service<Req> + Clone, Req> State<S, Req> {
         }
     }
 
-    /// Beside the way of a ready service, so that this stays small.
+    /// Calls a service that is not ready. A function of its own, so that `pass` stays small.
     #[cold]
     fn pass_later(inner: &mut S, request: Req, outlives: fn(&S::Response) -> bool) -> Self {
         let clone = inner.clone();
         let call = Call::new(Some((std::mem::replace(inner, clone), request)));
-        Self::Running(Section::new(call, Share::default(), outlives))
+        Self::Running(Section::new(call, LayerHolds::default(), outlives))
     }
 }
 
 impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
-    /// The short way of a request that needs no lock: nothing but the inner future. `None` for all
-    /// others.
+    /// Polls a request that needs no lock: nothing but the inner future. `None` for all others.
     #[inline(always)]
     pub(crate) fn poll_passing(
         self: Pin<&mut Self>,
@@ -119,16 +118,16 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
         }
     }
 
-    /// Ends a wait: leaves the queue, and releases what was acquired.
+    /// Ends a wait: leaves the queue, and releases the acquired locks.
     pub(crate) fn refuse(self: Pin<&mut Self>, error: LockError) -> End<S::Response, S::Error> {
         let mut this = self.project();
-        let share = match this.state.as_mut().project() {
-            StateProjection::Acquiring { share, .. } => share.take(),
+        let layer_holds = match this.state.as_mut().project() {
+            StateProjection::Acquiring { layer_holds, .. } => layer_holds.take(),
             StateProjection::Running(section) => section.close(),
             StateProjection::Passing(_) | StateProjection::Ended(_) => None,
         };
         this.state.set(State::Ended(None));
-        End::refused(error, share.unwrap_or_default())
+        End::refused(error, layer_holds.unwrap_or_default())
     }
 }
 
@@ -146,25 +145,27 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                 StateProjection::Ended(end) => {
                     return Poll::Ready(end.take().expect("a lock's future is not polled again"));
                 }
-                StateProjection::Acquiring { mut claim, caller, share } => {
-                    let taken = ready!(claim.as_mut().poll(cx));
-                    let (mut caller, mut share) = (caller.take(), share.take().unwrap_or_default());
-                    match taken {
-                        Ok(taken) => {
-                            let handle = share.keep(taken, claim.config(), &claim.holds());
+                StateProjection::Acquiring { mut acquire, caller, layer_holds } => {
+                    let acquired = ready!(acquire.as_mut().poll(cx));
+                    let (mut caller, mut layer_holds) =
+                        (caller.take(), layer_holds.take().unwrap_or_default());
+                    match acquired {
+                        Ok(acquired) => {
+                            let handle =
+                                layer_holds.add(acquired, acquire.config(), &acquire.holds());
                             if let Some((_, request)) = &mut caller {
                                 this.carry.carry(request, handle);
                             }
                         }
-                        Err(error) if claim.config().fail_open && error.is_outage() => {
-                            share.journal().unlocked(&error);
+                        Err(error) if acquire.config().fail_open && error.is_outage() => {
+                            layer_holds.log().unlocked(&error);
                         }
                         Err(error) => {
                             this.state.set(State::Ended(None));
-                            return Poll::Ready(End::refused(error, share));
+                            return Poll::Ready(End::refused(error, layer_holds));
                         }
                     }
-                    let section = Section::new(Call::new(caller), share, *this.outlives);
+                    let section = Section::new(Call::new(caller), layer_holds, *this.outlives);
                     this.state.set(State::Running(section));
                 }
                 StateProjection::Running(section) => match ready!(section.poll(cx)) {
@@ -178,7 +179,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 
 /// The end of a request that passes without a lock.
 fn over<T, E>(result: Result<T, E>) -> End<T, E> {
-    End { result: result.map_err(Failure::Inner), share: Share::default() }
+    End { result: result.map_err(Failure::Inner), layer_holds: LayerHolds::default() }
 }
 
 impl<S: Service<Req>, Req, C> fmt::Debug for Locking<S, Req, C> {

@@ -1,4 +1,4 @@
-//! Why a request is refused: the error of this crate, and its causes.
+//! The error of this crate, and its causes.
 
 use std::error::Error;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use lockcore::LockErrorKind;
 
 #[cfg(feature = "http")]
-use crate::http::answers::Answers;
+use crate::http::response_options::ResponseOptions;
 use crate::key::{Clash, KeyError};
 
-/// Why a request is not served under its lock, or no longer.
+/// The error of a request that is not served under its lock, or no longer.
 ///
 /// A plain service gets it as its own error (`S::Error: From<LockError>`). In HTTP it becomes a
 /// response. It is in that response's extensions, so that layers outside can distinguish this
@@ -29,9 +29,9 @@ use crate::key::{Clash, KeyError};
 #[derive(Debug, Clone)]
 pub struct LockError {
     reason: Reason,
-    /// How the layer answers that refuses the request, where it is known.
+    /// The response options of the layer that refuses the request, where it is known.
     #[cfg(feature = "http")]
-    pub(super) answers: Option<Arc<Answers>>,
+    pub(super) response_options: Option<Arc<ResponseOptions>>,
 }
 
 #[derive(Debug, Clone)]
@@ -47,7 +47,8 @@ enum Reason {
     Misuse(&'static str),
 }
 
-/// What a client can distinguish. Each has one row in the table of [`Refusals`](crate::Refusals).
+/// The causes that a client can distinguish. Each has one row in the table of
+/// [`Refusals`](crate::Refusals).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
@@ -57,8 +58,8 @@ pub enum Cause {
     LimitReached,
     /// The queue of this key is full.
     QueueFull,
-    /// The request has to wait, and its body is larger than what may be
-    /// [read ahead](crate::HttpLockLayer::read_ahead).
+    /// The request has to wait, and its body is larger than the bound on [reading
+    /// ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
     /// The request has to wait, and the bodies of other requests take the room to
     /// [read its body ahead](crate::HttpLockLayer::read_ahead_total).
@@ -83,14 +84,14 @@ impl LockError {
         Self {
             reason,
             #[cfg(feature = "http")]
-            answers: None,
+            response_options: None,
         }
     }
 
-    /// The same error, with these refusals as its response.
+    /// The same error, rendered as `response_options` set.
     #[cfg(feature = "http")]
-    pub(crate) fn answered_by(self, answers: &Arc<Answers>) -> Self {
-        Self { answers: Some(Arc::clone(answers)), ..self }
+    pub(crate) fn answered_by(self, response_options: &Arc<ResponseOptions>) -> Self {
+        Self { response_options: Some(Arc::clone(response_options)), ..self }
     }
 
     /// The hold ended before the handler did.
@@ -116,13 +117,13 @@ impl LockError {
         Self::of(Reason::ReadAheadFull)
     }
 
-    /// The server is set up wrongly, as `sentence` says. For extractors and layers built on this
-    /// crate.
+    /// An error of a service that is set up wrongly, as `sentence` says. For extractors and layers
+    /// built on this crate.
     pub fn misuse(sentence: &'static str) -> Self {
         Self::of(Reason::Misuse(sentence))
     }
 
-    /// The kind, as lockcore has it. It is [`QueueFull`](LockErrorKind::QueueFull) for
+    /// The kind, as in lockcore. It is [`QueueFull`](LockErrorKind::QueueFull) for
     /// [`Cause::BodyLimit`] and [`Cause::ReadAheadFull`], since there is no room to wait.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
@@ -135,7 +136,7 @@ impl LockError {
         }
     }
 
-    /// The row of the table of refusals.
+    /// The cause: the row in the table of [`Refusals`](crate::Refusals).
     pub fn cause(&self) -> Cause {
         match self.reason {
             Reason::BodyLimit => return Cause::BodyLimit,
@@ -156,12 +157,12 @@ impl LockError {
             LockErrorKind::InvalidOption
             | LockErrorKind::WrongType
             | LockErrorKind::Unsupported => Cause::Internal,
-            // The store, in one way or another; also what later versions of lockcore may add.
+            // An error of the store; also a kind that later versions of lockcore may add.
             _ => Cause::Unavailable,
         }
     }
 
-    /// How long to wait before trying again, as a hint. `None` if trying again is of no use.
+    /// The time to wait before trying again, as a hint. `None` if trying again is of no use.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.reason {
             Reason::Core(error) if error.kind() == LockErrorKind::Closed => {
@@ -174,13 +175,13 @@ impl LockError {
         }
     }
 
-    /// Whether no request can reach the store, whatever its key: the connection is down, or an
-    /// answer did not come within a whole request timeout.
+    /// Whether no request of any key can reach the store: the connection is down, or an answer did
+    /// not come within a whole request timeout.
     pub(crate) fn is_outage(&self) -> bool {
         self.kind() == LockErrorKind::Unavailable
     }
 
-    /// What the client did wrong with the key, if that is the cause.
+    /// The error of the client's key, if that is the cause.
     pub(crate) fn key_error(&self) -> Option<&KeyError> {
         match &self.reason {
             Reason::Key(error) if !error.is_misuse() => Some(error),
@@ -206,7 +207,7 @@ impl Cause {
         }
     }
 
-    /// The code of gRPC, as `tonic::Code::from_i32` takes it.
+    /// The code of gRPC, for `tonic::Code::from_i32`.
     pub fn grpc_code(self) -> i32 {
         match self {
             Self::Busy | Self::ReadAheadFull | Self::Unavailable => 14, // UNAVAILABLE

@@ -1,4 +1,4 @@
-//! How refusals are answered in HTTP: by a status and a body, or by a closure.
+//! The responses of refusals in HTTP: a status and a body, or a closure's response.
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -18,7 +18,8 @@ use lockcore::LockErrorKind;
 use crate::refusal::http::grpc::Dialect;
 use crate::refusal::{Cause, LockError};
 
-/// How refusals become responses. [`HttpLockLayer`](crate::HttpLockLayer) has the same methods.
+/// The rendering of refusals as responses. [`HttpLockLayer`](crate::HttpLockLayer) has the same
+/// methods.
 ///
 /// | cause | status | `Retry-After` | gRPC |
 /// |---|---|---|---|
@@ -54,7 +55,7 @@ use crate::refusal::{Cause, LockError};
 #[derive(Clone, Default)]
 pub struct Refusals {
     format: Format,
-    /// Few, so a list.
+    /// A list, since there are few.
     statuses: Vec<(Cause, StatusCode)>,
 }
 
@@ -69,27 +70,27 @@ enum Format {
 type Closure = Arc<dyn Fn(&LockError) -> Response<Bytes> + Send + Sync>;
 
 impl Refusals {
-    /// The table, as problem+json.
+    /// Refusals as in the table, as problem+json.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Another status for one cause.
+    /// Sets another status for one cause.
     pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
         self.statuses.retain(|(other, _)| *other != cause);
         self.statuses.push((cause, status));
         self
     }
 
-    /// Refusals as gRPC has them: status 200, and [`grpc_trailers`](LockError::grpc_trailers) in
-    /// the headers, or at the end of a body whose hold is lost while it is sent. A layer that sees
-    /// a request of gRPC-Web refuses it in that request's format, with the trailers in the body.
+    /// Refuses in gRPC's format: status 200, and [`grpc_trailers`](LockError::grpc_trailers) in the
+    /// headers, or at the end of a body whose hold is lost while it is sent. A layer that sees a
+    /// request of gRPC-Web refuses it in that request's format, with the trailers in the body.
     pub fn grpc(mut self) -> Self {
         self.format = Format::Grpc(Dialect::Grpc);
         self
     }
 
-    /// How a body ends that has begun, if there is a way to say why.
+    /// The last frame of a body that ends early, if the format can name the error.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Option<Frame<D>> {
         match &self.format {
             Format::Grpc(dialect) => Some(dialect.last_frame(error)),
@@ -97,14 +98,14 @@ impl Refusals {
         }
     }
 
-    /// These for a request with such headers, if they are not the same for all.
+    /// The refusals for a request with these headers, if they differ from those of other requests.
     pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
         let Format::Grpc(_) = self.format else { return None };
         let format = Format::Grpc(Dialect::web(headers)?);
         Some(Self { format, statuses: self.statuses.clone() })
     }
 
-    /// Responses of your own.
+    /// Refuses with responses of your own.
     pub fn respond_with<F>(mut self, respond: F) -> Self
     where
         F: Fn(&LockError) -> Response<Bytes> + Send + Sync + 'static,
@@ -120,14 +121,14 @@ impl Refusals {
     }
 
     /// The response for an error, with the error in its extensions. An
-    /// [`Internal`](Cause::Internal) error is logged at `error`, since its response does not say
-    /// what is wrong; at `warn` and once a minute if the name is that of another program's key.
+    /// [`Internal`](Cause::Internal) error is logged at `error`, since its response hides the
+    /// mistake; at `warn` and once a minute if the name is that of another program's key.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
         log(error);
         self.render(error)
     }
 
-    /// What an inner service left to the layers outside to render.
+    /// The response of a refusal that an inner service left to the layers outside to render.
     pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
         response.extensions().get::<Provisional>()?;
         response.extensions().get().map(|error| self.render(error))
@@ -144,7 +145,7 @@ impl Refusals {
     }
 }
 
-/// Marks a response that the next layer outside renders as its refusals say.
+/// Marks a response that the next layer outside renders by its own refusals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Provisional;
 
@@ -153,20 +154,23 @@ impl LockError {
     /// [`Refusals::new`].
     pub fn status(&self) -> StatusCode {
         let cause = self.cause();
-        let of_layer = self.answers.as_ref().map(|answers| answers.refusals.status_of(cause));
+        let of_layer = self
+            .response_options
+            .as_ref()
+            .map(|response_options| response_options.refusals.status_of(cause));
         of_layer.unwrap_or_else(|| default_status(cause))
     }
 
-    /// A response for handlers. An error of [`RequestLocks`](crate::RequestLocks) knows how its
-    /// layer refuses. Any other is rendered by the layer outside ([`HttpLockLayer`] or
+    /// A response for handlers. The error of [`RequestLocks`](crate::RequestLocks) is rendered by
+    /// its layer's refusals. Any other is rendered by the layer outside ([`HttpLockLayer`] or
     /// [`LockScopeLayer`]); without a layer it is problem+json. An [`Internal`](Cause::Internal)
     /// error is logged at `error`.
     ///
     /// [`HttpLockLayer`]: crate::HttpLockLayer
     /// [`LockScopeLayer`]: crate::LockScopeLayer
     pub fn to_response(&self) -> Response<Bytes> {
-        if let Some(answers) = &self.answers {
-            return answers.refusals.respond(self);
+        if let Some(response_options) = &self.response_options {
+            return response_options.refusals.respond(self);
         }
         let mut response = Refusals::new().respond(self);
         response.extensions_mut().insert(Provisional);
@@ -179,19 +183,19 @@ fn log(error: &LockError) {
         return;
     }
     if error.kind() == LockErrorKind::WrongType {
-        if !is_strange_key_due() {
+        if !is_warning_due() {
             return;
         }
         tracing::warn!(
             %error,
-            "a request names a key that another program has: it is refused, and the key is \
+            "a request names a key of another program: it is refused, and the key is \
              unchanged (said once a minute). If clients choose the name, give the keys a prefix of \
              their own"
         );
     } else {
         tracing::error!(%error, "the locks are not set up correctly");
     }
-    // The client is not told the reason: without a subscriber it would be nowhere.
+    // The response hides the reason: without a subscriber it would be nowhere.
     static SAID: Once = Once::new();
     if !tracing::dispatcher::has_been_set() {
         SAID.call_once(|| {
@@ -207,7 +211,7 @@ fn log(error: &LockError) {
 
 /// Whether a minute has passed since the last warning of another program's key: a client that may
 /// choose names could fill the log with them.
-fn is_strange_key_due() -> bool {
+fn is_warning_due() -> bool {
     const EVERY: Duration = Duration::from_secs(60);
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The future of a service whose requests may take locks.
+//! The future of a service whose requests may acquire locks.
 
 use std::fmt;
 use std::future::Future;
@@ -14,15 +14,15 @@ use pin_project::pin_project;
 use tower::BoxError;
 
 use crate::hold::section::{Section, Step};
-use crate::http::answer::answer;
-use crate::http::answers::Answers;
 use crate::http::body::LockBody;
+use crate::http::respond::respond;
+use crate::http::response_options::ResponseOptions;
 
 /// The response of a [`LockScope`](crate::LockScope).
 ///
 /// # Cancel safety
 /// Dropping it drops the inner service's future, leaves the queue in which that waits, and releases
-/// what it holds.
+/// its locks.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct LockScopeFuture<F, T, E>
@@ -31,7 +31,7 @@ where
 {
     #[pin]
     section: Section<F>,
-    answers: Arc<Answers>,
+    response_options: Arc<ResponseOptions>,
     response: PhantomData<fn() -> (T, E)>,
 }
 
@@ -39,8 +39,8 @@ impl<F, T, E> LockScopeFuture<F, T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
-    pub(crate) fn new(section: Section<F>, answers: Arc<Answers>) -> Self {
-        Self { section, answers, response: PhantomData }
+    pub(crate) fn new(section: Section<F>, response_options: Arc<ResponseOptions>) -> Self {
+        Self { section, response_options, response: PhantomData }
     }
 }
 
@@ -56,7 +56,7 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         Poll::Ready(match ready!(this.section.poll(cx)) {
-            Step::End(end) => answer(end, this.answers),
+            Step::End(end) => respond(end, this.response_options),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The layer that keeps the locks which a request acquires on its way.
+//! The layer that keeps the locks which a request acquires further inside.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use lockcore::Locks;
 use tower::Layer;
 
 use crate::config::{Config, options};
-use crate::http::answers::{Answers, answers, hold_until_body_end};
+use crate::http::response_options::{ResponseOptions, hold_until_body_end, response_options};
 use crate::scope::service::LockScope;
 
 /// Keeps the locks that a handler's extractors acquire, until the response or the end of its body.
@@ -14,11 +14,11 @@ use crate::scope::service::LockScope;
 /// [`HttpLockLayer`](crate::HttpLockLayer) reads the key from the request before anything inside
 /// sees it. Where the key is known only further inside (the parameters of a route, a session, the
 /// body), put this layer outside, and acquire the lock there with
-/// [`RequestLocks`](crate::RequestLocks). Whatever the handler does with its arguments, the lock is
-/// held until it has answered. All else is as with the other layer: the watchdog, the loss, the
-/// release before the answer, the refusals.
+/// [`RequestLocks`](crate::RequestLocks). The lock is held until the handler has answered, also if
+/// the handler drops its arguments. All else is as with the other layer: the watchdog, the loss,
+/// the release before the answer, the refusals.
 ///
-/// A request that takes no lock passes.
+/// A request that acquires no lock passes.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -56,24 +56,28 @@ use crate::scope::service::LockScope;
 #[must_use = "a layer does nothing until it is put on a service"]
 pub struct LockScopeLayer {
     config: Config,
-    answers: Answers,
+    response_options: ResponseOptions,
 }
 
 impl LockScopeLayer {
-    /// Requests acquire their locks on `locks`.
+    /// Keeps locks that requests acquire on `locks`.
     pub fn new(locks: Locks) -> Self {
-        Self { config: Config::new(locks), answers: Answers::default() }
+        Self { config: Config::new(locks), response_options: ResponseOptions::default() }
     }
 
     options!();
     hold_until_body_end!();
-    answers!();
+    response_options!();
 }
 
 impl<S> Layer<S> for LockScopeLayer {
     type Service = LockScope<S>;
 
     fn layer(&self, inner: S) -> LockScope<S> {
-        LockScope::new(inner, Arc::new(self.config.clone()), Arc::new(self.answers.clone()))
+        LockScope::new(
+            inner,
+            Arc::new(self.config.clone()),
+            Arc::new(self.response_options.clone()),
+        )
     }
 }

@@ -10,27 +10,31 @@ use tower::{BoxError, Service};
 
 use crate::config::Config;
 use crate::hold::section::Section;
-use crate::http::answer::outlives;
-use crate::http::answers::Answers;
 use crate::http::body::LockBody;
 use crate::http::read_ahead::is_needed;
 use crate::http::request_body::{PollAhead, RequestBody};
 use crate::http::request_locks::Scope;
+use crate::http::respond::outlives;
+use crate::http::response_options::ResponseOptions;
 use crate::inner::inner;
 use crate::scope::future::LockScopeFuture;
 
-/// An HTTP service whose requests may take locks; made by
+/// An HTTP service whose requests may acquire locks; made by
 /// [`LockScopeLayer`](crate::LockScopeLayer).
 #[derive(Debug, Clone)]
 pub struct LockScope<S> {
     inner: S,
     config: Arc<Config>,
-    answers: Arc<Answers>,
+    response_options: Arc<ResponseOptions>,
 }
 
 impl<S> LockScope<S> {
-    pub(crate) fn new(inner: S, config: Arc<Config>, answers: Arc<Answers>) -> Self {
-        Self { inner, config, answers }
+    pub(crate) fn new(
+        inner: S,
+        config: Arc<Config>,
+        response_options: Arc<ResponseOptions>,
+    ) -> Self {
+        Self { inner, config, response_options }
     }
 
     inner!();
@@ -55,19 +59,20 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let answers = self.answers.of_request(request.headers());
-        let outlives = outlives(&answers);
+        let response_options = self.response_options.of_request(request.headers());
+        let outlives = outlives(&response_options);
         let (mut parts, body) = request.into_parts();
         let (body, ahead) = match is_needed(parts.version, &body) {
             true => {
-                let (body, shared) = RequestBody::shared(body, &answers.read_ahead);
+                let (body, shared) = RequestBody::shared(body, &response_options.read_ahead);
                 (body, Some(shared as Arc<dyn PollAhead>))
             }
             false => (RequestBody::open(body), None),
         };
         let extensions = &mut parts.extensions;
-        let share = Scope::enter(&self.config, Arc::clone(&answers), ahead, extensions);
+        let layer_holds =
+            Scope::enter(&self.config, Arc::clone(&response_options), ahead, extensions);
         let future = self.inner.call(Request::from_parts(parts, body));
-        LockScopeFuture::new(Section::new(future, share, outlives), answers)
+        LockScopeFuture::new(Section::new(future, layer_holds, outlives), response_options)
     }
 }

@@ -1,4 +1,4 @@
-//! A key from what an outer layer has put into the request's extensions.
+//! A key from an extension that an outer layer has put into the request.
 
 use std::any::type_name;
 use std::fmt;
@@ -34,7 +34,7 @@ where
     F: Fn(&T) -> K,
     K: IntoKeys,
 {
-    /// The key that `key` makes of the extension; without the extension the request is refused
+    /// Makes the key of the extension with `key`; without the extension the request is refused
     /// (400).
     pub fn new(key: F) -> Self {
         Self { key, is_optional: false, extension: PhantomData }
@@ -57,7 +57,7 @@ where
         match request.extensions().get::<T>() {
             Some(extension) => (self.key)(extension).into_keys(),
             None if self.is_optional => Ok(None),
-            None => Err(KeyError::new("the request carries nothing to make a key of")),
+            None => Err(KeyError::new("the request carries no extension to make a key of")),
         }
     }
 }

@@ -12,7 +12,7 @@ pub struct ForMethods<E> {
 }
 
 impl<E> ForMethods<E> {
-    /// What `extractor` says for `methods`, and no lock for all others.
+    /// The keys of `extractor` for `methods`, and no lock for all others.
     pub fn new(methods: impl IntoIterator<Item = Method>, extractor: E) -> Self {
         Self { methods: methods.into_iter().collect(), extractor }
     }

@@ -48,8 +48,8 @@ impl ByPath {
         Self::default()
     }
 
-    /// The path of the URI that `original` finds in the extensions; that which the layer sees, if
-    /// it finds none.
+    /// Uses the path of the URI that `original` finds in the extensions; the path that the layer
+    /// sees, if it finds none.
     pub fn original(mut self, original: fn(&Extensions) -> Option<&Uri>) -> Self {
         self.original = Some(original);
         self
@@ -57,7 +57,8 @@ impl ByPath {
 
     /// Takes numbers and UUIDs as they are written: `/parts/007` and `/parts/7` are two keys.
     ///
-    /// Only where no handler parses them: else a client runs beside the lock with another spelling.
+    /// Use it only where no handler parses them: else a client runs beside the lock with another
+    /// spelling.
     ///
     /// ```
     /// use lock_tower::{ByPath, ExtractKey};

@@ -6,8 +6,8 @@ use axum_core::response::{IntoResponse, Response};
 use crate::refusal::LockError;
 
 impl IntoResponse for LockError {
-    /// As [`to_response`](Self::to_response). Logged as axum logs its own rejections, so that one
-    /// filter shows all.
+    /// Makes the response of [`to_response`](Self::to_response), and logs it as axum logs its own
+    /// rejections, so that one filter shows all.
     fn into_response(self) -> Response {
         let response = self.to_response();
         tracing::event!(

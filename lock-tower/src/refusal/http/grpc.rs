@@ -1,4 +1,4 @@
-//! A refusal as gRPC and gRPC-Web have it, in its head or as trailers.
+//! A refusal in the formats of gRPC and gRPC-Web, in its head or as trailers.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -13,7 +13,7 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const CODE: HeaderName = HeaderName::from_static("lock-code");
 
-/// What a client speaks.
+/// The format of a client.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Dialect {
     /// Trailers are HTTP's own.
@@ -21,14 +21,14 @@ pub(crate) enum Dialect {
     Grpc,
     /// Trailers are the last frame of the body, for a browser sees no others.
     Web {
-        /// That of the request.
+        /// The content type of the request.
         content_type: HeaderValue,
         is_text: bool,
     },
 }
 
 impl Dialect {
-    /// That of a request with these headers; none if it is gRPC itself.
+    /// The format of a request with these headers; `None` if it is gRPC itself.
     pub(crate) fn web(headers: &HeaderMap) -> Option<Self> {
         let content_type = headers.get(CONTENT_TYPE)?;
         let format = content_type.to_str().ok()?.strip_prefix("application/grpc-web")?;
@@ -52,7 +52,7 @@ impl Dialect {
         response
     }
 
-    /// The end of a body that has begun.
+    /// The last frame of a body that ends early.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Frame<D> {
         match self {
             Self::Grpc => Frame::trailers(error.grpc_trailers()),
@@ -64,9 +64,9 @@ impl Dialect {
 }
 
 impl LockError {
-    /// The refusal as gRPC has it, in headers or trailers: `grpc-status`, `grpc-message`, and the
-    /// [machine-readable name](crate::Cause::code) as `lock-code`. Where trying again is of use,
-    /// the hint for it is `grpc-retry-pushback-ms`, which clients with a retry policy obey.
+    /// The refusal in gRPC's format, for headers or trailers: `grpc-status`, `grpc-message`, and
+    /// the [machine-readable name](crate::Cause::code) as `lock-code`. Where trying again is of
+    /// use, the hint for it is `grpc-retry-pushback-ms`, which clients with a retry policy obey.
     ///
     /// This is for methods that acquire their locks themselves. With tonic, which keeps the last
     /// two as the status' metadata:
@@ -90,7 +90,7 @@ impl LockError {
         let mut trailers = HeaderMap::with_capacity(4);
         trailers.insert(STATUS, HeaderValue::from(cause.grpc_code()));
         let message = HeaderValue::try_from(percent_encoded(&detail(self)));
-        trailers.insert(MESSAGE, message.expect("what is not visible ASCII is encoded"));
+        trailers.insert(MESSAGE, message.expect("all but visible ASCII is encoded"));
         trailers.insert(CODE, HeaderValue::from_static(cause.code()));
         if let Some(hint) = self.retry_after() {
             trailers.insert(PUSHBACK, HeaderValue::from(jittered(hint.as_millis() as u64)));
@@ -118,7 +118,7 @@ fn web_frame(trailers: &HeaderMap, is_text: bool) -> Bytes {
     }
 }
 
-/// As gRPC asks for in `grpc-message`.
+/// The text in the encoding of `grpc-message`.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -130,7 +130,7 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// With padding, as gRPC-Web asks for.
+/// The bytes in Base64 with padding, as in gRPC-Web.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

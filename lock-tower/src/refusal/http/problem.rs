@@ -29,8 +29,8 @@ pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes>
     response
 }
 
-/// What a client may know: not the key, nor what the store said, nor what only the developer can
-/// mend.
+/// The text for a client: without the key, the store's error, or mistakes that only the developer
+/// can mend.
 pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
     match error.key_error() {
         Some(key) => key.to_string().into(),
@@ -38,12 +38,12 @@ pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
     }
 }
 
-/// Whole seconds, rounded up, at least one.
+/// The hint in whole seconds, rounded up, at least one.
 fn retry_after(hint: Duration) -> u64 {
     jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
 }
 
-/// Up to as many more, so that clients that were refused together do not return together.
+/// Adds up to as much again, so that clients that were refused together do not return together.
 pub(crate) fn jittered(wait: u64) -> u64 {
     // Its keys are random, which is as much chance as this needs.
     wait + RandomState::new().hash_one(wait) % (wait + 1)

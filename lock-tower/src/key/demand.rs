@@ -1,4 +1,4 @@
-//! Extractors whose names are read, locked or counted.
+//! Extractors that set the demand of their names: a lock, a read or permits.
 
 use lockcore::Demand;
 
@@ -7,24 +7,24 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// Reads or locks the names of another extractor; made by [`reads`](crate::ExtractKeyExt::reads)
 /// and [`writes`](crate::ExtractKeyExt::writes).
 #[derive(Debug, Clone)]
-pub struct InForm<E> {
+pub struct WithDemand<E> {
     demand: Demand,
     extractor: E,
 }
 
-impl<E> InForm<E> {
+impl<E> WithDemand<E> {
     pub(crate) fn new(demand: Demand, extractor: E) -> Self {
         Self { demand, extractor }
     }
 }
 
-impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for InForm<E> {
+impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         Ok(self.extractor.extract_key(request)?.map(|keys| keys.demand(self.demand)))
     }
 }
 
-/// How many permits of a name there are: a number, or a closure `Fn(&Request) -> u32`.
+/// The limit of permits of a name: a number, or a closure `Fn(&Request) -> u32`.
 ///
 /// ```
 /// use lock_tower::PermitLimit;

@@ -8,12 +8,12 @@ use crate::refusal::LockError;
 
 const UNLOCKED: &str = "unlocked";
 
-/// Times and outcome of one request. It is logged when this is dropped, so that no way out is
-/// forgotten.
+/// Times and outcome of one request. Dropping the log emits the event, so that every outcome is
+/// logged.
 ///
 /// The key is in lockcore's own events, which can redact it. The token connects them.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub(crate) struct RequestLog {
     asked: Instant,
     /// Known when the wait is over.
     waited: Option<Duration>,
@@ -21,42 +21,43 @@ pub(crate) struct Journal {
     outcome: &'static str,
 }
 
-impl Journal {
+impl RequestLog {
     pub(crate) fn begin() -> Self {
         Self { asked: Instant::now(), waited: None, granted: None, outcome: "cancelled" }
     }
 
-    /// Of several grants, the first counts.
+    /// Notes a grant. Of several grants, the first counts.
     pub(crate) fn granted(&mut self, token: u64) {
         let (granted, _) = *self.granted.get_or_insert_with(|| (Instant::now(), token));
         self.waited.get_or_insert(granted - self.asked);
     }
 
-    /// Adds one of the waits of a request that may have several, whatever its outcome.
+    /// Adds one wait, of several that a request may have, with any outcome.
     pub(crate) fn add_wait(&mut self, wait: Duration) {
         self.waited = Some(self.waited.unwrap_or_default() + wait);
     }
 
-    /// How long the request has waited.
+    /// The time that the request has waited.
     pub(crate) fn waited(&self) -> Duration {
         self.waited.unwrap_or_else(|| self.asked.elapsed())
     }
 
-    /// The request was served, or refused for this error.
+    /// Notes that the request was served, or refused for this error.
     pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
         if self.outcome != UNLOCKED {
             self.outcome = refusal.map_or("served", |error| error.cause().code());
         }
     }
 
-    /// Served without the lock: the store is unavailable, and the layer fails open.
+    /// Notes that the request is served without the lock: the store is unavailable, and the layer
+    /// fails open.
     pub(crate) fn unlocked(&mut self, error: &LockError) {
         self.outcome = UNLOCKED;
         tracing::warn!(%error, "serving a request without its lock");
     }
 }
 
-impl Drop for Journal {
+impl Drop for RequestLog {
     fn drop(&mut self) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;

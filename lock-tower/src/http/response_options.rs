@@ -1,4 +1,4 @@
-//! What the layers for HTTP do with responses, and the methods that set it.
+//! The options of the layers for HTTP that concern responses, and the methods that set them.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use http::HeaderMap;
 use crate::http::read_ahead::Bounds;
 use crate::refusal::http::Refusals;
 
-/// What a layer does with responses.
+/// The settings of a layer that concern its responses.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Answers {
+pub(crate) struct ResponseOptions {
     pub(crate) refusals: Refusals,
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
     pub(crate) read_ahead: Bounds,
-    /// The layer is switched off.
+    /// Whether the layer is switched off.
     pub(crate) passes_all: bool,
 }
 
-impl Answers {
-    /// What to do with the response to a request with such headers. All requests share it, but for
-    /// those of gRPC-Web.
+impl ResponseOptions {
+    /// The options for the response to a request with these headers. All requests share them,
+    /// except for those of gRPC-Web.
     pub(crate) fn of_request(self: &Arc<Self>, headers: &HeaderMap) -> Arc<Self> {
         match self.refusals.of_request(headers) {
             Some(refusals) => Arc::new(Self { refusals, ..Self::clone(self) }),
@@ -29,11 +29,11 @@ impl Answers {
     }
 }
 
-/// The switch of the layers that read the key, on a type with a field `answers`.
+/// The switch of the layers that read the key, on a type with a field `response_options`.
 macro_rules! enabled {
     () => {
-        /// Whether anything is locked. The default is `true`. With `false` every request passes, as
-        /// without the layer.
+        /// Switches the layer on or off. The default is `true`. With `false` every request passes,
+        /// as without the layer.
         ///
         /// This is for a layer that a flag switches on and off:
         /// `ServiceBuilder::new().layer(layer.enabled(flag))`. `tower`'s `option_layer` cannot take
@@ -41,14 +41,14 @@ macro_rules! enabled {
         /// [`LockLayer`](crate::LockLayer) changes no types, so `option_layer` takes it.
         #[doc(alias = "option_layer")]
         pub fn enabled(mut self, enabled: bool) -> Self {
-            self.answers.passes_all = !enabled;
+            self.response_options.passes_all = !enabled;
             self
         }
     };
 }
 pub(crate) use enabled;
 
-/// The option of the layers that hold until the response otherwise.
+/// The option of the layers that otherwise hold until the response.
 macro_rules! hold_until_body_end {
     () => {
         /// Holds the lock until the server has taken the last frame of the response's body, instead
@@ -65,40 +65,40 @@ macro_rules! hold_until_body_end {
         /// **Set [`max_hold`](Self::max_hold) with it**: otherwise a client that stops reading
         /// keeps the lock.
         pub fn hold_until_body_end(mut self) -> Self {
-            self.answers.hold_until_body_end = true;
+            self.response_options.hold_until_body_end = true;
             self
         }
     };
 }
 pub(crate) use hold_until_body_end;
 
-/// The options of the layers for HTTP, on a type with a field `answers`.
-macro_rules! answers {
+/// The options of the layers for HTTP, on a type with a field `response_options`.
+macro_rules! response_options {
     () => {
-        /// Reports to the client how long its request waited: `Server-Timing: lock;dur=12.3`
+        /// Reports to the client the wait of its request: `Server-Timing: lock;dur=12.3`
         /// (milliseconds). Off by default, since it shows every client how contended a key is.
         pub fn server_timing(mut self) -> Self {
-            self.answers.server_timing = true;
+            self.response_options.server_timing = true;
             self
         }
 
-        /// How many bytes of memory the body of a request may take that is read while the request
-        /// waits: its data, which is copied, its trailers, and 128 bytes for each piece. The
-        /// default is 4 MiB, the largest message of gRPC. The frame that goes beyond the bound is
-        /// kept, too. Only on HTTP/2 and later, where the requests of a connection share one
-        /// window for their bodies: an unread body would take the window from the others, also from
-        /// the request that holds the lock.
+        /// The bytes of memory that the body of one request may take while the request waits: its
+        /// data, which is copied, its trailers, and 128 bytes for each piece. The default is 4 MiB,
+        /// the largest message of gRPC. The frame that goes beyond the bound is kept, too. Only on
+        /// HTTP/2 and later, where the requests of a connection share one window for their bodies:
+        /// an unread body would take the window from the others, also from the request that holds
+        /// the lock.
         ///
         /// A request with a larger body is refused ([`Cause::BodyLimit`](crate::Cause::BodyLimit),
         /// 413) if it still waits 100 ms after that much has arrived. A request that need not wait
         /// has no bound. To let large uploads wait, read them before, in a layer outside or with
         /// lock-axum's `LockedBody`.
         pub fn read_ahead(mut self, bytes: usize) -> Self {
-            self.answers.read_ahead.each = bytes;
+            self.response_options.read_ahead.each = bytes;
             self
         }
 
-        /// How many bytes of memory all requests of this layer and its clones may take for bodies
+        /// The bytes of memory that all requests of this layer and its clones may take for bodies
         /// that are read ahead. The default is 64 MiB. The first 64 KiB of each request do not
         /// count, so that a client with large bodies cannot take the room of requests with small
         /// ones. [`queue_limit`](Self::queue_limit) and
@@ -110,20 +110,20 @@ macro_rules! answers {
         /// later. The layer does not tell clients apart: one that needs more than the 64 KiB
         /// competes with all others for this room.
         pub fn read_ahead_total(mut self, bytes: usize) -> Self {
-            self.answers.read_ahead.set_total(bytes);
+            self.response_options.read_ahead.set_total(bytes);
             self
         }
 
-        /// Another status for one cause of refusal.
+        /// Sets another status for one cause of refusal.
         pub fn status(mut self, cause: crate::Cause, status: http::StatusCode) -> Self {
-            self.answers.refusals = self.answers.refusals.status(cause, status);
+            self.response_options.refusals = self.response_options.refusals.status(cause, status);
             self
         }
 
-        /// Refuses as gRPC does, and as gRPC-Web does where the request is gRPC-Web. For a whole
+        /// Refuses in gRPC's format, and in gRPC-Web's where the request is gRPC-Web. For a whole
         /// tonic server or one of its services.
         pub fn grpc(mut self) -> Self {
-            self.answers.refusals = self.answers.refusals.grpc();
+            self.response_options.refusals = self.response_options.refusals.grpc();
             self
         }
 
@@ -132,15 +132,15 @@ macro_rules! answers {
         where
             F: Fn(&crate::LockError) -> http::Response<bytes::Bytes> + Send + Sync + 'static,
         {
-            self.answers.refusals = self.answers.refusals.respond_with(respond);
+            self.response_options.refusals = self.response_options.refusals.respond_with(respond);
             self
         }
 
-        /// Refuses as `refusals` says: for several layers that answer alike.
+        /// Sets all refusals at once: for several layers that answer alike.
         pub fn refusals(mut self, refusals: crate::Refusals) -> Self {
-            self.answers.refusals = refusals;
+            self.response_options.refusals = refusals;
             self
         }
     };
 }
-pub(crate) use answers;
+pub(crate) use response_options;

@@ -10,12 +10,12 @@ use crate::config::OnLost;
 use crate::hold::guard::Granted;
 use crate::refusal::LockError;
 
-/// A hold, as its layer, the handles and what is detached see it.
+/// A hold, shared by its layer, the handles and detached work.
 #[derive(Debug)]
-pub(crate) struct Held {
-    /// The layer that releases it.
+pub(crate) struct HoldRecord {
+    /// The number of the layer that releases the hold.
     pub(crate) layer: usize,
-    /// Where it stands among the holds of the request: later ones have higher numbers.
+    /// The position among the holds of the request: later ones have higher numbers.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,
@@ -27,13 +27,13 @@ pub(crate) struct Held {
 
 #[derive(Debug)]
 enum State {
-    /// The guard is released with the last keeper: the layer, and whatever is detached.
+    /// The guard is released with the last keeper: the layer, or detached work.
     Held { guard: LockGuard, keepers: usize },
-    /// That is its last deadline.
+    /// The hold was released; its last deadline.
     Released(Instant),
 }
 
-impl Held {
+impl HoldRecord {
     pub(crate) fn new(
         (layer, number): (usize, usize),
         Granted { want, guard }: Granted,
@@ -49,36 +49,36 @@ impl Held {
         self.key == *key && self.locks.node() == locks.node() && !self.is_released()
     }
 
-    /// What `look` sees of the guard; the last deadline if the hold was released.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
+    /// The result of `read` on the guard; the last deadline if the hold was released.
+    pub(crate) fn with_guard<T>(&self, read: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
         match &*self.state() {
-            State::Held { guard, .. } => Ok(look(guard)),
+            State::Held { guard, .. } => Ok(read(guard)),
             State::Released(deadline) => Err(*deadline),
         }
     }
 
     pub(crate) fn is_released(&self) -> bool {
-        self.look(|_| ()).is_err()
+        self.with_guard(|_| ()).is_err()
     }
 
-    /// A hold that was released is not lost.
+    /// Whether the hold was lost. A released hold is not lost.
     pub(crate) fn is_lost(&self) -> bool {
-        self.look(LockGuard::is_lost).unwrap_or(false)
+        self.with_guard(LockGuard::is_lost).unwrap_or(false)
     }
 
-    /// What is cancelled at the loss; none if the hold was released.
+    /// The token that is cancelled at the loss; `None` if the hold was released.
     pub(crate) fn loss(&self) -> Option<CancellationToken> {
-        self.look(LockGuard::cancellation_token).ok()
+        self.with_guard(LockGuard::cancellation_token).ok()
     }
 
-    /// Whether work goes on under it: not after a release, nor after a loss where work may
-    /// continue.
-    pub(crate) fn counts(&self) -> bool {
-        self.look(|guard| self.on_lost == OnLost::Stop || !guard.is_lost()).unwrap_or(false)
+    /// Whether detached work still needs the hold: not after a release, nor after a loss where work
+    /// may continue.
+    pub(crate) fn allows_work(&self) -> bool {
+        self.with_guard(|guard| self.on_lost == OnLost::Stop || !guard.is_lost()).unwrap_or(false)
     }
 
     /// Adds a keeper.
-    pub(crate) fn keep(&self) -> Result<(), LockError> {
+    pub(crate) fn add_keeper(&self) -> Result<(), LockError> {
         match &mut *self.state() {
             State::Held { guard, keepers } if !guard.is_lost() => *keepers += 1,
             State::Held { .. } | State::Released(_) => return Err(LockError::lost()),
@@ -86,8 +86,8 @@ impl Held {
         Ok(())
     }
 
-    /// Removes a keeper. The guard, if that was the last one.
-    pub(crate) fn let_go(&self) -> Option<LockGuard> {
+    /// Removes a keeper, and returns the guard if that was the last one.
+    pub(crate) fn remove_keeper(&self) -> Option<LockGuard> {
         let mut state = self.state();
         if let State::Held { keepers, .. } = &mut *state {
             *keepers -= 1;
@@ -98,7 +98,8 @@ impl Held {
         state.release()
     }
 
-    /// The guard, whatever else keeps the hold. Drop or release it where no mutex is locked.
+    /// Takes the guard, even if other keepers are left. Drop or release it where no mutex is
+    /// locked.
     pub(crate) fn release(&self) -> Option<LockGuard> {
         self.state().release()
     }

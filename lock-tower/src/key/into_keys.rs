@@ -1,20 +1,21 @@
-//! What a closure may return as its key.
+//! The types that a closure may return as its key.
 
 use lockcore::LockKey;
 
 use crate::key::KeyError;
 use crate::key::keys::{Keys, Name};
 
-/// What a closure may return: a name, [`Keys`], or an `Option` or `Result` of these.
+/// A type that a closure may return as its key: a name, [`Keys`], or an `Option` or `Result` of
+/// these.
 ///
-/// It is owned: a closure cannot return a part of the request it looks at.
+/// The value is owned: a closure cannot return a part of its request.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     label = "not a key",
     note = "return a `String`, `&'static str`, `LockKey` or `Keys`, or an `Option` or `Result` of these: `format!(\"order:{{id}}\")`"
 )]
 pub trait IntoKeys {
-    /// The locks, or `None` for "no lock".
+    /// Converts the value into the locks, or into `None` for "no lock".
     ///
     /// # Errors
     /// [`KeyError`] refuses the request.

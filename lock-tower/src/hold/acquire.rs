@@ -1,5 +1,4 @@
-//! One request's way to its locks: which it has acquired, which comes next, and how long it may
-//! wait.
+//! The future that acquires the locks of one request.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,41 +15,41 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::config::{Config, OnLost};
 use crate::hold::guard::Granted;
 use crate::hold::handle::LockHandle;
-use crate::hold::holds::Holds;
-use crate::key::{KeyError, Resolved, Sorted, Want};
+use crate::hold::registry::HoldRegistry;
+use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
 use crate::options::{Options, Wait};
 use crate::refusal::LockError;
 
-/// Acquires the locks one after the other. Dropping it leaves the queue and releases what it has
-/// acquired.
+/// Acquires the locks one after the other. Dropping it leaves the queue and releases the locks
+/// acquired so far.
 #[pin_project]
-pub(crate) struct Claim {
+pub(crate) struct AcquireKeys {
     config: Arc<Config>,
     keys: Sorted,
     options: Options,
-    /// The request's own; the layer's, if it has none.
+    /// The request's own label; without one, the layer's is used.
     label: Option<Box<str>>,
-    /// When the first key was asked for: the wait is for all keys together.
+    /// The time of the first acquire: the wait is for all keys together.
     began: Option<Instant>,
-    /// What the request holds already, if anything.
-    holds: Option<Arc<Holds>>,
-    taken: Taken,
-    current: Option<Want>,
+    /// The holds that the request has already.
+    holds: Option<Arc<HoldRegistry>>,
+    acquired: Acquired,
+    current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
-    /// The losses of those it has acquired, while it waits for the next.
+    /// The losses of the acquired locks, while the next is waited for.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// Keys with their guards, in the order in which they were acquired.
 #[derive(Default)]
-pub(crate) struct Taken {
-    /// Most requests take one: it costs no allocation.
+pub(crate) struct Acquired {
+    /// Most requests acquire one lock: it costs no allocation.
     first: Option<Granted>,
     rest: VecDeque<Granted>,
 }
 
-impl Taken {
+impl Acquired {
     /// The token of the last hold.
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
@@ -69,7 +68,7 @@ impl Taken {
     }
 }
 
-impl Iterator for Taken {
+impl Iterator for Acquired {
     type Item = Granted;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -77,9 +76,13 @@ impl Iterator for Taken {
     }
 }
 
-impl Claim {
-    /// What the request asks for, and where it sets no option, the layer's.
-    pub(crate) fn new(asked: Resolved, config: &Arc<Config>, holds: Option<Arc<Holds>>) -> Self {
+impl AcquireKeys {
+    /// Acquires the keys of `asked`. An option that the request does not set is the layer's.
+    pub(crate) fn new(
+        asked: Resolved,
+        config: &Arc<Config>,
+        holds: Option<Arc<HoldRegistry>>,
+    ) -> Self {
         let Resolved { keys, options, label } = asked;
         Self {
             options: options.or(config.options),
@@ -88,7 +91,7 @@ impl Claim {
             label,
             began: None,
             holds,
-            taken: Taken::default(),
+            acquired: Acquired::default(),
             current: None,
             acquire: None,
             losses: Vec::new(),
@@ -99,8 +102,8 @@ impl Claim {
         &self.config
     }
 
-    /// The list of the request's holds; a new one if it has none.
-    pub(crate) fn holds(&self) -> Arc<Holds> {
+    /// The registry of the request's holds; a new one if it has none.
+    pub(crate) fn holds(&self) -> Arc<HoldRegistry> {
         self.holds.clone().unwrap_or_default()
     }
 
@@ -110,31 +113,31 @@ impl Claim {
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Taken, LockError>> {
+    ) -> Poll<Result<Acquired, LockError>> {
         let mut this = self.project();
         let stops = this.config.on_lost == OnLost::Stop;
         loop {
             if let Some(acquire) = this.acquire.as_mut().as_pin_mut() {
                 let Poll::Ready(guard) = acquire.poll(cx)? else {
-                    return match stops && is_one_lost(this.taken, this.losses, cx) {
+                    return match stops && is_one_lost(this.acquired, this.losses, cx) {
                         true => Poll::Ready(Err(LockError::lost())),
                         false => Poll::Pending,
                     };
                 };
                 this.acquire.set(None);
                 let want = this.current.take().expect("set with the acquire");
-                this.taken.push(Granted { want, guard });
+                this.acquired.push(Granted { want, guard });
             }
             // Also if the next was granted before the loss was noticed: no work begins under it.
-            if stops && this.taken.granted().any(|granted| granted.guard.is_lost()) {
+            if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
                 return Poll::Ready(Err(LockError::lost()));
             }
             let Some(want) = this.keys.next() else {
-                return Poll::Ready(Ok(std::mem::take(this.taken)));
+                return Poll::Ready(Ok(std::mem::take(this.acquired)));
             };
             let locks = &this.config.locks;
             if let Some(guard) = shared(this.holds.as_ref(), locks, &want)? {
-                this.taken.push(Granted { want, guard });
+                this.acquired.push(Granted { want, guard });
                 continue;
             }
             let request = this.options.apply(locks.key(&want.key));
@@ -152,28 +155,28 @@ impl Claim {
     }
 }
 
-/// Whether one of these is lost; watches them if not.
+/// Whether one of the acquired locks is lost; watches them if not.
 fn is_one_lost(
-    taken: &Taken,
+    acquired: &Acquired,
     losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
     cx: &mut Context<'_>,
 ) -> bool {
-    let unwatched = taken.granted().skip(losses.len());
+    let unwatched = acquired.granted().skip(losses.len());
     losses.extend(
         unwatched.map(|granted| Box::pin(granted.guard.cancellation_token().cancelled_owned())),
     );
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// A guard on a hold of the request that does for the present demand.
+/// A guard on an existing hold of the request that covers the demand.
 ///
 /// # Errors
-/// If the request would wait for its own holds, now or under load: ten requests that have one of
-/// ten permits each, and ask for one more each, wait for each other.
+/// A clash if the request would wait for its own holds, now or under load: ten requests that have
+/// one of ten permits each, and ask for one more each, wait for each other.
 fn shared(
-    holds: Option<&Arc<Holds>>,
+    holds: Option<&Arc<HoldRegistry>>,
     locks: &Locks,
-    want: &Want,
+    want: &KeyDemand,
 ) -> Result<Option<LockGuard>, LockError> {
     let mut clash = None;
     for handle in holds.into_iter().flat_map(LockHandle::all) {
