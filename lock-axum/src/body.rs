@@ -1,4 +1,4 @@
-//! The extractor that takes its key from the request's head, but reads the body first.
+//! The extractor that reads its key from the request's head, but acquires the lock after the body.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use lock_tower::RequestLocks;
@@ -8,8 +8,8 @@ use crate::locked::{Locked, lock};
 use crate::mode::{Lock, Mode};
 use crate::rejection::LockedBodyRejection;
 
-/// Reads the body as `E`, then waits for the lock that `K` names. However slowly a client sends, it
-/// holds nothing meanwhile.
+/// Reads the body as `E`, then waits for the lock that `K` names. A client that sends slowly holds
+/// nothing meanwhile.
 ///
 /// For a key from the body itself take [`Locked<Json<T>>`](Locked). For a key that needs both, take
 /// an extractor of your own that reads both and is [`Lockable`].
@@ -32,7 +32,7 @@ use crate::rejection::LockedBodyRejection;
 /// }
 /// ```
 ///
-/// `M` is how `K` is locked: see [`ReadLocked`](crate::ReadLocked).
+/// `M` is the mode in which `K` is locked: see [`ReadLocked`](crate::ReadLocked).
 #[derive(Debug)]
 pub struct LockedBody<K: Lockable, E, M: Mode<K> = Lock> {
     /// The lock.

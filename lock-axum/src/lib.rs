@@ -1,4 +1,4 @@
-//! axum extractors that lock what a request is about, fairly and across processes.
+//! axum extractors that lock the resource of a request, fairly and across processes.
 //!
 //! A handler that takes a [`Locked`] serves one request at a time for each key (an order, a seat, a
 //! wallet), in the order in which the requests arrive, on whichever machine they arrive. The locks
@@ -60,10 +60,10 @@
 //! ```
 //!
 //! It compiles, it passes every test with one client, and it locks nothing. And even an `async fn`
-//! drops its arguments before its answer is turned into a response. So here the guard never is in
+//! drops its arguments before its answer is turned into a response. So here the guard is never in
 //! the argument. [`LockScopeLayer`] keeps it until the response is there, or until [its body has
-//! ended](LockScopeLayer::hold_until_body_end), and [`Locked`] is a handle to look at. Without the
-//! layer a [`Locked`] refuses with 500, and the log says why.
+//! ended](LockScopeLayer::hold_until_body_end), and [`Locked`] is only a handle. Without the layer
+//! a [`Locked`] refuses with 500, and the log says why.
 //!
 //! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Name it
 //! and move it where it belongs. As an unused argument of a closure it is dropped at once, as
@@ -74,9 +74,9 @@
 //! | | acquires | holds until |
 //! |---|---|---|
 //! | [`Locked<E>`](Locked) | when `E` has been extracted: for `Path` before the body is read, for `Json` after it | the response, or the end of its body |
-//! | [`ReadLocked<E>`](ReadLocked), [`WriteLocked<E>`](WriteLocked) | the same; reads run together, a write alone | the same |
-//! | [`PermitLocked<E>`](PermitLocked) | the same, one permit of as many as `E` says ([`Limited`]) | the same |
-//! | [`LockedBody<K, E>`](LockedBody) | what `K` names, when the body has been read as `E` | the same |
+//! | [`ReadLocked<E>`](ReadLocked), [`WriteLocked<E>`](WriteLocked) | the same; reads run together, a write is a lock | the same |
+//! | [`PermitLocked<E>`](PermitLocked) | the same, one permit of the limit of `E` ([`Limited`]) | the same |
+//! | [`LockedBody<K, E>`](LockedBody) | the lock that `K` names, when the body has been read as `E` | the same |
 //! | [`OwnedLock<E>`](OwnedLock) | as `Locked` | it is dropped |
 //! | `Option<Locked<E>>` | as `Locked`; busy, no permit or a full queue is `None`, all else refuses | the same |
 //! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct and without a change of the handler | the same |
@@ -110,12 +110,12 @@
 //! | `Router::layer(HttpLockLayer)` | every request: also unknown paths (423 in place of 404 while the key is held), other methods, OPTIONS and CORS preflights |
 //! | `Router::route_layer(HttpLockLayer)` | every request whose path has a route, with any method |
 //! | `post(pay).layer(HttpLockLayer)` | every request of that path, with any method: a method router has the answer 405 inside |
-//! | `post(pay).route_layer(HttpLockLayer)` | what that method router serves, and nothing else |
-//! | `Router::layer(LockScopeLayer)` and a [`Locked`] | only what reaches a handler with a `Locked` |
+//! | `post(pay).route_layer(HttpLockLayer)` | every request that this method router serves, and no other |
+//! | `Router::layer(LockScopeLayer)` and a [`Locked`] | only requests that reach a handler with a `Locked` |
 //!
-//! What a [`lock_by`] locks depends on its place in the same way.
-//! [`methods`](ExtractKeyExt::methods) lets requests of other methods pass a layer. Put
-//! a layer that answers CORS preflights outside.
+//! The requests that a [`lock_by`] locks depend on its place in the same way.
+//! [`methods`](ExtractKeyExt::methods) lets requests of other methods pass a layer. Put a layer
+//! that answers CORS preflights outside.
 //!
 //! # Two locks
 //!
@@ -125,7 +125,8 @@
 //!
 //! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is
 //! one hold. (Not after an `OwnedLock`: the layer does not know when that is released.) Permits are
-//! counted instead, and a [`WriteLocked`] of what the request reads already is refused at once.
+//! counted instead, and a [`WriteLocked`] of a name that the request reads already is refused at
+//! once.
 //!
 //! # In the handler
 //!
@@ -135,7 +136,7 @@
 //!   unless the layer says [`OnLost::Continue`]. [`lost`](Locked::lost) and
 //!   [`deadline`](Locked::deadline) show it to the handler.
 //! - If the client disconnects, servers drop the handler at its current await point, and the lock
-//!   is released. Put what must be finished once it has begun into [`detach`](Locked::detach).
+//!   is released. Put work that must finish once it has begun into [`detach`](Locked::detach).
 //! - [`release`](Locked::release) releases the lock before the answer.
 //! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a
 //!   response, rendered by the layer. It takes the errors of lockcore's own calls as well.
@@ -168,7 +169,7 @@
 //! | Redis is unavailable | 503 |
 //! | the hold is lost while the handler runs | 503 |
 //! | the key cannot be a lock's name | 400 |
-//! | no layer; a write of what the same request reads | 500 |
+//! | no layer; a write of a name that the same request reads | 500 |
 //! | the extractor `E` rejects the request | its own |
 //!
 //! The bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections are
@@ -177,7 +178,7 @@
 //!
 //! # Features
 //!
-//! | feature | what | default |
+//! | feature | adds | default |
 //! |---|---|---|
 //! | `form` | [`Lockable`] for `Form` | yes |
 //! | `json` | [`Lockable`] for `Json` | yes |

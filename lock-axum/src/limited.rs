@@ -1,4 +1,4 @@
-//! What says how many permits there are.
+//! The limit of permits that an extractor names.
 
 use axum::Extension;
 use axum::extract::Path;
@@ -6,10 +6,10 @@ use serde_core::de::DeserializeOwned;
 
 use crate::lockable::Lockable;
 
-/// What says how many requests may have a permit of what it names at a time, for a
+/// Gives the limit of permits of a name: how many requests may have one at a time, for a
 /// [`PermitLocked`](crate::PermitLocked).
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the limit of what is in them. An
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the limit of the value in them. An
 /// extractor of your own can read it from anywhere: a tenant's plan, a session, the state.
 ///
 /// ```
@@ -39,7 +39,8 @@ use crate::lockable::Lockable;
     note = "implement it: `impl Limited for {Self} {{ fn permit_limit(&self) -> u32 {{ 10 }} }}`"
 )]
 pub trait Limited: Lockable {
-    /// The limit: 1 to 2^30 - 1. Any other refuses the request with 500, and the log says why.
+    /// The limit, 1 to 2^30 - 1. Any other refuses the request with 500, and the log has the
+    /// reason.
     fn permit_limit(&self) -> u32;
 }
 

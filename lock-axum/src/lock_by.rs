@@ -6,8 +6,8 @@
 //!   of its body. So a lock that is acquired here ends as one of an extractor does.
 //! - The inner service is made ready under the lock, right before it is called, so that readiness
 //!   which it reserves is not held by requests that wait.
-//! - The key comes from the parts of the request alone. The body is not read, and goes on to the
-//!   handler as it came.
+//! - The key comes from the parts of the request alone. The body is not read, and reaches the
+//!   handler unchanged.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -23,8 +23,8 @@ use http::request::Parts;
 use lock_tower::{IntoKeys, Keys, LockError, RequestLocks};
 use tower::{Layer, Service};
 
-/// Locks what `key` makes of its extractors, around one route: without a struct, and without a
-/// change of the handler.
+/// Locks the key that `key` makes of its extractors, around one route: without a struct, and
+/// without a change of the handler.
 ///
 /// ```
 /// use axum::{Extension, Router, extract::Path, routing::post};
@@ -44,11 +44,11 @@ use tower::{Layer, Service};
 /// # }
 /// ```
 ///
-/// The closure takes one to four extractors that do not read the body. It returns what [`IntoKeys`]
-/// allows: a `String`, [`Keys`], or an `Option` or `Result` of these. `None` passes without a lock.
-/// An extractor that refuses answers itself. The [`LockScopeLayer`](crate::LockScopeLayer) outside
-/// keeps the lock; without it the answer is 500. Waiting, refusals and the end of the hold are as
-/// with a [`Locked`](crate::Locked).
+/// The closure takes one to four extractors that do not read the body. It returns a type that is
+/// [`IntoKeys`]: a `String`, [`Keys`], or an `Option` or `Result` of these. `None` passes without a
+/// lock. An extractor that refuses answers itself. The [`LockScopeLayer`](crate::LockScopeLayer)
+/// outside keeps the lock; without it the answer is 500. Waiting, refusals and the end of the hold
+/// are as with a [`Locked`](crate::Locked).
 ///
 /// Put it on with `route_layer`, as above. With `post(pay).layer(..)` a `GET`, an `OPTIONS` or a
 /// CORS preflight of the same path waits for the lock, too, before it gets its 405.
@@ -61,7 +61,7 @@ where
     lock_by_with_state((), key)
 }
 
-/// [`lock_by`] with extractors that read `state`.
+/// Makes a [`lock_by`] with extractors that read `state`.
 ///
 /// ```
 /// use axum::extract::{Path, State};

@@ -1,4 +1,4 @@
-//! What names a lock.
+//! The names of locks, as extractors give them.
 
 use axum::Extension;
 use axum::extract::{MatchedPath, OriginalUri, Path};
@@ -7,10 +7,10 @@ use serde_core::de::DeserializeOwned;
 
 use crate::path::by_route;
 
-/// What names the lock of a request: the parameters of a route, a body, a session.
+/// Names the lock of a request: the parameters of a route, a body, a session.
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the key of what is in them. A tuple
-/// takes the locks of all its parts. [`OriginalUri`] is the whole path in its [one
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the key of the value in them. A
+/// tuple names the locks of all its parts. [`OriginalUri`] is the whole path in its [one
 /// spelling](canonical_path). [`MatchedPath`] is one lock for all requests of a route.
 ///
 /// ```
@@ -26,7 +26,7 @@ use crate::path::by_route;
 /// }
 /// ```
 ///
-/// Implement it for an extractor of your own to lock what that has read:
+/// Implement it for an extractor of your own to lock by the values that it has read:
 ///
 /// ```
 /// use axum::extract::FromRequestParts;
@@ -56,8 +56,8 @@ use crate::path::by_route;
 /// }
 /// ```
 ///
-/// A number or a string alone does not say what it names, so it is not lockable. Put it into a
-/// struct, such as `struct Order(u64)`, or take [`lock_by`](crate::lock_by).
+/// A number or a string alone names no resource, so it is not lockable. Put it into a struct, such
+/// as `struct Order(u64)`, or take [`lock_by`](crate::lock_by).
 ///
 /// A client that chooses the key chooses which requests wait for it: see
 /// [`ExtractKey`](lock_tower::ExtractKey).
@@ -69,14 +69,14 @@ use crate::path::by_route;
     note = "without a struct: `.route_layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
 )]
 pub trait Lockable {
-    /// The lock, or several, with options of this request's own if it has any. A name that cannot
-    /// be a lock's and [`Keys::refused`] refuse the request: with 400, unless the layer sets
-    /// another status.
+    /// The key of the lock, or several, with options of this request's own if it has any. A name
+    /// that cannot be a lock's and [`Keys::refused`] refuse the request: with 400, unless the layer
+    /// sets another status.
     fn lock_key(&self) -> Keys;
 }
 
 // axum's own bound stands here, too: the compiler then names the missing `Deserialize`, and not
-// only a handler that is none.
+// only the handler that does not fit.
 impl<T: Lockable + DeserializeOwned> Lockable for Path<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()
@@ -110,7 +110,7 @@ impl<T: Lockable + DeserializeOwned> Lockable for axum::Form<T> {
     }
 }
 
-/// The whole path as the client sent it, also inside nested routers, in its [one
+/// Names the whole path that the client sent, also inside nested routers, in its [one
 /// spelling](canonical_path).
 impl Lockable for OriginalUri {
     fn lock_key(&self) -> Keys {
@@ -118,7 +118,7 @@ impl Lockable for OriginalUri {
     }
 }
 
-/// One lock for all requests of a route, whatever its parameters: `:route:/orders/{id}`.
+/// Names one lock for all requests of a route, with any parameters: `:route:/orders/{id}`.
 impl Lockable for MatchedPath {
     fn lock_key(&self) -> Keys {
         by_route(self)
@@ -127,7 +127,7 @@ impl Lockable for MatchedPath {
 
 macro_rules! tuple {
     ($first:ident $($part:ident $index:tt),+) => {
-        /// All their locks, taken in an order that cannot deadlock.
+        /// Names the locks of all parts, which are acquired in an order that cannot deadlock.
         impl<$first: Lockable, $($part: Lockable),+> Lockable for ($first, $($part,)+) {
             fn lock_key(&self) -> Keys {
                 self.0.lock_key()$(.join(self.$index.lock_key()))+

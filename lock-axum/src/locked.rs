@@ -1,4 +1,4 @@
-//! The extractor: a lock that lasts until the response.
+//! The extractor of a lock that lasts until the response.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,7 @@ use crate::lockable::Lockable;
 use crate::mode::{Lock, Mode, Permits, Read, Write};
 use crate::rejection::LockedRejection;
 
-/// Runs the handler under the lock that `E` names, and is what the handler sees of it.
+/// Runs the handler under the lock that `E` names, and is the handler's handle to it.
 ///
 /// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock, until the response or the end of
 /// its body. Dropping this changes nothing. It derefs to `E`. `E` is any [`Lockable`] extractor,
@@ -42,21 +42,22 @@ use crate::rejection::LockedRejection;
 ///
 /// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out or the queue is full.
 ///
-/// `M` is how `E` is locked. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`] are the same with
-/// other forms.
+/// `M` is the mode in which `E` is locked. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`]
+/// have other modes.
 pub struct Locked<E: Lockable, M: Mode<E> = Lock> {
     source: E,
-    /// In the order in which they were taken; never empty.
+    /// The handles in the order in which the locks were acquired; never empty.
     handles: Vec<LockHandle>,
-    /// All of the request.
+    /// All locks of the request.
     locks: RequestLocks,
     mode: PhantomData<fn() -> M>,
 }
 
-/// Runs the handler while no other request *locks* what `E` names; others that read it run at the
-/// same time. All as with [`Locked`].
+/// Runs the handler while no other request locks the name that `E` gives, or has permits of it.
+/// Other reads run at the same time. All else is as with [`Locked`].
 ///
-/// Reads and locks are served in the order in which they arrive: readers keep no writer out.
+/// Reads and locks are served in the order in which they arrive: no read overtakes a lock that
+/// waits.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -83,18 +84,17 @@ pub struct Locked<E: Lockable, M: Mode<E> = Lock> {
 /// # let _: Router = Router::new().route("/{id}", get(show).put(replace).delete(remove));
 /// ```
 ///
-/// A handler that takes it does not exclude one with a [`Locked`] of the same name: those are two
-/// things. A request that reads cannot ask for a write of the same name: it would wait for itself,
-/// and is refused at once with 500.
+/// A request that reads cannot lock the same name: it would wait for itself, and is refused at once
+/// with 500.
 pub type ReadLocked<E> = Locked<E, Read>;
 
 /// Runs the handler while no other request locks, reads or has permits of the name that `E` gives:
-/// a [`Locked`] that says so, for names that are read, too. See [`ReadLocked`].
+/// the same lock as [`Locked`], for names that are read, too. See [`ReadLocked`].
 pub type WriteLocked<E> = Locked<E, Write>;
 
-/// Runs the handler under one of as many permits as `E` says ([`Limited`](crate::Limited)): at most
-/// so many requests of one name run at a time. All as with [`Locked`], except: a wait that times
-/// out is 429, and a permit has no [fencing token](Locked::fencing_token).
+/// Runs the handler under a permit of the name that `E` gives: at most as many requests run at a
+/// time as its limit allows ([`Limited`](crate::Limited)). All is as with [`Locked`], except that a
+/// wait that times out is 429, and that a permit has no [fencing token](Locked::fencing_token).
 ///
 /// ```
 /// use axum::Extension;
@@ -123,8 +123,7 @@ pub type WriteLocked<E> = Locked<E, Write>;
 /// ```
 ///
 /// For answers that stream set [`hold_until_body_end`](crate::LockScopeLayer::hold_until_body_end).
-/// A request that needs several permits says so in its [`Keys`](crate::Keys::permits), and takes a
-/// [`Locked`].
+/// For several permits, use a [`Locked`] whose [`Keys`](crate::Keys::permits) ask for them.
 pub type PermitLocked<E> = Locked<E, Permits>;
 
 impl<E: Lockable, M: Mode<E>> Locked<E, M> {
@@ -132,36 +131,36 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         Self { source, handles, locks, mode: PhantomData }
     }
 
-    /// What the key was read from.
+    /// The extractor that gave the key.
     pub fn source(&self) -> &E {
         &self.source
     }
 
-    /// What the key was read from. The lock stays.
+    /// Returns the extractor that gave the key. The lock stays.
     pub fn into_source(self) -> E {
         self.source
     }
 
-    /// The hold. Of several, the last in the order of their names.
+    /// The handle of the hold. Of several, the last in the order of their names.
     pub fn handle(&self) -> &LockHandle {
         self.handles.last().expect("there is at least one")
     }
 
-    /// The holds, in the order of their names: of a tuple of sources there are several.
+    /// The handles of the holds, in the order of their names: a tuple has several.
     pub fn handles(&self) -> &[LockHandle] {
         &self.handles
     }
 
     /// The number that proves this hold to the resource it protects; higher than that of every
-    /// earlier lock. Reads that are held together have the same. Each of several
-    /// [`handles`](Self::handles) has its own; this is that of the last. Of permits it is 0: see
+    /// earlier lock. Reads that are held together have the same. Of several
+    /// [`handles`](Self::handles), this is the token of the last. Of permits it is 0: see
     /// [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }
 
-    /// Until when all holds are certain if no further renewal succeeds. The watchdog moves it
-    /// forward.
+    /// The time until which all holds are certain if no further renewal succeeds. The watchdog
+    /// moves it forward.
     pub fn deadline(&self) -> tokio::time::Instant {
         self.handles.iter().map(LockHandle::deadline).min().expect("there is at least one")
     }
@@ -171,7 +170,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.handles.iter().any(LockHandle::is_lost)
     }
 
-    /// Completes when a hold is lost. It is of use under
+    /// Completes when a hold is lost. This is of use under
     /// [`OnLost::Continue`](crate::OnLost::Continue). Otherwise the handler is dropped then.
     ///
     /// # Cancel safety
@@ -191,10 +190,11 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// Releases the lock before the response, and reports whether the hold lasted until then.
     ///
     /// # Errors
-    /// As [`LockHandle::release`]. Of several, all are released, and the first error is returned.
+    /// The errors of [`LockHandle::release`]. Of several holds, all are released, and the first
+    /// error is returned.
     ///
     /// # Cancel safety
-    /// If this is dropped, the release that has begun continues. Of several, the others are
+    /// If this is dropped, the release that has begun continues. Of several holds, the others are
     /// released with the response.
     pub async fn release(&self) -> Result<(), LockError> {
         let mut released = Ok(());
@@ -232,7 +232,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         F::Output: Send + 'static,
     {
         let held = self.handles.iter().try_for_each(LockHandle::check);
-        held.map_err(|error| self.locks.refused(error))?; // whatever else the request has
+        held.map_err(|error| self.locks.refused(error))?; // also if the request has other holds
         self.locks.detach(future).await
     }
 }
@@ -257,13 +257,14 @@ where
         let inner = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
         let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::Lock)?;
         let locked = lock(locks, inner).await.map_err(LockedRejection::Lock)?;
-        // For handlers and layers further inside that look for it.
+        // For handlers and layers further inside that look for the handle.
         parts.extensions.insert(locked.handle().clone());
         Ok(locked)
     }
 }
 
-/// For a body that names the lock. It is read first, so a slow client holds nothing meanwhile.
+/// Locks by a body that names the lock. The body is read first, so a slow client holds nothing
+/// meanwhile.
 impl<S, E, M> FromRequest<S> for Locked<E, M>
 where
     S: Send + Sync,
@@ -309,7 +310,7 @@ where
     }
 }
 
-/// Takes the locks, which stay with the layer.
+/// Acquires the locks, which stay with the layer.
 pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     locks: RequestLocks,
     inner: E,
@@ -318,7 +319,7 @@ pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     Ok(Locked::new(inner, handles, locks))
 }
 
-/// A wait that timed out and a full queue are no lock. All else refuses.
+/// Makes `None` of a wait that timed out and of a full queue. All other errors refuse.
 fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, LockedRejection<R>> {
     match locked {
         Ok(locked) => Ok(Some(locked)),

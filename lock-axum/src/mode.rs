@@ -1,32 +1,34 @@
-//! How an argument locks what it names: alone, to read, or as one of so many.
+//! The modes in which an argument locks its name: alone, to read, or with a permit.
 
 use lock_tower::Keys;
 
 use crate::limited::Limited;
 use crate::lockable::Lockable;
 
-/// As its keys say, which is one request at a time unless they say something else; of
-/// [`Locked`](crate::Locked).
+/// The mode of [`Locked`](crate::Locked): the demand of the keys, which is a lock unless they set
+/// another.
 #[derive(Debug, Clone, Copy)]
 pub enum Lock {}
 
-/// Together with others that read; of [`ReadLocked`](crate::ReadLocked).
+/// The mode of [`ReadLocked`](crate::ReadLocked): together with other reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Read {}
 
-/// One request at a time, beside those that read; of [`WriteLocked`](crate::WriteLocked).
+/// The mode of [`WriteLocked`](crate::WriteLocked): a lock, which excludes reads, permits and other
+/// locks.
 #[derive(Debug, Clone, Copy)]
 pub enum Write {}
 
-/// One of as many as [`Limited`] says; of [`PermitLocked`](crate::PermitLocked).
+/// The mode of [`PermitLocked`](crate::PermitLocked): one permit of the limit that [`Limited`]
+/// gives.
 #[derive(Debug, Clone, Copy)]
 pub enum Permits {}
 
-/// How `E` is locked: [`Lock`], [`Read`], [`Write`] or [`Permits`].
+/// A mode in which `E` is locked: [`Lock`], [`Read`], [`Write`] or [`Permits`].
 ///
 /// It cannot be implemented outside of this crate.
 pub trait Mode<E>: sealed::Sealed {
-    /// The keys that `source` names, in this form.
+    /// The keys that `source` names, with the demand of this mode.
     #[doc(hidden)]
     fn keys(source: &E) -> Keys;
 }

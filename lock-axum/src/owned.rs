@@ -1,4 +1,4 @@
-//! The extractor that owns its guard, for what outlives the response.
+//! The extractor that owns its guard, for work that outlives the response.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,10 +18,11 @@ use crate::rejection::LockedRejection;
 /// drops an argument that its body does not use *before* the body runs. For a lock that lasts as
 /// long as the handler take [`Locked`](crate::Locked).
 ///
-/// It shares a lock that the request has already from a layer or a [`Locked`](crate::Locked). A
-/// lock that is asked for after it does not share its hold, and waits for its end.
+/// An `OwnedLock` shares a lock that the request has already from a layer or a
+/// [`Locked`](crate::Locked). A lock that the request asks for later does not share its hold, and
+/// waits for its end.
 ///
-/// The layer does not watch for its loss: look at its [`guards`](Self::guards).
+/// The layer does not watch for its loss: the [`guards`](Self::guards) report it.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -41,28 +42,28 @@ use crate::rejection::LockedRejection;
 #[must_use = "the lock is released when this is dropped"]
 pub struct OwnedLock<E: Lockable> {
     source: E,
-    /// In the order in which they were taken; never empty.
+    /// The guards in the order in which the locks were acquired; never empty.
     guards: Vec<LockGuard>,
 }
 
 impl<E: Lockable> OwnedLock<E> {
-    /// What the key was read from.
+    /// The extractor that gave the key.
     pub fn source(&self) -> &E {
         &self.source
     }
 
-    /// The guards, in the order of their names: of a tuple of sources there are several.
+    /// The guards, in the order of their names: a tuple has several.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// The number that proves this hold to the resource it protects. Each of several
-    /// [`guards`](Self::guards) has its own; this is that of the last.
+    /// The number that proves this hold to the resource it protects. Of several
+    /// [`guards`](Self::guards), this is the token of the last.
     pub fn fencing_token(&self) -> FencingToken {
         self.guards.last().expect("there is at least one").fencing_token()
     }
 
-    /// What the key was read from, and the guards.
+    /// The extractor that gave the key, and the guards.
     pub fn into_parts(self) -> (E, Vec<LockGuard>) {
         (self.source, self.guards)
     }
@@ -70,10 +71,11 @@ impl<E: Lockable> OwnedLock<E> {
     /// Releases the lock, and reports whether the hold lasted until then.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]. Of several, all are released, and the first error is returned.
+    /// The errors of [`LockGuard::release`]. Of several guards, all are released, and the first
+    /// error is returned.
     ///
     /// # Cancel safety
-    /// The release goes on if this is dropped.
+    /// The release continues if this is dropped.
     pub async fn release(self) -> Result<(), LockError> {
         let releases: Vec<_> = self.guards.into_iter().rev().map(LockGuard::release).collect();
         let mut released = Ok(());
@@ -106,7 +108,8 @@ where
     }
 }
 
-/// For a body that names the lock. It is read first, so a slow client holds nothing meanwhile.
+/// Locks by a body that names the lock. The body is read first, so a slow client holds nothing
+/// meanwhile.
 impl<S, E> FromRequest<S> for OwnedLock<E>
 where
     S: Send + Sync,

@@ -1,10 +1,10 @@
-//! Keys for the layer that axum alone can read.
+//! Keys for layers, from parts of a request that axum alone can read.
 
 use axum::extract::{MatchedPath, OriginalUri};
 use http::Request;
 use lock_tower::{ByPath, ExtractKey, KeyError, Keys};
 
-/// [`ByPath`] with the path as the client sent it, for an
+/// Makes a [`ByPath`] of the path that the client sent, for an
 /// [`HttpLockLayer`](crate::HttpLockLayer) anywhere in a router.
 ///
 /// A nested router sees only the rest of the path, where `/orders/42` and `/users/42` would both be
@@ -26,10 +26,9 @@ pub fn by_path() -> ByPath {
     ByPath::new().original(|extensions| extensions.get::<OriginalUri>().map(|uri| &uri.0))
 }
 
-/// One lock for all requests of a route, whatever its parameters. For an
-/// [`HttpLockLayer`](crate::HttpLockLayer) on
-/// [`Router::route_layer`](axum::Router::route_layer). The key is `:route:` and the path of the
-/// route, which no request's path can be.
+/// One lock for all requests of a route, with any parameters. For an
+/// [`HttpLockLayer`](crate::HttpLockLayer) on [`Router::route_layer`](axum::Router::route_layer).
+/// The key is `:route:` and the path of the route, which no request's path can be.
 ///
 /// A request that no route has matched is refused. Put the layer where routing is done, not around
 /// the router.
@@ -39,7 +38,7 @@ pub struct ByMatchedPath {
 }
 
 impl ByMatchedPath {
-    /// The path of the route.
+    /// Makes the extractor.
     pub fn new() -> Self {
         Self::default()
     }
@@ -54,8 +53,8 @@ impl<B> ExtractKey<Request<B>> for ByMatchedPath {
     }
 }
 
-/// A route as a key. No path begins like this, and no [prefix](crate::ExtractKeyExt::prefix)
-/// has colons, so that none of a client's names is that of a route.
+/// The key of a route. No path begins like this, and no [prefix](crate::ExtractKeyExt::prefix) has
+/// colons, so no name that a client chooses is the key of a route.
 pub(crate) fn by_route(path: &MatchedPath) -> Keys {
     Keys::one(format!(":route:{}", path.as_str()))
 }

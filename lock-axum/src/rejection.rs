@@ -1,4 +1,4 @@
-//! Why an extractor refuses: for the lock, or for what it extracts.
+//! The rejections of extractors: the lock's, or the inner extractor's.
 
 use std::error::Error;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::fmt;
 use axum::response::{IntoResponse, Response};
 use lock_tower::LockError;
 
-/// Why a [`Locked`](crate::Locked) or an [`OwnedLock`](crate::OwnedLock) refuses.
+/// The rejection of a [`Locked`](crate::Locked) or an [`OwnedLock`](crate::OwnedLock).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<K> {
-    /// What is extracted refuses.
+    /// The inner extractor refuses the request.
     Key(K),
     /// The lock was not acquired.
     Lock(LockError),
 }
 
-/// Why a [`LockedBody`](crate::LockedBody) refuses.
+/// The rejection of a [`LockedBody`](crate::LockedBody).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedBodyRejection<K, E> {
-    /// What is extracted refuses.
+    /// The inner extractor refuses the request.
     Key(K),
     /// The body cannot be read.
     Body(E),

@@ -1,10 +1,10 @@
-//! What the compiler says where something of ours is missing: it says what to write.
+//! The compiler's messages where something of ours is missing: they name the code to write.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs that do not compile, and the sentences of ours that are part of what the compiler says.
+/// Programs that do not compile, and the sentences of ours that are part of the compiler's message.
 const FIXTURES: [(&str, &str, &[&str]); 8] = [
     (
         "number",

@@ -1,4 +1,4 @@
-//! Where keys come from, and what a key may ask for.
+//! The sources of keys, and the options that a key may have.
 
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ async fn a_request_may_have_its_own_wait_lease_label_and_queue_limit() {
     free(&locks, "choosy").await;
 }
 
-/// What the layer has locked.
+/// Answers with the key that the layer has locked.
 async fn layered(request: axum::extract::Request) -> String {
     request.extensions().get::<LockHandle>().unwrap().key().to_owned()
 }

@@ -72,7 +72,7 @@ async fn every_kind_of_handler_runs_under_its_lock_until_it_has_answered() {
     }
 }
 
-/// The trap is real: this is what would become of `Locked` if it owned its guard.
+/// The trap is real: `Locked` would end like this if it owned its guard.
 #[tokio::test]
 async fn a_closure_drops_the_guard_that_it_does_not_use_before_its_body_runs() {
     let locks = Locks::in_memory();

@@ -1,4 +1,4 @@
-//! What a handler may call takes `?`, and its error is answered as the layer refuses.
+//! All that a handler may call takes `?`, and its error is answered as the layer refuses.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a client gets in place of the handler's answer.
+//! The responses in place of the handler's answer.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a log says of a rejection.
+//! The log events of rejections.
 
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};

@@ -43,7 +43,7 @@ async fn after_an_early_release_the_next_comes_in_while_the_handler_goes_on() {
     drop(guard);
     keeper.entered().await;
     let next = next.await.unwrap().unwrap();
-    // Whatever becomes of that lock now is the next one's business.
+    // The end of that lock now concerns the next request only.
     assert!(locks.force_release("order:7").await.unwrap());
     next.lost().await;
     keeper.let_one_on();

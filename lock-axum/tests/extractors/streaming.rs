@@ -18,7 +18,7 @@ use crate::support::{ByOrder, ask, get, serve};
 
 type Pieces = mpsc::UnboundedSender<&'static str>;
 
-/// Answers with a body of what is sent to the senders that it gives out.
+/// Answers with a body of the pieces that are sent to its senders.
 fn app(locks: &Locks, until_body_end: bool) -> (Router, mpsc::UnboundedReceiver<Pieces>) {
     let (streams, started) = mpsc::unbounded_channel();
     let stream = |State(streams): State<mpsc::UnboundedSender<Pieces>>, _: Locked<ByOrder>| async move {

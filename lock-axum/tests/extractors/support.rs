@@ -44,7 +44,7 @@ pub(crate) fn post(path: &str, body: impl Into<Body>) -> Request {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// What rides in the extensions; none over a socket.
+    /// The cause in the extensions; `None` over a socket.
     pub(crate) cause: Option<Cause>,
     pub(crate) body: String,
 }
