@@ -1,4 +1,5 @@
-//! What the layers cost, in time over the bare service. `tests/allocations.rs` counts allocations.
+//! The cost of the layers, in time over the bare service. `tests/allocations.rs` counts
+//! allocations.
 //!
 //! Targets: a request without a key costs at most 60 ns more than without the layer; one with a
 //! free lock, on a store in memory, at most 5 µs. Beside that, the same on a store that grants at

@@ -1,5 +1,4 @@
-//! What it costs that bodies are read while their requests wait: over a socket, HTTP/2, one
-//! connection.
+//! The cost of reading bodies while their requests wait: over a socket, HTTP/2, one connection.
 //!
 //! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within one run; nothing is
 //! asserted.

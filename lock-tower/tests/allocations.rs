@@ -1,5 +1,5 @@
-//! How often a request allocates because of its layer. What it costs in time is in
-//! `benches/overhead.rs`.
+//! The allocations of a request because of its layer. `benches/overhead.rs` measures its cost in
+//! time.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 #[path = "../benches/support/mod.rs"]
@@ -41,8 +41,8 @@ fn a_request_without_a_key_allocates_nothing() {
     assert_eq!(allocations(|| call_http(&mut service, Request::new(String::new()))), 0);
 }
 
-/// A free lock costs at most ten, of which the layer's own are one, for what handles share, and in
-/// HTTP one more, for the place of the handle among the extensions.
+/// A free lock costs at most ten allocations. The layer's own are one, for the registry that
+/// handles share, and in HTTP one more, for the handle's entry among the extensions.
 #[test]
 fn a_request_with_a_free_lock_allocates_little() {
     let runtime = runtime();

@@ -1,5 +1,5 @@
-//! What the bench times and the test of allocations counts: services, layers, and a store that
-//! always grants.
+//! The services and layers for the bench and the test of allocations, and a store that always
+//! grants.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -33,7 +33,7 @@ pub(crate) fn key() -> LockKey {
     LockKey::new("bench").expect("a name")
 }
 
-/// One hold by lockcore alone: what it costs is not the layer's.
+/// One hold by lockcore alone: a cost that is not the layer's.
 pub(crate) fn hold(locks: &Locks, key: &LockKey) {
     let guard = now(locks.lock(key)).expect("free");
     now(guard.release()).expect("held");
@@ -79,8 +79,7 @@ pub(crate) fn http_locked(
     HttpLockLayer::new(locks.clone(), move |_: &Request<String>| key.clone()).layer(http())
 }
 
-/// What servers, routers and other layers leave on a request: the map of extensions is there
-/// already.
+/// A request as servers, routers and other layers leave it: the map of extensions is there already.
 pub(crate) fn with_extension() -> Request<String> {
     let mut request = Request::new(String::new());
     request.extensions_mut().insert(7u8);
@@ -93,8 +92,8 @@ pub(crate) fn granting() -> Locks {
     locks_on(Arc::new(store), new_node())
 }
 
-/// Grants whatever it is asked for, at once, and remembers nothing: what is left is the cost of
-/// everybody else.
+/// A store that grants every request at once and remembers nothing, so that the rest of the cost is
+/// not the store's.
 #[derive(Debug)]
 struct Granting {
     tokens: AtomicU64,

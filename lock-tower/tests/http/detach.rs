@@ -136,7 +136,7 @@ async fn the_graceful_shutdown_waits_for_a_detached_section() {
     assert!(keeper.has_finished());
 }
 
-/// Under two locks, with a handler that does with its handle what it is told.
+/// Serves `handler` under two locks, with its handle.
 async fn start_two<F, R>(locks: &Locks, outer: OnLost, handler: F) -> SocketAddr
 where
     F: Fn(LockHandle) -> R + Clone + Send + Sync + 'static,
@@ -237,7 +237,7 @@ async fn a_detached_section_goes_on_if_only_that_lock_is_lost_whose_layer_says_s
     }
 }
 
-/// Answers with a body that streams what is sent, once the keeper lets it.
+/// Answers with a body that streams the sent pieces, once the keeper lets it.
 async fn start_streaming(
     locks: &Locks,
     until_body_end: bool,

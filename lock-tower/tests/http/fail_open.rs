@@ -1,4 +1,4 @@
-//! `fail_open`, on a real server: what opens it, and what does not.
+//! `fail_open`, on a real server: the errors that open it, and the errors that do not.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tower::{Layer as _, service_fn};
 
 const WAIT: Duration = Duration::from_millis(300);
 
-/// Locks what the header says; tells whether it was served under its lock.
+/// Locks the name in the header; answers whether the request was served under its lock.
 async fn start(locks: &Locks, wait: Duration) -> SocketAddr {
     let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait).fail_open();
     serve(layer.layer(service_fn(|request: Request<_>| async move {

@@ -34,7 +34,7 @@ enum Server {
     Tonic,
 }
 
-/// Who takes the lock.
+/// The code that acquires the lock.
 #[derive(Debug, Clone, Copy)]
 enum Taker {
     Layer,
@@ -77,7 +77,7 @@ macro_rules! told {
     }};
 }
 
-/// A server, and what its handler has received of the body that it reads.
+/// A server, and the bytes that its handler has received of the body that it reads.
 struct Started {
     locks: Locks,
     address: SocketAddr,

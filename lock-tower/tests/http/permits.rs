@@ -25,7 +25,7 @@ macro_rules! streaming {
     }};
 }
 
-/// A client whose answer has begun, and what goes on with it.
+/// A client whose answer has begun, and the sender of its pieces.
 async fn begin(
     address: SocketAddr,
     path: &str,

@@ -24,7 +24,7 @@ const ITSELF: &str = "processes::two_server_processes_serve_one_at_a_time_in_the
 const REQUESTS: usize = 200;
 const KEYS: usize = 5;
 
-/// A server process: what the test below becomes where it has started itself again.
+/// Runs as a server process: the test below starts itself again for it.
 async fn serve_for_ever(url: &str) {
     let locks = Locks::connect(url).await.unwrap();
     let redis = Arc::new(Mutex::new(Raw::connect(url).await));
@@ -104,7 +104,8 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
     for key in 0..KEYS {
         let hold = format!("/{key}");
         let (queue, door) = (queue_key(&hold), door_key(&hold));
-        // In the order in which Redis ran them: who came, and who was granted the lock.
+        // The members in the order in which Redis ran their commands: those that came, and those
+        // that were granted.
         let (mut came, mut granted) = (Vec::new(), Vec::new());
         for line in lines.iter().filter(|line| line.source == Source::Lua) {
             // The door's text may have a mark in front.

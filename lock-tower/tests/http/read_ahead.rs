@@ -1,4 +1,4 @@
-//! The bounds on what is read of a body while its request waits, in memory and between clients.
+//! The bounds on reading a body while its request waits, in memory and between clients.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;

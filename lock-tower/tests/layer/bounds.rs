@@ -1,5 +1,5 @@
-//! What axum, tonic and plain stacks ask of layers, services and futures: it compiles or it does
-//! not.
+//! The bounds that axum, tonic and plain stacks put on layers, services and futures: this file
+//! compiles if they are met.
 
 use std::convert::Infallible;
 use std::rc::Rc;

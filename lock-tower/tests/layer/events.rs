@@ -1,4 +1,4 @@
-//! What a log says of a request.
+//! The log events of a request.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -71,7 +71,7 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// What has come since the last time, of requests that have ended.
+    /// The new events of requests that have ended.
     pub(crate) fn ended(&self) -> Vec<Fields> {
         let mut events = std::mem::take(&mut *self.0.lock().unwrap());
         events.retain(|fields| fields.contains_key("outcome"));

@@ -1,4 +1,4 @@
-//! Reads, writes and permits: what runs together, what is shared within a request, and what is
+//! Reads, writes and permits: demands that run together, are shared within a request, or are
 //! refused before anything is sent.
 
 use std::convert::Infallible;
@@ -39,7 +39,7 @@ async fn waiting(locks: &Locks, key: &str, count: usize) {
     .await;
 }
 
-/// Asks for these, one after the other in one request, and says what comes of the last.
+/// Asks for these keys, one after the other in one request, and returns the result of the last.
 async fn ask(locks: &Locks, asked: Vec<Keys>) -> Result<Vec<LockHandle>, LockError> {
     let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
     let last = Arc::new(std::sync::Mutex::new(None));

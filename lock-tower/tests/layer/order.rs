@@ -1,4 +1,4 @@
-//! Who is served when.
+//! The order in which requests are served.
 
 use lock_tests::queued;
 use lockcore::{Locks, MemoryStore};

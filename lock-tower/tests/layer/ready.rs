@@ -1,4 +1,4 @@
-//! When the inner service is made ready, and what it says.
+//! The readiness of the inner service: its time, and its errors.
 
 use lock_tests::{free, queued};
 use lockcore::Locks;

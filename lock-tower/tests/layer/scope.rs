@@ -23,7 +23,7 @@ fn ok() -> Answer {
     Response::new(Full::from("served"))
 }
 
-/// Serves one request by `handler`, which gets its locks; gives what the layer's future gives.
+/// Serves one request by `handler`, which gets its locks; returns the output of the layer's future.
 async fn serve<F, R>(layer: LockScopeLayer, handler: F) -> Result<Response<String>, Infallible>
 where
     F: FnOnce(RequestLocks) -> R + Clone,

@@ -30,7 +30,7 @@ pub(crate) fn layer(locks: &Locks) -> LockLayer<Key, Carry> {
     LockLayer::new(locks.clone(), key).carry(carry)
 }
 
-/// The locked service, and the handle by which the test answers what reaches the inner one.
+/// The locked service, and the handle by which the test answers requests to the inner one.
 pub(crate) fn locked(layer: LockLayer<Key, Carry>) -> (Locked, Handle<Job, usize>) {
     let (inner, handle) = tower_test::mock::pair();
     (layer.layer(inner), handle)
