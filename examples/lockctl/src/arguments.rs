@@ -1,4 +1,4 @@
-//! What was asked for on the command line.
+//! The arguments of the command line.
 
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use lockcore::{Demand, LockKey, MAX_LEASE, MIN_LEASE};
 
 use crate::exit::{self, Failure};
 
-/// The longest wait that is not a slip of the finger: a year, in seconds.
+/// The longest wait, a year in seconds: a longer one is a slip of the finger.
 const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 
 const EXEC_CODES: &str = "\
@@ -51,7 +51,7 @@ All that is asked for under one name waits in one queue: a lock excludes locks, 
 #[derive(Parser)]
 #[command(name = "lockctl", version)]
 pub(crate) struct Arguments {
-    // Not as documentation: brackets are links there.
+    // A help text and no doc comment, where brackets would be links.
     #[arg(
         help = "Where Redis is: redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
                 redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]",
@@ -114,7 +114,7 @@ pub(crate) struct Exec {
     pub(crate) queue_limit: Option<u32>,
 
     #[arg(
-        help = "What `lockctl inspect` shows of this process; at most 64 bytes [default: host:pid]",
+        help = "The name of this process in `lockctl inspect`; at most 64 bytes [default: host:pid]",
         long,
         value_name = "TEXT"
     )]
@@ -142,7 +142,7 @@ pub(crate) struct Exec {
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 
-    /// What to run
+    /// The command to run, with its arguments
     #[arg(value_name = "CMD", last = true, required = true)]
     pub(crate) command: Vec<OsString>,
 }
@@ -184,7 +184,7 @@ pub(crate) struct Become {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Why there is nothing to do: the usage is wrong, or only help was asked for.
+/// The reason to do nothing: wrong usage, or a request for help.
 pub(crate) struct NotUsable(clap::Error);
 
 impl Arguments {
@@ -194,7 +194,7 @@ impl Arguments {
 }
 
 impl NotUsable {
-    /// Help on stdout, or one line on stderr.
+    /// Prints help on stdout, or one line on stderr.
     pub(crate) fn report(&self) -> ExitCode {
         if matches!(self.0.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             let _ = self.0.print();
@@ -214,7 +214,7 @@ impl NotUsable {
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
                 ..,
             ) => "a command is missing: exec, inspect or release; see lockctl --help".to_owned(),
-            // The first paragraph says what is wrong; the others are tips and the usage.
+            // The first paragraph names the mistake; the others are tips and the usage.
             _ => {
                 let text = self.0.render().to_string();
                 let text = text.strip_prefix("error: ").unwrap_or(&text);
@@ -235,7 +235,7 @@ fn key(text: &OsStr) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Seconds and fractions of them.
+/// Parses seconds and fractions of them.
 fn seconds(text: &OsStr) -> Result<f64, String> {
     let not_a_number = || format!("'{}' is not a number of seconds", text.to_string_lossy());
     let seconds: f64 = utf8(text)?.parse().map_err(|_| not_a_number())?;
@@ -270,7 +270,7 @@ fn queue_limit(text: &OsStr) -> Result<u32, String> {
     }
 }
 
-/// Such as `3/10`, or `10` for one of ten.
+/// Parses permits such as `3/10`, or `10` for one of ten.
 fn permits(text: &OsStr) -> Result<Demand, String> {
     let text = utf8(text)?;
     let (count, limit) = text.split_once('/').unwrap_or(("1", text));

@@ -14,22 +14,22 @@ use tokio::time::{Instant, sleep};
 
 use crate::become_command;
 use crate::exit::{self, Failure};
-use crate::family;
+use crate::process_tree;
 use crate::signals::{self, Signals};
 
-/// From the SIGTERM after a loss to the SIGKILL.
+/// The time from the SIGTERM after a loss to the SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often the process table is read after a loss.
+/// The time between two looks at the process table after a loss.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Child {
     process: tokio::process::Child,
-    /// Of the lock, for messages.
+    /// The name of the lock, for messages.
     key: String,
 }
 
-/// How CMD ended.
+/// The end of CMD.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
     /// The exit code of `lockctl`, if the lock was held throughout.
@@ -39,8 +39,8 @@ pub(crate) struct End {
 }
 
 impl Child {
-    /// Starts it with `LOCK_KEY` and `LOCK_TOKEN` in its environment, in our process group: the
-    /// terminal stays its terminal.
+    /// Starts CMD with `LOCK_KEY` and `LOCK_TOKEN` in its environment, in our process group, so
+    /// that it keeps the terminal.
     pub(crate) fn start(
         command: &[OsString],
         key: &str,
@@ -49,12 +49,12 @@ impl Child {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
-        family::adopt();
+        process_tree::adopt();
         let mut process = Command::from(become_command::command(program, arguments));
         process.env("LOCK_KEY", key);
         match held.demand().is_permits() {
             false => process.env("LOCK_TOKEN", held.fencing_token().to_string()),
-            // Not that of another hold, further outside.
+            // Without the token of another hold, further outside.
             true => process.env_remove("LOCK_TOKEN"),
         };
         process
@@ -63,7 +63,7 @@ impl Child {
             .map_err(|error| become_command::not_started(program, &error))
     }
 
-    /// Waits for its end; passes signals on, and stops it when the hold is lost.
+    /// Waits for the end of CMD; passes signals on, and stops CMD when the hold is lost.
     pub(crate) async fn end(mut self, held: &LockGuard, signals: &mut Signals) -> io::Result<End> {
         signals.listen_for_command()?;
         let mut child_ended = signal(SignalKind::child())?;
@@ -75,7 +75,7 @@ impl Child {
                 }
                 () = held.lost() => break,
                 number = signals.next() => self.pass_on(number),
-                _ = child_ended.recv() => family::bury(self.id()),
+                _ = child_ended.recv() => process_tree::reap(self.id()),
             }
         }
         exit::warn(&format!("{}: the hold was lost while CMD ran: stopping CMD", self.key));
@@ -87,7 +87,7 @@ impl Child {
     /// until none is left.
     async fn stop(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
         let kill_at = Instant::now() + PATIENCE;
-        family::send(&self.running(), Signal::TERM);
+        process_tree::send(&self.running(), Signal::TERM);
         loop {
             let ended = self.process.try_wait()?;
             let running = self.running();
@@ -95,7 +95,7 @@ impl Child {
                 return Ok(status);
             }
             if Instant::now() >= kill_at {
-                family::send(&running, Signal::KILL);
+                process_tree::send(&running, Signal::KILL);
             }
             tokio::select! {
                 () = sleep(LOOK) => {}
@@ -106,7 +106,7 @@ impl Child {
 
     /// CMD and the processes that it has started; CMD alone, where they are not listed.
     fn running(&self) -> Vec<Pid> {
-        let mut running = family::below();
+        let mut running = process_tree::descendants();
         running.extend(self.id().filter(|_| running.is_empty()));
         running
     }
@@ -124,7 +124,7 @@ impl Child {
     fn send(&self, number: i32) {
         let Some(id) = self.id() else { return };
         match Signal::from_named_raw(number) {
-            // It may have changed its user; then it is not ours to stop.
+            // A process that has changed its user is not ours to stop.
             Some(signal) => drop(kill_process(id, signal)),
             // rustix sends real-time signals in unsafe code only.
             None => {
@@ -136,7 +136,7 @@ impl Child {
         }
     }
 
-    /// CMD's own until the process has been waited for, which only `end` does.
+    /// The id of CMD. It stays CMD's until the process has been waited for, which only `end` does.
     fn id(&self) -> Option<Pid> {
         self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }

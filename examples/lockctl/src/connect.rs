@@ -1,4 +1,4 @@
-//! The way to Redis.
+//! The connection to Redis.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::exit::{self, Failure};
 use crate::text;
 
-/// Between two attempts.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// To connect is not to wait for the lock: even the shortest wait leaves it this long.
+/// The least time to connect, also under the shortest wait for the lock.
 const LEAST: Duration = Duration::from_millis(500);
 
-/// Tries once.
+/// Tries once to connect.
 pub(crate) async fn once(url: &str, builder: LocksBuilder) -> Result<Locks, Failure> {
     builder.connect(url).await.map_err(|error| failure(url, &error))
 }
 
-/// Tries until `wait` has passed since `started`; once, if there is no such time.
+/// Tries to connect until `wait` has passed since `started`; once, if there is no such time.
 pub(crate) async fn within(
     url: &str,
     builder: LocksBuilder,
@@ -38,7 +38,7 @@ pub(crate) async fn within(
                 return Err(failure(url, &error));
             }
             Ok(Err(error)) => failure(url, &error),
-            // What the attempt before said is more than that this one did not end.
+            // The error of the attempt before says more than that this one did not end.
             Err(_) => last.unwrap_or_else(|| unavailable(url, "it did not answer in time")),
         };
         let next = Instant::now() + PAUSE;

@@ -12,17 +12,19 @@ use crate::exit::{self, Failure};
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// How long Redis has to answer when the question is only whether it is available.
+/// The time for Redis to answer a check whether it is available.
 const PING: Duration = Duration::from_secs(1);
 
-/// How long the last releases may take, when Redis is available and when it is not.
-const GOODBYE: Duration = Duration::from_secs(5);
-const GOODBYE_UNHEARD: Duration = Duration::from_millis(500);
+/// The time for the last releases while Redis is available.
+const RELEASES: Duration = Duration::from_secs(5);
 
-/// What the wait for the lock ended with.
+/// The time for the last releases while Redis is unavailable.
+const RELEASES_UNAVAILABLE: Duration = Duration::from_millis(500);
+
+/// The end of the wait for the lock.
 enum Waited {
     Held(LockGuard),
-    /// By the signal of this number.
+    /// The signal of this number.
     Stopped(i32),
 }
 
@@ -35,13 +37,13 @@ pub(crate) async fn run(redis: &str, exec: Exec) -> Result<u8, Failure> {
         signal = signals.next() => return Ok(exit::by_signal(signal)),
         locks = connect::within(redis, builder(&exec), started, exec.wait) => locks?,
     };
-    let mut unheard = false;
-    let outcome = hold(&locks, &exec, started, &mut signals, &mut unheard).await;
+    let mut release_failed = false;
+    let outcome = hold(&locks, &exec, started, &mut signals, &mut release_failed).await;
     let unavailable =
-        unheard || matches!(&outcome, Err(failure) if failure.code == exit::UNAVAILABLE);
-    let patience = if unavailable { GOODBYE_UNHEARD } else { GOODBYE };
-    let goodbye = timeout(patience, locks.shutdown(Duration::ZERO)).await;
-    if unheard && !matches!(goodbye, Ok(Shutdown { unreleased: 0, .. })) {
+        release_failed || matches!(&outcome, Err(failure) if failure.code == exit::UNAVAILABLE);
+    let limit = if unavailable { RELEASES_UNAVAILABLE } else { RELEASES };
+    let shutdown = timeout(limit, locks.shutdown(Duration::ZERO)).await;
+    if release_failed && !matches!(shutdown, Ok(Shutdown { unreleased: 0, .. })) {
         let lease = exec.lease.as_secs_f64();
         exit::warn(&format!("the lock could not be released: its lease expires within {lease} s"));
     }
@@ -59,13 +61,13 @@ fn builder(exec: &Exec) -> lockcore::LocksBuilder {
     }
 }
 
-/// From the queue to the release. `unheard`: the release did not reach the server.
+/// Runs from the queue to the release. Sets `release_failed` if the release did not reach the server.
 async fn hold(
     locks: &Locks,
     exec: &Exec,
     started: Instant,
     signals: &mut Signals,
-    unheard: &mut bool,
+    release_failed: &mut bool,
 ) -> Result<u8, Failure> {
     let held = match wait(locks, exec, started, signals).await? {
         Waited::Held(held) => held,
@@ -95,7 +97,7 @@ async fn hold(
         }
         // The lease had not expired when CMD ended.
         Err(_) => {
-            *unheard = true;
+            *release_failed = true;
             Ok(end.code)
         }
     }

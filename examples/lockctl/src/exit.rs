@@ -1,4 +1,4 @@
-//! How `lockctl` ends: the exit codes, named as in `sysexits.h`, and the one line on stderr.
+//! The exit codes, named as in `sysexits.h`, and the one line on stderr.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -7,9 +7,9 @@ use lockcore::LockErrorKind;
 
 use crate::text;
 
-/// It went well.
+/// Success.
 pub(crate) const OK: u8 = 0;
-/// Nothing to do, or something that has no code of its own.
+/// Nothing to do, or a failure that has no code of its own.
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage.
 pub(crate) const USAGE: u8 = 64;
@@ -24,7 +24,7 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// There is no such command.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The code of a process that signal `number` ended, as shells have it.
+/// The code of a process that signal `number` ended, as in shells.
 pub(crate) fn by_signal(number: i32) -> u8 {
     u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
 }
@@ -39,7 +39,7 @@ pub(crate) fn code(kind: LockErrorKind) -> u8 {
     }
 }
 
-/// Why `lockctl` ends with a code of its own.
+/// A failure that ends `lockctl` with a code of its own.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -51,14 +51,14 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
-    /// Says it, and gives the code to end with.
+    /// Prints the failure, and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         warn(&self.message);
         ExitCode::from(self.code)
     }
 }
 
-/// One line on stderr; without control characters and passwords, whatever is in the message.
+/// Prints one line on stderr, without the control characters and passwords of the message.
 pub(crate) fn warn(message: &str) {
     let line = text::one_line(&text::without_passwords(message));
     // A caller that closed stderr does not want to read it.

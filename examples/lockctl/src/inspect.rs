@@ -29,7 +29,7 @@ pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
     }
 }
 
-/// The shape that programs rely on.
+/// The JSON that programs rely on.
 #[derive(Serialize)]
 struct Shape<'a> {
     holders: Vec<Who<'a>>,
@@ -41,9 +41,9 @@ struct Shape<'a> {
 struct Who<'a> {
     member: &'a str,
     label: Option<&'a str>,
-    /// `lock`, `read`, or such as `3/10` for three of ten permits.
+    /// The demand: `lock`, `read`, or, for three of ten permits, `3/10`.
     demand: String,
-    /// 0 for a waiter.
+    /// The rest of the lease; 0 for a waiter.
     lease_ms: u64,
 }
 

@@ -11,18 +11,18 @@ struct Process {
     has_ended: bool,
 }
 
-/// Makes this process the new parent of each process below it whose own parent ends: `below` then
+/// Makes this process the new parent of each process below it whose own parent ends: `descendants`
 /// finds also those that went to the background or into a session of their own.
 pub(crate) fn adopt() {
     #[cfg(target_os = "linux")]
     {
-        // Where it is not allowed, a loss stops those that still have their parents.
+        // Where this is not allowed, a loss stops only the processes that still have their parents.
         let _ = rustix::process::set_child_subreaper(Some(getpid()));
     }
 }
 
 /// All processes below this one that it may send signals to. Empty where there is no `/proc`.
-pub(crate) fn below() -> Vec<Pid> {
+pub(crate) fn descendants() -> Vec<Pid> {
     let all = table();
     let mut found = vec![getpid()];
     let mut at = 0;
@@ -40,7 +40,7 @@ pub(crate) fn below() -> Vec<Pid> {
     found
 }
 
-/// Sends a signal to each of them. One that has ended meanwhile gets none: its id is not used again
+/// Sends a signal to each process. One that has ended meanwhile gets none: its id is not used again
 /// so soon.
 pub(crate) fn send(all: &[Pid], signal: Signal) {
     for id in all {
@@ -50,7 +50,7 @@ pub(crate) fn send(all: &[Pid], signal: Signal) {
 
 /// Forgets adopted processes that have ended, as their parent has to. `command` is CMD's, whose
 /// status is still needed.
-pub(crate) fn bury(command: Option<Pid>) {
+pub(crate) fn reap(command: Option<Pid>) {
     let own = Some(getpid());
     for process in table() {
         if process.has_ended && process.parent == own && Some(process.id) != command {

@@ -10,21 +10,21 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::text;
 
-/// Before the first look: a lock that is granted at once shows nothing.
+/// The time before the first look: a lock that is granted at once shows nothing.
 const FIRST: Duration = Duration::from_millis(250);
-/// Between two looks.
+/// The time between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// One line that is rewritten in place; nothing if stderr is no terminal.
+/// A line that is rewritten in place; nothing if stderr is no terminal.
 pub(crate) struct Progress {
     on: bool,
     shown: bool,
 }
 
-/// What there is to say about a queue.
+/// The state of a queue, as the line shows it.
 struct Place<'a> {
     key: &'a str,
-    /// Ours, from 1, if we are in the queue yet.
+    /// Our place, from 1, if we are in the queue yet.
     place: Option<usize>,
     waiting: usize,
     holders: &'a [Participant],
@@ -36,7 +36,7 @@ impl Progress {
         Self { on: io::stderr().is_terminal() && !dumb, shown: false }
     }
 
-    /// Looks at the queue again and again.
+    /// Shows the queue until it is dropped.
     pub(crate) async fn follow(&mut self, locks: &Locks, key: &str) -> Infallible {
         if !self.on {
             return std::future::pending().await;
@@ -53,7 +53,7 @@ impl Progress {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn clear(&mut self) {
         if self.shown {
             self.shown = false;
@@ -69,7 +69,7 @@ impl Progress {
 
     fn write(&self, line: &str) {
         let mut stderr = io::stderr().lock();
-        // Back to the start of the line, and away with what stood there.
+        // Return to the start of the line, and erase its text.
         let _ = write!(stderr, "\r\x1b[K{line}");
         let _ = stderr.flush();
     }
@@ -103,7 +103,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What people call it.
+/// The name for people.
 pub(crate) fn name(participant: &Participant) -> &str {
     participant.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&participant.member)
 }
@@ -112,7 +112,8 @@ fn unavailable(key: &str, error: &LockError) -> String {
     text::one_line(&format!("waiting for {key}: {error}"))
 }
 
-/// Cuts what would wrap: only one line can be rewritten. 0 columns: the terminal does not know.
+/// Cuts a line that would wrap, since only one line can be rewritten. A terminal that does not know
+/// its width reports 0 columns.
 fn fitted(line: &str, columns: usize) -> String {
     match columns {
         0 => line.to_owned(),

@@ -39,7 +39,7 @@ const LEFT_ALONE: [Signal; 12] = [
 /// The signals that do not end a process that leaves them alone. Only CMD needs them.
 const HARMLESS: [Signal; 4] = [Signal::CONT, Signal::TSTP, Signal::URG, Signal::WINCH];
 
-/// Listens from when it is made; a signal that comes between two calls is not forgotten.
+/// Receives signals from its making on; a signal that comes between two calls is kept.
 pub(crate) struct Signals {
     heard: Vec<(i32, unix::Signal)>,
     ignored: u64,
@@ -59,7 +59,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Also the signals that leave a waiting `lockctl` as it is, or stop it.
+    /// Receives also the signals that leave a waiting `lockctl` as it is, or stop it.
     pub(crate) fn listen_for_command(&mut self) -> io::Result<()> {
         HARMLESS.iter().try_for_each(|signal| self.hear(signal.as_raw()))
     }
@@ -71,12 +71,12 @@ impl Signals {
         Ok(())
     }
 
-    /// The number of the next one.
+    /// The number of the next signal.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// The number of one that has already come.
+    /// The number of a signal that has already come.
     pub(crate) fn pending(&mut self) -> Option<i32> {
         match self.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(number) => Some(number),

@@ -1,4 +1,4 @@
-//! Text that comes from elsewhere, made fit for one line on a terminal.
+//! Text of other programs, made fit for one line on a terminal.
 
 /// Escapes characters that are not printed: a line break would fake a second message, others steer
 /// the terminal, or make a name read as another one.
@@ -15,13 +15,13 @@ pub(crate) fn one_line(text: &str) -> String {
     line
 }
 
-/// Takes the passwords out of all URLs in a message.
+/// Removes the passwords from all URLs in a message.
 pub(crate) fn without_passwords(message: &str) -> String {
     let words: Vec<_> = message.split(' ').map(without_password).collect();
     words.join(" ")
 }
 
-/// Takes the password out of a URL.
+/// Removes the password from a URL.
 pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();

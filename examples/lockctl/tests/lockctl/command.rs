@@ -60,7 +60,7 @@ async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_
     let waiter = lockctl(&url, ["exec", "k", "--", "true"]).output();
     let waiter = tokio::spawn(waiter);
     waiting(&url, "k", 1).await;
-    // Replication is asynchronous: what is to survive has to be there first.
+    // Replication is asynchronous: the processes that are to survive have to be there first.
     watched.in_step().await;
     watched.server(0).kill();
     watched.promoted(0).await;

@@ -50,7 +50,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// That there is exactly one line on stderr, and that it names what it is about.
+    /// Asserts that there is exactly one line on stderr, and that it has this text.
     pub(crate) fn says(&self, code: i32, named: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
@@ -146,7 +146,7 @@ pub(crate) async fn assert_free(url: &str, key: &str) {
     assert_eq!(inspect(url, key).await["holders"], Value::Array(Vec::new()));
 }
 
-/// Whether no process of this id is at work; one that nobody has waited for yet is not.
+/// Whether no process of this id is at work; one that has not been waited for yet is not.
 pub(crate) fn is_gone(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('Z'))
