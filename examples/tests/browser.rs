@@ -1,4 +1,4 @@
-//! The ticket office's page in a real Chromium: what a person sees and clicks.
+//! The ticket office's page in a real Chromium, as a person sees it and clicks it.
 //!
 //! It needs Debian's `chromium` and `chromium-driver`, or the like of other systems; `scripts/test
 //! --browser` sees to it. Screenshots are left in the target directory, `ticket-office-*.png`.
@@ -59,7 +59,7 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
     bob.click("#seat-3 button").await;
     bob.until_text("#seat-3 button", "Leave queue").await;
     ann.until_text("#seat-3 .line .count", "1 waiting").await;
-    // A name is text, whatever it looks like.
+    // A name is text, also if it looks like markup.
     ann.until_text("#seat-3 .line li", "<img src=x onerror=alert(1)>").await;
     ann.until_text("#waiting", "1").await;
 
@@ -70,7 +70,7 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
         .await;
     bob.until_text("#seat-3 .who", "to Ann").await;
 
-    // A buyer who leaves the queue is not in it any more.
+    // A buyer that leaves the queue is not in it any more.
     ann.click("#seat-4 button").await;
     bob.until_text("#seat-4 button", "Join queue").await;
     bob.click("#seat-4 button").await;
@@ -173,7 +173,7 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
     driver.end().await;
 }
 
-/// What one can use but not name, or cannot reach with the keyboard.
+/// Finds controls without a name, or that the keyboard cannot reach.
 const UNNAMED: &str = r#"[...document.querySelectorAll("button, input, [role=alert], section")].filter((part) => {
     const label = part.labels?.[0]?.textContent ?? part.getAttribute("aria-label")
         ?? document.getElementById(part.getAttribute("aria-labelledby"))?.textContent;
@@ -181,7 +181,7 @@ const UNNAMED: &str = r#"[...document.querySelectorAll("button, input, [role=ale
     return !named || part.tabIndex > 0;
 }).map((part) => part.outerHTML)"#;
 
-/// Buttons that a finger misses.
+/// Finds buttons that a finger misses.
 const SMALL: &str = r#"[...document.querySelectorAll("button")].filter((button) => {
     const { width, height } = button.getBoundingClientRect();
     return width < 44 || height < 44;

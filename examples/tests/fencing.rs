@@ -62,7 +62,7 @@ impl Orders {
     }
 }
 
-/// A hold that reads the row, and writes what it made of it.
+/// A hold that reads the row, and writes a value made of it.
 struct Hold {
     token: i64,
     step: usize,

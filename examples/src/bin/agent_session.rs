@@ -27,7 +27,7 @@ struct Transcripts(Arc<Mutex<HashMap<u64, Transcript>>>);
 #[derive(Default)]
 struct Transcript {
     turns: Vec<String>,
-    /// Of the last hold that began.
+    /// The token of the last hold that began.
     token: Option<FencingToken>,
 }
 
@@ -41,7 +41,7 @@ async fn turn(
 ) -> Result<Sse<impl Stream<Item = Result<Event, axum::Error>>>, (StatusCode, &'static str)> {
     let token = lock.fencing_token();
     // No other turn of this session runs until the last event is out; and if this hold is lost, its
-    // turn is not saved. So what is read here is true when the turn is saved.
+    // turn is not saved. So the turns that are read here are still all when this turn is saved.
     let earlier = transcripts.begin(session, token).map_err(|why| (StatusCode::CONFLICT, why))?;
     let answer = format!("{prompt} came after {earlier} earlier turns");
     let words: Vec<_> = answer.split(' ').map(str::to_owned).collect();
@@ -69,7 +69,7 @@ impl Transcripts {
         Ok(transcript.turns.len())
     }
 
-    /// One turn more, unless a later hold has begun: in SQL `… WHERE token = $1`.
+    /// Adds a turn, unless a later hold has begun: in SQL `… WHERE token = $1`.
     fn append(&self, session: u64, turn: String, token: FencingToken) -> Result<(), &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();
@@ -88,7 +88,7 @@ impl Transcripts {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("chat").in_memory(); // or .connect("redis://127.0.0.1/").await?
-    // Of the parsed value: as text, `7` and `07` would be two keys of one session.
+    // The key is made of the parsed value: as text, `7` and `07` would be two keys of one session.
     let by_session = lock_by(|Path(session): Path<u64>| format!("session:{session}"));
     let layer = LockScopeLayer::new(locks)
         .hold_until_body_end()

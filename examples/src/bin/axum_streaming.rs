@@ -28,7 +28,7 @@ impl Lockable for Export {
     }
 }
 
-/// Returns at once; what it returns is still at work then.
+/// Returns at once, with a body that is still being made.
 async fn export(export: Locked<Path<Export>>) -> Body {
     let token = export.fencing_token();
     Body::from_stream(stream::unfold(1, move |line| async move {

@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 #[derive(Clone)]
 struct Tenant {
     name: String,
-    /// How many streams its plan has at a time.
+    /// The number of streams that its plan allows at a time.
     streams: u32,
 }
 

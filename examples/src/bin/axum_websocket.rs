@@ -2,7 +2,7 @@
 //! socket is open.
 //!
 //! Then, in two terminals: `npx wscat -c ws://localhost:3000/documents/7`. The second connects when
-//! the first has ended, in whatever way.
+//! the first has ended, in any way.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -23,17 +23,17 @@ struct Document {
 
 impl Lockable for Document {
     fn lock_key(&self) -> Keys {
-        // The queue limit is for a person: one may wait, a third is told at once.
+        // The queue limit is for a person: one may wait, a third is refused at once.
         Keys::one(format!("document:{}", self.id)).queue_limit(1)
     }
 }
 
-/// The lock is had before the socket is, so a refusal is an ordinary response.
+/// Acquires the lock before the socket, so that a refusal is an ordinary response.
 async fn edit(document: OwnedLock<Path<Document>>, upgrade: WebSocketUpgrade) -> Response {
     upgrade.on_upgrade(|socket| session(socket, document))
 }
 
-/// The lock goes with the socket, into a task that outlives the handler.
+/// Keeps the lock with the socket, in a task that outlives the handler.
 async fn session(mut socket: WebSocket, document: OwnedLock<Path<Document>>) {
     let guard = &document.guards()[0];
     let hello = format!("document {} is yours, token {}", document.id, guard.fencing_token());
@@ -49,7 +49,7 @@ async fn session(mut socket: WebSocket, document: OwnedLock<Path<Document>>) {
                 Some(Ok(_)) => ping(),
                 Some(Err(_)) | None => break,
             },
-            // Notices a client that vanished without a word.
+            // Finds a client that vanished without closing.
             () = tokio::time::sleep(Duration::from_secs(5)) => ping(),
         };
     }

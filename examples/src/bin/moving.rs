@@ -16,7 +16,7 @@ const LOCK: &str = "order:42";
 const PAID: &str = "paid:42";
 const TURNS: u32 = 5;
 
-/// The old lock: asks again and again. `value` is another one for each hold.
+/// Acquires the old lock by asking again and again. `value` differs for each hold.
 async fn set_nx(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     let mut set = cmd("SET");
     set.arg(LOCK).arg(value).arg("NX").arg("PX").arg(30_000);
@@ -32,14 +32,14 @@ async fn compare_and_delete(redis: &mut MultiplexedConnection, value: &str) -> R
     cmd("EVAL").arg(script).arg(1).arg(LOCK).arg(value).query_async(redis).await
 }
 
-/// The work: reads, thinks, writes.
+/// Does the work: reads, waits, writes.
 async fn pay(redis: &mut MultiplexedConnection) -> RedisResult<()> {
     let paid: Option<u32> = cmd("GET").arg(PAID).query_async(redis).await?;
     tokio::time::sleep(Duration::from_millis(50)).await;
     cmd("SET").arg(PAID).arg(paid.unwrap_or(0) + 1).query_async(redis).await
 }
 
-/// What all processes did, and the old ones still do.
+/// The turn of all processes before the move, and of the old ones still.
 async fn old_turn(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     set_nx(redis, value).await?;
     pay(redis).await?;

@@ -41,7 +41,7 @@ struct Tables {
 type Attempt = (u64, String); // the account and the key
 type Stored = (Payment, String); // what was asked and what was answered
 
-/// One lock for each attempt to pay, of the parsed account: `7` and `07` are one.
+/// The lock of an attempt to pay, named by the parsed account: `7` and `07` are one.
 fn attempt(Path(account): Path<u64>, headers: HeaderMap) -> Result<String, KeyError> {
     Ok(format!("payment:{account}:{}", key(&headers)?))
 }
@@ -76,8 +76,8 @@ async fn charged(Path(account): Path<u64>, State(ledger): State<Ledger>) -> Stri
 }
 
 impl Ledger {
-    /// Books, or returns what an attempt that had the lock, too, has booked; with whether it has.
-    /// The bank gets the key, so that it knows the next attempt if this process dies before.
+    /// Books, or returns the answer that an earlier attempt booked, and whether there was one. The
+    /// bank gets the key, so that it knows the next attempt if this process dies before.
     async fn charge(&self, to: Attempt, payment: &Payment, token: FencingToken) -> (bool, Stored) {
         println!("calls the bank for account {}", to.0);
         tokio::time::sleep(Duration::from_secs(2)).await; // the bank

@@ -1,9 +1,9 @@
 //! `cargo run -p lock-examples --bin tonic_health --features tonic`: a gRPC server whose calls of
 //! one name queue.
 //!
-//! The key comes from the message, so the method takes the lock; the layer around the server keeps
-//! it until the answer, or the stream, has ended. A client in the same process is refused as gRPC
-//! does while another request has the lock.
+//! The key comes from the message, so the method acquires the lock; the layer around the server
+//! keeps it until the answer, or the stream, has ended. A client in the same process is refused as
+//! gRPC does while another request has the lock.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -29,7 +29,7 @@ fn refused(error: LockError) -> Status {
     Status::from_header_map(&error.grpc_trailers()).expect("it has a status")
 }
 
-/// Waits for the lock of what the message names, and leaves it with the layer.
+/// Waits for the lock that the message names, and leaves it with the layer.
 async fn locked(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
     let locks = RequestLocks::of(request.extensions()).map_err(refused)?;
     let key = format!("service:{}", request.get_ref().service);

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 
 #[derive(Deserialize)]
 struct Event {
-    /// The sender's own name of it: the same when it is sent again.
+    /// The sender's own name of the event: the same when it is sent again.
     id: String,
     order: u64,
     version: u64,
@@ -39,7 +39,7 @@ struct Tables {
 
 #[derive(Default)]
 struct Order {
-    /// Of the last hold that began.
+    /// The token of the last hold that began.
     token: Option<FencingToken>,
     version: Option<u64>,
 }

@@ -59,7 +59,7 @@ impl Driver {
     pub(crate) async fn open(&self, url: &str, width: u32, height: u32) -> Tab {
         let mut options = json!({
             "args": CHROMIUM,
-            // A window cannot be as narrow as a phone; what it shows can.
+            // A window cannot be as narrow as a phone; its viewport can.
             "mobileEmulation": { "deviceMetrics": { "width": width, "height": height, "pixelRatio": 1.0, "touch": width < 600 } },
         });
         if let Ok(program) = std::env::var("CHROMIUM") {

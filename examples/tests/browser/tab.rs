@@ -1,4 +1,4 @@
-//! One browser with the page, and what a person does with it.
+//! One browser with the page, and the actions of a person.
 
 use std::path::Path;
 
@@ -35,7 +35,7 @@ impl Tab {
         self.client.refresh().await.expect("it loads again");
     }
 
-    /// What a person reads there; none if it is not there or not shown.
+    /// The text of the element; `None` if it is not there or not shown.
     async fn text(&self, selector: &str) -> Option<String> {
         let element = self.client.find(Locator::Css(selector)).await.ok()?;
         element.text().await.ok()
@@ -85,7 +85,7 @@ impl Tab {
         std::fs::write(target.join(name), image).expect("the target directory can be written");
     }
 
-    /// What the console has of errors and warnings, and with it what the browser did not load or
+    /// The errors and warnings of the console, among them all that the browser did not load or
     /// allow.
     async fn errors(&self) -> Vec<String> {
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -101,7 +101,7 @@ impl Tab {
         assert_eq!(self.errors().await, Vec::<String>::new());
     }
 
-    /// That there are some, all of them about this.
+    /// Asserts that there are complaints, all of them about this.
     pub(crate) async fn assert_errors_only_about(&self, part: &str) {
         let errors = self.errors().await;
         assert!(

@@ -1,4 +1,4 @@
-//! Each small example does what its first lines say, started as the program that its command
+//! Each small example keeps the promise of its first lines, started as the program that its command
 //! builds.
 #![allow(clippy::unwrap_used, reason = "the harness of tests is a test")]
 

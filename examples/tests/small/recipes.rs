@@ -1,4 +1,4 @@
-//! The recipes of `docs/recipes` do what they say, with real clients.
+//! The recipes of `docs/recipes` keep their promises, with real clients.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The end on a signal: who pays is served, who waits is sent away, no client gets in any more.
+//! The end on a signal: paying buyers are served, waiting ones are sent away, no client gets in any
+//! more.
 
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ async fn on_sigterm_who_pays_is_served_and_who_waits_is_sent_away() {
     let sent_away = waiting.await.expect("it does not panic");
     sent_away.refuses(503, "lock-unavailable");
     assert!(sent_away.retry_after.is_some(), "{sent_away:?}");
-    assert!(!paying.is_finished(), "who waits is sent away at once");
+    assert!(!paying.is_finished(), "waiting buyers are sent away at once");
     other.until_line(1, Some("Ann"), &["Cleo"]).await;
     assert!(TcpStream::connect(&address).await.is_err(), "no client gets in any more");
 

@@ -20,7 +20,7 @@ const PAY_MS: u64 = 1_500;
 const ORPHANS: u32 = 3;
 const SLOW_PAY_MS: u64 = 30_000;
 
-/// Sees every single sale, whatever the seat says in the end.
+/// Records every single sale, also one that is overwritten.
 pub(crate) const LEDGER: &str = "\
 CREATE TABLE ledger (seat INTEGER, buyer TEXT, token INTEGER);
 CREATE TRIGGER sale AFTER UPDATE OF buyer ON seats
@@ -133,7 +133,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
 
     // Every seat once, and never a second time over the first.
     assert_eq!(sales(&seats, "ledger"), sold);
-    // Who was told so has bought, with this token; no other was told so.
+    // Each buyer that was told so has bought, with this token; no other was told so.
     let mut told = HashMap::new();
     for (seat, name, answer) in &answers {
         match answer.status {
@@ -160,7 +160,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
         assert!(is_above && sale.buyer.starts_with("safe"), "{sale:?} after {last_token}");
     }
 
-    // Nothing is held any more, and what the dead left in the lines ends by itself.
+    // Nothing is held any more, and the members of the dead process leave the queues by themselves.
     for seat in 1..=SEATS {
         eventually("nothing is held", LEASE + SOON, async || {
             line(&locks, seat).await.holders.is_empty()

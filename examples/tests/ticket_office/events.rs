@@ -1,4 +1,4 @@
-//! The live view: what its events say, and what it costs.
+//! The live view: its events, and its cost.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::office::{Office, SOON};
 use crate::scratch::Scratch;
 
-/// One who watches, and what they have seen so far.
+/// A watcher of the page, and the board that it has seen so far.
 struct Watcher {
     response: reqwest::Response,
     unread: String,

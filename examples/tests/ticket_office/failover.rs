@@ -82,7 +82,7 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
         told.insert(seat, Sale { seat, buyer: name, token });
     }
 
-    // Every seat once, to the one who was told so, and never a second time over the first.
+    // Every seat once, to the buyer that was told so, and never a second time over the first.
     let sold = sales(&database, "seats");
     assert_eq!(sold.len(), SEATS as usize);
     assert_eq!(sales(&database, "ledger").len(), sold.len());

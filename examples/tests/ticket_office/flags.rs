@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::office::{Office, SOON, command};
 
-/// So that what a flag does not say meets nothing of this machine.
+/// The variables of flags that a test may leave out, so that it uses nothing of this machine.
 const ELSEWHERE: [(&str, &str); 2] =
     [("TICKET_OFFICE_LISTEN", "127.0.0.1:0"), ("TICKET_OFFICE_DATABASE", ":memory:")];
 

@@ -1,4 +1,4 @@
-//! Buyers that hang up: in line they are gone, and who pays is served.
+//! Buyers that hang up: waiting ones are gone, and paying ones are served.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::office::{Office, SOON};
 async fn who_hangs_up_in_line_is_gone_and_never_served() {
     let server = RedisServer::start();
     let office = Office::open(&["--redis", &server.url(), "--database", ":memory:"]).await;
-    // Somebody who keeps the seat locked without buying it.
+    // Another client keeps the seat locked without buying it.
     let locks = Locks::builder().namespace("ticket-office").label("the test");
     let locks = locks.connect(server.url()).await.expect("the server is up");
     let hold = locks.lock("seat:1").await.expect("it is free");

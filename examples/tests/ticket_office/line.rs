@@ -1,4 +1,4 @@
-//! Who waits: in order, not for ever, and not too many.
+//! Buyers that wait: in order, not for ever, and not too many.
 
 use tokio::time::{Duration, Instant};
 

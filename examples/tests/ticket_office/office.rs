@@ -1,4 +1,4 @@
-//! A running `ticket-office`, and what its clients ask.
+//! A running `ticket-office`, and the requests of its clients.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -13,9 +13,8 @@ use tokio::time::timeout;
 /// For anything that happens at once on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The program, without what the environment of the tests may say, and with its signals as usual:
-/// a shell that runs the tests in the background (`&`, `nohup`) ignores some, which it would
-/// inherit.
+/// The program, without the variables of the tests' environment, and with its signals as usual: a
+/// shell that runs the tests in the background (`&`, `nohup`) ignores some, which it would inherit.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command
@@ -57,7 +56,7 @@ impl Office {
                 break url.trim_end_matches('/').to_owned();
             }
         };
-        // Loopback, whatever proxy this machine is told to use.
+        // Loopback, without a proxy.
         let client = Client::builder().no_proxy().build().expect("a client");
         Self { process, leash, stdout, url, client }
     }
@@ -134,7 +133,7 @@ impl Office {
     }
 }
 
-/// What a client got.
+/// The answer that a client got.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -146,7 +145,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// That it is a refusal in the one shape that they all have.
+    /// Asserts that the answer is a refusal, in the one shape of all refusals.
     #[track_caller]
     pub(crate) fn refuses(&self, status: u16, code: &str) {
         assert_eq!((self.status, &self.body["code"]), (status, &json!(code)), "{self:?}");

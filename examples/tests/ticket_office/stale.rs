@@ -1,4 +1,4 @@
-//! A process that sleeps past its lease: what it then writes is refused by the database.
+//! A process that sleeps past its lease: the database refuses its write then.
 
 use deadpool_sqlite::rusqlite::Connection;
 use lock_tests::{RedisServer, eventually_some, signal};

@@ -1,4 +1,4 @@
-//! The board: one task looks at the seats and their queues for all who watch the page. It asks as
+//! The board: one task looks at the seats and their queues for all watchers of the page. It asks as
 //! often for many as for one, and asks nothing while no page is open.
 
 use std::collections::BTreeSet;
@@ -15,23 +15,24 @@ use crate::office;
 use crate::seats::Seats;
 use crate::status::Line;
 
-/// How soon the page shows what another process did; what this one does, it shows at once.
+/// The time after which the page shows a change of another process; a change of this one it shows
+/// at once.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// What happens together is shown together; and a buyer that has just joined the queue is there
-/// when it is looked at.
+/// The time between a stir and the look: changes at one time are shown together, and a buyer that
+/// has just joined the queue is there.
 const GATHER: Duration = Duration::from_millis(25);
 
-/// The longest look: a server that is away is told as such.
+/// The longest look: after it the page shows that the server is away.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// So many lines are looked at in one go; where there are more, they take turns.
+/// The most queues that one look reads; more of them take turns.
 const LINES: usize = 64;
 
-/// Each watcher keeps a connection.
+/// The most watchers, each of which keeps a connection.
 const WATCHERS: usize = 1_000;
 
-/// One seat with its line, as the page shows it.
+/// One seat with its queue, as the page shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct View {
     seat: u32,
@@ -45,12 +46,12 @@ pub(crate) struct View {
 #[derive(Debug, Clone)]
 struct Hall {
     seats: Vec<Arc<View>>,
-    /// Why no seat can be bought now, for people.
+    /// The reason why no seat can be bought now, for people.
     trouble: Option<&'static str>,
     at: Instant,
 }
 
-/// What has changed for one watcher.
+/// The changes for one watcher.
 #[derive(Debug, Serialize)]
 pub(crate) struct Change {
     trouble: Option<&'static str>,
@@ -99,7 +100,7 @@ impl Board {
         Stirring { board: self.clone(), seat }
     }
 
-    /// One more watcher; none if there are too many.
+    /// Adds a watcher; `None` if there are too many.
     pub(crate) fn watch(&self) -> Option<Watcher> {
         let permit = Arc::clone(&self.shared.watchers).try_acquire_owned().ok()?;
         let mut hall = self.hall.clone();
@@ -110,7 +111,7 @@ impl Board {
         Some(Watcher { hall, known: None, waits: is_old, _permit: permit })
     }
 
-    /// Ends it, and what all watchers see.
+    /// Ends the board, and the streams of all watchers.
     pub(crate) fn close(&self) {
         self.task.abort();
     }
@@ -134,17 +135,17 @@ impl Drop for Stirring {
     }
 }
 
-/// One who watches.
+/// A watcher of the board.
 pub(crate) struct Watcher {
     hall: watch::Receiver<Arc<Hall>>,
     known: Option<Arc<Hall>>,
-    /// What is there is old: the first look is still to come.
+    /// The board is old: the first look is still to come.
     waits: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Watcher {
-    /// What has changed since the last call; everything at first. None when the board has ended.
+    /// The changes since the last call; everything at first. `None` when the board has ended.
     pub(crate) async fn next(&mut self) -> Option<Change> {
         loop {
             if self.waits {
@@ -169,7 +170,7 @@ impl Hall {
             return Some(Change { trouble, seats });
         };
         let pairs = self.seats.iter().zip(&known.seats);
-        // What was not touched is the same piece of memory.
+        // An unchanged seat is the same piece of memory.
         let changed = pairs.filter(|(now, then)| !Arc::ptr_eq(now, then));
         let seats: Vec<_> = changed.map(|(now, _)| View::clone(now)).collect();
         let is_same = seats.is_empty() && trouble == known.trouble;
@@ -177,7 +178,7 @@ impl Hall {
     }
 }
 
-/// The task.
+/// The task that looks at the seats.
 struct Watch {
     locks: Locks,
     seats: Seats,
@@ -274,14 +275,14 @@ impl Watch {
     }
 }
 
-/// Leaves what is the same as it was.
+/// Replaces a seat only if it has changed.
 fn change(view: &mut Arc<View>, now: View) {
     if **view != now {
         *view = Arc::new(now);
     }
 }
 
-/// Longer ago than any look counts.
+/// A time longer ago than any look.
 fn long_ago() -> Instant {
     Instant::now().checked_sub(10 * INTERVAL).unwrap_or_else(Instant::now)
 }

@@ -27,7 +27,7 @@ impl FromRequest<Office> for Purchase {
     }
 }
 
-/// The seat is what is locked; the buyer is the label.
+/// Locks the seat, with the buyer as the label.
 impl Lockable for Purchase {
     fn lock_key(&self) -> Keys {
         Keys::one(office::key(self.seat.0)).label(self.order.buyer.as_str())

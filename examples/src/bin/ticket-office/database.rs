@@ -11,7 +11,7 @@ use deadpool_sqlite::{
 };
 use tokio::task::JoinError;
 
-/// How long a write waits for those of other connections, and a query for a connection.
+/// The longest wait of a write for other connections' writes, and of a query for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `token` is the highest fencing token that the seat has seen; once it is sold, the one of the
@@ -27,14 +27,14 @@ const SEATS: &str = "\
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)
 INSERT OR IGNORE INTO seats (seat) SELECT n FROM numbers;";
 
-/// Connections to it, on threads that may block.
+/// Connections to the database, on threads that may block.
 #[derive(Clone)]
 pub(crate) struct Database {
     pool: Pool,
 }
 
 impl Database {
-    /// Opens it, and makes it and its seats if they are not there.
+    /// Opens the database, and makes it and its seats if they are not there.
     pub(crate) async fn open(path: Option<PathBuf>, seats: u32) -> Result<Self, DatabaseError> {
         // Every connection to `:memory:` has a database of its own, so there may be only one.
         let (path, connections) = match path {
@@ -85,7 +85,7 @@ impl Database {
 fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     // Readers and a writer do not wait for each other. SQLite does not wait where two processes
-    // make this change at once, whatever the busy timeout; it stays in the file.
+    // make this change at once, in spite of the busy timeout. The change stays in the file.
     while let Err(error) = connection.pragma_update(None, "journal_mode", "wal") {
         if error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) || Instant::now() > deadline {
             return Err(error);
@@ -97,12 +97,12 @@ fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// What the database, or the way to it, said.
+/// The error of the database, or of the way to it.
 #[derive(Debug)]
 pub(crate) struct DatabaseError(String);
 
 impl DatabaseError {
-    /// As a sentence about the flag.
+    /// The error as a sentence about the flag.
     pub(crate) fn about(&self, path: Option<&Path>) -> String {
         let path = path.map_or("in memory".into(), Path::to_string_lossy);
         format!("--database {path}: {self}")

@@ -1,4 +1,4 @@
-//! `GET /events`: the board as server-sent events, everything first and then what changes.
+//! `GET /events`: the board as server-sent events, everything first and then the changes.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use crate::board::Watcher;
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// After which a browser comes back.
+/// The time after which a browser comes back.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Finds out, and keeps proxies from finding out, that the page is closed.
+/// The time between two empty events: they find closed pages, and keep proxies from closing open
+/// ones.
 const ALIVE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn events(State(office): State<Office>) -> Response {

@@ -1,4 +1,4 @@
-//! What can be chosen on the command line, or by an environment variable each.
+//! The flags of the command line, each with an environment variable.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) queue_limit: u32,
 
-    // Not as documentation: brackets are links there.
+    // A help text and no doc comment, where brackets would be links.
     #[arg(
         help = "The Redis that holds the locks of several processes: \
                 redis://[user[:password]@]host[:port][/db], or where its sentinels are: \

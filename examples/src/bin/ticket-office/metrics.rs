@@ -1,5 +1,4 @@
-//! What the office counts, and `GET /metrics`: that and what the locks count, as Prometheus reads
-//! it.
+//! The office's counters, and `GET /metrics`: these and the counters of the locks, for Prometheus.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::office::Office;
 const SECONDS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
 const PLACES: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 100.0];
 
-/// Between two rounds in which samples become buckets; they are kept until then.
+/// The time between two rounds in which samples become buckets; they are kept until then.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 pub(crate) struct Metrics {
@@ -26,7 +25,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// From now on everything is counted.
+    /// Counts everything from now on.
     pub(crate) fn install() -> Result<Arc<Self>, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
@@ -42,12 +41,12 @@ impl Metrics {
         Ok(Arc::new(Self { recorder, sold: AtomicU64::new(0), fenced: AtomicU64::new(0) }))
     }
 
-    /// A seat was sold.
+    /// Counts a sold seat.
     pub(crate) fn sold(&self) {
         self.sold.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The database refused an old token.
+    /// Counts an old token that the database refused.
     pub(crate) fn fenced(&self) {
         self.fenced.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) fn key(seat: u32) -> String {
     format!("seat:{seat}")
 }
 
-/// Who holds a seat's lock and who waits for it.
+/// The holder of a seat's lock and its waiters.
 pub(crate) async fn line(locks: &Locks, seat: u32) -> Result<LockInspection, LockError> {
     locks.inspect(key(seat)).await
 }

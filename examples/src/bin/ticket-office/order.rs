@@ -16,7 +16,7 @@ use crate::problem::Problem;
 /// The longest name, in characters.
 const MAX_NAME: usize = 40;
 
-/// A body is some bytes: a client that needs longer only keeps a connection.
+/// The time for a body to arrive: a client that needs longer only keeps a connection.
 const BODY: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
@@ -25,12 +25,12 @@ struct Body {
     pay_ms: Option<u64>,
 }
 
-/// Who buys, and how long paying takes.
+/// The buyer, and the time that paying takes.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) buyer: String,
     pub(crate) pay: Duration,
-    /// When the wait began.
+    /// The time at which the wait began.
     pub(crate) asked: Instant,
 }
 
@@ -51,7 +51,8 @@ impl FromRequest<Office> for Order {
     }
 }
 
-/// Too long and of another type have a status of their own; what cannot be understood is 422.
+/// The refusal of a body: one that is too long or of another type has a status of its own, any
+/// other is 422.
 fn unreadable(rejection: &JsonRejection) -> Problem {
     match rejection.status() {
         StatusCode::BAD_REQUEST => Problem::bad_order(rejection.body_text()),
@@ -59,7 +60,7 @@ fn unreadable(rejection: &JsonRejection) -> Problem {
     }
 }
 
-/// What is too long is cut: others wait.
+/// Checks the order. A time that is too long is cut, since others wait.
 fn pay(asked_ms: Option<u64>, usual: Duration) -> Duration {
     asked_ms.map_or(usual, Duration::from_millis).min(MAX_PAY)
 }

@@ -4,8 +4,8 @@
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 
-/// Only what comes from here, and nothing inline: a name that were taken for markup could do
-/// nothing.
+/// The page loads only from here, and has nothing inline: a name that were taken for markup could
+/// do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

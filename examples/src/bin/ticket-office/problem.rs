@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::database::DatabaseError;
 use crate::say;
 
-/// Why a request was refused, with a code for programs and a sentence for people.
+/// A refusal, with a code for programs and a sentence for people.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -56,7 +56,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// An error of the locks, as the lock layer itself answers it.
+/// The response to an error of the locks, as the lock layer itself answers it.
 pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
     error.into().into_response()
 }

@@ -1,4 +1,4 @@
-//! Which request is answered by what.
+//! The routes of the office.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;

@@ -1,5 +1,5 @@
-//! One sale: read, wait for the payment, write. It runs under the seat's lock, but what it may
-//! write is decided by the database, by the fencing token.
+//! One sale: read, wait for the payment, write. It runs under the seat's lock, but the database
+//! decides by the fencing token which writes count.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::order::Order;
 use crate::problem::Problem;
 use crate::seats::Begun;
 
-/// What the buyer gets.
+/// The answer for the buyer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ticket {
     seat: u32,

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::io::{self, Write as _};
 
-/// What is going on, on stdout.
+/// Prints news on stdout.
 pub(crate) fn news(text: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "ticket-office: {text}");
 }
 
-/// What is wrong, on stderr.
+/// Prints an error on stderr.
 pub(crate) fn trouble(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "ticket-office: {text}");
 }

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use crate::database::{Database, DatabaseError};
 
-/// Raising the token when a purchase *begins* is what makes the write safe: were it raised by the
-/// write alone, a holder that lost its lock could still write between the new holder's read and the
-/// new holder's write.
+/// Raising the token when a purchase *begins* makes the write safe: were it raised by the write
+/// alone, a holder that lost its lock could still write between the new holder's read and the new
+/// holder's write.
 const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NULL AND token < ?2";
 
 const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
@@ -23,11 +23,11 @@ const ALL: &str = "SELECT seat, buyer, token FROM seats WHERE seat <= ?1 ORDER B
 pub(crate) struct Seat {
     pub(crate) seat: u32,
     pub(crate) buyer: Option<String>,
-    /// Of the sale.
+    /// The token of the sale.
     pub(crate) token: Option<i64>,
 }
 
-/// What a purchase finds when it begins.
+/// The state of a seat when a purchase begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Begun {
     Free,

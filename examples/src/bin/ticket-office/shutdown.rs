@@ -14,7 +14,7 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::say;
 
-/// For what a purchase does besides paying, and for answers that are still on their way.
+/// The time for the rest of a purchase besides paying, and for answers that are still on their way.
 const LAST: Duration = Duration::from_secs(5);
 
 /// SIGTERM and Ctrl-C; one that comes while no task waits for it is not forgotten.
@@ -31,7 +31,7 @@ impl Signals {
         })
     }
 
-    /// The number of the next one.
+    /// The number of the next signal.
     async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
@@ -40,8 +40,8 @@ impl Signals {
     }
 }
 
-/// Serves until a signal comes, and then only what has begun. A second signal ends the process at
-/// once.
+/// Serves until a signal comes, and then only requests that have begun. A second signal ends the
+/// process at once.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,

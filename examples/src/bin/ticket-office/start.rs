@@ -16,10 +16,10 @@ use crate::say;
 use crate::seats::Seats;
 use crate::shutdown::{self, Signals};
 
-/// What clap ends with where a value is bad.
+/// clap's exit code for a bad value.
 const USAGE: u8 = 2;
 
-/// Why there is no office.
+/// The reason why there is no office.
 pub(crate) struct Failure {
     code: u8,
     message: String,
@@ -36,7 +36,7 @@ impl Failure {
     }
 }
 
-/// Opens the office, and closes it when it is told to.
+/// Opens the office, and closes it on a signal.
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     let signals = Signals::listen().map_err(|error| Failure::new(format!("signals: {error}")))?;
     let metrics = Metrics::install().map_err(|error| Failure::new(format!("metrics: {error}")))?;
@@ -61,7 +61,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// On Redis if one is named, else in memory.
+/// Makes the locks, on Redis if one is named, else in memory.
 async fn locks(flags: &Flags) -> Result<Locks, Failure> {
     // Names come from requests: none of them reaches a key outside.
     let builder = Locks::builder().namespace("ticket-office");

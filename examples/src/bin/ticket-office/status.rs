@@ -1,5 +1,4 @@
-//! What can be asked without buying: the seats, one seat's line, and whether the office can sell at
-//! all.
+//! Requests that buy nothing: the seats, one seat's queue, and whether the office can sell at all.
 
 use axum::Json;
 use axum::extract::State;
@@ -13,7 +12,7 @@ use crate::problem::{self, Problem};
 use crate::seat::SeatId;
 use crate::seats::Seat;
 
-/// Who holds a seat's lock and who waits for it, next first, by their labels.
+/// The holder of a seat's lock and its waiters, next first, by their labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
     holder: Option<String>,
