@@ -14,7 +14,7 @@ use support::{
 
 const CALLS: u64 = 100;
 
-/// Of one call, once everything that is kept from call to call is there.
+/// The allocations of one call, once everything that is kept from call to call is there.
 fn allocations(mut call: impl FnMut()) -> u64 {
     (0..CALLS).for_each(|_| call());
     let count = allocation_counter::measure(|| (0..CALLS).for_each(|_| call())).count_total;

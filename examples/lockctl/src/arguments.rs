@@ -94,7 +94,7 @@ pub(crate) struct Exec {
     )]
     pub(crate) wait: Option<Duration>,
 
-    /// How long the lock stays taken if this machine dies; renewed while CMD runs
+    /// The time that the lock stays held if this machine dies; renewed while CMD runs
     #[arg(
         long,
         value_name = "SECS",

@@ -21,7 +21,7 @@ pub(crate) const LOST: u8 = 74;
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The command was found and cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
-/// There is no such command.
+/// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
 /// The code of a process that signal `number` ended, as in shells.

@@ -44,8 +44,8 @@ struct Transfer {
 }
 
 impl Lockable for Transfer {
-    /// Both accounts, in any order: two transfers that go opposite ways do not wait for each other
-    /// for ever.
+    /// Locks both accounts, in any order: two transfers that go opposite ways do not wait for each
+    /// other for ever.
     fn lock_key(&self) -> Keys {
         Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to))
     }

@@ -34,7 +34,7 @@ struct Ledger(Arc<Mutex<Tables>>);
 #[derive(Default)]
 struct Tables {
     charged: HashMap<u64, i64>,
-    /// Under a unique index. To be kept for as long as clients may try again.
+    /// The answers, under a unique index. Keep them for as long as clients may try again.
     answers: HashMap<Attempt, Stored>,
 }
 

@@ -55,7 +55,7 @@ async fn open(address: &str, tenant: &str, count: u32) -> Response {
     Client::new().get(url).header("x-tenant", tenant).send().await.unwrap()
 }
 
-/// How many of the tenant's calls were at the upstream, at the next word of this one.
+/// The number of the tenant's calls at the upstream, at the next word of this one.
 async fn at_once(stream: &mut Response) -> u32 {
     let chunk = timeout(SOON, stream.chunk()).await.unwrap().unwrap().expect("a word");
     let text = String::from_utf8(chunk.to_vec()).unwrap();

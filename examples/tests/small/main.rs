@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// For anything that happens at once on an idle machine.
+/// A bound for events that come at once on an idle machine.
 const SOON: Duration = Duration::from_secs(30);
 
 struct Example {
@@ -37,12 +37,12 @@ impl Example {
         Self { lines, _leash: leash, child }
     }
 
-    /// On a port of its own; with the address it prints.
+    /// Starts an example on a port of its own; returns also the address that it prints.
     async fn serve(program: &str) -> (Self, String) {
         Self::serve_with(program, &[]).await
     }
 
-    /// The same with more arguments.
+    /// Starts an example with more arguments, as `serve` does.
     async fn serve_with(program: &str, arguments: &[&str]) -> (Self, String) {
         let arguments: Vec<_> = [&"127.0.0.1:0"].into_iter().chain(arguments).copied().collect();
         let mut example = Self::start(program, &arguments);
@@ -55,7 +55,7 @@ impl Example {
         timeout(SOON, self.lines.next_line()).await.expect("a line in time").unwrap()
     }
 
-    /// All it prints, once it has ended well.
+    /// All that the example prints, once it has ended well.
     async fn output(mut self) -> Vec<String> {
         let mut output = Vec::new();
         while let Some(line) = self.line().await {

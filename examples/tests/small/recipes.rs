@@ -17,7 +17,7 @@ async fn say(address: &str, session: u32) -> Response {
     Client::new().post(url).body("hello").send().await.unwrap()
 }
 
-/// How many turns the model knew of, once the stream has ended well.
+/// The number of turns that the model knew of, once the stream has ended well.
 async fn earlier(turn: Response) -> u32 {
     assert_eq!(turn.status(), 200);
     let text = turn.text().await.unwrap();

@@ -59,7 +59,7 @@ impl Watcher {
         }
     }
 
-    /// Until a seat is shown so.
+    /// Waits until a seat is shown so.
     async fn until_seat(&mut self, seat: usize, buyer: Value, holder: Value, waiters: Value) {
         let all = async {
             self.until(|seen| {

@@ -10,13 +10,13 @@ use crate::office::{Office, SOON, try_answer};
 use crate::scratch::Scratch;
 
 const SEATS: u32 = 12;
-/// Of each seat, in turns at both offices.
+/// The buyers of each seat, in turns at both offices.
 const BUYERS: u32 = 10;
 const PAY_MS: u64 = 1_500;
-/// Between the first buyers of two seats: some pay, some wait and some come while no primary is
-/// there.
+/// The time between the first buyers of two seats: some pay, some wait and some come while no
+/// primary is there.
 const STAGGER: Duration = Duration::from_millis(250);
-/// Longer than the failover.
+/// A lease that is longer than the failover.
 const LEASE: &str = "8";
 
 #[tokio::test]

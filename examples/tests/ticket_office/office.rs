@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// For anything that happens at once on an idle machine.
+/// A bound for events that come at once on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// The program, without the variables of the tests' environment, and with its signals as usual: a
@@ -81,7 +81,7 @@ impl Office {
         self.client.post(self.url(path)).header("content-type", kind).body(body.to_owned())
     }
 
-    /// Sent when it is first polled; dropping it hangs up.
+    /// Buys a seat. The order is sent at the first poll; dropping the future hangs up.
     pub(crate) fn buy(
         &self,
         seat: u32,
@@ -103,7 +103,7 @@ impl Office {
         seats.body[seat as usize - 1]["buyer"].clone()
     }
 
-    /// Until the line of a seat has this holder and these waiters.
+    /// Waits until the queue of a seat has this holder and these waiters.
     pub(crate) async fn until_line(&self, seat: u32, holder: Option<&str>, waiters: &[&str]) {
         let what = format!("seat {seat} is held by {holder:?}, and {waiters:?} wait");
         eventually(&what, SOON, async || {
@@ -113,13 +113,13 @@ impl Office {
         .await;
     }
 
-    /// Until it has ended by itself.
+    /// Waits until the office has ended by itself.
     pub(crate) async fn end(mut self) -> ExitStatus {
         self.leash = None; // before it is reaped
         timeout(SOON, self.process.wait()).await.expect("it ends").expect("it can be waited for")
     }
 
-    /// Until it says so on stdout.
+    /// Waits until the office prints this text on stdout.
     pub(crate) async fn until_said(&mut self, text: &str) {
         let said = async {
             while let Some(line) = self.stdout.next_line().await.expect("stdout can be read") {

@@ -6,8 +6,8 @@ use lock_tests::{RedisServer, eventually_some, signal};
 use crate::office::{Office, SOON};
 use crate::scratch::Scratch;
 
-/// Until a purchase of seat 1 with a newer token than this one waits for its payment; returns that
-/// one's token.
+/// Waits until a purchase of seat 1 with a newer token than `after` waits for its payment; returns
+/// that token.
 async fn begun(seats: &Connection, after: i64) -> i64 {
     let query = "SELECT token FROM seats WHERE seat = 1 AND token > ?1";
     let token = eventually_some("it has begun", SOON, async || {

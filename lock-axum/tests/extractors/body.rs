@@ -50,7 +50,7 @@ async fn so_does_a_form() {
     assert_eq!(ask(&app, request).await.body, "account:1,account:2");
 }
 
-/// To the account of the route, from that of the body.
+/// A transfer to the account of the route, from that of the body.
 struct Move {
     from: u64,
     to: u64,

@@ -27,7 +27,7 @@ impl Lockable for Document {
     }
 }
 
-/// As many permits as its number.
+/// A document has as many permits as its number.
 impl Limited for Document {
     fn permit_limit(&self) -> u32 {
         self.id
@@ -171,7 +171,7 @@ async fn a_write_covers_a_read_of_the_same_request() {
 
 #[tokio::test]
 async fn a_type_that_says_its_form_itself_has_it_in_a_plain_argument_and_no_other_in_others() {
-    /// Its key says that it is read.
+    /// A type whose key has the demand of a read.
     #[derive(Deserialize)]
     struct Rates {
         _id: u32,

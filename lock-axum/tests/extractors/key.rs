@@ -77,7 +77,7 @@ impl FromRef<App> for Tenant {
     }
 }
 
-/// From the state, a header and the route.
+/// A cart from the state, a header and the route.
 struct Cart {
     tenant: &'static str,
     user: String,

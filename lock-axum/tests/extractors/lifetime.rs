@@ -1,4 +1,4 @@
-//! How long the lock lasts, however the handler is written.
+//! The length of the hold, for each way to write a handler.
 
 use axum::extract::State;
 use axum::routing::any;

@@ -75,7 +75,7 @@ fn asking() -> [impl Fn() -> axum::extract::Request; 3] {
     [number(0), number(1), number(2)]
 }
 
-/// Of every kind of extractor, called directly and over a socket.
+/// Asserts the refusal of every kind of extractor, called directly and over a socket.
 async fn refuse(app: &Router, status: u16, cause: Cause, waits: bool) {
     for request in asking() {
         let answers = both(app, request).await;

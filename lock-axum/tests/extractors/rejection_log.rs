@@ -28,7 +28,7 @@ struct Log(Arc<Mutex<Vec<String>>>);
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
-    /// Of this thread, while the guard lives.
+    /// Starts a log of this thread, which lasts while the guard lives.
     fn here() -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();

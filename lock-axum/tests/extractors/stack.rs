@@ -1,4 +1,4 @@
-//! Which requests a layer locks, by where it stands in the router.
+//! The requests that a layer locks, by its place in the router.
 
 use std::time::Duration;
 

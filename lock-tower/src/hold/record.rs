@@ -104,7 +104,7 @@ impl HoldRecord {
         self.state().release()
     }
 
-    /// Nothing in here panics half way.
+    /// Locks the state. No section panics half way, so a poisoned mutex does no harm.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -181,7 +181,7 @@ impl HoldRegistry {
         first.into_iter().chain(later)
     }
 
-    /// Nothing in here panics half way.
+    /// Locks the inner state. No section panics half way, so a poisoned mutex does no harm.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -102,7 +102,7 @@ enum State<W: Work> {
     Running {
         #[pin]
         work: W,
-        /// After the work, so that it is dropped later.
+        /// Declared after the work, so that it is dropped later.
         layer_holds: Option<LayerHolds>,
     },
     Releasing {

@@ -13,7 +13,7 @@ use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-/// How many of each kind are inside, and the most that were.
+/// The requests of a kind that are inside, and the most that were.
 #[derive(Default)]
 struct Gauge {
     now: AtomicI64,

@@ -22,7 +22,7 @@ use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tower::service_fn;
 
-/// Longer than any test: a test that waits for its end fails.
+/// A wait that is longer than any test: a test that waits for its end fails.
 const WAIT: Duration = Duration::from_secs(120);
 
 const MB: usize = 1_000_000;
@@ -45,7 +45,7 @@ enum Taker {
 struct Setup {
     server: Server,
     taker: Taker,
-    /// For ever if it is none.
+    /// The longest wait; `None` waits for ever.
     wait: Option<Duration>,
     read_ahead: usize,
     total: usize,

@@ -60,7 +60,8 @@ impl Server {
         Self { child, _leash: leash, address }
     }
 
-    /// In bytes, without the pages of the program itself, which come as they are first used.
+    /// The memory in bytes, without the pages of the program itself, which come as they are first
+    /// used.
     fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

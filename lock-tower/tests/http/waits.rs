@@ -28,7 +28,7 @@ struct Sent {
     has_begun: Arc<AtomicBool>,
 }
 
-/// How a request gets its locks.
+/// The ways in which a request gets its locks.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Layer,

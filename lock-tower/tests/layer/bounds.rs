@@ -19,7 +19,7 @@ type Route = BoxCloneSyncService<Request<RequestBody<String>>, Response<String>,
 fn shared<T: Clone + Send + Sync + 'static>() {}
 fn sent<T: Send + 'static>() {}
 
-/// As `axum::Router::layer` asks.
+/// The bounds of `axum::Router::layer`.
 fn axum<L>()
 where
     L: Layer<Route> + Clone + Send + Sync + 'static,
@@ -29,7 +29,7 @@ where
 {
 }
 
-/// As tonic's server asks of a body.
+/// The bounds of tonic's server on a body.
 fn tonic_body<B>()
 where
     B: Body<Data = bytes::Bytes> + Send + 'static,

@@ -25,7 +25,7 @@ pub(crate) struct Log(Arc<Mutex<Vec<Fields>>>);
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
-    /// Of this thread, while the guard lives.
+    /// Starts a log of this thread, which lasts while the guard lives.
     pub(crate) fn here() -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();

@@ -52,7 +52,7 @@ pub(crate) async fn next(handle: &mut Handle<Job, usize>) -> (Job, SendResponse<
         .expect("the inner service lives")
 }
 
-/// Nothing has reached the inner service, after everything that could run has run.
+/// Asserts that nothing has reached the inner service, after everything that could run has run.
 pub(crate) async fn nothing_reaches(handle: &mut Handle<Job, usize>) {
     settle().await;
     assert!(handle.next_request().now_or_never().is_none(), "a request reached the inner service");

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// For anything that happens at once on an idle machine.
+/// A bound for events that come at once on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// One for all tests that leave it as it is; each has a key of its own.
@@ -41,7 +41,7 @@ pub(crate) fn lockctl<A: AsRef<OsStr>>(
     command
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -57,7 +57,7 @@ impl Ended {
         assert!(self.stderr.starts_with("lockctl: ") && self.stderr.contains(named), "{self:?}");
     }
 
-    /// That it went as expected, without a word on stderr.
+    /// Asserts that the run ended with this code, without a word on stderr.
     pub(crate) fn is(&self, code: i32) {
         assert_eq!((self.code, self.stderr.as_str()), (Some(code), ""), "{self:?}");
     }

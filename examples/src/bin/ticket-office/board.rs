@@ -213,7 +213,7 @@ impl Watch {
         }
     }
 
-    /// Where this process has done something, as many as are looked at in one go.
+    /// The seats at which this process has done something, as many as one look reads.
     fn stirred(&self) -> BTreeSet<u32> {
         let mut stirred = self.shared.stirred();
         let mut lines = std::mem::take(&mut *stirred);

@@ -20,7 +20,7 @@ const IN_MEMORY: &str = ":memory:";
 #[derive(Debug, Clone, Parser)]
 #[command(name = "ticket-office", version)]
 pub(crate) struct Flags {
-    /// Where to listen
+    /// The address to listen on
     #[arg(
         long,
         value_name = "ADDR",
@@ -38,7 +38,7 @@ pub(crate) struct Flags {
     )]
     database: Option<PathBuf>,
 
-    /// How many seats there are, 1 to 1000
+    /// The number of seats, 1 to 1000
     #[arg(
         long,
         value_name = "N",
@@ -49,7 +49,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) seats: u32,
 
-    /// How long a payment takes, in milliseconds, 0 to 30000
+    /// The length of a payment in milliseconds, 0 to 30000
     #[arg(
         long,
         value_name = "N",
@@ -60,7 +60,7 @@ pub(crate) struct Flags {
     )]
     pay_ms: u64,
 
-    /// How long a buyer waits at most, in seconds; 0 tries once
+    /// The longest wait of a buyer in seconds; 0 tries once
     #[arg(
         long,
         value_name = "SECS",
@@ -71,7 +71,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) max_wait: Duration,
 
-    /// How long a seat stays locked if this process dies, in seconds; renewed while a purchase runs
+    /// The lease of a seat's lock in seconds; renewed while a purchase runs
     #[arg(
         long,
         value_name = "SECS",
@@ -82,7 +82,7 @@ pub(crate) struct Flags {
     )]
     pub(crate) lease: Duration,
 
-    /// How many buyers may wait for one seat
+    /// The most buyers that may wait for one seat
     #[arg(
         long,
         value_name = "N",
@@ -122,7 +122,7 @@ impl Flags {
         }
     }
 
-    /// How long a payment takes unless the order says otherwise.
+    /// The length of a payment unless the order sets another.
     pub(crate) fn pay(&self) -> Duration {
         Duration::from_millis(self.pay_ms)
     }

@@ -17,7 +17,7 @@ pub(crate) struct Office {
     pub(crate) seats: Seats,
     pub(crate) board: Board,
     pub(crate) metrics: Arc<Metrics>,
-    /// How long a payment takes unless the order says otherwise.
+    /// The length of a payment unless the order sets another.
     pub(crate) pay: Duration,
 }
 

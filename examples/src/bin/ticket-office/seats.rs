@@ -13,7 +13,7 @@ const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NU
 
 const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
 
-/// Only while no buyer with a newer token has begun.
+/// Sells the seat only while no buyer with a newer token has begun.
 const SELL: &str = "UPDATE seats SET buyer = ?3 WHERE seat = ?1 AND token = ?2";
 
 const ALL: &str = "SELECT seat, buyer, token FROM seats WHERE seat <= ?1 ORDER BY seat";

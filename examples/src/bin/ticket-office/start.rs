@@ -1,4 +1,4 @@
-//! From the flags to an open office.
+//! The start of the office, from its flags.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
