@@ -45,7 +45,7 @@ loss stops CMD, but not the processes that CMD has started.
 In its environment CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in \
 LOCK_TOKEN. Permits have no token.
 
-All that is asked for under one name waits in one queue: a lock excludes locks, reads and permits.";
+All demands of one name wait in one queue: a lock excludes locks, reads and permits.";
 
 /// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
 #[derive(Parser)]
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Shows the holders of a name and its waiters
     Inspect(Inspect),
-    /// Takes a name away from all its holders
+    /// Ends all holds of a name
     Release(Release),
     /// Turns into CMD, which the kernel kills when the process PARENT ends
     #[command(hide = true)]
@@ -129,7 +129,7 @@ pub(crate) struct Exec {
     write: bool,
 
     #[arg(
-        help = "Take N of LIMIT permits; N may be left out",
+        help = "Acquire N of LIMIT permits; N may be left out",
         long,
         group = "demand",
         value_name = "N/LIMIT",

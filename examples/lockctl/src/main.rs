@@ -1,5 +1,5 @@
-//! `lockctl`: runs a command while it holds a fair lock on Redis, and shows or takes away such
-//! locks.
+//! `lockctl`: runs a command while it holds a fair lock on Redis, and shows such locks or ends
+//! their holds.
 //!
 //! The counterpart of `flock(1)` for several machines. `lockctl --help` is its manual.
 

@@ -1,4 +1,4 @@
-//! `lockctl release --force`: takes a name away from all its holders.
+//! `lockctl release --force`: ends all holds of a name.
 
 use lockcore::Locks;
 
