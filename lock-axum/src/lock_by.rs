@@ -191,7 +191,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (mut inner, layer) = (self.inner.clone(), self.layer.clone());
+        let mut inner = self.inner.clone();
+        let layer = self.layer.clone();
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             match layer.key.keys(&mut parts, &layer.state).await {

@@ -252,7 +252,8 @@ fn wait(text: &OsStr) -> Result<Duration, String> {
 
 fn lease(text: &OsStr) -> Result<Duration, String> {
     let seconds = seconds(text)?;
-    let (min, max) = (MIN_LEASE.as_secs_f64(), MAX_LEASE.as_secs_f64());
+    let min = MIN_LEASE.as_secs_f64();
+    let max = MAX_LEASE.as_secs_f64();
     if !(min..=max).contains(&seconds) {
         return Err(format!("{seconds} is out of its range: it must be {min} to {max} seconds"));
     }

@@ -128,7 +128,8 @@ impl Child {
             Some(signal) => drop(kill_process(id, signal)),
             // rustix sends real-time signals in unsafe code only.
             None => {
-                let (id, number) = (id.as_raw_nonzero().to_string(), format!("-{number}"));
+                let id = id.as_raw_nonzero().to_string();
+                let number = format!("-{number}");
                 let mut kill = Command::new("sh");
                 kill.args(["-c", "kill \"$@\"", "sh", &number, &id]);
                 tokio::spawn(async move { kill.status().await });

@@ -61,7 +61,7 @@ fn builder(exec: &Exec) -> lockcore::LocksBuilder {
     }
 }
 
-/// Runs from the queue to the release. Sets `release_failed` if the release did not reach the server.
+/// Runs from the queue to the release. `release_failed` is set if that did not reach the server.
 async fn hold(
     locks: &Locks,
     exec: &Exec,

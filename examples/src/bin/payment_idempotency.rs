@@ -123,7 +123,8 @@ mod tests {
 
     #[tokio::test]
     async fn two_charges_of_one_key_whose_lock_was_lost_are_booked_once_and_answered_alike() {
-        let (ledger, payment) = (Ledger::default(), Payment { cents: 500 });
+        let ledger = Ledger::default();
+        let payment = Payment { cents: 500 };
         let charge = |token| {
             let token = FencingToken::try_from(token).expect("it is small");
             ledger.charge((7, "a1".to_owned()), &payment, token)

@@ -126,7 +126,8 @@ mod tests {
         let orders = Orders::default();
         let [earlier, later] = [5, 9].map(|token| FencingToken::try_from(token).expect("small"));
         let event = |id: &str, version| Event { id: id.to_owned(), order: 42, version };
-        let (old, new) = (event("e1", 1), event("e2", 2));
+        let old = event("e1", 1);
+        let new = event("e2", 2);
         assert_eq!(orders.begin(&new, earlier), Ok(None));
         assert_eq!(orders.begin(&old, later), Ok(None));
         // Were this accepted, version 1 would be written over version 2.

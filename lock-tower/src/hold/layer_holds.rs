@@ -30,7 +30,8 @@ pub(crate) struct LayerHolds {
 impl LayerHolds {
     /// The holds of the layer with this number.
     pub(crate) fn new(config: &Arc<Config>, holds: &Arc<HoldRegistry>, layer: usize) -> Self {
-        let (config, holds) = (Some(Arc::clone(config)), Some(Arc::clone(holds)));
+        let config = Some(Arc::clone(config));
+        let holds = Some(Arc::clone(holds));
         Self { config, holds, layer, log: None }
     }
 
@@ -45,7 +46,8 @@ impl LayerHolds {
         let handles =
             acquired.map(|granted| LockHandle::new(holds, holds.add(layer, granted, config)));
         let handle = handles.last().expect("there is at least one key");
-        (self.config, self.holds) = (Some(Arc::clone(config)), Some(Arc::clone(holds)));
+        self.config = Some(Arc::clone(config));
+        self.holds = Some(Arc::clone(holds));
         self.layer = layer;
         self.log().granted(handle.fencing_token().get());
         handle

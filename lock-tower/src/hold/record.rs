@@ -40,7 +40,8 @@ impl HoldRecord {
         locks: &Locks,
         on_lost: OnLost,
     ) -> Self {
-        let (token, locks) = (guard.fencing_token(), locks.clone());
+        let token = guard.fencing_token();
+        let locks = locks.clone();
         let state = Mutex::new(State::Held { guard, keepers: 1 });
         Self { layer, number, key: want.key, demand: want.demand, token, on_lost, locks, state }
     }

@@ -142,7 +142,8 @@ impl HoldRegistry {
         let waker = cx.waker().clone();
         let mut inner = self.lock();
         let Some(scope) = inner.scope(layer) else { return is_first };
-        let (before, is_unwatched) = (scope.waker.replace(waker), scope.is_unwatched);
+        let before = scope.waker.replace(waker);
+        let is_unwatched = scope.is_unwatched;
         scope.is_unwatched = false;
         drop(inner);
         drop(before);

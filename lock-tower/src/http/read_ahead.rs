@@ -117,7 +117,8 @@ pub(crate) struct ReadAhead<B: Body> {
 
 impl<B: Body> ReadAhead<B> {
     pub(crate) fn new(body: B, bounds: &Bounds) -> Self {
-        let (pieces, rest) = (VecDeque::new(), Some(Box::pin(body)));
+        let pieces = VecDeque::new();
+        let rest = Some(Box::pin(body));
         Self { pieces, rest, bounds: bounds.clone(), used: 0, is_full: false, grace: None }
     }
 

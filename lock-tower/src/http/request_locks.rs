@@ -200,7 +200,8 @@ impl Scope {
         extensions: &mut Extensions,
     ) -> LayerHolds {
         let holds = holds(extensions).cloned().unwrap_or_default();
-        let (config, layer) = (Arc::clone(config), holds.open_scope());
+        let config = Arc::clone(config);
+        let layer = holds.open_scope();
         let layer_holds = LayerHolds::new(&config, &holds, layer);
         let scope = Arc::new(Self { config, response_options, body, holds, layer });
         extensions.insert(RequestLocks { scope });

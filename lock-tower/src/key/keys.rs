@@ -273,7 +273,8 @@ fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
     match one.is_permits() && one.limit() == other.limit() {
         true => {
             let sum = one.weight() + other.weight();
-            let (count, limit) = (u32::try_from(sum), u32::try_from(one.limit()));
+            let count = u32::try_from(sum);
+            let limit = u32::try_from(one.limit());
             let joined = count.ok().zip(limit.ok());
             joined.and_then(|(count, limit)| Demand::permits(count, limit).ok()).ok_or_else(clash)
         }

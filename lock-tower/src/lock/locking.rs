@@ -63,7 +63,8 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         let state = match keys.and_then(|keys| keys.map(Keys::resolve).transpose()) {
             Ok(Some(asked)) => {
                 let acquire = AcquireKeys::new(asked, config, carry.holds(&request));
-                let (caller, layer_holds) = (Some((inner.clone(), request)), Some(layer_holds));
+                let caller = Some((inner.clone(), request));
+                let layer_holds = Some(layer_holds);
                 State::Acquiring { acquire, caller, layer_holds }
             }
             Ok(None) => unreachable!("handled above"),

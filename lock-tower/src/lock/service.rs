@@ -52,7 +52,8 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         let keys = self.key.extract_key(&request);
         let carry = self.carry.clone();
-        let (inner, config) = (&mut self.inner, &self.config);
+        let inner = &mut self.inner;
+        let config = &self.config;
         LockFuture::new(Locking::new(inner, request, keys, config, carry, |_| false))
     }
 }

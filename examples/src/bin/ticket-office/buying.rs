@@ -37,8 +37,10 @@ impl Lockable for Purchase {
 /// Runs when the buyer's turn has come. A buyer who hangs up before is dropped with this request;
 /// from here on the sale is finished in a task of its own.
 pub(crate) async fn buy(State(office): State<Office>, purchase: Locked<Purchase>) -> Response {
-    let (seat, order) = (purchase.seat.0, purchase.order.clone());
-    let (token, waited) = (purchase.fencing_token(), order.asked.elapsed());
+    let seat = purchase.seat.0;
+    let order = purchase.order.clone();
+    let token = purchase.fencing_token();
+    let waited = order.asked.elapsed();
     let stirring = office.board.stirring(seat);
     let sale = async move {
         let _stirring = stirring;
