@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lockcore::FencingToken;
 use lockcore::internals::node::Phase;
+use lockcore::internals::protocol::TOMBSTONE_MS;
 use lockcore::internals::{
     Acquired, Answer, Command, Event, Grant, Member, Presence, Released, Renewed,
 };
@@ -44,6 +45,10 @@ pub(crate) struct Record {
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
+    /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
+    /// through twice counts twice: where it was set back a tombstone stays longer, but the doors
+    /// that were written since do not, and may end before it if the clock is set forward again.
+    gone: BTreeMap<Who, u64>,
 }
 
 impl Record {
@@ -57,6 +62,16 @@ impl Record {
     fn leave(&mut self, who: Who) {
         if let Some(wait) = self.waits.remove(&who) {
             self.line.remove(&wait.ticket);
+        }
+    }
+
+    /// Writes down who has gone at this time, which is never set back.
+    fn bury(&mut self, command: &Command, passed_ms: u64) {
+        self.gone.retain(|_, until_ms| *until_ms > passed_ms);
+        if let Command::Leave { leaving } = command {
+            let ambiguous = leaving.iter().filter(|leaving| leaving.ambiguous);
+            let until_ms = passed_ms + TOMBSTONE_MS;
+            self.gone.extend(ambiguous.map(|leaving| (who(&leaving.member), until_ms)));
         }
     }
 }
@@ -135,7 +150,10 @@ impl World {
         {
             self.breaks(Law::S6, || format!("{member} is told {:?}", reply.outcome));
         }
-        if let Some(contradiction) = self.server.locks[lock].contradiction(now_ms) {
+        let record = &mut self.records[lock];
+        record.bury(command, now_ms + self.server.set_back_us / MS);
+        let counts = |gone: Who| record.gone.contains_key(&gone);
+        if let Some(contradiction) = self.server.locks[lock].contradiction(now_ms, counts) {
             self.breaks(Law::S7, || format!("lock {lock}: {contradiction}"));
         }
         self.goes_on(lock, before, name, command, answer);

@@ -19,7 +19,8 @@ pub enum Law {
     S5,
     /// A release counts once.
     S6,
-    /// The weight in the door is the sum of the holds; the mark tells of waiters and tombstones.
+    /// The weight in the door is the sum of the holds; the mark tells of waiters, and of tombstones
+    /// for a minute.
     S7,
     /// A new token is above every token that the process has seen, and above the server's time when
     /// it connected; that of a new hold, also one that is shared, above everything that the process

@@ -173,8 +173,12 @@ impl Resource {
         self.0 == QueueState::default()
     }
 
-    /// How the door contradicts what is behind it.
-    pub(crate) fn contradiction(&self, now_ms: u64) -> Option<String> {
+    /// How the door contradicts what is behind it. It has to tell of the tombstones that count.
+    pub(crate) fn contradiction(
+        &self,
+        now_ms: u64,
+        counts: impl Fn(Who) -> bool,
+    ) -> Option<String> {
         let is_live = |member: &Member| self.is_patient(member, now_ms);
         let is_waited_for = self.0.queue.iter().any(|(_, member)| is_live(member));
         let is = self.0.holds.iter().map(|(_, member)| self.0.weight(member)).sum::<u64>();
@@ -189,7 +193,7 @@ impl Resource {
             return Some(format!("{written} are in use, and not {is}"));
         }
         let is_unmarked = is_waited_for && is_whole && door.mark == Mark::None
-            || !self.0.gone.is_empty() && door.mark != Mark::Gone;
+            || self.0.gone.iter().any(|(_, gone)| counts(who(gone))) && door.mark != Mark::Gone;
         is_unmarked.then(|| format!("the mark is {:?}", door.mark))
     }
 

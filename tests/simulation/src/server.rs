@@ -33,6 +33,8 @@ pub(crate) struct Server {
     pub(crate) clock: (u64, u64),
     /// so many millionths a second.
     rate: u64,
+    /// By how much it was set back, in all.
+    pub(crate) set_back_us: u64,
     /// The latest that it has shown, as of its last step.
     pub(crate) peak_us: u64,
     /// By name: the subscription that it counts, 0 if none.
@@ -58,6 +60,7 @@ impl Server {
             bounds: bounds(plan),
             clock: (0, START_US),
             rate,
+            set_back_us: 0,
             peak_us: START_US,
             heard: Vec::new(),
             subscriptions: 0,
@@ -76,6 +79,12 @@ impl Server {
         let (since, showed) = self.clock;
         let passed = now.saturating_sub(since);
         showed + (u128::from(passed) * u128::from(self.rate) / 1_000_000) as u64
+    }
+
+    /// Sets its clock.
+    pub(crate) fn show(&mut self, now: u64, time_us: u64) {
+        self.set_back_us += self.time_us(now).saturating_sub(time_us);
+        self.clock = (now.max(self.clock.0), time_us);
     }
 
     /// When it shows this time, if nothing happens to its clock.

@@ -118,7 +118,7 @@ impl World {
         server.peak_us = server.peak_us.max(time_us);
         let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
         let to_us = time_us + self.dice.below(2 * APART_US) - APART_US;
-        server.clock = (self.now.max(server.clock.0), to_us.max(lowest));
+        server.show(self.now, to_us.max(lowest));
     }
 
     /// By a minute at most in all: leases end by that clock.
@@ -128,7 +128,7 @@ impl World {
         server.peak_us = server.peak_us.max(time_us);
         let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
         let to_us = time_us - self.dice.below(time_us - lowest + 1);
-        server.clock = (self.now.max(server.clock.0), to_us);
+        server.show(self.now, to_us);
     }
 
     fn step_clock(&mut self) {
@@ -150,6 +150,6 @@ impl World {
             let most = [5_000, 60_000, 3_600_000][self.dice.below(3) as usize];
             time_us + self.dice.below(most * MS)
         };
-        server.clock = (self.now.max(server.clock.0), to_us);
+        server.show(self.now, to_us);
     }
 }
