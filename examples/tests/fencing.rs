@@ -11,7 +11,7 @@ const SHOWN: [(&str, &str); 9] = [
     ("Locked", include_str!("../../lock-axum/src/locked.rs")),
     ("lock-tower", include_str!("../../lock-tower/src/lib.rs")),
     ("LockHandle", include_str!("../../lock-tower/src/hold/handle.rs")),
-    ("FencingToken", include_str!("../../lockcore/src/token.rs")),
+    ("FencingToken", include_str!("../../lockcore/proto/src/token.rs")),
     ("guide::fencing", include_str!("../../lockcore/src/guide/fencing.md")),
     ("migrating.md", include_str!("../../docs/recipes/migrating.md")),
 ];

@@ -8,15 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
+use proto::node::{Note, Outcome as Ended, Refusal, Request};
+use proto::{Demand, LockErrorKind, LockName, Mode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
-use crate::demand::Demand;
-use crate::error::{LockError, LockErrorKind};
+use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::key::LockName;
-use crate::node::{self, Flight, Node, Note, Refusal, Request, Shared, alarm, later};
-use crate::store::Mode;
+use crate::node::{Flight, HoldCell, Node, alarm, later};
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
@@ -117,10 +116,10 @@ impl fmt::Debug for TryAcquire {
     }
 }
 
-/// What an attempt ends with; `None` is "busy", for those that would not wait.
+/// The result of an attempt; `None` is "busy", for attempts that do not wait.
 type Outcome = Result<Option<LockGuard>, LockError>;
 
-/// What both have in common.
+/// The common part of `Acquire` and `TryAcquire`.
 #[pin_project(PinnedDrop)]
 struct Attempt {
     node: Arc<Node>,
@@ -139,7 +138,7 @@ enum State {
 struct Running {
     attempt: u64,
     lock: LockName,
-    seat: Arc<Shared>,
+    seat: HoldCell,
     demand: Demand,
     /// Its acquire, while it is on its way.
     asking: Option<Flight>,
@@ -148,7 +147,7 @@ struct Running {
     _slot: Option<OwnedSemaphorePermit>,
 }
 
-/// What ends an attempt.
+/// The events that end an attempt.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
     /// The time of one request, for those that ask once.
@@ -210,29 +209,27 @@ impl Running {
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request)?;
-        let seat = Arc::new(Shared::default());
-        let begun = node.with(|core| core.begin(request, Arc::clone(&seat)));
+        let seat = HoldCell::default();
+        let begun = node.with(|core| core.begin(request, seat.clone()));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         let asking = ask.map(|ask| node.send(ask));
         drop(in_span);
         Ok(Self { attempt, lock, seat, demand, asking, limit, span, _slot: slot })
     }
 
-    /// What has become of the attempt, if anything has.
-    fn outcome(&self, node: &Arc<Node>, outcome: node::Outcome) -> Option<Outcome> {
+    /// The outcome of the attempt, once there is one.
+    fn outcome(&self, node: &Arc<Node>, outcome: Ended) -> Option<Outcome> {
         match outcome {
-            node::Outcome::Waits => None,
-            node::Outcome::Granted { number, token, since } => {
-                let (lock, seat) = (self.lock.clone(), Arc::clone(&self.seat));
+            Ended::Waits => None,
+            Ended::Granted { number, token, since } => {
+                let (lock, seat) = (self.lock.clone(), self.seat.clone());
                 let grant = (number, token, since);
                 Some(Ok(Some(LockGuard::new(node, lock, seat, self.demand, grant))))
             }
-            node::Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
-            node::Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => {
-                Some(Err(node.closed()))
-            }
-            node::Outcome::Refused(Refusal::Kind(kind)) => Some(Err(LockError::new(kind))),
-            node::Outcome::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
+            Ended::Refused(Refusal::Busy) => Some(Ok(None)),
+            Ended::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
+            Ended::Refused(Refusal::Kind(kind)) => Some(Err(LockError::new(kind))),
+            Ended::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
         }
     }
 
@@ -240,7 +237,7 @@ impl Running {
     fn time_out(&self, node: &Arc<Node>) -> Outcome {
         let (outcome, unanswered) = node.with(|core| {
             let outcome = core.take(self.attempt);
-            let waits = matches!(outcome, node::Outcome::Waits);
+            let waits = matches!(outcome, Ended::Waits);
             (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
         });
         if let Some(outcome) = self.outcome(node, outcome) {

@@ -8,6 +8,7 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{ConfigError, Label, NodeId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -15,10 +16,9 @@ use tokio::sync::Semaphore;
 use crate::credentials::Provider;
 use crate::error::LockError;
 use crate::locks::Locks;
-use crate::member::{Label, NodeId};
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
-use crate::options::{ConfigError, LockOptions};
+use crate::options::LockOptions;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
@@ -113,14 +113,15 @@ impl LocksBuilder {
         self
     }
 
-    /// What [`inspect`](Locks::inspect) shows of this process's holders and waiters, and `CLIENT
-    /// LIST` of its connections: at most 64 bytes, longer labels are cut. `host:pid` by default.
+    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and `CLIENT LIST`
+    /// of its connections: at most 64 bytes, longer labels are cut. `host:pid` by default.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
         self
     }
 
-    /// The options of acquisitions that do not set their own. What they leave open stays as it is.
+    /// The options of acquisitions that do not set their own. An option that they leave open stays
+    /// as it is.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
         self.defaults = defaults.or(self.defaults);
         self
@@ -158,10 +159,10 @@ impl LocksBuilder {
     /// are connected for longer than its lease.
     ///
     /// Grants and renewals use four connections of their own, on which one `WAIT` counts for all
-    /// that are under way: two round trips more for each grant, and what the replicas take.
-    /// Releases wait for none. It makes a failover that forgets a grant rarer and not impossible:
-    /// the sentinels may promote a replica that is not among those that acknowledged it, unless all
-    /// replicas have to. Fence what must not be written twice.
+    /// that are under way: two round trips more for each grant, and the time that the replicas
+    /// take. Releases wait for none. It makes a failover that forgets a grant rarer and not
+    /// impossible: the sentinels may promote a replica that is not among those that acknowledged
+    /// it, unless all replicas have to. Fence writes that must not happen twice.
     ///
     /// `count` is 1 to 16; `timeout` is 1 ms to below the
     /// [`request_timeout`](Self::request_timeout), and should be below half of the shortest claim
@@ -185,14 +186,14 @@ impl LocksBuilder {
         self
     }
 
-    /// How many attempts of this `Locks` may wait at the same time, whatever they wait for; 100 000
-    /// by default, at least 1. One more is refused with
-    /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if its lock is free: nothing is sent
-    /// to find out. Attempts that do not wait (`try_lock`, a wait of zero) do not count.
+    /// The most attempts of this `Locks` that may wait at the same time, for all locks together;
+    /// 100 000 by default, at least 1. One more is refused with
+    /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if its lock is free: nothing is sent to
+    /// find out. Attempts that do not wait (`try_lock`, a wait of zero) do not count.
     ///
-    /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of one lock; this bounds what all
-    /// take, where names come from requests: each costs some 1 kB here, 1.7 kB with a task of its
-    /// own, and 200 bytes on the server.
+    /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of one lock; this bounds the
+    /// memory of all waits, where names come from requests: each costs some 1 kB here, 1.7 kB with
+    /// a task of its own, and 200 bytes on the server.
     pub fn max_waiting(mut self, attempts: u32) -> Self {
         self.max_waiting = attempts;
         self
@@ -225,7 +226,7 @@ impl LocksBuilder {
     }
 
     /// One more node on a store in memory, as another process would be on a server: for tests of
-    /// what several processes do.
+    /// several processes.
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
@@ -238,7 +239,7 @@ impl LocksBuilder {
             let range = "left out: a store in memory has no replicas";
             return Err(ConfigError::new("require_replicas", "set", range).into());
         }
-        let node = NodeId::random();
+        let node = new_node();
         let inbox = Inbox::default();
         let store = store.connect_as(node.clone(), Arc::new(inbox.clone()), self.redisson_peers);
         Ok(self.build(store, node, &inbox))
@@ -249,7 +250,7 @@ impl LocksBuilder {
         let slots = (self.max_waiting as usize).min(Semaphore::MAX_PERMITS);
         let settings = Settings {
             namespace: self.namespace,
-            label: self.label.unwrap_or_else(Label::of_this_process),
+            label: self.label.unwrap_or_else(label_of_this_process),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
             replicas: self.replicas.map_or(0, |(count, _)| count),
@@ -290,6 +291,20 @@ impl LocksBuilder {
 }
 
 /// A part of a key or channel that only the developer chooses, with a colon after it.
+/// A new node: 128 bits from the operating system's generator.
+pub(crate) fn new_node() -> NodeId {
+    NodeId::from(rand::random::<u128>())
+}
+
+/// `host:pid`.
+pub(crate) fn label_of_this_process() -> Label {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .or_else(|| std::env::var("HOSTNAME").ok())
+        .unwrap_or_else(|| "unknown".into());
+    Label::new(&format!("{}:{}", host.trim(), std::process::id()))
+}
+
 fn check_prefix(option: &'static str, value: &str) -> Result<(), ConfigError> {
     let is_bad = |c: char| c.is_control() || matches!(c, ':' | '{' | '}' | '%');
     if value.is_empty() || value.len() > 64 || value.contains(is_bad) {

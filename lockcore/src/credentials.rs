@@ -1,11 +1,11 @@
-//! Who a `Locks` is to the server, where that changes while it runs.
+//! The user and password of a `Locks`, where they change while it runs.
 
 use std::fmt;
 use std::sync::Arc;
 
 use redis::ConnectionInfo;
 
-/// A password, and the user that has it; what a provider gives to
+/// A password, and the user that has it, from the provider of
 /// [`LocksBuilder::credentials`](crate::LocksBuilder::credentials).
 #[derive(Clone)]
 pub struct Credentials {
@@ -31,7 +31,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Asked each time that a connection is opened; nothing: what the URL says.
+/// The provider, asked each time that a connection is opened; `None` leaves the URL's.
 #[derive(Clone, Default)]
 pub(crate) struct Provider(Option<Arc<dyn Fn() -> Credentials + Send + Sync>>);
 

@@ -6,17 +6,18 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use proto::node::Moment;
+use proto::{
+    Answer, Demand, FencingToken, Grant, Left, LockErrorKind, LockName, Released, Renewed,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::demand::{Demand, NOT_WITH_PEERS};
-use crate::error::{LockError, LockErrorKind};
-use crate::key::LockName;
-use crate::node::{Bounded, Moment, Node, Shared};
-use crate::store::{Answer, Grant, Left, Released, Renewed};
-use crate::token::FencingToken;
+use crate::error::LockError;
+use crate::node::{Bounded, HoldCell, Node};
+use crate::request::NOT_WITH_PEERS;
 
-/// A held lock, read or permits: what was [asked for](Self::demand). Dropping it releases it in the
+/// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it in the
 /// background; [`release`](Self::release) releases it and reports whether the hold lasted until
 /// then.
 ///
@@ -26,16 +27,16 @@ use crate::token::FencingToken;
 /// for that, give the [fencing token](Self::fencing_token) to the resource that you write to.
 #[must_use = "a guard that is dropped releases the lock at once"]
 pub struct LockGuard {
-    /// Taken only by what consumes the guard.
+    /// Taken only by methods that consume the guard.
     hold: Option<Hold>,
 }
 
-/// What every guard of a hold knows of it.
+/// The facts that all guards of a hold share.
 #[derive(Debug, Clone)]
 struct Hold {
     node: Arc<Node>,
     lock: LockName,
-    shared: Arc<Shared>,
+    shared: HoldCell,
     number: u64,
     demand: Demand,
     token: FencingToken,
@@ -52,7 +53,7 @@ impl Hold {
     }
 }
 
-/// What a guard knows of its hold.
+/// The state of a hold, as its guard knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
     /// Held. The server is connected as far as the last request knew, and has answered the last
@@ -70,7 +71,7 @@ impl LockGuard {
     pub(crate) fn new(
         node: &Arc<Node>,
         lock: LockName,
-        shared: Arc<Shared>,
+        shared: HoldCell,
         demand: Demand,
         (number, token, since): (u64, FencingToken, Moment),
     ) -> Self {
@@ -159,7 +160,7 @@ impl LockGuard {
     /// that checks tokens refuses.
     pub fn fencing_token(&self) -> FencingToken {
         let Hold { demand, token, .. } = self.hold();
-        if demand.is_permits() { FencingToken::NONE } else { *token }
+        if demand.is_permits() { proto::token::NONE } else { *token }
     }
 
     /// The name of the lock in the store: with its namespace, and encoded as
@@ -251,11 +252,11 @@ impl LockGuard {
     /// lost.
     ///
     /// # Errors
-    /// [`LockErrorKind::Lost`] if the hold had ended before: what was done under it may have
-    /// overlapped with the next holder. [`LockErrorKind::Unavailable`] if the server did not
-    /// answer, or the kind of its refusal, such as [`LockErrorKind::ReadOnly`]: the release is
-    /// repeated in the background, and if that fails, the lease expires.
-    /// [`LockErrorKind::Closed`] if the runtime of the `Locks` has ended: the lease expires.
+    /// [`LockErrorKind::Lost`] if the hold had ended before: the work under it may have overlapped
+    /// with the next holder's. [`LockErrorKind::Unavailable`] if the server did not answer, or the
+    /// kind of its refusal, such as [`LockErrorKind::ReadOnly`]: the release is repeated in the
+    /// background, and if that fails, the lease expires. [`LockErrorKind::Closed`] if the runtime
+    /// of the `Locks` has ended: the lease expires.
     ///
     /// # Panics
     /// If the future is polled outside a tokio runtime with timers; the lock is released all the
@@ -374,7 +375,7 @@ enum Progress {
 #[derive(Debug)]
 struct Running {
     request: Bounded,
-    shared: Arc<Shared>,
+    shared: HoldCell,
 }
 
 impl Future for Release {
@@ -394,7 +395,7 @@ impl Future for Release {
 }
 
 /// Whether the hold lasted until it was released.
-fn released(shared: &Shared, answer: Result<Answer, LockError>) -> Result<(), LockError> {
+fn released(shared: &HoldCell, answer: Result<Answer, LockError>) -> Result<(), LockError> {
     let was_held = match answer {
         Ok(Answer::Released(reply)) => reply.outcome == Released::Released,
         Ok(Answer::Left(reply)) => reply.outcome.first() == Some(&Left::Left),

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use crate::demand::Demand;
-use crate::member::{Label, Member, Party};
-use crate::store::Inspection;
-use crate::token::FencingToken;
+use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 
 /// The holders of one name and its waiters; made by [`Locks::inspect`](crate::Locks::inspect).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +59,11 @@ impl Participant {
             member: party.to_string(),
             label: ours.map(|member| Label::unescape(member.label())),
             node: ours.map(|member| member.node().to_owned()),
-            demand: demand.reduced(weight),
+            // A hold that was reduced keeps the text of its member.
+            demand: match demand {
+                Demand::ALONE if weight < demand.weight() => Demand::READ,
+                demand => demand,
+            },
             lease: Duration::from_millis(left_ms),
         }
     }

@@ -6,40 +6,37 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::demand::{ALL, Demand};
-pub use crate::error::StoreError;
-pub use crate::key::LockName;
-pub use crate::member::{Label, Member, Party};
-pub use crate::options::Terms;
-pub use crate::store::{
-    Acquired, Answer, Answers, Command, Event, Grant, Inspection, Leaving, Left, Link, Listener,
-    MAX_BATCH, MAX_LINES, MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Store,
-    StoreFuture, Touched,
+pub use proto::{
+    ALL, Acquired, Answer, Answers, Command, Demand, Event, Grant, Inspection, Label, Leaving,
+    Left, Link, LockName, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Member, Mode, Party, Presence,
+    Released, Renewed, Reply, StoreError, Terms, Touched,
 };
+
+pub use crate::store::{Listener, Store, StoreFuture};
 
 #[cfg(feature = "redis")]
 pub use redis::*;
 
 use crate::key::LockKey;
 use crate::locks::Locks;
-use crate::member::NodeId;
 use crate::node::Inbox;
 use crate::options::LockOptions;
 use crate::store::memory::MemoryStore;
+use proto::NodeId;
 
 /// The protocol as a pure function.
 pub mod protocol {
-    pub use crate::store::protocol::*;
+    pub use proto::{MAX_BATCH, PATIENCE_MS, SortedSet, TOMBSTONE_MS, queue, redisson};
 }
 
 /// This process's half of the protocol, without I/O.
 pub mod node {
-    pub use crate::node::{
+    pub use proto::node::{
         Ask, Core, Counts, Due, Effect, Moment, Note, Outcome, Phase, Refusal, Request, Rules, Seat,
     };
 }
 
-/// Options, with the defaults for what they leave open.
+/// Options, with the defaults for those that are unset.
 pub fn terms(options: LockOptions) -> Terms {
     options.terms()
 }
@@ -63,12 +60,12 @@ pub async fn run(
 
 /// A new node's identity.
 pub fn new_node() -> NodeId {
-    NodeId::random()
+    crate::builder::new_node()
 }
 
 /// The node with this text.
 pub fn node_of(text: &str) -> NodeId {
-    NodeId::of(text)
+    NodeId::from(text)
 }
 
 /// A `Locks` on a store of the test's own, which hears of nothing but replies.

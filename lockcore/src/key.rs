@@ -6,6 +6,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
+use proto::LockName;
+
 /// The longest name a lock may have, in bytes of UTF-8.
 pub const MAX_KEY_BYTES: usize = 512;
 
@@ -75,7 +77,7 @@ impl LockKey {
             Some(namespace) if !self.foreign => {
                 LockName::from(&*format!("{namespace}:{}", self.encoded))
             }
-            _ => LockName(Arc::clone(&self.encoded)),
+            _ => LockName::from(Arc::clone(&self.encoded)),
         }
     }
 }
@@ -155,23 +157,6 @@ impl std::error::Error for KeyError {}
 impl From<Infallible> for KeyError {
     fn from(never: Infallible) -> Self {
         match never {}
-    }
-}
-
-/// The resolved name N of a lock, as it is in the store: namespace and encoding applied.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockName(Arc<str>);
-
-impl LockName {
-    /// The name's text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for LockName {
-    fn from(name: &str) -> Self {
-        Self(Arc::from(name))
     }
 }
 

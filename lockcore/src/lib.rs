@@ -61,8 +61,6 @@
 //! `default-features = false`: then neither `redis` nor `deadpool-redis` is built.
 // On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What only a server tells or needs stays in the vocabulary of a build without one.
-#![cfg_attr(not(feature = "redis"), allow(dead_code))]
 // What the doors in `internals` show is public there, and only there.
 #![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub))]
 
@@ -70,7 +68,6 @@ mod acquire;
 mod builder;
 #[cfg(feature = "redis")]
 mod credentials;
-mod demand;
 mod error;
 mod guard;
 pub mod guide;
@@ -80,7 +77,6 @@ mod inspection;
 pub mod internals;
 mod key;
 mod locks;
-mod member;
 mod node;
 mod options;
 mod passed_over;
@@ -91,21 +87,18 @@ mod set;
 mod shutdown;
 mod status;
 mod store;
-mod token;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;
 #[cfg(feature = "redis")]
 pub use credentials::Credentials;
-pub use demand::Demand;
-pub use error::{LockError, LockErrorKind};
+pub use error::LockError;
 pub use guard::{DowngradeError, HoldState, LockGuard, Release};
 pub use inspection::{LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
-pub use member::NodeId;
-
-pub use options::{ConfigError, LockOptions, MAX_LEASE, MIN_LEASE, Wait};
+pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
+pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError};
 pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;
@@ -113,4 +106,3 @@ pub use set::{AcquireAll, LockSet};
 pub use shutdown::Shutdown;
 pub use status::{Connection, Status};
 pub use store::memory::MemoryStore;
-pub use token::{FencingToken, TokenError};

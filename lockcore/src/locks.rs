@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::node::{Ask, Core};
+use proto::{Answer, Command, LockErrorKind, LockName, NodeId, Released};
+
 use crate::acquire::{Acquire, TryAcquire};
-use crate::error::{LockError, LockErrorKind};
+use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
-use crate::key::{LockKey, LockName};
-use crate::member::NodeId;
-use crate::node::{Ask, Bounded, Core, Node};
+use crate::key::LockKey;
+use crate::node::{Bounded, Node};
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
-use crate::store::{Answer, Command, Released};
 
 /// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
 /// and one for messages, however many locks it holds and waits for.

@@ -1,23 +1,22 @@
-//! What may be chosen for one acquisition, and the ranges of it.
+//! The options of one acquire, and their ranges.
 
 mod setters;
 mod terms;
 #[cfg(feature = "serde")]
 mod text;
 
-use std::fmt;
 use std::time::Duration;
 
-pub(crate) use terms::Renewal;
-pub use terms::Terms;
+use proto::{ConfigError, Renewal};
 
 /// The shortest lease.
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease: a day.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The options of an acquisition. What is not set is left to the next: those of a request to the
-/// [defaults](crate::LocksBuilder::defaults) of its `Locks`, and those to the defaults below.
+/// The options of an acquisition. An option that is not set is left to the next: that of a request
+/// to the [defaults](crate::LocksBuilder::defaults) of its `Locks`, and these to the defaults
+/// below.
 ///
 /// | option | default |
 /// |---|---|
@@ -30,7 +29,8 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// With the feature `serde`, a configuration file has the options by these names, with times in
 /// milliseconds. `renew` is `false` for a fixed lease, and `wait_forever` stands in place of
-/// `wait_ms`. What is left out stays unset. Other names, and values out of their range, are errors:
+/// `wait_ms`. An option that is left out stays unset. Other names, and values out of their range,
+/// are errors:
 ///
 /// ```json
 /// { "lease_ms": 10000, "renew": true, "wait_ms": 5000, "queue_limit": 100, "max_hold_ms": 60000 }
@@ -76,7 +76,7 @@ impl LockOptions {
         Self { lease: None, renewal: None, wait: None, queue_limit: None, max_hold: None }
     }
 
-    /// These, and for what they leave open `other`.
+    /// Fills the unset options from `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             lease: self.lease.or(other.lease),
@@ -135,41 +135,14 @@ impl LockOptions {
         self.wait
     }
 
-    /// Checks the ranges, with the defaults for what is not set.
+    /// Checks the ranges, with the defaults for unset options.
     ///
     /// # Errors
     /// [`ConfigError`] names the first option that is out of its range, and the range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        self.terms().check()
+        terms::check(&self.terms())
     }
 }
-
-/// An option is out of its range: which option, and the range.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError {
-    option: &'static str,
-    value: String,
-    range: &'static str,
-}
-
-impl ConfigError {
-    pub(crate) fn new(option: &'static str, value: impl Into<String>, range: &'static str) -> Self {
-        Self { option, value: value.into(), range }
-    }
-
-    /// The name of the option.
-    pub fn option(&self) -> &'static str {
-        self.option
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {}: it must be {}", self.option, self.value, self.range)
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// Twice the time after which a process that died has left every queue.
 const LONG: Duration = Duration::from_secs(30);
 
-/// One node's look at it, over all its locks.
+/// Tracks, over all locks of a node, since when waiters have been passed over.
 #[derive(Debug, Default)]
 pub(crate) struct PassedOver(Mutex<Option<Streak>>);
 

@@ -4,15 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::node::Request;
+use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode};
+
 use crate::acquire::{Acquire, TryAcquire};
-use crate::demand::{Demand, NOT_WITH_PEERS};
-use crate::error::{LockError, LockErrorKind};
-use crate::key::LockName;
-use crate::member::Label;
-use crate::node::{Node, Request};
+use crate::error::LockError;
+use crate::node::Node;
 use crate::option_setters;
-use crate::options::{ConfigError, LockOptions, Wait};
-use crate::store::Mode;
+use crate::options::{LockOptions, Wait};
+
+/// The way to the other demands beside JVMs.
+pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
+    use a second Locks, built without redisson_peers, under other names";
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
@@ -65,21 +68,21 @@ impl LockRequest {
         max_hold,
     }
 
-    /// Sets several options at once. What they leave open stays as it is.
+    /// Sets several options at once. An option that they leave open stays as it is.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options.or(self.options);
         self
     }
 
-    /// What [`inspect`](crate::Locks::inspect) shows of this waiter or holder: at most 64 bytes,
-    /// longer labels are cut.
+    /// Names this waiter or holder in [`inspect`](crate::Locks::inspect): at most 64 bytes, longer
+    /// labels are cut.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
         self
     }
 
-    /// Waits for the demand, at most for the [wait](Self::wait). Until there is as much, what is
-    /// free stays free: smaller demands do not pass a larger one. Errors, panics and cancel safety:
+    /// Waits for the demand, at most for the [wait](Self::wait). Until that many are free, the free
+    /// ones stay free: smaller demands do not pass a larger one. Errors, panics and cancel safety:
     /// see [`Acquire`].
     pub fn acquire(self, demand: Demand) -> Acquire {
         self.start(Ok(demand))
@@ -151,8 +154,9 @@ impl LockRequest {
     }
 
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
-        let (terms, demand) = (self.options.terms(), demand?);
-        terms.check()?;
+        let demand = demand?;
+        self.options.check()?;
+        let terms = self.options.terms();
         if self.node.settings.redisson_peers && demand != Demand::ALONE {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
         }

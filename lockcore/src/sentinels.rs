@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use crate::error::{LockError, LockErrorKind};
+use proto::LockErrorKind;
 
-/// What a URL of sentinels begins with, and what it means for each connection.
+use crate::error::LockError;
+
+/// The schemes of a URL of sentinels, and the kind of each connection.
 const SCHEMES: [(&str, &str); 2] =
     [("redis+sentinel://", "redis"), ("rediss+sentinel://", "rediss")];
 /// Where sentinels listen by default.

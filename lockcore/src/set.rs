@@ -6,13 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_util::future::{join_all, select_all};
+use proto::{ConfigError, LockErrorKind};
 use tokio::time::Instant;
 
-use crate::error::{LockError, LockErrorKind};
+use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::locks::Locks;
-use crate::options::{ConfigError, LockOptions, Wait};
+use crate::options::{LockOptions, Wait};
 
 /// Most locks of one set.
 const MAX_KEYS: usize = 32;
@@ -20,11 +21,11 @@ const MAX_KEYS: usize = 32;
 impl Locks {
     /// Waits for all of these locks, and holds them together.
     ///
-    /// They are acquired one after the other, in the sorted order of their names, whatever the
-    /// order in which they are given. So two sets never wait for each other, and neither do a set
-    /// and the layers of `lock-tower`. The first ones are held while the later ones are waited for.
-    /// A task that already holds a lock can still block itself and others by asking for more:
-    /// release it first.
+    /// They are acquired one after the other, in the sorted order of their names, in whichever
+    /// order they are given. So two sets never wait for each other, and neither do a set and the
+    /// layers of `lock-tower`. The first ones are held while the later ones are waited for. A task
+    /// that already holds a lock can still block itself and others by asking for more: release it
+    /// first.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -48,7 +49,7 @@ impl Locks {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue and releases what it has acquired.
+    /// Dropping it leaves the queue and releases the locks acquired so far.
     pub fn all<I>(&self, keys: I) -> AcquireAll
     where
         I: IntoIterator,
@@ -116,7 +117,7 @@ async fn acquire(
     Ok(LockSet { guards: placed.into_iter().map(|(_, guard)| guard).collect() })
 }
 
-/// With what is left of the wait.
+/// Begins the next acquire, with the rest of the wait.
 fn remaining(options: LockOptions, began: Instant) -> LockOptions {
     match options.get_wait() {
         Some(Wait::AtMost(wait)) => options.wait(wait.saturating_sub(began.elapsed())),

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::LockErrorKind;
+use proto::node::{Core, Counts};
 use tokio::time::Instant;
 
-use crate::error::LockErrorKind;
-use crate::node::{Core, Counts, Driver, Shared, later};
+use crate::node::{Driver, HoldCell, later};
 
-/// What a shutdown did; made by [`Locks::shutdown`](crate::Locks::shutdown).
+/// The report of a shutdown; made by [`Locks::shutdown`](crate::Locks::shutdown).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
@@ -47,7 +48,7 @@ impl Driver {
     /// A part at a time: others want the table, too. Returns how many it was done to.
     async fn for_all(
         self: &Arc<Self>,
-        part: impl Fn(&mut Core<Arc<Shared>>, u64) -> (usize, Option<u64>),
+        part: impl Fn(&mut Core<HoldCell>, u64) -> (usize, Option<u64>),
     ) -> usize {
         let (mut count, mut from) = (0, Some(0));
         while let Some(start) = from {

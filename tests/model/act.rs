@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockcore::internals::node::{Core, Phase};
+use proto::node::{Core, Phase};
 
 use crate::books::Server;
 use crate::laws::at_ms;

@@ -1,8 +1,8 @@
 //! The server's state, in the words of the laws.
 
-use lockcore::internals::protocol::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
-use lockcore::internals::protocol::redisson::LockState;
-use lockcore::internals::{ALL, Member, Party};
+use proto::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
+use proto::redisson::LockState;
+use proto::{ALL, Member, Party};
 
 use crate::model::{Locking, START_MS};
 use crate::state::Id;

@@ -1,7 +1,7 @@
 //! The laws: what holds in every state, whatever happened on the way to it.
 
-use lockcore::internals::Demand;
-use lockcore::internals::node::Phase;
+use proto::Demand;
+use proto::node::Phase;
 use stateright::Property;
 
 use crate::books::Server;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use lockcore::internals::node::{Core, Due, Moment, Phase, Request, Rules};
-use lockcore::internals::protocol::queue::QueueState;
-use lockcore::internals::protocol::redisson::LockState;
-use lockcore::internals::{Demand, Label, LockName, Member, Mode, terms};
-use lockcore::{LockOptions, NodeId};
+use proto::NodeId;
+use proto::node::{Core, Due, Moment, Phase, Request, Rules};
+use proto::queue::QueueState;
+use proto::redisson::LockState;
+use proto::{Demand, Label, LockName, Member, Mode, Terms};
 use stateright::{Model, Property};
 
 use crate::books::Server;
@@ -145,9 +145,7 @@ pub(crate) struct Locking {
 impl Locking {
     pub(crate) fn new(scope: Scope, variant: Variant) -> Self {
         let nodes = scope.homes.iter().max().map_or(0, |last| last + 1);
-        let id = |node: u8| {
-            lockcore::internals::node_of(&char::from(b'a' + node).to_string().repeat(22))
-        };
+        let id = |node: u8| NodeId::from(&*char::from(b'a' + node).to_string().repeat(22));
         let ids: Vec<_> = (0..=nodes).map(id).collect();
         let label = Label::new("");
         let lease_ms = u64::from(LEASE_MS);
@@ -209,7 +207,10 @@ impl Locking {
     pub(crate) fn wish(&self, node: u8, waits: bool) -> Request {
         Request {
             lock: self.lock.clone(),
-            options: terms(LockOptions::new().lease(Duration::from_millis(u64::from(LEASE_MS)))),
+            options: Terms {
+                lease: Duration::from_millis(u64::from(LEASE_MS)),
+                ..Terms::default()
+            },
             mode: if waits { Mode::Wait } else { Mode::Try },
             label: Label::new(""),
             demand: self.demands[usize::from(node)],

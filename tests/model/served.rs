@@ -3,7 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-use lockcore::internals::node::{Due, Moment};
+use proto::node::{Due, Moment};
 
 use crate::model::{Action, Locking};
 use crate::packet::Packet;

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use lockcore::NodeId;
-use lockcore::internals::protocol::queue::{self, Bounds};
-use lockcore::internals::protocol::redisson;
-use lockcore::internals::{
+use proto::NodeId;
+use proto::queue::{self, Bounds};
+use proto::redisson;
+use proto::{
     Acquired, Answer, Command, Grant, Leaving, Left, Member, Mode, Presence, Released, Renewed,
     Reply,
 };

@@ -4,7 +4,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use lockcore::internals::node::{Core, Phase};
+use proto::node::{Core, Phase};
 
 use crate::books::Server;
 use crate::packet::Packet;

@@ -1,8 +1,8 @@
 //! The laws of one command: what it may do to the lock, to those who wait, and what it must tell.
 
-use lockcore::internals::Demand;
-use lockcore::internals::protocol::PATIENCE_MS;
-use lockcore::internals::protocol::redisson::PASSED_OVER_MS;
+use proto::Demand;
+use proto::PATIENCE_MS;
+use proto::redisson::PASSED_OVER_MS;
 
 use crate::act::OPERATOR;
 use crate::books::{Books, Held, Server};

@@ -1,9 +1,7 @@
 //! The same protocol with one thing wrong: proof that the laws see it.
 
-use lockcore::internals::protocol::queue::{
-    Call, Door, Held, MARGIN_MS, Mark, Message, QueueState,
-};
-use lockcore::internals::{Answer, Command, Mode};
+use proto::queue::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
+use proto::{Answer, Command, Mode};
 
 use crate::books::whole;
 

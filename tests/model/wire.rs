@@ -1,9 +1,9 @@
 //! Between a node's table and the network: what goes out as a packet, and what a packet tells the
 //! table.
 
-use lockcore::FencingToken;
-use lockcore::internals::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End};
-use lockcore::internals::{
+use proto::FencingToken;
+use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End};
+use proto::{
     Acquired, Answer, Command, Event as Message, Grant, Leaving, Left, Link, Member, Mode,
     Presence, Released, Renewed, Reply, StoreError, Touched,
 };

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::LocksBuilder;
+use super::{LocksBuilder, label_of_this_process, new_node};
 use crate::credentials::{Credentials, Provider};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
-use crate::member::{Label, NodeId};
 use crate::node::Inbox;
 use crate::sentinels::Sentinels;
 use crate::store::redis::{Connector, RedisSettings, RedisStore, Replicas};
@@ -22,7 +21,7 @@ impl Locks {
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
     /// [`Denied`](crate::LockErrorKind::Denied), [`ReadOnly`](crate::LockErrorKind::ReadOnly) or
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported), each saying what to change;
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported), each naming the change to make;
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL cannot be read or an
     /// option is out of its range. Each connection may take 1 s and the [request
     /// timeout](crate::LocksBuilder::request_timeout), each check of the server one request
@@ -32,7 +31,7 @@ impl Locks {
     /// Outside a tokio runtime.
     ///
     /// # Cancel safety
-    /// Dropping it closes what it has opened.
+    /// Dropping it closes the connections that it has opened.
     pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
         Self::builder().connect(url).await
     }
@@ -69,9 +68,9 @@ impl Locks {
     /// once, and waiting attempts keep their places if the new primary knows them, else they go on
     /// at the tail.
     ///
-    /// Replication is asynchronous: what the old primary granted or released in its last moments
-    /// may be unknown to the new one. A second holder is then possible until the first one's lease
-    /// ends; see [`guide::fencing`](crate::guide::fencing).
+    /// Replication is asynchronous: grants and releases of the old primary's last moments may be
+    /// unknown to the new one. A second holder is then possible until the first one's lease ends;
+    /// see [`guide::fencing`](crate::guide::fencing).
     ///
     /// # Errors
     /// As [`connect`](Self::connect); [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the
@@ -86,13 +85,13 @@ impl Locks {
 
 impl LocksBuilder {
     /// Asks this for the password, and maybe the user, each time a connection to the servers is
-    /// opened, in place of what the URL says: for passwords that change while a process runs.
+    /// opened, in place of the URL's: for passwords that change while a process runs.
     ///
     /// Open connections stay, also when their password is removed: no hold is lost by it. A
     /// connection that is refused because the password just changed is tried again, and this asked
-    /// again. It is called often, on the runtime: it returns what another task or a file watcher
-    /// keeps up to date, and neither blocks nor panics. Sentinels have their own credentials, in
-    /// their URLs. With a pool, it is for the subscription only.
+    /// again. It is called often, on the runtime: it returns a value that another task or a file
+    /// watcher keeps up to date, and neither blocks nor panics. Sentinels have their own
+    /// credentials, in their URLs. With a pool, it is for the subscription only.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -160,13 +159,13 @@ impl LocksBuilder {
     pub(super) async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
         self.check()?;
         let connector = connector.with_credentials(self.credentials.clone());
-        let node = NodeId::random();
+        let node = new_node();
         let inbox = Inbox::default();
         let settings = RedisSettings {
             connector,
             node: node.clone(),
             prefix: Arc::clone(&self.channel_prefix),
-            label: self.label.clone().unwrap_or_else(Label::of_this_process),
+            label: self.label.clone().unwrap_or_else(label_of_this_process),
             namespace: self.namespace.clone(),
             probe: LockKey::new(format!("lockcore-preflight-{node}"))?
                 .resolve(self.namespace.as_deref()),
@@ -185,7 +184,7 @@ impl LocksBuilder {
     /// Trusts servers whose certificate this authority (PEM, one certificate or several) signed, in
     /// place of the operating system's roots. The name in the URL has to be in the certificate.
     ///
-    /// What is no PEM, or is given without a `rediss://` URL, is an
+    /// A text that is no PEM, or that is given without a `rediss://` URL, is an
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) of the method that connects.
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.certificates.trust(pem.as_ref());

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::member::{Label, NodeId};
 pub use crate::store::redis::seen::Seen;
 use crate::store::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::{Listener, Store};
+use proto::NodeId;
 
-/// What is written to a server and read from it.
+/// The requests to a server and its answers.
 pub mod wire {
     pub use crate::store::redis::door::*;
 }
@@ -44,7 +44,7 @@ pub async fn redis_store_as(
         probe: LockKey::new(format!("lockcore-preflight-{node}"))?.resolve(None),
         node,
         prefix: Arc::from("lockcore"),
-        label: Label::of_this_process(),
+        label: crate::builder::label_of_this_process(),
         namespace: None,
         request_timeout,
         peers,

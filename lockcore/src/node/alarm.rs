@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use proto::node::Ask;
+use proto::{Answer, LockErrorKind, StoreError};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::later;
 use super::driver::Driver;
-use super::effect::Ask;
 use super::flight::Request;
-use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::store::protocol::Answer;
+use crate::error::LockError;
 
 /// How long a caller waits for an answer after the store's own time-outs, which come first if its
 /// runtime runs.

@@ -1,5 +1,5 @@
-//! What happens although no caller does anything: renewals, touches, repetitions, and what was
-//! dropped.
+//! The requests of the background: renewals, touches, repetitions, and the releases of dropped
+//! guards.
 //!
 //! # Implementation notes
 //!
@@ -15,12 +15,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::Link;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::driver::Driver;
 use super::flight;
-use crate::store::Link;
 
 /// The longest time without a look whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);

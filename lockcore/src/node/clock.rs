@@ -4,11 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use proto::node::Moment;
 use tokio::time::Instant;
 
-use super::moment::Moment;
-
-/// As far ahead as matters where a sum cannot be said.
+/// The time ahead that is used when a sum would overflow: thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// `at` plus `by`, or as far ahead as matters.
@@ -29,7 +28,7 @@ impl Clock {
         Self { began: Instant::now(), suspended: AtomicU64::new(0), boot: boot::Clock::new() }
     }
 
-    /// Never too late: what is counted from here ends rather too early.
+    /// Never too late: a lease that is counted from here ends rather too early.
     pub(crate) fn now(&self) -> Moment {
         let passed = Instant::now().saturating_duration_since(self.began);
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! What drives the table: the only mutex, the only calls of the store, and whatever wakes others.
+//! The driver of the table: the only mutex, the only calls of the store, and all wake-ups.
 //!
 //! # Implementation notes
 //!
@@ -22,26 +22,23 @@ use std::time::Duration;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _};
+use proto::node::{Ask, Batch, Core, Effect, Moment, Rules, batches, commands, is_of_one};
+use proto::{Answer, Event, Label, Link, LockErrorKind, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-use super::batch::{Batch, batches, commands, is_of_one};
 use super::clock::Clock;
-use super::core::{Core, Rules};
-use super::effect::{Ask, Effect};
 use super::flights::Flights;
 use super::foreign;
-use super::moment::Moment;
+use super::hold_cell::HoldCell;
 use super::observe::Observer;
-use super::seat::Shared;
-use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::member::{Label, NodeId};
+use crate::error::LockError;
 use crate::options::LockOptions;
-use crate::store::{Answer, Event, Link, Listener, Store};
+use crate::store::{Listener, Store};
 
-/// What was chosen for all locks of one `Locks`.
+/// The settings of all locks of one `Locks`.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
@@ -64,7 +61,7 @@ const WINDOW: usize = 64;
 /// them are answered long before the first times out, however many callers there are.
 const ACQUIRES: usize = 256;
 
-pub(crate) type Effects = Vec<Effect<Arc<Shared>>>;
+pub(crate) type Effects = Vec<Effect<HoldCell>>;
 
 /// One node. Lives as long as a handle of it, or something that is to be given back.
 pub(crate) struct Driver {
@@ -83,9 +80,9 @@ pub(crate) struct Driver {
     has_ended: AtomicBool,
 }
 
-/// What stands behind the mutex.
+/// The state behind the mutex.
 struct Table {
-    core: Core<Arc<Shared>>,
+    core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
     /// As many servers as the commands had gone to.
@@ -174,7 +171,7 @@ impl Driver {
     }
 
     /// One event that a caller causes.
-    pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<Arc<Shared>>) -> T) -> T {
+    pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         self.event(Clock::now, event)
     }
 
@@ -182,7 +179,7 @@ impl Driver {
     fn event<T>(
         self: &Arc<Self>,
         clock: impl FnOnce(&Clock) -> Moment,
-        event: impl FnOnce(&mut Core<Arc<Shared>>) -> T,
+        event: impl FnOnce(&mut Core<HoldCell>) -> T,
     ) -> T {
         let mut table = self.table();
         table.core.event(clock(&self.clock));
@@ -202,10 +199,10 @@ impl Driver {
         value
     }
 
-    /// Handles what is due. Returns whether there is more, and when to come again: after `longest`
-    /// at the latest, since timers sleep through a suspension. A task that was woken comes once
-    /// more, though nothing may be due: the next lock, which may be taken at once, need not wake it
-    /// again.
+    /// Handles the entries that are due. Returns whether there is more, and when to come again:
+    /// after `longest` at the latest, since timers sleep through a suspension. A task that was
+    /// woken comes once more, though nothing may be due: the next lock, which may be taken at once,
+    /// need not wake it again.
     pub(super) fn tick(
         self: &Arc<Self>,
         longest: Duration,
@@ -249,7 +246,7 @@ impl Driver {
     }
 
     /// Looks without changing anything.
-    pub(crate) fn look<T>(&self, at: impl FnOnce(&Core<Arc<Shared>>) -> T) -> T {
+    pub(crate) fn look<T>(&self, at: impl FnOnce(&Core<HoldCell>) -> T) -> T {
         at(&self.table().core)
     }
 
@@ -386,7 +383,7 @@ impl Driver {
 }
 
 /// Takes out the requests of one kind, in their order.
-fn taken(effects: &mut Effects, is_one: fn(&mut Effect<Arc<Shared>>) -> bool) -> Vec<Ask> {
+fn taken(effects: &mut Effects, is_one: fn(&mut Effect<HoldCell>) -> bool) -> Vec<Ask> {
     let taken = effects.extract_if(.., is_one);
     let ask = |effect| match effect {
         Effect::Send(ask) | Effect::Confirm(ask) => Some(ask),

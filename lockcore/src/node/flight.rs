@@ -1,12 +1,12 @@
-//! Requests on their way: polled by the future that wants the answer, run to their end whatever
-//! becomes of it.
+//! Requests on their way: polled by the future that wants the answer, run to their end, also if it
+//! is dropped.
 //!
 //! # Implementation notes
 //!
 //! - A request runs to its end: its reply may carry a grant for another attempt. If its future is
 //!   dropped, or does not poll it for 50 ms, a task takes it over.
-//! - The answer is fed to the node exactly once, by whatever finishes the request: the future, the
-//!   task, or the call itself if the store answers within it.
+//! - The answer is fed to the node exactly once, by the one of these that finishes the request: the
+//!   future, the task, or the call itself if the store answers within it.
 //! - No mutex is held while an answer is fed in or a waker is called: both may run foreign code.
 //! - The request's timers belong to the node's runtime, so that runtime is entered for each poll.
 //!   After its end the request has no answer.
@@ -21,10 +21,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use proto::node::Ask;
 use tokio::time::Instant;
 
 use super::driver::Driver;
-use super::effect::Ask;
 use super::flights::{Answered, Shared, State, lock};
 use super::foreign;
 use crate::store::StoreFuture;
@@ -168,7 +168,7 @@ impl Drop for End {
     }
 }
 
-/// Takes over what is not polled. Ends with the background task, which owns it.
+/// Takes over requests that are not polled. Ends with the background task, which owns it.
 pub(super) async fn adopt(driver: Arc<Driver>) {
     let flights = &driver.flights;
     loop {

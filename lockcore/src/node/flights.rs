@@ -1,15 +1,15 @@
-//! The requests that are on their way, and what polls each: a future or a task.
+//! The requests in flight, each polled by a future or a task.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 
+use proto::node::Ask;
+use proto::{Answer, StoreError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::effect::Ask;
-use crate::error::StoreError;
-use crate::store::{Answer, StoreFuture};
+use crate::store::StoreFuture;
 
 pub(super) type Answered = Result<Answer, StoreError>;
 
@@ -36,7 +36,7 @@ pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, State> {
 /// The requests that were sent lately, oldest first.
 pub(super) struct Flights {
     recent: Mutex<VecDeque<(Instant, Weak<Shared>)>>,
-    /// There is one, after there was none.
+    /// Notified when the list becomes non-empty.
     pub(super) wake: Notify,
 }
 
@@ -67,7 +67,7 @@ impl Flights {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was sent before `limit`, and whether anything is left.
+    /// The requests that were sent before `limit`, and whether any are left.
     pub(super) fn overdue(&self, limit: Instant) -> (Vec<Arc<Shared>>, bool) {
         let mut recent = self.recent();
         let mut overdue = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! # Implementation notes
 //!
-//! - A panic of such code ends where it began. Whatever runs it, a caller of this crate or one of
-//!   its tasks, has more to do for others, and is seldom what installed that code.
+//! - A panic of such code ends where it began. The caller of this crate or the task that runs it
+//!   has more to do for others, and has seldom installed that code.
 //! - The panic hook has reported the panic by then; an event names the code that it was in.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

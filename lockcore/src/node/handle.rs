@@ -1,14 +1,14 @@
-//! What handles, futures and guards have of a node: the node ends after the last of them is dropped
-//! and every hold is released.
+//! The node, as handles, futures and guards have it: the node ends after the last of them is
+//! dropped and every hold is released.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
+use proto::NodeId;
 use tokio::runtime::Handle;
 
 use super::background;
 use super::driver::{Driver, Inbox, Settings};
-use crate::member::NodeId;
 use crate::store::Store;
 
 /// A node that runs.
@@ -16,7 +16,7 @@ use crate::store::Store;
 pub(crate) struct Node(Arc<Driver>);
 
 impl Node {
-    /// Starts the background tasks on `runtime`. `inbox` is what the store was told to talk to.
+    /// Starts the background tasks on `runtime`. `inbox` is the listener that the store was given.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         id: NodeId,

@@ -6,15 +6,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use proto::node::{Note, Refusal};
+use proto::{LockErrorKind, LockName, NodeId};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::effect::Note;
-use super::entry::Refusal;
 use super::foreign;
-use crate::error::LockErrorKind;
-use crate::key::LockName;
-use crate::member::NodeId;
 use crate::passed_over::PassedOver;
 
 /// The code that gets all events and metrics, in words.
@@ -52,7 +49,7 @@ macro_rules! record {
     };
 }
 
-/// What one node has to say, and what it has said.
+/// Emits the events and metrics of one node, and remembers which warnings were given.
 pub(crate) struct Observer {
     node: NodeId,
     redact_names: bool,

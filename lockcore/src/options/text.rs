@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use proto::{ConfigError, Renewal};
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, LockOptions, Renewal, Wait};
+use super::{LockOptions, Wait};
 
-/// What a file may say. What it does not say stays unset.
+/// Options in a file. An option that it leaves out stays unset.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Text {

@@ -3,8 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-use lockcore::internals::node::Ask;
-use lockcore::internals::{Answer, Event, StoreError};
+use proto::node::Ask;
+use proto::{Answer, Event, StoreError};
 
 use crate::process::Seen;
 

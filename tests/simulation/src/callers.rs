@@ -1,10 +1,7 @@
 //! Those who take locks: ask, wait, hold, give back, give up, come late, leak and forget.
 
-use lockcore::LockOptions;
-use lockcore::internals::node::{Ask, Outcome as End, Request};
-use lockcore::internals::{
-    Answer, Command, Demand, Label, Member, Mode, Renewed, StoreError, terms,
-};
+use proto::node::{Ask, Outcome as End, Request};
+use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms};
 use std::time::Duration;
 
 use crate::agenda::{Place, What};
@@ -51,15 +48,15 @@ impl World {
         let lease = Duration::from_micros(lease_us);
         let kind = self.dice.below(6);
         let options = match kind {
-            0 => LockOptions::new().fixed_lease(lease),
+            0 => Terms { lease, renewal: Renewal::Fixed, ..Terms::default() },
             1 => {
                 let longest = Duration::from_millis(self.dice.of(1_000, 15_000));
-                LockOptions::new().lease(lease).max_hold(longest)
+                Terms { lease, max_hold: Some(longest), ..Terms::default() }
             }
-            _ => LockOptions::new().lease(lease),
+            _ => Terms { lease, ..Terms::default() },
         };
         let options = match self.dice.one_in(16) {
-            true => options.queue_limit(self.dice.of(1, 4) as u32),
+            true => Terms { queue_limit: self.dice.of(1, 4) as u32, ..options },
             false => options,
         };
         let mode = if self.dice.one_in(4) { Mode::Try } else { Mode::Wait };
@@ -88,14 +85,14 @@ impl World {
         &mut self,
         place: Place,
         lock: usize,
-        options: LockOptions,
+        options: Terms,
         mode: Mode,
         demand: Demand,
         shared: Shared,
     ) -> Option<u64> {
         let request = Request {
             lock: self.names[lock].clone(),
-            options: terms(options),
+            options,
             mode,
             label: Label::new(""),
             demand,
@@ -184,7 +181,7 @@ impl World {
         self.at(self.now + held, place, What::Turn { caller, turn });
         if self.strikes(Fault::Reenter) {
             let mode = if self.dice.one_in(2) { Mode::Try } else { Mode::Wait };
-            let asked = self.ask(place, lock, LockOptions::new(), mode, demand, Shared::of(caller));
+            let asked = self.ask(place, lock, Terms::default(), mode, demand, Shared::of(caller));
             if let Caller::Holds { again, .. } = &mut self.processes[place.slot].callers[caller] {
                 *again = asked;
             }

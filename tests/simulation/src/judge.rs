@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockcore::FencingToken;
-use lockcore::internals::node::Phase;
-use lockcore::internals::protocol::TOMBSTONE_MS;
-use lockcore::internals::{
-    Acquired, Answer, Command, Event, Grant, Member, Presence, Released, Renewed,
-};
+use proto::FencingToken;
+use proto::TOMBSTONE_MS;
+use proto::node::Phase;
+use proto::{Acquired, Answer, Command, Event, Grant, Member, Presence, Released, Renewed};
 
 use crate::agenda::Place;
 use crate::law::Law;

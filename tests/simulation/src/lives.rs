@@ -1,6 +1,6 @@
 //! The lives of processes: born, ticking, stopped, suspended, killed, shut down.
 
-use lockcore::LockErrorKind;
+use proto::LockErrorKind;
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;

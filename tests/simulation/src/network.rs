@@ -1,9 +1,9 @@
 //! The network: requests and answers in their order as long as a connection lasts, and what becomes
 //! of them when it does not.
 
-use lockcore::internals::node::Ask;
-use lockcore::internals::{Acquired, Answer, Event, Link, StoreError};
-use lockcore::{LockErrorKind, NodeId};
+use proto::node::Ask;
+use proto::{Acquired, Answer, Event, Link, StoreError};
+use proto::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use lockcore::NodeId;
-use lockcore::internals::node::{Ask, Core, Moment, Rules, Seat};
+use proto::NodeId;
+use proto::node::{Ask, Core, Moment, Rules, Seat};
 
 /// What a guard reads: how long it may rely on its hold.
 #[derive(Debug, Clone, Default)]
@@ -176,7 +176,7 @@ impl Process {
     ) -> Self {
         let mut seen = Seen::default();
         seen.greet(server_us, false);
-        let id = lockcore::internals::node_of(&format!("{name:022}"));
+        let id = NodeId::from(&*format!("{name:022}"));
         let rules = Rules {
             confirm_grants: false,
             replicas,

@@ -1,8 +1,8 @@
 //! The server's state of each lock, and the demands of callers for it.
 
-use lockcore::internals::protocol::PATIENCE_MS;
-use lockcore::internals::protocol::queue::{self, Bounds, Mark, QueueState};
-use lockcore::internals::{ALL, Demand, Member};
+use proto::PATIENCE_MS;
+use proto::queue::{self, Bounds, Mark, QueueState};
+use proto::{ALL, Demand, Member};
 
 use crate::dice::Dice;
 use crate::judge::{Who, who};

@@ -1,11 +1,9 @@
 //! The server: the protocol's function on each lock, its own clock, and the subscriptions.
 
-use lockcore::internals::node::Ask;
-use lockcore::internals::protocol::queue::{Bounds, Call, Message};
-use lockcore::internals::{
-    Acquired, Answer, Command, Demand, Event, Member, Released, Reply, StoreError,
-};
-use lockcore::{LockErrorKind, NodeId};
+use proto::node::Ask;
+use proto::queue::{Bounds, Call, Message};
+use proto::{Acquired, Answer, Command, Demand, Event, Member, Released, Reply, StoreError};
+use proto::{LockErrorKind, NodeId};
 
 use crate::agenda::{Place, What};
 use crate::dice::Dice;
@@ -227,7 +225,7 @@ impl World {
         let now_us = self.server.time_us(self.now);
         let node = match self.slots[name as usize] {
             Some(slot) => self.processes[slot].id.clone(),
-            None => lockcore::internals::node_of(&format!("{name:022}")),
+            None => NodeId::from(&*format!("{name:022}")),
         };
         let state = &mut self.server.locks[lock];
         state.0.expire(now_us / 1_000);

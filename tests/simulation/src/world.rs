@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use lockcore::internals::node::{Core, Effect, Moment};
-use lockcore::internals::{Event, LockName};
+use proto::node::{Core, Effect, Moment};
+use proto::{Event, LockName};
 
 use crate::agenda::{Agenda, Place, What};
 use crate::dice::Dice;

@@ -1,6 +1,5 @@
 //! The harness itself: that its faults are what they say they are.
 
-mod imports;
 mod leash;
 mod monitor;
 mod proxy;

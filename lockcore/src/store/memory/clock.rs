@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-/// The wall clock once, and from then on what has passed since.
+/// The wall clock at the start, plus the time since.
 #[derive(Debug)]
 pub(super) struct Clock {
     started: Instant,

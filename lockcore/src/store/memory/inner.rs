@@ -1,14 +1,13 @@
-//! What lies behind the mutex: all locks, the connected nodes, and the messages to deliver.
+//! The state behind the mutex: all locks, the connected nodes, and the messages to deliver.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::error::{LockErrorKind, StoreError};
-use crate::key::LockName;
-use crate::member::NodeId;
-use crate::store::protocol::queue::{self, QueueState};
-use crate::store::protocol::redisson::{self, LockState};
-use crate::store::{Answer, Command, Event, Listener};
+use proto::queue::{self, QueueState};
+use proto::redisson::{self, LockState};
+use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError};
+
+use crate::store::Listener;
 
 /// With fewer locks than this, looking for ones to forget because of their number is not worth it.
 pub(super) const MIN_SWEEP: usize = 1_024;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::LockErrorKind;
-use crate::member::NodeId;
+use proto::{LockErrorKind, NodeId};
+
 use crate::store::{Listener, Store};
 
 mod clock;

@@ -3,14 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use proto::{Answer, Answers, Command, Event, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::sync::watch;
 
 use super::Shared;
 use super::inner::Inner;
-use crate::error::{LockErrorKind, StoreError};
-use crate::key::LockName;
-use crate::member::NodeId;
-use crate::store::{Answer, Answers, Command, Event, Link, Store, StoreFuture};
+use crate::store::{Store, StoreFuture};
 
 /// Connected from its creation until it is closed or dropped.
 pub(super) struct MemoryNode {

@@ -3,14 +3,15 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use proto::{
+    Acquired, Answer, Command, Demand, Event, Label, LockName, Member, Mode, Released, Reply,
+    StoreError,
+};
 use tokio::time::advance;
 
 use super::*;
-use crate::demand::Demand;
-use crate::error::StoreError;
-use crate::key::{LockKey, LockName};
-use crate::member::{Label, Member};
-use crate::store::{Acquired, Answer, Command, Event, Mode, Released, Reply, StoreFuture};
+use crate::key::LockKey;
+use crate::store::StoreFuture;
 
 /// Writes down what it hears, and then does what it was told to.
 #[derive(Default)]
@@ -39,7 +40,7 @@ struct Process {
 
 impl Process {
     fn on(memory: &MemoryStore) -> Self {
-        let (node, ear) = (NodeId::random(), Arc::new(Ear::default()));
+        let (node, ear) = (crate::builder::new_node(), Arc::new(Ear::default()));
         let store = memory.connect(node.clone(), ear.clone());
         Self { node, store, ear }
     }

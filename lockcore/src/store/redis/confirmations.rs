@@ -5,20 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use proto::wire::{Asked, Floors};
+use proto::{Answers, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::call::{Scripted, is_unknown};
 use super::connector::Connector;
 use super::failure;
 use super::greeting;
 use super::link::CommandLink;
-use super::scripts;
-use super::seen::Floors;
-use super::wire::{Asked, Wire};
-use crate::error::StoreError;
-use crate::store::Answers;
+use super::wire::SeenWire;
 
 /// How many wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
@@ -35,7 +34,7 @@ pub(crate) struct Replicas {
 /// The way to those connections.
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
-/// The answers, and how many replicas have what was written.
+/// The answers, and how many replicas have the writes.
 type Confirmed = Result<(Answers, u32), StoreError>;
 
 struct Pending {
@@ -48,7 +47,7 @@ impl Confirmations {
     pub(crate) fn start(
         connector: &Arc<Connector>,
         link: &CommandLink,
-        wire: &Arc<Wire>,
+        wire: &Arc<SeenWire>,
         replicas: Replicas,
         request_timeout: Duration,
         closed: &CancellationToken,
@@ -92,7 +91,7 @@ impl Confirmations {
 struct Worker {
     connector: Arc<Connector>,
     link: CommandLink,
-    wire: Arc<Wire>,
+    wire: Arc<SeenWire>,
     replicas: Replicas,
     request_timeout: Duration,
     connection: Option<Own>,
@@ -184,16 +183,15 @@ impl Worker {
 
 async fn run(
     mut connection: MultiplexedConnection,
-    wire: &Wire,
+    wire: &SeenWire,
     asked: &Asked,
     floors: Floors,
 ) -> Result<Value, StoreError> {
-    let (script, call) = wire.write(asked, floors)?;
-    let answer = connection.send_packed_command(&call).await.and_then(Value::extract_error);
+    let call: Scripted = wire.write(asked, floors)?;
+    let answer = connection.send_packed_command(&call.command).await.and_then(Value::extract_error);
     let answer = match answer {
-        Err(error) if scripts::is_unknown(&error) => {
-            let by_source = script.by_source(&call);
-            connection.send_packed_command(&by_source).await.and_then(Value::extract_error)
+        Err(error) if is_unknown(&error) => {
+            connection.send_packed_command(&call.by_source()).await.and_then(Value::extract_error)
         }
         answer => answer,
     };

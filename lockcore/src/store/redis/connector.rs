@@ -4,6 +4,7 @@
 mod pool;
 mod sentinel;
 
+use proto::{LockErrorKind, StoreError};
 use std::fmt;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::failure;
 use super::hello::Hello;
 use super::tls::{self, Certificates};
 use crate::credentials::Provider;
-use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::error::LockError;
 pub(crate) use sentinel::Place;
 use sentinel::Sentinels;
 
@@ -35,7 +36,7 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How we say who we are, where the server keeps it (CLIENT SETINFO, 7.2).
+/// The name of this library, for CLIENT SETINFO (7.2).
 pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"));
 
 /// Opens both kinds of connections to one server.
@@ -49,7 +50,7 @@ pub(crate) struct Connector {
 /// A new connection for commands, on which the server has answered.
 pub(crate) struct Opened {
     pub(crate) connection: MultiplexedConnection,
-    /// What it said of itself, if it knows HELLO.
+    /// The server's answer to HELLO, if it knows that command.
     pub(crate) hello: Option<Hello>,
 }
 
@@ -174,7 +175,7 @@ impl Connector {
         client.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// A connection, once the server has said who it is.
+    /// A connection to a server that has named itself.
     async fn greeted(
         &self,
         opening: impl Future<Output = Result<MultiplexedConnection, RedisError>>,
@@ -191,7 +192,7 @@ impl Connector {
         Ok(Opened { connection, hello })
     }
 
-    /// A new connection for messages. `introduce`: the user may say who it is.
+    /// A new connection for messages. With `introduce` the user may name itself.
     pub(crate) async fn subscription(&self, introduce: bool) -> Result<Subscribed, StoreError> {
         let mut place = None;
         let mut info = match &self.source {
@@ -262,7 +263,7 @@ fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
     url.into_connection_info().map_err(|error| invalid(&error))
 }
 
-/// Says what is wrong with a URL without repeating it: it may hold a password.
+/// Names the fault of a URL without repeating it: it may hold a password.
 fn invalid(error: &RedisError) -> LockError {
     if let Some(advice) = tls::advice_on_url(error) {
         return LockError::with_detail(LockErrorKind::InvalidOption, advice);
@@ -275,7 +276,7 @@ fn invalid(error: &RedisError) -> LockError {
 }
 
 /// Small writes go out at once, a peer that is gone is noticed, and no command is tried that the
-/// user may not be allowed: none of it is redis-rs' default. What a client's owner has set stays.
+/// user may not be allowed: none of it is redis-rs' default. Settings of a client's owner stay.
 fn tuned(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.tcp_settings().clone().set_nodelay(true);
     let keepalive = settings.keepalive().cloned().unwrap_or_else(|| {

@@ -1,5 +1,5 @@
-//! What a server says when its user lacks a right. The words depend on its version, and on whether
-//! a script asked.
+//! The server's error for a missing right. The words depend on its version, and on whether a script
+//! asked.
 
 /// How the refusal of a command that a script runs begins.
 const INSIDE_A_SCRIPT: [&str; 2] = [
@@ -25,7 +25,7 @@ pub(crate) enum Missing {
 }
 
 impl Denial {
-    /// Reads what the server said, if it is a refusal of this kind.
+    /// Parses a server's error, if it is a refusal of this kind.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let inside_a_script = INSIDE_A_SCRIPT.iter().any(|words| text.contains(words));
         let outside = ["NOPERM", "no permissions to", "No permissions to"]; // some come without a code
@@ -47,7 +47,7 @@ impl Denial {
         Some(Self { missing, inside_a_script })
     }
 
-    /// What to do about it, for those who know neither lock nor channel.
+    /// The remedy, for a reader that knows neither lock nor channel.
     pub(crate) fn advice(&self) -> String {
         match &self.missing {
             Missing::Command(Some(name)) => format!("allow +{name}"),

@@ -1,34 +1,32 @@
-//! What is written to a server and read from it, bare: for this project's own tests with bad
-//! inputs.
+//! The wire, bare: for this project's own tests with bad inputs.
 
-use redis::RedisError;
+use proto::wire::{Asked, Floors, Wire};
+use proto::{Answer, Answers, Command, LockName, NodeId, StoreError};
+use redis::{RedisError, Value};
 
-use super::{failure, subscription};
-use crate::error::StoreError;
-use crate::member::NodeId;
-use crate::store::Event;
+use super::call::{Scripted, value};
+use super::failure;
 
-/// A message on the node's channel.
-pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
-    subscription::read(payload, node)
-}
+pub use proto::wire::message;
 
-/// What an error of a command means.
+/// The meaning of an error of a command.
 pub fn error(error: &RedisError) -> StoreError {
     failure::of_command(error)
 }
 
+fn wire(node: &NodeId, prefix: &str, peers: bool) -> Wire {
+    Wire { node: node.clone(), prefix: prefix.into(), peers, of_error: failure::of_text }
+}
+
+fn asked(command: &Command) -> Asked {
+    Asked::One(LockName::from(""), command.clone())
+}
+
 /// The queue.
 pub mod queue {
-    use redis::{Cmd, Value};
-
-    use crate::error::StoreError;
-    use crate::key::LockName;
-    use crate::member::NodeId;
-    use crate::store::redis::seen::Floors;
-    use crate::store::redis::terms::Terms;
-    use crate::store::redis::{queue, scripts};
-    use crate::store::{Answer, Command};
+    use super::*;
+    use proto::wire::{queue_script, scripts};
+    use redis::Cmd;
 
     /// The script of this name.
     pub fn script(name: &str) -> Option<&'static str> {
@@ -37,11 +35,14 @@ pub mod queue {
 
     /// The name of the script that runs the command.
     pub fn script_name(command: &Command) -> &'static str {
-        queue::script(command).name
+        queue_script(command).name
     }
 
     /// The call of a script that runs the command, for a server that knows it, by a node that has
     /// seen these times: the greatest on any server, and the latest on servers before this one.
+    ///
+    /// # Panics
+    /// Never: the queue has every command.
     pub fn command(
         lock: &LockName,
         node: &NodeId,
@@ -50,7 +51,9 @@ pub mod queue {
         [floor_us, elsewhere_us]: [u64; 2],
     ) -> Cmd {
         let floors = Floors { floor_us, elsewhere_us, latest_us: floor_us };
-        queue::command(lock, Terms { node, prefix, floors }, command)
+        let asked = Asked::One(lock.clone(), command.clone());
+        let call: Result<Scripted, _> = wire(node, prefix, false).write(&asked, floors);
+        call.expect("the queue has every command").command
     }
 
     /// The answer to the command.
@@ -64,31 +67,24 @@ pub mod queue {
         answer: &Value,
     ) -> Result<Answer, StoreError> {
         let floors = Floors { floor_us, ..Floors::default() };
-        queue::reply::answer(command, Terms { node, prefix: "", floors }, answer)
+        wire(node, "", false).answer(&asked(command), floors, &value(answer))
     }
 }
 
 /// A queue that JVMs share.
 pub mod redisson {
-    use redis::{ToRedisArgs, Value};
-
-    use crate::error::StoreError;
-    use crate::key::LockName;
-    use crate::member::Member;
-    use crate::store::redis::keys::{Key, Tombstone};
-    use crate::store::redis::{redisson, scripts};
-    use crate::store::{Answer, Answers, Command};
+    use super::*;
+    use proto::Member;
+    use proto::wire::keys::{Key, Tombstone};
+    use proto::wire::scripts;
 
     /// All keys of a lock, with the tombstone of `member`.
     pub fn keys(lock: &LockName, member: &Member) -> [Vec<u8>; 5] {
         let name = lock.as_str().as_bytes().to_vec();
-        let [queue, deadlines, token] =
-            [Key::queue(lock), Key::deadlines(lock), Key::token(lock)].map(|key| text(&key));
-        [name, queue, deadlines, token, text(&Tombstone { lock, member: member.as_str() })]
-    }
-
-    fn text(key: &impl ToRedisArgs) -> Vec<u8> {
-        key.to_redis_args().concat()
+        let [queue, deadlines, token] = [Key::queue(lock), Key::deadlines(lock), Key::token(lock)]
+            .map(|key| key.to_string().into_bytes());
+        let gone = Tombstone { lock, member: member.as_str() };
+        [name, queue, deadlines, token, gone.to_string().into_bytes()]
     }
 
     /// The script of this name.
@@ -99,9 +95,10 @@ pub mod redisson {
     /// The answer to one command.
     ///
     /// # Errors
-    /// It has no known form, or reports a strange key of the lock.
+    /// If the answer has no known form, or reports another program's key.
     pub fn answer(command: &Command, answer: &Value) -> Result<Answer, StoreError> {
-        redisson::reply::answer(command, answer)
+        let wire = wire(&NodeId::from(""), "", true);
+        wire.answer(&asked(command), Floors::default(), &value(answer))
     }
 
     /// The answers to several renewals, or to several touches.
@@ -109,6 +106,9 @@ pub mod redisson {
     /// # Errors
     /// They have no known form.
     pub fn answers(commands: &[&Command], answer: &Value) -> Result<Answers, StoreError> {
-        redisson::reply::answers(commands, answer)
+        let lock = LockName::from("");
+        let commands = commands.iter().map(|command| (lock.clone(), Command::clone(command)));
+        let wire = wire(&NodeId::from(""), "", true);
+        wire.answers(&Asked::Together(commands.collect()), Floors::default(), &value(answer))
     }
 }

@@ -1,11 +1,11 @@
-//! From what redis-rs reports to what a caller can act on.
+//! The translation of redis-rs' errors into store errors.
 
+use proto::{LockErrorKind, StoreError};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::denial::{Denial, Missing};
-use crate::error::{LockErrorKind, StoreError};
 
-/// What an error of a command means.
+/// The store error for an error of a command.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
     if let Some(detail) = strange_key(error) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
@@ -31,8 +31,8 @@ pub(crate) fn of_text(said: &str) -> StoreError {
     of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
 }
 
-/// What the scripts say of a key at one of the lock's names that is another program's: which, and
-/// its type.
+/// The scripts' error for another program's key at one of the lock's names: which key, and its
+/// type.
 fn strange_key(error: &RedisError) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
@@ -58,13 +58,13 @@ fn strange_key(error: &RedisError) -> Option<String> {
     Some(format!("{key} holds a {type_of} that does not belong to a lock"))
 }
 
-/// What an error of opening a connection means: nothing was sent.
+/// The store error for a connection that was not opened: nothing was sent.
 pub(crate) fn of_connecting(error: &RedisError) -> StoreError {
     let kind = kind(error).unwrap_or(LockErrorKind::Unavailable);
     StoreError::refused(kind, advised(text(error)))
 }
 
-/// What an error of a subscription means; `channel` is what the user would have to be allowed.
+/// The store error for an error of a subscription; `channel` is the channel that the user needs.
 pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
     let said = text(error);
     match Denial::read(&said) {
@@ -92,7 +92,7 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
         || kind(error) == Some(LockErrorKind::ReadOnly) && error.code() == Some("READONLY")
 }
 
-/// What the server said, if it said something that we know.
+/// The server's error, if it is one that we know.
 fn kind(error: &RedisError) -> Option<LockErrorKind> {
     match error.kind() {
         ErrorKind::AuthenticationFailed => return Some(LockErrorKind::Denied),

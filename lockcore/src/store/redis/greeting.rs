@@ -1,39 +1,40 @@
-//! What is done with each new command connection before it is used, as far as its user may.
+//! The setup of each new command connection, as far as its user may.
 
 use std::sync::OnceLock;
 
 use futures_util::future::join_all;
+use proto::wire::Script;
+use proto::{LockErrorKind, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
+use super::call::load;
 use super::connector::LIBRARY;
 use super::failure;
 use super::hello::Hello;
-use super::scripts::Script;
-use crate::error::{LockErrorKind, StoreError};
 
 /// The same for each connection of a link.
 pub(crate) struct Greeting {
     /// In CLIENT LIST.
     name: String,
     scripts: Vec<&'static Script>,
-    /// Unset until it is known what the user may do: then nothing beyond the least is tried.
+    /// Unset until the user's rights are known: then nothing beyond the least is tried.
     extras: OnceLock<Extras>,
 }
 
-/// Rights that are worth having. What is not allowed is not tried: the server would log each
-/// attempt.
+/// Rights that are worth having. A command that is not allowed is not tried: the server would log
+/// each attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extras {
     /// INFO, for the memory policy.
     pub(crate) info: bool,
     /// SCRIPT LOAD, so that no script goes by its source.
     pub(crate) load: bool,
-    /// CLIENT INFO, to know who a connection is.
+    /// CLIENT INFO, for the id of a connection.
     pub(crate) identity: bool,
     /// CLIENT KILL, to end the connection that was replaced.
     pub(crate) kill: bool,
-    /// CLIENT SETINFO, to say who we are.
+    /// CLIENT SETINFO, with the name of this library.
     pub(crate) introduce: bool,
 }
 
@@ -49,13 +50,13 @@ impl Greeting {
         Self { name, scripts, extras: OnceLock::new() }
     }
 
-    /// What the user may do beyond the least, once for all connections.
+    /// The rights of the user beyond the least, once for all connections.
     pub(crate) fn allow(&self, extras: Extras) {
         let _ = self.extras.set(extras);
     }
 
     /// Makes sure that nothing of the `old` connection runs after this, names the new one and loads
-    /// the scripts into its server. Returns who the connection is, where the user may know it.
+    /// the scripts into its server. Returns the id of the connection, where the user may know it.
     pub(crate) async fn greet(
         &self,
         connection: &MultiplexedConnection,
@@ -80,7 +81,7 @@ impl Greeting {
         // All on their way at once. Whether the server keeps who we are changes nothing.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
-            join_all(scripts.map(|script| send(script.load()))),
+            join_all(scripts.map(|script| send(load(script)))),
         );
         for loaded in loaded {
             if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {

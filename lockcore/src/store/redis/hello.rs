@@ -1,4 +1,4 @@
-//! What a server says of itself when it is greeted. Any user may ask, and no refusal is logged.
+//! The answer of a server to HELLO. Any user may ask, and no refusal is logged.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ impl Hello {
     }
 }
 
-/// What stands as a connection's name in CLIENT LIST, where only visible ASCII may stand.
+/// A connection's name in CLIENT LIST, which only has visible ASCII.
 pub(crate) fn connection_name(label: &str) -> String {
     let visible = label.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' });
     "lockcore:".chars().chain(visible).collect()

@@ -12,8 +12,8 @@
 //!   is still to come on it counts.
 //! - An idle connection is looked at before a request is sent on it. A request that finds it closed
 //!   was not sent, and waits for the next connection.
-//! - Nothing is sent twice blindly. The core decides for each member what is repeated; the one
-//!   repetition here is that of a script that the server does not know, which did not run.
+//! - Nothing is sent twice blindly. The core decides for each member which request is repeated; the
+//!   one repetition here is that of a script that the server does not know, which did not run.
 //! - Connections are counted, so that many requests that fail on one connection replace it once.
 //!   The state says that a connection broke before it is replaced, and that the new one is up
 //!   before a request can use it.
@@ -23,6 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use proto::wire::Script;
+use proto::{Link, LockErrorKind, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, watch};
@@ -30,14 +32,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use super::call::{Scripted, is_unknown};
 use super::connector::{Connector, Opened};
 use super::failure;
 use super::greeting::{self, Extras, Greeting, Identity};
 use super::hello::Hello;
-use super::scripts::{self, Script};
 use super::seen::Seen;
-use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::store::Link;
+use crate::error::LockError;
 
 /// After this time without a success, a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -170,12 +171,11 @@ impl CommandLink {
     pub(crate) async fn run_script(
         &self,
         sender: Sender,
-        script: &Script,
-        command: Cmd,
+        call: Scripted,
     ) -> Result<Value, StoreError> {
-        match self.send(sender.clone(), &command).await? {
-            Err(error) if scripts::is_unknown(&error) => {
-                self.finish(self.send(sender, &script.by_source(&command)).await?)
+        match self.send(sender.clone(), &call.command).await? {
+            Err(error) if is_unknown(&error) => {
+                self.finish(self.send(sender, &call.by_source()).await?)
             }
             answer => self.finish(answer),
         }
@@ -212,8 +212,8 @@ impl CommandLink {
         Ok(answer)
     }
 
-    /// Whether the connection still stands, and answers what it is asked. With a time of its own:
-    /// what was sent before may be slow.
+    /// Whether the connection still stands, and answers a PING. The PING has a time of its own:
+    /// earlier requests may be slow.
     async fn check(&self) {
         let Some(sender) = self.0.usable() else { return };
         let Sender { mut connection, generation, .. } = sender;
@@ -238,7 +238,7 @@ impl CommandLink {
     }
 
     /// The connection, waited for as long as one request may take. A command is written once it is
-    /// there: what its node has seen depends on the server to which it goes.
+    /// there: the floor of its node depends on the server to which it goes.
     pub(crate) async fn sender(&self) -> Result<Sender, StoreError> {
         if let Some(sender) = self.0.usable() {
             return Ok(sender);
@@ -286,8 +286,8 @@ impl Shared {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, if it was not closed. What finds it closed has sent nothing, and can wait
-    /// for the next one.
+    /// The connection, if it was not closed. A request that finds it closed was not sent, and can
+    /// wait for the next one.
     fn usable(&self) -> Option<Sender> {
         if self.closed.is_cancelled() {
             return None;
@@ -359,7 +359,7 @@ async fn supervise(shared: Arc<Shared>) {
 }
 
 /// Has the connection replaced when the sentinels name another primary. The old one may still
-/// answer, cut off from its replicas, and what it grants is not granted there.
+/// answer, cut off from its replicas, and its grants are not granted there.
 async fn follow(shared: &Shared) {
     loop {
         let place = shared.connector.moved().await;

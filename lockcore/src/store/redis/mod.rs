@@ -1,5 +1,6 @@
 //! The store on Redis: scripts over one shared connection, grants over one subscription.
 
+mod call;
 mod confirmations;
 mod connector;
 mod denial;
@@ -8,21 +9,17 @@ pub(crate) mod door;
 mod failure;
 mod greeting;
 mod hello;
-mod keys;
 mod link;
 mod preflight;
-mod queue;
-mod redisson;
 mod rights;
-mod scripts;
 pub(crate) mod seen;
 mod subscription;
-mod terms;
 mod tls;
 mod together;
-mod value;
 mod wire;
 
+use proto::wire::{Asked, Floors, Wire, is_nonsense, no_such_command, scripts};
+use proto::{Answer, Answers, Command, Event, Label, Link, LockName, NodeId, StoreError};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,24 +34,21 @@ pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
-use crate::error::{LockError, StoreError};
-use crate::key::LockName;
-use crate::member::{Label, NodeId};
-use crate::store::{Answer, Answers, Command, Event, Link, Listener, Store, StoreFuture};
+use crate::error::LockError;
+use crate::store::{Listener, Store, StoreFuture};
 use link::CommandLink;
 use rights::Rights;
-use seen::{Floors, Seen};
+use seen::Seen;
 use subscription::{Channels, Subscription};
-use value::is_nonsense;
-use wire::{Asked, Wire};
+use wire::SeenWire;
 
-/// What a store on Redis needs to know.
+/// The settings of a store on Redis.
 pub(crate) struct RedisSettings {
     pub(crate) connector: Connector,
     pub(crate) node: NodeId,
     /// First part of the grants channels.
     pub(crate) prefix: Arc<str>,
-    /// What people see of this node.
+    /// The label of this node, for people.
     pub(crate) label: Label,
     pub(crate) namespace: Option<Arc<str>>,
     /// A name in the namespace that nothing else uses, for checking rights.
@@ -64,13 +58,13 @@ pub(crate) struct RedisSettings {
     pub(crate) peers: bool,
     /// Which replicas have to have a grant.
     pub(crate) replicas: Option<Replicas>,
-    /// What no token is below.
+    /// The floor of tokens.
     pub(crate) seen: Arc<Seen>,
 }
 
 /// One node's view of a Redis server.
 pub(crate) struct RedisStore {
-    wire: Arc<Wire>,
+    wire: Arc<SeenWire>,
     link: CommandLink,
     subscription: Subscription,
     /// Where grants count only once replicas have them.
@@ -97,8 +91,9 @@ impl RedisStore {
             replicas,
             seen,
         } = settings;
-        let wire = Arc::new(Wire { node, prefix, peers, seen: Arc::clone(&seen) });
-        let Wire { node, prefix, .. } = &*wire;
+        let wire = Wire { node, prefix, peers, of_error: failure::of_text };
+        let wire = Arc::new(SeenWire { wire, seen: Arc::clone(&seen) });
+        let Wire { node, prefix, .. } = &wire.wire;
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
@@ -152,8 +147,7 @@ impl RedisStore {
             let sender = link.sender().await?;
             let (generation, server) = (sender.generation, sender.server);
             let floors = wire.seen.by(server);
-            let (script, call) = wire.write(&asked, floors)?;
-            let answer = link.run_script(sender, script, call).await?;
+            let answer = link.run_script(sender, wire.write(&asked, floors)?).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
             if answer.as_ref().is_err_and(is_nonsense) {
                 link.distrust(generation);
@@ -164,7 +158,7 @@ impl RedisStore {
 }
 
 /// Reads the answer to these commands.
-type Reader<T> = fn(&Wire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
+type Reader<T> = fn(&SeenWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
 
 /// Remembers the tokens that messages tell.
 struct Noting {
@@ -184,25 +178,25 @@ impl Listener for Noting {
 
 impl Store for RedisStore {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(Asked::one((lock, command)), Wire::answer)
+        self.call(Asked::one((lock, command)), SeenWire::answer)
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        let mut scripts = self.wire.by_script(commands);
+        let mut scripts = self.wire.wire.by_script(commands);
         match (scripts.len(), scripts.pop()) {
-            (1, Some(asked)) => self.call(asked, Wire::answers),
+            (1, Some(asked)) => self.call(asked, SeenWire::answers),
             (_, last) => {
                 let each = scripts.into_iter().chain(last);
-                let each: Vec<_> = each.map(|asked| self.call(asked, Wire::answer)).collect();
+                let each: Vec<_> = each.map(|asked| self.call(asked, SeenWire::answer)).collect();
                 StoreFuture::pending(async move { Ok(join_all(each).await) })
             }
         }
     }
 
     fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
-        let asked = self.wire.by_script(renewals).pop();
+        let asked = self.wire.wire.by_script(renewals).pop();
         let (Some(confirmations), Some(asked)) = (&self.confirmations, asked) else {
-            return StoreFuture::ready(Err(wire::no_such_command()));
+            return StoreFuture::ready(Err(no_such_command()));
         };
         StoreFuture::pending(confirmations.run(asked))
     }
@@ -241,6 +235,6 @@ impl Drop for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("node", &self.wire.node).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("node", &self.wire.wire.node).finish_non_exhaustive()
     }
 }

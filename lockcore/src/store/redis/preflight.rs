@@ -1,18 +1,19 @@
-//! What is found out of a server at connect: version, mode, role and memory policy.
+//! The checks of a server at connect: version, mode, role and memory policy.
 
 use std::collections::HashMap;
 
+use proto::{LockErrorKind, StoreError};
 use redis::Value;
 use tracing::{debug, warn};
 
 use super::hello::Hello;
 use super::link::CommandLink;
-use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::error::LockError;
 
 /// The oldest server that has all commands we use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// What a server says in answer to INFO.
+/// The answer of a server to INFO.
 struct Info(HashMap<String, String>);
 
 /// Refuses a server that cannot carry locks.
@@ -88,7 +89,7 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
     Ok(())
 }
 
-/// Not allowed, or not there at all.
+/// Whether the command is forbidden or unknown.
 fn is_not_to_be_had(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::Unsupported)
 }

@@ -1,20 +1,20 @@
-//! What the user may do: everything that the scripts need, or connecting is refused with what to
-//! allow.
+//! The rights of the user: all that the scripts need, or connecting is refused with the rules to
+//! add.
 
+use proto::wire::keys::{COUNTER, Key, PEER_CHANNELS, Tombstone, grants_channel};
+use proto::wire::{Call as _, scripts};
+use proto::{LockErrorKind, LockName, NodeId, StoreError};
 use redis::Value;
 use tracing::debug;
 
+use super::call::Scripted;
 use super::denial::{Denial, Missing};
 use super::failure;
 use super::greeting::Extras;
-use super::keys::{COUNTER, Key, PEER_CHANNELS, Tombstone, grants_channel};
 use super::link::CommandLink;
-use super::scripts;
-use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::key::LockName;
-use crate::member::NodeId;
+use crate::error::LockError;
 
-/// Whose rights are looked at, and for what.
+/// The user whose rights are checked, and the keys and channels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights<'a> {
     pub(crate) prefix: &'a str,
@@ -40,7 +40,7 @@ enum Why {
 }
 
 impl Rights<'_> {
-    /// Refuses a user who cannot lock.
+    /// Refuses a user that cannot lock.
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Extras, LockError> {
         let (refused, extras) = match self.ask(link, true).await {
             // The server looks at the keys of a script before it runs it.
@@ -75,22 +75,24 @@ impl Rights<'_> {
             true => (&scripts::of_redisson().preflight, 8),
         };
         let probe = self.probe;
-        let mut command = script.command(if declared { keys } else { 0 });
+        let mut call = Scripted::begin(script, if declared { keys } else { 0 });
         if !declared {
-            command.arg(self.node.as_str()).arg(self.prefix);
+            call.text(self.node.as_str()).text(self.prefix);
         }
         if self.peers {
-            command.arg(probe.as_str());
-            command.arg(Key::queue(probe)).arg(Key::deadlines(probe)).arg(Key::token(probe));
-            command.arg(Tombstone { lock: probe, member: "preflight" });
-            command.arg(&Key::of_peers(probe));
+            call.text(probe.as_str()).display(Key::queue(probe));
+            call.display(Key::deadlines(probe)).display(Key::token(probe));
+            call.display(Tombstone { lock: probe, member: "preflight" });
+            for key in Key::of_peers(probe) {
+                call.display(key);
+            }
         } else {
-            command.arg(Key::door(probe)).arg(COUNTER);
+            call.display(Key::door(probe)).text(COUNTER);
         }
         if declared {
-            command.arg(self.node.as_str()).arg(self.prefix);
+            call.text(self.node.as_str()).text(self.prefix);
         }
-        let answer = link.run_script(link.sender().await?, script, command).await?;
+        let answer = link.run_script(link.sender().await?, call).await?;
         read(answer).ok_or_else(|| {
             let detail = "the answer to the check of the rights has an unexpected form";
             StoreError::refused(LockErrorKind::Protocol, detail)

@@ -20,25 +20,14 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use proto::FencingToken;
+use proto::wire::Floors;
 use tracing::warn;
-
-use crate::token::FencingToken;
 
 /// A day in µs. Clocks that are kept at all differ by less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// A second in µs.
 const STEP: u64 = 1_000_000;
-
-/// The bounds that a command gets from all that its node has seen, µs since the epoch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Floors {
-    /// No new token is below this.
-    pub(crate) floor_us: u64,
-    /// The latest token and time of the servers before the present one; 0 if there was none.
-    pub(crate) elsewhere_us: u64,
-    /// The latest token and time of all servers.
-    pub(crate) latest_us: u64,
-}
 
 /// All that was seen.
 #[derive(Debug, Default)]

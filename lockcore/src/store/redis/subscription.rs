@@ -2,10 +2,11 @@
 //!
 //! # Implementation notes
 //!
-//! - Messages only save time: only the server decides which client holds a lock. Whatever message
-//!   is lost, the next touch asks the server and acts on the answer. So a message that cannot be
-//!   read is ignored, and nothing is repeated here.
-//! - After each reconnect the node hears `Resubscribed`, and asks for what it may have missed.
+//! - Messages only save time: only the server decides which client holds a lock. If a message is
+//!   lost, the next touch asks the server and acts on the answer. So a message that cannot be read
+//!   is ignored, and nothing is repeated here.
+//! - After each reconnect the node hears `Resubscribed`, and asks for messages that it may have
+//!   missed.
 //! - Both connections have to reach the same server. A subscription that the server of the scripts
 //!   does not count, or that is at another primary than the commands, is closed and opened again.
 //! - When the subscription breaks, the connection for commands is looked at too, since it probably
@@ -15,6 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
+use proto::wire::{keys, message};
+use proto::{Event, Link, NodeId};
+use proto::{LockErrorKind, StoreError};
 use redis::Msg;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use tokio::sync::{Notify, watch};
@@ -24,17 +28,14 @@ use tracing::{debug, warn};
 
 use super::connector::{Connector, Place, Subscribed};
 use super::failure;
-use super::keys;
 use super::link::{Backoff, LASTED};
-use super::value::fencing_token;
-use crate::error::{LockError, LockErrorKind, StoreError};
-use crate::member::{Member, NodeId};
-use crate::store::{Event, Link, Listener};
+use crate::error::LockError;
+use crate::store::Listener;
 
 /// A PING this often shows that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// What a node listens to.
+/// The channels of a node.
 pub(crate) struct Channels {
     node: NodeId,
     grants: String,
@@ -75,7 +76,7 @@ pub(crate) struct Subscription {
 struct Task {
     connector: Arc<Connector>,
     channels: Channels,
-    /// The user may say who it is.
+    /// Whether the user may name itself.
     introduce: bool,
     request_timeout: Duration,
     listener: Arc<dyn Listener>,
@@ -201,15 +202,15 @@ impl Task {
         }
     }
 
-    fn pass_on(&self, message: &Msg) {
+    fn pass_on(&self, told: &Msg) {
         let node = &self.channels.node;
-        if message.from_pattern() && self.channels.pokes.is_some() {
-            if let Some(member) = keys::poked_member(message.get_channel_name(), node) {
+        if told.from_pattern() && self.channels.pokes.is_some() {
+            if let Some(member) = keys::poked_member(told.get_channel_name(), node) {
                 self.listener.hear(Event::Poked { number: member.number() });
             }
             return;
         }
-        match read(message.get_payload_bytes(), node) {
+        match message(told.get_payload_bytes(), node) {
             Some(event) => self.listener.hear(event),
             None => debug!("a message on our channel cannot be read"),
         }
@@ -223,103 +224,6 @@ async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return failure::of_connecting(&error).detail,
             Err(_) => return Arc::from("no answer to a ping"),
-        }
-    }
-}
-
-/// `g <member> <token> <ms left>` or `r <member>`, of a member of `node`, which may hold spaces. Of
-/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`.
-pub(super) fn read(payload: &[u8], node: &NodeId) -> Option<Event> {
-    // The text of another node's member is no message to this one, whatever its number.
-    let number = |text: &str| {
-        Member::parse(text).filter(|member| member.is_of(node)).map(|member| member.number())
-    };
-    let payload = std::str::from_utf8(payload).ok()?;
-    if let Some(grants) = payload.strip_prefix("p ") {
-        return several(grants);
-    }
-    if let Some(revoked) = payload.strip_prefix("r ") {
-        let alone = || Some(vec![number(revoked)?]);
-        return Some(Event::Revoked { numbers: numbers(revoked).or_else(alone)? });
-    }
-    let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
-    let left_ms = parts.next()?.parse().ok()?;
-    let token = fencing_token(parts.next()?)?;
-    let number = number(parts.next()?)?;
-    Some(Event::Granted { token, grants: vec![(number, left_ms)] })
-}
-
-fn several(text: &str) -> Option<Event> {
-    let (token, grants) = text.split_once(' ')?;
-    let token = fencing_token(token)?;
-    let numbers = numbers(grants)?;
-    let pairs = numbers.chunks_exact(2);
-    let is_whole = pairs.remainder().is_empty();
-    let grants = pairs.map(|pair| (pair[0], pair[1])).collect();
-    is_whole.then_some(Event::Granted { token, grants })
-}
-
-/// All of them, or nothing: no member is a number.
-fn numbers(text: &str) -> Option<Vec<u64>> {
-    text.split(' ').map(|number| number.parse().ok()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::token::FencingToken;
-
-    fn read(payload: &[u8]) -> Option<Event> {
-        super::read(payload, &NodeId::of("AAAAAAAAAAAAAAAAAAAAAA"))
-    }
-
-    fn token(number: u64) -> FencingToken {
-        FencingToken::try_from(number).expect("a token")
-    }
-
-    #[test]
-    fn a_grant_is_read_even_if_its_label_has_spaces() {
-        let grant = b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42 1795242275666200 10000";
-        let token = token(1_795_242_275_666_200);
-        assert_eq!(read(grant), Some(Event::Granted { token, grants: vec![(7, 10_000)] }));
-    }
-
-    #[test]
-    fn a_revocation_is_read() {
-        let revoked = read(b"r ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17");
-        assert_eq!(revoked, Some(Event::Revoked { numbers: vec![7] }));
-    }
-
-    #[test]
-    fn grants_and_revocations_of_several_are_read() {
-        let several = Event::Granted { token: token(17), grants: vec![(1, 10_000), (5, 300)] };
-        assert_eq!(read(b"p 17 1 10000 5 300"), Some(several));
-        assert_eq!(read(b"r 1 5"), Some(Event::Revoked { numbers: vec![1, 5] }));
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_nothing() {
-        for payload in [
-            &b""[..],
-            b"g",
-            b"g x",
-            b"g x y z",
-            b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 9007199254740992 5",
-            b"g m 1795242275666200 5",
-            b"r a b",
-            b"g ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1795242275666200 5",
-            b"r ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x",
-            b"0",
-            b"\xff\xfe",
-            b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1 -1",
-            b"p",
-            b"p 17",
-            b"p 17 1",
-            b"p 17 1 2 3",
-            b"p x 1 2",
-            b"p 9007199254740992 1 2",
-        ] {
-            assert_eq!(read(payload), None);
         }
     }
 }

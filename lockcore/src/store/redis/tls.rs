@@ -1,12 +1,12 @@
 //! TLS: which servers are trusted, and as which client we connect.
 
+#[cfg(feature = "tls")]
+use proto::LockErrorKind;
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 
 use crate::error::LockError;
-#[cfg(feature = "tls")]
-use crate::error::LockErrorKind;
 
-/// What a connection over TLS needs beyond its URL. Nothing by default: the system's roots.
+/// The settings of a connection over TLS beyond its URL. Nothing by default: the system's roots.
 #[derive(Clone, Default)]
 pub(crate) struct Certificates {
     #[cfg(feature = "tls")]
@@ -89,7 +89,7 @@ fn invalid(detail: &str) -> LockError {
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
-/// What to do about a URL that cannot be used as it is.
+/// The remedy for a URL that cannot be used as it is.
 pub(super) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     if cfg!(feature = "tls") {
         return None;
@@ -99,7 +99,7 @@ pub(super) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     names_tls.then_some(NEEDS_FEATURE)
 }
 
-/// What to do about a connection to `address` that failed, if TLS may have to do with it.
+/// The remedy for a failed connection to `address`, if TLS may be the cause.
 pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
     match address {
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => Some(PERHAPS_PLAIN),
@@ -123,8 +123,8 @@ const PERHAPS_CLIENT_CERTIFICATE: &str = "if the server wants a client certifica
                                           refuses our client certificate: \
                                           LocksBuilder::tls_identity";
 
-/// The same where nothing was answered at all: a plain server waits for the end of what it takes
-/// for a line.
+/// The remedy where nothing was answered at all: a plain server waits for the end of a supposed
+/// line.
 pub(super) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
     matches!(address, ConnectionAddr::TcpTls { .. }).then_some(PERHAPS_PLAIN)
 }
@@ -137,7 +137,7 @@ fn of_handshake(_: &RedisError) -> Option<&'static str> {
     None
 }
 
-/// rustls says what is wrong; whose certificate it is, and what to do, it does not say.
+/// rustls names the fault, but neither the owner of the certificate nor the remedy.
 #[cfg(feature = "tls")]
 fn of_handshake(error: &RedisError) -> Option<&'static str> {
     use std::error::Error as StdError;
@@ -200,8 +200,9 @@ mod tests {
 
     use redis::IntoConnectionInfo as _;
 
+    use proto::LockErrorKind;
+
     use super::*;
-    use crate::error::LockErrorKind;
     use crate::store::redis::Connector;
 
     const TIMEOUT: Duration = Duration::from_secs(2);

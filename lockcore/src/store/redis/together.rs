@@ -1,13 +1,14 @@
-//! Commands and messages have to reach one server: scripts tell a node only what its subscription
-//! there hears.
+//! Commands and messages have to reach one server: scripts reach a node only by its subscription
+//! there.
 
 use std::time::Duration;
 
-use super::keys;
+use proto::wire::keys::grants_channel;
+use proto::{LockErrorKind, NodeId};
+
 use super::link::CommandLink;
 use super::subscription::Subscription;
-use crate::error::{LockError, LockErrorKind};
-use crate::member::NodeId;
+use crate::error::LockError;
 
 /// How often a count of zero is asked for again, and the pause between: the subscription may just
 /// have broken.
@@ -23,7 +24,7 @@ pub(crate) async fn check(
     node: &NodeId,
 ) -> Result<(), LockError> {
     let mut count = redis::cmd("PUBSUB");
-    count.arg("NUMSUB").arg(keys::grants_channel(prefix, node.as_str()));
+    count.arg("NUMSUB").arg(grants_channel(prefix, node.as_str()));
     for _ in 0..ASKED {
         let answer = link.run(count.clone()).await.map_err(LockError::of_store)?;
         let (_, subscribers): (String, u64) = redis::from_redis_value(answer)

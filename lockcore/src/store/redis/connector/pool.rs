@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use deadpool::managed::Manager as _;
 use deadpool_redis::Pool;
+use proto::LockErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo as _, RedisError};
 
 use super::{Connector, Source, invalid, read_url, tuned};
 use crate::credentials::Provider;
-use crate::error::{LockError, LockErrorKind};
+use crate::error::LockError;
 use crate::store::redis::Certificates;
 
 impl Connector {

@@ -1,4 +1,4 @@
-//! Where the primary is, by what its sentinels say.
+//! The address of the primary, according to its sentinels.
 //!
 //! # Implementation notes
 //!
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use proto::{LockErrorKind, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::sync::{Mutex, watch};
@@ -23,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::known::Known;
 use super::{CONNECT_TIMEOUT, invalid, read_url, tuned};
-use crate::error::{LockError, LockErrorKind, StoreError};
+use crate::error::LockError;
 use crate::sentinels::Sentinels as Settings;
 use crate::store::redis::{Certificates, failure, tls};
 
@@ -34,7 +35,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// The sentinels of one primary.
 pub(super) struct Sentinels {
     sentinels: Vec<Sentinel>,
-    /// What they call the primary.
+    /// The sentinels' name for the primary.
     name: String,
     /// How the primary is spoken to; its address is for the sentinels to say.
     primary: ConnectionInfo,
@@ -275,7 +276,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What an error of a sentinel means.
+/// The store error for an error of a sentinel.
 fn of_sentinel(error: &RedisError, name: &str) -> StoreError {
     let said = error.detail().unwrap_or_default().to_ascii_lowercase();
     let refused = |detail: String| StoreError::refused(LockErrorKind::InvalidOption, detail);

@@ -1,0 +1,150 @@
+//! How much of a name is asked for.
+
+use std::fmt;
+
+use crate::error::ConfigError;
+
+/// All that there is of a name together. Every sum of weights stays exact in Lua.
+pub const ALL: u32 = 1 << 30;
+
+/// How much of a name is asked for. All demands of one name wait in one queue and exclude each
+/// other: a demand is granted at the head of the queue, once the weights of all holds and its own
+/// together do not exceed its limit.
+///
+/// | demand | weight | limit | beside it |
+/// |---|---|---|---|
+/// | [`ALONE`](Self::ALONE), of `Locks::lock` | 2^30 | 2^30 | nothing |
+/// | [`READ`](Self::READ), of `Locks::read` | 1 | 2^30 | reads, and permits |
+/// | [`permits(n, limit)`](Self::permits), of `Locks::permit` | n | limit | reads and permits, as long as all together are no more than the limit |
+///
+/// ```
+/// # use lockcore_proto as lockcore;
+/// use lockcore::Demand;
+///
+/// // Two of ten, beside others that are no more than eight together.
+/// let two = Demand::permits(2, 10)?;
+/// assert!(two.fits(8) && !two.fits(9));
+/// # Ok::<_, lockcore::ConfigError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Demand {
+    weight: u32,
+    limit: u32,
+}
+
+impl Demand {
+    /// All that there is: beside no other.
+    pub const ALONE: Self = Self { weight: ALL, limit: ALL };
+    /// Beside any number of others that are not alone.
+    pub const READ: Self = Self { weight: 1, limit: ALL };
+
+    /// `count` of `limit` permits.
+    ///
+    /// # Errors
+    /// If `count` is 0 or above `limit`, or `limit` is 2^30 or more.
+    pub fn permits(count: u32, limit: u32) -> Result<Self, ConfigError> {
+        if 1 <= count && count <= limit && limit < ALL {
+            return Ok(Self { weight: count, limit });
+        }
+        let (value, range) =
+            (format!("{count} of {limit}"), "a count of 1 up to the limit, of a limit below 2^30");
+        Err(ConfigError::new("permits", value, range))
+    }
+
+    /// How much it takes: its permits, 1 for a read, 2^30 for a lock.
+    pub fn weight(self) -> u64 {
+        self.weight.into()
+    }
+
+    /// How much may be held with it.
+    pub fn limit(self) -> u64 {
+        self.limit.into()
+    }
+
+    /// Whether it counts permits.
+    pub fn is_permits(self) -> bool {
+        self.limit < ALL
+    }
+
+    /// Whether a hold of it does for the other demand, too: one alone for one alone and for a read,
+    /// and a read for a read. Permits are counted, so none do for others.
+    pub fn covers(self, other: Self) -> bool {
+        !self.is_permits() && (self == other || self == Self::ALONE && other == Self::READ)
+    }
+
+    /// Whether the demand fits beside the weight in use.
+    pub fn fits(self, used: u64) -> bool {
+        used + self.weight() <= self.limit()
+    }
+
+    /// Reads the text in a member.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text {
+            "r" => Some(Self::READ),
+            "w" => Some(Self::ALONE),
+            _ => {
+                let (weight, limit) = text.split_once('/')?;
+                let (weight, limit) = (number(weight)?, number(limit)?);
+                Self::permits(weight.try_into().ok()?, limit.try_into().ok()?).ok()
+            }
+        }
+    }
+
+    /// The text in a member.
+    pub(crate) fn text(self) -> Text {
+        Text(self)
+    }
+}
+
+impl fmt::Display for Demand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::READ => f.write_str("a read"),
+            Self::ALONE => f.write_str("a lock"),
+            Self { weight, limit } => write!(f, "{weight} of {limit} permits"),
+        }
+    }
+}
+
+/// A demand as it stands in a member.
+#[derive(Debug)]
+pub(crate) struct Text(Demand);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Demand::READ => f.write_str("r"),
+            Demand::ALONE => f.write_str("w"),
+            Demand { weight, limit } => write!(f, "{weight}/{limit}"),
+        }
+    }
+}
+
+/// Digits and nothing else: a sign is none.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permits_are_at_least_one_and_at_most_their_limit() {
+        for (count, limit) in [(0, 1), (2, 1), (1, ALL)] {
+            let said = Demand::permits(count, limit).unwrap_err().to_string();
+            assert!(said.contains(&format!("permits is {count} of {limit}")), "{said}");
+        }
+        assert!(Demand::permits(ALL - 1, ALL - 1).is_ok());
+    }
+
+    #[test]
+    fn a_hold_does_for_what_it_excludes_or_shares_and_permits_do_for_none() {
+        let three = Demand::permits(3, 3).unwrap();
+        let all = [Demand::ALONE, Demand::READ, three];
+        let covered = |held: Demand| all.map(|other| held.covers(other));
+        assert_eq!(covered(Demand::ALONE), [true, true, false]);
+        assert_eq!(covered(Demand::READ), [false, true, false]);
+        assert_eq!(covered(three), [false; 3]);
+    }
+}

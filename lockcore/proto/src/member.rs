@@ -1,0 +1,444 @@
+//! The identities in a queue: nodes (one `Locks` handle each) and members (one acquisition attempt
+//! each).
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use crate::demand::{Demand, number};
+
+/// Compares by the text alone, of which all other fields are a function.
+macro_rules! by_text {
+    ($type:ty) => {
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.as_str() == other.as_str()
+            }
+        }
+
+        impl Eq for $type {}
+
+        impl PartialOrd for $type {
+            fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+
+        impl Ord for $type {
+            fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+                self.as_str().cmp(other.as_str())
+            }
+        }
+
+        impl std::hash::Hash for $type {
+            fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+                self.as_str().hash(hasher);
+            }
+        }
+    };
+}
+
+/// Marks a member as ours, and says which version of the protocol it speaks.
+pub(crate) const MARKER: &str = "~2";
+
+/// Marks a member of ours in a queue that JVMs share. It has no demand.
+pub(crate) const REDISSON_MARKER: &str = "~1";
+
+/// The length of a node's text.
+const NODE_BYTES: usize = 22;
+
+/// The longest label, in bytes.
+pub(crate) const MAX_LABEL_BYTES: usize = 64;
+
+/// One process as a lock sees it: 128 random bits, made anew for every `Locks`.
+///
+/// A `fork` or a restored snapshot of a virtual machine copies it; such a process must build a new
+/// `Locks`.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(Arc<str>);
+
+impl NodeId {
+    /// The node's text, as it stands in its members.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for NodeId {
+    fn from(text: &str) -> Self {
+        Self(Arc::from(text))
+    }
+}
+
+/// 128 bits as 22 characters of URL-safe base64.
+impl From<u128> for NodeId {
+    fn from(mut bits: u128) -> Self {
+        const ALPHABET: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut text = String::with_capacity(NODE_BYTES);
+        for _ in 0..NODE_BYTES {
+            text.push(char::from(ALPHABET[(bits & 63) as usize]));
+            bits >>= 6;
+        }
+        Self(Arc::from(text))
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeId({})", self.0)
+    }
+}
+
+/// One attempt of a node, as it stands in a queue or as a holder:
+/// `~2<node>:<number>:<lease ms>:<demand>:<label>`, or `~1<node>:<number>:<lease ms>:<label>` in a
+/// queue that JVMs share. Ordered by its text, as in Redis.
+#[derive(Clone)]
+pub struct Member {
+    text: Arc<str>,
+    number: u64,
+    lease_ms: u64,
+    demand: Demand,
+}
+
+impl Member {
+    /// A new member.
+    pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
+        let rest = format_args!("{lease_ms}:{}:{}", demand.text(), label.0);
+        Self { text: text(MARKER, node.as_str(), number, rest), number, lease_ms, demand }
+    }
+
+    /// A new member in a queue that JVMs share.
+    pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
+        let rest = format_args!("{lease_ms}:{}", label.0);
+        let text = text(REDISSON_MARKER, node.as_str(), number, rest);
+        Self { text, number, lease_ms, demand: Demand::ALONE }
+    }
+
+    /// Reads a member; nothing if the text is none of ours.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (marker, rest) = text.split_at_checked(MARKER.len())?;
+        let (node, rest) = rest.split_at_checked(NODE_BYTES)?;
+        let (of, rest) = part(rest.strip_prefix(':')?)?;
+        let (lease_ms, rest) = part(rest)?;
+        let demand = match marker {
+            MARKER => Demand::parse(part(rest)?.0)?,
+            REDISSON_MARKER => Demand::ALONE,
+            _ => return None,
+        };
+        let (number, lease_ms) = (number(of)?, number(lease_ms)?);
+        let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
+        is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand })
+    }
+
+    /// The same attempt under another number.
+    pub(crate) fn renumbered(&self, number: u64) -> Self {
+        let (marker, node) = (&self.text[..MARKER.len()], self.node());
+        // Behind the colon after the number.
+        let rest = self.text[MARKER.len() + NODE_BYTES + 1..].split_once(':');
+        let rest = rest.map_or("", |(_, rest)| rest);
+        Self { text: text(marker, node, number, format_args!("{rest}")), number, ..*self }
+    }
+
+    /// The text in Redis.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The text of the node that it belongs to.
+    pub fn node(&self) -> &str {
+        &self.text[MARKER.len()..MARKER.len() + NODE_BYTES]
+    }
+
+    /// Whether `node` made this member.
+    pub fn is_of(&self, node: &NodeId) -> bool {
+        self.node() == node.as_str()
+    }
+
+    /// Counts up within the node; never reused.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The full lease, ms.
+    pub fn lease_ms(&self) -> u64 {
+        self.lease_ms
+    }
+
+    /// How much it asks for.
+    pub fn demand(&self) -> Demand {
+        self.demand
+    }
+
+    /// The label for people, still escaped.
+    pub fn label(&self) -> &str {
+        // After node and number, the lease, and the demand of one that has it in its text.
+        let parts = if self.text.starts_with(MARKER) { 5 } else { 4 };
+        self.text.splitn(parts, ':').last().unwrap_or_default()
+    }
+}
+
+/// Where the parts that every member has stand in its text.
+fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
+    let mut room = Room { bytes: [0; LONGEST], length: 0 };
+    let written = room.write_str(marker).and_then(|()| room.write_str(node));
+    let written = written.and_then(|()| write!(room, ":{number}:{rest}"));
+    let text = written.ok().and_then(|()| std::str::from_utf8(&room.bytes[..room.length]).ok());
+    text.map_or_else(|| Arc::from(format!("{marker}{node}:{number}:{rest}")), Arc::from)
+}
+
+/// Room for the longest member with a label of ours.
+const LONGEST: usize = 320;
+
+/// A text that is composed on the stack: this is on every acquire's way.
+struct Room {
+    bytes: [u8; LONGEST],
+    length: usize,
+}
+
+impl fmt::Write for Room {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let end = self.length + part.len();
+        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(part.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+/// Up to the next colon, and the text after it.
+fn part(text: &str) -> Option<(&str, &str)> {
+    let at = text.bytes().position(|byte| byte == b':')?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Member({})", self.text)
+    }
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+by_text!(Member);
+
+/// A holder or a waiter in the store: a member of a node, or a thread of a JVM. Ordered by its
+/// text, as in Redis.
+#[derive(Clone)]
+pub enum Party {
+    /// A member of a node.
+    Ours(Member),
+    /// Another text, such as that of a JVM's thread.
+    Foreign(Arc<str>),
+}
+
+impl Party {
+    /// The member, if it is one of ours.
+    pub fn ours(&self) -> Option<&Member> {
+        match self {
+            Self::Ours(member) => Some(member),
+            Self::Foreign(_) => None,
+        }
+    }
+
+    /// The weight of its demand: a foreign party asks for everything.
+    pub fn weight(&self) -> u64 {
+        self.ours().map_or(Demand::ALONE, Member::demand).weight()
+    }
+
+    /// The text in Redis.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ours(member) => member.as_str(),
+            Self::Foreign(text) => text,
+        }
+    }
+}
+
+impl From<&str> for Party {
+    fn from(text: &str) -> Self {
+        Member::parse(text).map_or_else(|| Self::Foreign(Arc::from(text)), Self::Ours)
+    }
+}
+
+impl From<Member> for Party {
+    fn from(member: Member) -> Self {
+        Self::Ours(member)
+    }
+}
+
+impl From<&Member> for Party {
+    fn from(member: &Member) -> Self {
+        Self::Ours(member.clone())
+    }
+}
+
+impl PartialEq<Member> for Party {
+    fn eq(&self, member: &Member) -> bool {
+        self.ours() == Some(member)
+    }
+}
+
+impl fmt::Debug for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Party({})", self.as_str())
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+by_text!(Party);
+
+/// A short text for people that goes with a member: at most 64 bytes, escaped where control
+/// characters would stand in a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    /// Cuts a label that is too long, at a whole character, and escapes control characters: a label
+    /// is no identity, so nothing depends on it.
+    pub fn new(text: &str) -> Self {
+        let end = (0..=MAX_LABEL_BYTES).rfind(|end| text.is_char_boundary(*end));
+        let text = &text[..end.expect("0 is a boundary")];
+        let mut label = String::with_capacity(text.len());
+        for c in text.chars() {
+            if c.is_control() || c == '%' {
+                let mut utf8 = [0; 4];
+                for byte in c.encode_utf8(&mut utf8).bytes() {
+                    let _ = write!(label, "%{byte:02X}");
+                }
+            } else {
+                label.push(c);
+            }
+        }
+        Self(Arc::from(label))
+    }
+
+    /// The text that was escaped. A text that no label of ours could be stays as it is.
+    pub fn unescape(escaped: &str) -> String {
+        let mut bytes = Vec::with_capacity(escaped.len());
+        let mut rest = escaped.as_bytes();
+        while let [byte, after @ ..] = rest {
+            let encoded = match (byte, after) {
+                (b'%', [high, low, ..]) => hex_digit(*high).zip(hex_digit(*low)),
+                _ => None,
+            };
+            let (decoded, after) = match encoded {
+                Some((high, low)) => (high * 16 + low, &after[2..]),
+                None => (*byte, after),
+            };
+            bytes.push(decoded);
+            rest = after;
+        }
+        String::from_utf8(bytes).unwrap_or_else(|_| escaped.to_owned())
+    }
+
+    /// The escaped text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).map(|digit| digit as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_reads_back_what_it_was_made_of() {
+        let node = NodeId::from(7_u128);
+        let label = Label::new("web-1:8080");
+        let three = Demand::permits(3, 10).unwrap();
+        let of = |demand| Member::new(&node, 7, 30_000, demand, &label);
+        let alone = Member::redisson(&node, 7, 30_000, &label);
+        let members = [alone, of(Demand::READ), of(Demand::ALONE), of(three)];
+        let demands = [Demand::ALONE, Demand::READ, Demand::ALONE, three];
+        for (member, demand) in members.into_iter().zip(demands) {
+            let read = Member::parse(member.as_str()).unwrap();
+            assert_eq!(read, member);
+            assert_eq!((read.node(), read.number(), read.lease_ms()), (node.as_str(), 7, 30_000));
+            assert_eq!((read.demand(), read.label()), (demand, "web-1:8080"));
+            assert!(read.is_of(&node) && !read.is_of(&NodeId::from(8_u128)));
+            let next = read.renumbered(8);
+            let expected = member.as_str().replace(":7:", ":8:");
+            assert_eq!((next.as_str(), next.number()), (&*expected, 8));
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_no_member_is_foreign() {
+        let jvm = Party::from("5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41");
+        assert_eq!(jvm.ours(), None);
+        for broken in [
+            "~1",
+            "~2",
+            "~1short:1:2:x",
+            "~2short:1:5:w:x",
+            "~1AAAAAAAAAAAAAAAAAAAAAA:1:0:x",
+            "~2AAAAAAAAAAAAAAAAAAAAA::1:5:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:1:0:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:-1:5:w:x",
+            "~2AAAAAAAAAAAAAAAAAAAAAA:1:5:w",
+            "~3AAAAAAAAAAAAAAAAAAAAAA:1:5:w:x",
+        ] {
+            assert_eq!(Member::parse(broken), None, "{broken}");
+            assert_eq!(Party::from(broken).as_str(), broken);
+        }
+        assert!(Member::parse("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:w:").is_some());
+    }
+
+    #[test]
+    fn a_text_without_a_demand_is_no_member() {
+        let member =
+            |demand: &str| Member::parse(&format!("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:{demand}:x"));
+        for demand in ["r", "w", "1/1", "2/1073741823"] {
+            assert!(member(demand).is_some(), "{demand}");
+        }
+        for demand in ["", "x", "0/1", "2/1", "1/1073741824", "+1/2", "1/2/3", "1", "/"] {
+            assert!(member(demand).is_none(), "{demand}");
+        }
+    }
+
+    #[test]
+    fn a_label_is_cut_at_a_whole_character_and_escaped() {
+        assert_eq!(Label::new("a\nb%").as_str(), "a%0Ab%25");
+        assert_eq!(Label::new(&"é".repeat(40)).as_str(), "é".repeat(32));
+        assert_eq!(Label::new(&format!("x{}", "é".repeat(40))).as_str().len(), 63);
+        assert_eq!(Label::new(&"%".repeat(70)).as_str(), "%25".repeat(64));
+    }
+
+    #[test]
+    fn a_label_reads_back_as_it_was_given_and_what_is_no_label_stays_itself() {
+        for text in ["", "100% sure", "%25", "a\nb", "ü%\u{85}ö"] {
+            assert_eq!(Label::unescape(Label::new(text).as_str()), text);
+        }
+        for broken in ["%", "%2", "50%x1", "%FF", "%+1"] {
+            assert_eq!(Label::unescape(broken), broken);
+        }
+    }
+
+    #[test]
+    fn a_node_has_all_its_bits_in_its_text() {
+        let nodes = (0..128).map(|bit| NodeId::from(1_u128 << bit));
+        let texts: std::collections::HashSet<_> =
+            nodes.chain([NodeId::from(0_u128)]).map(|node| node.as_str().to_owned()).collect();
+        assert_eq!(texts.len(), 129);
+        assert!(texts.iter().all(|text| text.len() == NODE_BYTES));
+    }
+}

@@ -1,0 +1,263 @@
+//! Attempts on their way to a lock: sent in order, queued, parked, sent again, and cancelled.
+
+use std::time::Duration;
+
+use super::Core;
+use crate::error::{LockErrorKind, StoreError};
+use crate::member::Member;
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
+use crate::{Acquired, Command, Mode, Reply};
+
+/// Parked attempts are asked for again after this time although both connections are up,
+pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
+/// then twice that, and so on up to this.
+pub(super) const LAST_RETRY: Duration = Duration::from_secs(2);
+
+impl<P: Seat> Core<P> {
+    /// The acquire of an attempt, or nothing if it is parked because no grant could reach it.
+    pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
+        let entry = self.table.get(number)?;
+        if let (Mode::Wait, Some(error)) = (entry.mode, self.subscription.why_down()) {
+            let detail = format!("subscription: {}", error.detail);
+            self.park(number, StoreError::refused(error.kind, detail));
+            return None;
+        }
+        let Entry { lock, member, mode, options, .. } = entry;
+        let command = Command::Acquire {
+            member: member.clone(),
+            mode: *mode,
+            queue_limit: options.queue_limit,
+        };
+        let ask = Ask { lock: lock.clone(), command, sent: self.now, background };
+        self.table.change(number, |entry| {
+            let error = match &mut entry.state {
+                State::Asking { error, .. } => error.take(),
+                State::Parked { error } => Some(error.clone()),
+                _ => None,
+            };
+            entry.state = State::Asking { error, poked: false };
+        });
+        Some(ask)
+    }
+
+    /// The first acquire of an attempt: its caller's, also if another task sends it.
+    pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
+        let ask = self.acquire(number, false);
+        self.asking += usize::from(ask.is_some());
+        ask
+    }
+
+    /// Acquires for which there was no room, in the order in which their attempts came.
+    pub(super) fn ask_in_turn(&mut self, mut budget: usize) -> usize {
+        while budget > 0
+            && self.may_ask()
+            && let Some(number) = self.table.unsent().first().copied()
+        {
+            if let Some(ask) = self.ask(number) {
+                self.push(Effect::Send(ask));
+            }
+            budget -= 1;
+        }
+        budget
+    }
+
+    pub(super) fn ask_in_background(&mut self, number: u64) {
+        if let Some(ask) = self.acquire(number, true) {
+            self.background(ask);
+        }
+    }
+
+    /// Parked attempts, in the order in which they came.
+    pub(super) fn ask_again(&mut self, mut budget: usize) -> usize {
+        while budget > 0 && self.has_room() {
+            let Some(number) = self.table.parked().first().copied() else {
+                self.retry_at = None;
+                self.pause = (self.pause * 2).min(LAST_RETRY);
+                return budget;
+            };
+            // Parked again at once, without a subscription: its return is what to wait for.
+            if !self.is_up() && self.table.entries()[&number].mode == Mode::Wait {
+                self.retry_at = None;
+                return budget;
+            }
+            self.ask_in_background(number);
+            budget -= 1;
+        }
+        if self.table.parked().is_empty() {
+            self.retry_at = None;
+            self.pause = (self.pause * 2).min(LAST_RETRY);
+        }
+        budget
+    }
+
+    pub(super) fn park(&mut self, number: u64, error: StoreError) {
+        self.table.change(number, |entry| entry.state = State::Parked { error });
+        if self.is_up() && self.retry_at.is_none() {
+            self.retry_at = Some(self.now + self.pause);
+        }
+    }
+
+    pub(super) fn acquired(&mut self, ask: &Ask, member: &Member, reply: &Reply<Acquired>) {
+        let Some(number) = self.table.answered(member, self.now) else { return };
+        match reply.outcome {
+            // The grant is among those of the reply.
+            Acquired::Granted if !reply.grants.is_empty() => {}
+            Acquired::Granted => {
+                self.finish(number, Refusal::Kind(LockErrorKind::Protocol));
+            }
+            Acquired::Queued { position } => {
+                self.queued(number, ask, position, reply.first_end_ms);
+            }
+            Acquired::Busy => self.finish(number, Refusal::Busy),
+            Acquired::Full => {
+                self.finish(number, Refusal::Kind(LockErrorKind::QueueFull));
+            }
+            // Our own tombstone: this number is of no use any more.
+            Acquired::Refused => self.place_lost(number),
+        }
+    }
+
+    pub(super) fn queued(
+        &mut self,
+        number: u64,
+        ask: &Ask,
+        position: u64,
+        first_end_ms: Option<u64>,
+    ) {
+        let Some(entry) = self.table.get(number) else { return };
+        let is_poked = match entry.state {
+            State::Asking { poked, .. } => poked,
+            State::Parked { .. } => false,
+            // A grant has overtaken this answer.
+            _ => return,
+        };
+        let wants = entry.caller == Caller::Waits;
+        self.table.change(number, |entry| {
+            entry.state = State::Waiting;
+            entry.anchor = ask.sent;
+        });
+        if !wants {
+            return self.withdraw(number);
+        }
+        let due = if is_poked { self.now } else { self.lease_end(number, first_end_ms) };
+        self.table.touch_by(&ask.lock, due);
+        self.push(Effect::Observe(Note::Queued { lock: ask.lock.clone(), position }));
+    }
+
+    pub(super) fn acquire_failed(&mut self, member: &Member, error: &StoreError) {
+        let Some(number) = self.known(member) else { return };
+        self.table.change(number, |entry| {
+            entry.ambiguous |= error.may_have_run;
+            entry.unanswered = false;
+        });
+        let entry = &self.table.entries()[&number];
+        if !matches!(entry.state, State::Asking { .. }) {
+            // A grant was there before.
+            return;
+        }
+        if entry.caller == Caller::Waits && error.is_transient() {
+            return self.park(number, error.clone());
+        }
+        self.finish(number, Refusal::Store(error.clone()));
+    }
+
+    /// An attempt ends without a lock. It is not in the queue, but another copy of its acquire may
+    /// still find the lock free.
+    pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
+        if !entry.is_attempt() {
+            return;
+        }
+        let note = Note::Refused { lock: entry.lock.clone(), refusal: refusal.clone() };
+        self.tell(number, refusal);
+        self.table.change(number, |entry| {
+            entry.state = entry.gone(now);
+        });
+        self.push(Effect::Observe(note));
+    }
+
+    pub(super) fn tell(&mut self, number: u64, refusal: Refusal) {
+        let seat = self.table.get(number).map(|entry| entry.seat.clone());
+        let told = self.table.change(number, |entry| entry.tell(refusal));
+        if let (Some(true), Some(seat)) = (told, seat) {
+            self.push(Effect::Wake(seat));
+        }
+    }
+
+    /// Takes an attempt out, here and on the server.
+    pub(super) fn withdraw(&mut self, number: u64) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
+        let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
+        match entry.state {
+            // Its answer will find it withdrawn: a leave must not overtake an acquire.
+            State::Asking { .. } => return,
+            State::Missed | State::Unsent => {
+                self.table.change(number, |entry| entry.state = State::Over);
+            }
+            State::Parked { .. } if !entry.ambiguous => {
+                // It was never sent.
+                self.table.change(number, |entry| entry.state = State::Over);
+            }
+            State::Parked { .. } | State::Waiting | State::Confirming { .. } => {
+                self.table.change(number, |entry| entry.state = entry.leaving(now));
+            }
+            State::Offered(_) => {
+                self.table
+                    .change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+            }
+            _ => {
+                // Only its caller was left of it.
+                self.table.change(number, |_| ());
+                return;
+            }
+        }
+        self.push(Effect::Observe(Note::Cancelled { lock, waited }));
+    }
+
+    /// The server does not know this waiting member any more: its attempt goes on in the next
+    /// round, at the tail.
+    pub(super) fn place_lost(&mut self, number: u64) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
+            return;
+        };
+        let (lock, wants) = (entry.lock.clone(), entry.caller == Caller::Waits);
+        self.table.count_lost_place();
+        let next = wants.then(|| self.next_round(number));
+        self.table.change(number, |entry| {
+            // The caller that withdraws it never learned whether it was queued.
+            entry.state = if wants { entry.gone(now) } else { entry.leaving(now) };
+        });
+        self.push(Effect::Observe(Note::PlaceLost { lock }));
+        if let Some(next) = next {
+            self.ask_in_background(next);
+        }
+    }
+
+    /// The attempt goes on under a new number; the caller decides the end of the old one.
+    pub(super) fn next_round(&mut self, number: u64) -> u64 {
+        let next = number + 1;
+        let caller = self
+            .table
+            .change(number, |entry| std::mem::replace(&mut entry.caller, Caller::Gone))
+            .unwrap_or(Caller::Gone);
+        if let Some(old) = self.table.get(number) {
+            let entry = Entry {
+                member: old.member.renumbered(next),
+                state: State::Missed,
+                caller,
+                ambiguous: false,
+                unanswered: false,
+                answered: None,
+                revoked: None,
+                anchor: self.now,
+                ..old.clone()
+            };
+            self.table.insert(next, entry);
+        }
+        next
+    }
+}

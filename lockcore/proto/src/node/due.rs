@@ -1,0 +1,221 @@
+//! The effects of time: renewals, releases, leaves and repetitions, when they are due and there is
+//! room for them.
+
+use std::collections::BTreeMap;
+
+use super::{Core, MAX_AT_ONCE};
+use crate::name::LockName;
+use crate::node::effect::Ask;
+use crate::node::entry::{Seat, State};
+use crate::node::lease;
+use crate::node::moment::Moment;
+use crate::{Command, Leaving};
+
+/// The kinds of things that time does, in the order in which a tick does them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A hold or an offer ends, or is forgotten.
+    End,
+    /// A hold is renewed.
+    Renewal,
+    /// Members leave once more where another server has taken over.
+    LeaveAgain,
+    /// A release or a leave goes out.
+    Send,
+    /// Holds are renewed after a new connection.
+    RenewAll,
+    /// Acquires go out for which there was no room.
+    Turn,
+    /// Parked attempts are asked for again.
+    Retry,
+    /// A line is touched.
+    Touch,
+    /// Lines are touched after a new connection.
+    Recheck,
+}
+
+impl Kind {
+    /// All kinds of work that can be due: the one list of them.
+    pub(super) const ALL: [Self; 9] = [
+        Self::End,
+        Self::Renewal,
+        Self::LeaveAgain,
+        Self::Send,
+        Self::RenewAll,
+        Self::Turn,
+        Self::Retry,
+        Self::Touch,
+        Self::Recheck,
+    ];
+}
+
+impl<P: Seat> Core<P> {
+    /// Handles the entries that are due, a bounded number at a time. Returns whether there is more
+    /// to be done at once.
+    pub fn tick(&mut self) -> bool {
+        let mut budget = MAX_AT_ONCE;
+        for kind in Kind::ALL {
+            if budget > 0 && self.is_due(kind) {
+                budget = self.handle(kind, budget);
+            }
+        }
+        Kind::ALL.into_iter().any(|kind| self.is_due(kind))
+    }
+
+    /// When [`tick`](Self::tick) has something to do next, as far as is known now.
+    pub fn next(&self) -> Option<Moment> {
+        Kind::ALL.into_iter().filter_map(|kind| self.first(kind)).min()
+    }
+
+    fn is_due(&self, kind: Kind) -> bool {
+        self.first(kind).is_some_and(|at| at <= self.now)
+    }
+
+    /// When something of this kind is due, if there is room for it.
+    fn first(&self, kind: Kind) -> Option<Moment> {
+        let at_once = |is_due: bool| is_due.then(Moment::default);
+        let may_renew = self.renewing < MAX_AT_ONCE;
+        match kind {
+            Kind::End => self.table.ends().first().map(|(at, _)| *at),
+            Kind::Renewal => self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at),
+            Kind::LeaveAgain => at_once(self.may_leave_again()),
+            Kind::Send => self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at),
+            Kind::RenewAll => at_once(self.renew_all.is_some() && may_renew),
+            Kind::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
+            Kind::Retry => self.retry_at.filter(|_| self.has_room()),
+            Kind::Touch => {
+                self.table.touches().first().filter(|_| self.may_touch()).map(|(at, _)| *at)
+            }
+            Kind::Recheck => at_once(self.recheck.is_some() && self.may_touch()),
+        }
+    }
+
+    /// Handles the work of this kind that is due. Returns the rest of the budget.
+    fn handle(&mut self, kind: Kind, budget: usize) -> usize {
+        match kind {
+            Kind::End => self.end_what_is_due(budget),
+            Kind::Renewal => self.renew_what_is_due(budget),
+            Kind::LeaveAgain => {
+                self.leave_again();
+                budget
+            }
+            Kind::Send => self.send_what_is_due(budget),
+            Kind::RenewAll => self.renew_on(budget),
+            Kind::Turn => self.ask_in_turn(budget),
+            Kind::Retry => self.ask_again(budget),
+            Kind::Touch => self.touch_what_is_due(budget),
+            Kind::Recheck => self.recheck_on(budget),
+        }
+    }
+
+    fn end_what_is_due(&mut self, mut budget: usize) -> usize {
+        while budget > 0
+            && let Some(&(at, number)) = self.table.ends().first()
+            && at <= self.now
+        {
+            self.ended(number);
+            budget -= 1;
+        }
+        budget
+    }
+
+    /// Renews the holds that are due, and with them those that are due soon: together they cost
+    /// little more than one.
+    pub(super) fn renew_what_is_due(&mut self, budget: usize) -> usize {
+        let now = self.now;
+        let room = budget.min(MAX_AT_ONCE.saturating_sub(self.renewing));
+        let soon = |number| now + lease::ahead(&self.table.entries()[number].options);
+        let due =
+            self.table.renewals().iter().take(room).filter(|(at, number)| *at <= soon(number));
+        let due: Vec<u64> = due.map(|(_, number)| *number).collect();
+        for number in &due {
+            self.renew(*number);
+        }
+        budget - due.len()
+    }
+
+    /// Releases and leaves.
+    pub(super) fn send_what_is_due(&mut self, mut budget: usize) -> usize {
+        let mut leaving = BTreeMap::new();
+        while budget > 0
+            && self.on_their_way + leaving.len() < self.rules.window
+            && let Some(&(at, number)) = self.table.sends().first()
+            && at <= self.now
+        {
+            self.send(number, &mut leaving);
+            budget -= 1;
+        }
+        self.leave(leaving);
+        budget
+    }
+
+    pub(super) fn renew(&mut self, number: u64) {
+        let Some(entry) = self.table.get(number) else { return };
+        let command = Command::Renew { members: vec![entry.member.clone()] };
+        let ask = Ask { lock: entry.lock.clone(), command, sent: self.now, background: true };
+        self.table.change(number, |entry| {
+            if let State::Held(lease) = &mut entry.state {
+                // The answer sets the next one.
+                lease.renew_at = None;
+            }
+        });
+        self.background(ask);
+    }
+
+    pub(super) fn send(&mut self, number: u64, leaving: &mut BTreeMap<LockName, Vec<Leaving>>) {
+        let Some(entry) = self.table.get(number) else { return };
+        match &entry.state {
+            State::Releasing { .. } => {
+                let ask = self.release_request(number, true);
+                self.table.change(number, |entry| entry.state = State::Releasing { due: None });
+                self.background(ask);
+            }
+            State::Leaving { .. } => {
+                let (member, ambiguous) = (entry.member.clone(), entry.may_run_again());
+                let batch = leaving.entry(entry.lock.clone()).or_default();
+                batch.push(Leaving { member, ambiguous });
+                self.table.change(number, |entry| {
+                    if let State::Leaving { due, .. } = &mut entry.state {
+                        *due = None;
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn leave(&mut self, leaving: BTreeMap<LockName, Vec<Leaving>>) {
+        for (lock, leaving) in leaving {
+            let command = Command::Leave { leaving };
+            self.background(Ask { lock, command, sent: self.now, background: true });
+        }
+    }
+
+    pub(super) fn renew_on(&mut self, mut budget: usize) -> usize {
+        let Some((mut from, since)) = self.renew_all else { return budget };
+        while budget > 0 && self.renewing < MAX_AT_ONCE {
+            let (numbers, next) = self.stale_holds(from, since);
+            for number in numbers {
+                self.renew(number);
+                budget = budget.saturating_sub(1);
+            }
+            match next {
+                Some(next) => from = next,
+                None => {
+                    self.renew_all = None;
+                    return budget;
+                }
+            }
+        }
+        self.renew_all = Some((from, since));
+        budget
+    }
+
+    /// Holds that were not asked for since then and whose renewal is not on its way.
+    pub(super) fn stale_holds(&self, from: u64, since: Moment) -> (Vec<u64>, Option<u64>) {
+        self.part_of(from, |entry| match &entry.state {
+            State::Held(lease) => lease.asked < since && lease.renew_at.is_some(),
+            _ => false,
+        })
+    }
+}

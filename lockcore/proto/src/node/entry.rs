@@ -1,0 +1,257 @@
+//! One attempt or hold of this node, and its state.
+
+use std::time::Duration;
+
+use crate::Mode;
+use crate::demand::Demand;
+use crate::error::{LockErrorKind, StoreError};
+use crate::member::{Label, Member};
+use crate::name::LockName;
+use crate::node::lease::{self, Lease};
+use crate::node::moment::Moment;
+use crate::terms::Terms;
+use crate::token::FencingToken;
+
+/// How long the server is told of a member that left. By then its own expiry has removed it.
+pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
+/// A leave that failed is repeated after this time, then twice that, and so on.
+const LEAVE_RETRY_MS: u32 = 100;
+
+/// The mirror of a hold that guards read without asking the table; written whenever the table
+/// changes.
+pub trait Seat: Clone + Default {
+    /// The hold is certain until then, if nothing extends it. `is_answered`: the last renewal was.
+    fn certain_until(&self, until: Moment, is_answered: bool);
+
+    /// The hold is over without having been released.
+    fn lose(&self);
+}
+
+impl Seat for () {
+    fn certain_until(&self, _until: Moment, _is_answered: bool) {}
+
+    fn lose(&self) {}
+}
+
+/// Where a member stands with the server, as far as this node knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its acquire is not sent yet: as many as may be are on their way.
+    Unsent,
+    /// Its acquire is on its way.
+    Asking {
+        /// Why the store could not answer the last time.
+        error: Option<StoreError>,
+        /// Whether a JVM's message woke the attempt before it was known to wait.
+        poked: bool,
+    },
+    /// The store could not answer, and will be asked again.
+    Parked { error: StoreError },
+    /// In the queue.
+    Waiting,
+    /// Granted, but with so little left that a renewal is on its way first.
+    Confirming { token: FencingToken, handed_over: bool },
+    /// Granted, and its caller has not come for it yet. Not renewed: a caller that never comes
+    /// costs the others a claim.
+    Offered(Lease),
+    /// The offer was not taken in time: asked for again once the caller comes.
+    Missed,
+    /// A guard has it.
+    Held(Lease),
+    /// Released: the request is on its way, or due.
+    Releasing { due: Option<Moment> },
+    /// Given up: to be taken out, waiting or holding, until the server knows or has expired it.
+    Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
+    /// Lost, and its guard is still there.
+    Lost,
+    /// Kept by the server until its lease ends there.
+    Leaked { until: Moment },
+    /// Nothing of it is left on the server.
+    Over,
+}
+
+/// The caller that waits for the end of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// Waits to be woken.
+    Waits,
+    /// Was woken, and finds this.
+    Told(Refusal),
+    /// Has its guard, or went away.
+    Gone,
+}
+
+/// Why an attempt ends without a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Taken, and the attempt was not to wait.
+    Busy,
+    /// A refusal of the node or the server.
+    Kind(LockErrorKind),
+    /// An error of the store.
+    Store(StoreError),
+}
+
+/// The request of an attempt.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Which lock.
+    pub lock: LockName,
+    /// How it is held and waited for.
+    pub options: Terms,
+    /// Whether it may queue.
+    pub mode: Mode,
+    /// For people.
+    pub label: Label,
+    /// How much of it.
+    pub demand: Demand,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry<P> {
+    pub(super) lock: LockName,
+    pub(super) member: Member,
+    pub(super) options: Terms,
+    pub(super) mode: Mode,
+    pub(super) state: State,
+    pub(super) caller: Caller,
+    /// A copy of the acquire was not answered and may still run.
+    pub(super) ambiguous: bool,
+    /// The grant was told before the acquire was answered. A proxy that runs requests twice may
+    /// still run a copy of it before it passes the answer on.
+    pub(super) unanswered: bool,
+    /// When the acquire was answered then. Up to this moment a copy of it may have queued the
+    /// member anew.
+    pub(super) answered: Option<Moment>,
+    /// When the server last said that a hold of the member was force-released. The answer to a
+    /// request that was sent before may be older, and still tell of that hold.
+    pub(super) revoked: Option<Moment>,
+    /// A time at which the member was known not to hold: a grant that comes without having been
+    /// asked for is younger.
+    pub(super) anchor: Moment,
+    pub(super) started: Moment,
+    pub(super) seat: P,
+}
+
+/// The index of an entry in the table; a function of the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// When something ends by itself.
+    pub(super) end: Option<Moment>,
+    /// When it is renewed.
+    pub(super) renew: Option<Moment>,
+    /// When a release or a leave is due.
+    pub(super) send: Option<Moment>,
+    pub(super) waits_in_line: bool,
+    pub(super) is_unsent: bool,
+    pub(super) is_parked: bool,
+    pub(super) class: Option<Class>,
+}
+
+/// The counter to which an entry belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Attempt,
+    Hold,
+    GivenBack,
+}
+
+impl<P: Seat> Entry<P> {
+    /// Whether a copy of the acquire may run after the member was given back.
+    pub(super) fn may_run_again(&self) -> bool {
+        self.ambiguous || self.unanswered
+    }
+
+    /// Whether a copy of the acquire may have run after a request of this moment.
+    pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
+        self.answered.is_some_and(|answered| sent < answered)
+    }
+
+    /// Whether the hold that a request of this moment tells of may have been force-released since.
+    pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
+        self.revoked.is_some_and(|revoked| sent <= revoked)
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let class = match self.state {
+            State::Unsent
+            | State::Asking { .. }
+            | State::Parked { .. }
+            | State::Waiting
+            | State::Confirming { .. }
+            | State::Missed => Some(Class::Attempt),
+            State::Offered(_) | State::Held(_) => Some(Class::Hold),
+            State::Releasing { .. } | State::Leaving { .. } => Some(Class::GivenBack),
+            State::Lost | State::Leaked { .. } | State::Over => None,
+        };
+        Place {
+            end: match &self.state {
+                State::Offered(lease) => Some(self.lapses_at(lease)),
+                State::Held(lease) => Some(lease.notice_at(&self.options)),
+                State::Leaked { until } => Some(*until),
+                _ => None,
+            },
+            renew: match &self.state {
+                State::Held(lease) => lease.renew_at,
+                _ => None,
+            },
+            send: match &self.state {
+                State::Releasing { due } | State::Leaving { due, .. } => *due,
+                _ => None,
+            },
+            // A grant may be told to it once more while it is confirmed.
+            waits_in_line: matches!(self.state, State::Waiting | State::Confirming { .. }),
+            is_unsent: self.state == State::Unsent,
+            is_parked: matches!(self.state, State::Parked { .. }),
+            class,
+        }
+    }
+
+    /// Until when an offer stands.
+    pub(super) fn lapses_at(&self, lease: &Lease) -> Moment {
+        let claim = lease.since + lease::claim(&self.options);
+        claim.min(lease.notice_at(&self.options))
+    }
+
+    /// To be taken out at once, and until its own expiry has done it.
+    pub(super) fn leaving(&self, now: Moment) -> State {
+        let give_up = now + self.options.lease.max(GIVE_UP);
+        State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
+    }
+
+    /// The state once nothing of it is left on the server: over, unless a copy of its acquire may
+    /// still run there, which a tombstone refuses.
+    pub(super) fn gone(&self, now: Moment) -> State {
+        if self.may_run_again() { self.leaving(now) } else { State::Over }
+    }
+
+    pub(super) fn is_attempt(&self) -> bool {
+        self.place().class == Some(Class::Attempt)
+    }
+
+    /// Whether the table can forget it.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Over && !matches!(self.caller, Caller::Told(_))
+    }
+
+    /// Tells the caller, if there is one. Returns whether it has to be woken.
+    #[must_use]
+    pub(super) fn tell(&mut self, refusal: Refusal) -> bool {
+        let waits = self.caller == Caller::Waits;
+        if waits {
+            self.caller = Caller::Told(refusal);
+        }
+        waits
+    }
+
+    /// Writes the mirror that guards read.
+    pub(super) fn mirror(&self) {
+        match &self.state {
+            State::Offered(lease) | State::Held(lease) => {
+                self.seat.certain_until(lease.until(), lease.is_answered);
+            }
+            State::Lost | State::Leaked { .. } => self.seat.lose(),
+            _ => {}
+        }
+    }
+}

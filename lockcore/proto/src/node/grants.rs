@@ -1,0 +1,209 @@
+//! Grants, however they are told: from the server's word to an offer.
+
+use std::time::Duration;
+
+use super::Core;
+use crate::error::{LockErrorKind, StoreError};
+use crate::member::Member;
+use crate::name::LockName;
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
+use crate::node::lease::{self, Lease};
+use crate::node::moment::Moment;
+use crate::terms::Terms;
+use crate::token::FencingToken;
+use crate::{Command, Grant, Mode, Reply};
+
+/// The source of a grant: an answer or a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    /// The answer to its own acquire, sent then.
+    Answer(Moment),
+    /// The answer to another request, sent then.
+    Aside(Moment),
+    /// A message.
+    Message,
+}
+
+impl<P: Seat> Core<P> {
+    /// Takes in the part of a reply that is not its outcome.
+    pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
+        if reply.passed_over > 0 {
+            let (lock, waiters) = (ask.lock.clone(), reply.passed_over);
+            self.push(Effect::Observe(Note::PassedOver { lock, waiters }));
+        }
+        for grant in &reply.grants {
+            self.told(ask, grant);
+        }
+        if reply.more {
+            // For no member in particular: what is left to do, the server knows.
+            let command = Command::Touch { members: Vec::new() };
+            let ask = Ask { lock: ask.lock.clone(), command, sent: self.now, background: true };
+            self.background(ask);
+        }
+    }
+
+    /// A reply says that a member of ours holds its lock.
+    fn told(&mut self, ask: &Ask, Grant { member, token, left_ms }: &Grant) {
+        let Some(number) = self.number(member) else { return };
+        if self.table.entries().contains_key(&number) {
+            let source = match &ask.command {
+                Command::Acquire { member: own, .. } if own == member => Source::Answer(ask.sent),
+                _ => Source::Aside(ask.sent),
+            };
+            return self.granted(number, *token, *left_ms, source);
+        }
+        if self.gone.since(number, ask.sent) {
+            // An answer that its release has overtaken: there is nothing left to give back.
+            return;
+        }
+        // Nothing here waits for it any more, and no copy of its acquire is on its way.
+        self.give_back(ask.lock.clone(), member.clone());
+    }
+
+    /// Lets a member leave that is not in the table, and that the server may still know.
+    pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
+        let now = self.now;
+        let (number, lease) = (member.number(), Duration::from_millis(member.lease_ms()));
+        let mut stray = Entry {
+            lock,
+            member,
+            options: Terms { lease, ..Terms::default() },
+            mode: Mode::Try,
+            state: State::Over,
+            caller: Caller::Gone,
+            ambiguous: false,
+            unanswered: false,
+            answered: None,
+            revoked: None,
+            anchor: now,
+            started: now,
+            seat: P::default(),
+        };
+        stray.state = stray.leaving(now);
+        self.table.insert(number, stray);
+    }
+
+    /// A member of ours holds its lock, with `left_ms` counted from the request that was answered,
+    /// or from its own anchor if a message tells of it.
+    pub(super) fn granted(
+        &mut self,
+        number: u64,
+        token: FencingToken,
+        left_ms: u64,
+        source: Source,
+    ) {
+        let now = self.now;
+        let Some(entry) = self.table.granted(number, matches!(source, Source::Answer(_))) else {
+            return;
+        };
+        if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
+            // Known already, or on its way out.
+            return;
+        }
+        let left = Duration::from_millis(left_ms);
+        let is_message = matches!(source, Source::Message);
+        let anchor = match source {
+            Source::Answer(sent) | Source::Aside(sent) => sent,
+            Source::Message => entry.anchor,
+        };
+        let certain = lease::certain_until(anchor, left).since(now);
+        let wants = entry.caller == Caller::Waits;
+        if certain.is_zero() {
+            // Too late to be a guard: a touch decides.
+            self.table.change(number, |entry| entry.state = State::Waiting);
+            let lock = self.table.entries()[&number].lock.clone();
+            self.table.touch_by(&lock, now);
+            if !wants {
+                self.withdraw(number);
+            }
+            return;
+        }
+        let short = certain < lease::claim(&entry.options) / 2;
+        let is_doubted = anchor < self.doubt;
+        // Two copies of its acquire may have run: the first was granted, its claim lapsed, and the
+        // second queued it again. The message may tell of the first.
+        let may_be_old = is_message && entry.ambiguous;
+        let is_forgeable = is_message && self.rules.confirm_grants;
+        let is_alone = self.rules.replicas > 0;
+        let may_be_revoked = entry.is_revoked_since(anchor);
+        if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_revoked {
+            self.table.change(number, |entry| {
+                entry.state = State::Confirming { token, handed_over: is_message };
+            });
+            self.confirm(number);
+            if !wants {
+                self.withdraw(number);
+            }
+            return;
+        }
+        self.offer(number, token, anchor, left, is_message);
+    }
+
+    /// Asks whether a hold that is not handed out yet is still held.
+    pub(super) fn confirm(&mut self, number: u64) {
+        let Some(entry) = self.table.get(number) else { return };
+        let command = Command::Confirm { member: entry.member.clone() };
+        let ask = Ask { lock: entry.lock.clone(), command, sent: self.now, background: true };
+        self.background(ask);
+    }
+
+    /// Too few replicas have the grant or the renewal: after a failover the lock could be granted
+    /// to another, while a guard still relies on it here.
+    pub(super) fn unacknowledged(&mut self, member: &Member, replicas: u32) {
+        let now = self.now;
+        let Some(number) = self.known(member) else { return };
+        let (kind, wanted) = (LockErrorKind::Unavailable, self.rules.replicas);
+        let refused = |what: &str| {
+            let detail = format!("{replicas} of {wanted} replicas acknowledged the {what} in time");
+            StoreError::refused(kind, detail)
+        };
+        let entry = &self.table.entries()[&number];
+        if !matches!(entry.state, State::Confirming { .. }) {
+            return self.renewal_failed(member, &refused("renewal"));
+        }
+        let (lock, refusal) = (entry.lock.clone(), Refusal::Store(refused("grant")));
+        self.tell(number, refusal.clone());
+        self.table.change(number, |entry| entry.state = entry.leaving(now));
+        self.push(Effect::Observe(Note::Refused { lock, refusal }));
+    }
+
+    pub(super) fn offer(
+        &mut self,
+        number: u64,
+        token: FencingToken,
+        anchor: Moment,
+        left: Duration,
+        handed_over: bool,
+    ) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
+        let lease = Lease::granted(&entry.options, token, now, anchor, left);
+        let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
+        let (wants, seat) = (entry.caller == Caller::Waits, entry.seat.clone());
+        self.table.change(number, |entry| entry.state = State::Offered(lease));
+        if !wants {
+            return self.withdraw(number);
+        }
+        self.push(Effect::Wake(seat));
+        self.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
+    }
+
+    /// An offer was not taken in time: it is given on, and its attempt goes on in the next round
+    /// once its caller comes.
+    pub(super) fn miss(&mut self, number: u64) {
+        let now = self.now;
+        let next = self.next_round(number);
+        self.table.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+        self.table.count_lost_place();
+        if let Some(lock) = self.table.get(number).map(|entry| entry.lock.clone()) {
+            self.push(Effect::Observe(Note::Missed { lock }));
+        }
+        if self.is_closed {
+            // Nothing begins any more: it would hold the lock when its node says that nothing is
+            // left.
+            self.tell(next, Refusal::Kind(LockErrorKind::Closed));
+            self.withdraw(next);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Holds: renewed in time, and lost.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::Core;
+use crate::error::StoreError;
+use crate::member::Member;
+use crate::node::effect::{Ask, Effect, Note};
+use crate::node::entry::{Seat, State};
+use crate::node::lease;
+use crate::{Command, Grant, Renewed};
+
+/// A renewal before the hand-out that failed is followed by a touch after this time.
+const CONFIRM_RETRY: Duration = Duration::from_millis(250);
+/// The weight of a read, to which a downgrade reduces a lock.
+const READ: NonZeroU32 = NonZeroU32::MIN;
+
+impl<P: Seat> Core<P> {
+    pub(super) fn renewed(
+        &mut self,
+        ask: &Ask,
+        member: &Member,
+        outcome: Renewed,
+        grants: &[Grant],
+    ) {
+        let now = self.now;
+        let Some(number) = self.known(member) else { return };
+        let left = match outcome {
+            Renewed::Held => Duration::from_millis(member.lease_ms()),
+            Renewed::NotHeld => Duration::ZERO,
+        };
+        let (chance, doubt) = (self.chance(number), self.doubt);
+        let entry = &self.table.entries()[&number];
+        match &entry.state {
+            State::Confirming { token, handed_over } => {
+                let handed_over = *handed_over;
+                // The present hold may have been granted later than the confirmed one.
+                let is_own = |grant: &&Grant| grant.member == *member;
+                let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
+                if lease::certain_until(ask.sent, left) > now {
+                    if entry.is_revoked_since(ask.sent) {
+                        return self.confirm(number);
+                    }
+                    return self.offer(number, token, ask.sent, left, handed_over);
+                }
+                self.table.change(number, |entry| entry.state = State::Waiting);
+                self.table.touch_by(&ask.lock, now);
+            }
+            State::Held(_) if left.is_zero() => {
+                self.lose(number, "the server no longer knows the hold");
+            }
+            // The caller that asked has been told so.
+            State::Held(lease) if now >= lease.until() => {
+                self.lose(number, "its renewal came too late");
+            }
+            State::Held(_) => {
+                self.table.change(number, |entry| {
+                    if let State::Held(lease) = &mut entry.state {
+                        lease.extend(&entry.options, ask.sent, left, chance);
+                        lease.doubted(now, doubt);
+                    }
+                });
+                self.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
+            }
+            // Its own release has overtaken it, and tells how the hold ended.
+            _ => {}
+        }
+    }
+
+    /// The request that downgrades a held lock to a read; `None` if it is not held.
+    pub fn downgrade(&self, number: u64) -> Option<Ask> {
+        let entry = self.table.get(number)?;
+        let member = matches!(entry.state, State::Held(_)).then(|| entry.member.clone())?;
+        let command = Command::Reduce { member, weight: READ };
+        Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })
+    }
+
+    /// A write was to become a read. Its lease stays as it is.
+    pub(super) fn reduced(&mut self, member: &Member, outcome: &[Renewed]) {
+        if let (Some(number), [Renewed::NotHeld]) = (self.known(member), outcome) {
+            self.lose(number, "the server no longer knows the hold");
+        }
+    }
+
+    pub(super) fn renewal_failed(&mut self, member: &Member, error: &StoreError) {
+        let now = self.now;
+        let Some(number) = self.known(member) else { return };
+        let lock = self.table.entries()[&number].lock.clone();
+        match self.table.entries()[&number].state {
+            State::Confirming { .. } => {
+                self.table.change(number, |entry| entry.state = State::Waiting);
+                self.table.touch_by(&lock, now + CONFIRM_RETRY);
+            }
+            State::Held(_) => {
+                self.table.change(number, |entry| {
+                    if let State::Held(lease) = &mut entry.state {
+                        lease.retry(now);
+                    }
+                });
+                self.push(Effect::Observe(Note::RenewalFailed { lock, error: error.clone() }));
+            }
+            _ => {}
+        }
+    }
+
+    /// The hold is over without having been released. The rest of its lease on the server stays
+    /// until its guard is dropped.
+    pub(super) fn lose(&mut self, number: u64, why: &'static str) {
+        let Some(entry) = self.table.get(number) else { return };
+        let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
+        let held = self.now.since(lease.since);
+        let (lock, seat) = (entry.lock.clone(), entry.seat.clone());
+        self.table.change(number, |entry| entry.state = State::Lost);
+        self.push(Effect::TellLost(seat));
+        self.push(Effect::Observe(Note::Lost { lock, held, why }));
+    }
+
+    /// A hold of the member was force-released. The message may overtake the answer that tells of
+    /// that hold, since the two come on different connections: it is remembered for that answer.
+    pub(super) fn revoked(&mut self, number: u64) {
+        let now = self.now;
+        match self.table.entries()[&number].state {
+            State::Asking { .. }
+            | State::Parked { .. }
+            | State::Waiting
+            | State::Confirming { .. } => {
+                let lock = self.table.entries()[&number].lock.clone();
+                self.table.change(number, |entry| entry.revoked = Some(now));
+                // Its place is lost, too: the touch finds it gone.
+                self.table.touch_by(&lock, now);
+            }
+            State::Held(_) => self.lose(number, "it was force-released"),
+            State::Offered(_) => {
+                self.miss(number);
+                // A force-released hold is not released again.
+                self.table.change(number, |entry| entry.state = entry.gone(now));
+                let current = number + 1;
+                if let Some(seat) = self.table.get(current).map(|entry| entry.seat.clone()) {
+                    self.push(Effect::Wake(seat));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A hold or an offer ends by the clock, or one that ends on the server by itself has done so.
+    pub(super) fn ended(&mut self, number: u64) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
+        match &entry.state {
+            State::Held(lease) => {
+                let why = lease.end(&entry.options);
+                self.lose(number, why);
+            }
+            State::Offered(_) => {
+                self.miss(number);
+            }
+            State::Leaked { .. } => {
+                self.table.change(number, |entry| entry.state = entry.gone(now));
+            }
+            _ => {}
+        }
+    }
+}

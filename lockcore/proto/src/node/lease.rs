@@ -1,0 +1,205 @@
+//! How long things last: leases, claims, and the pauses between renewals and touches.
+
+use std::time::Duration;
+
+use crate::claim_ms;
+use crate::node::moment::Moment;
+use crate::terms::{Renewal, Terms};
+use crate::token::FencingToken;
+
+/// The longest time between two touches of a line.
+pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
+
+/// A hold, as long as this node is certain of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Lease {
+    pub token: FencingToken,
+    /// When the hold began here.
+    pub(super) since: Moment,
+    /// When the request was sent that the deadline is counted from.
+    pub(super) asked: Moment,
+    /// Earlier than the server's own end of the lease.
+    deadline: Moment,
+    /// The end of the longest hold that was allowed.
+    last: Option<Moment>,
+    /// When to renew it next; nothing while a renewal is on its way, or if there is none to come.
+    pub(super) renew_at: Option<Moment>,
+    /// Whether the last renewal was answered; also if there was none yet.
+    pub(super) is_answered: bool,
+}
+
+/// Until when a lease of `left` is certain, counted from `anchor`: earlier than its end, for clocks
+/// that tick at different rates.
+pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
+    anchor + left.saturating_sub(margin(left))
+}
+
+/// How far two clocks may part within this time.
+pub(super) fn margin(time: Duration) -> Duration {
+    (time / 100).max(Duration::from_millis(5))
+}
+
+/// The lease of a hold that was handed over.
+pub(super) fn claim(options: &Terms) -> Duration {
+    Duration::from_millis(claim_ms(options.lease_ms()))
+}
+
+/// Often enough that a claim of which no message told is noticed while most of it is left.
+pub(super) fn touch_period(options: &Terms) -> Duration {
+    TOUCH_PERIOD.min(claim(options) * 2 / 5)
+}
+
+/// A renewal goes out sooner by this much with others that are due. Less than the time that parts
+/// leases which were renewed together, or they would come together for ever.
+pub(super) fn ahead(options: &Terms) -> Duration {
+    options.lease / 100
+}
+
+/// Guards are told this long before the deadline, so that all of many hear of it in time.
+fn lead(options: &Terms) -> Duration {
+    (options.lease / 100).clamp(Duration::from_millis(2), Duration::from_millis(100))
+}
+
+impl Lease {
+    /// A granted lease: `left`, counted from `anchor`.
+    pub(super) fn granted(
+        options: &Terms,
+        token: FencingToken,
+        now: Moment,
+        anchor: Moment,
+        left: Duration,
+    ) -> Self {
+        let deadline = certain_until(anchor, left);
+        let half = deadline.since(now) / 2;
+        let is_full = left >= options.lease - options.lease / 10;
+        let renew_at = match options.renewal {
+            // A third of a full lease, or half of what is left of it if that is sooner.
+            Renewal::Watchdog if is_full => Some(now + half.min(options.lease / 3)),
+            Renewal::Watchdog => Some(now + half),
+            // Handed over with a claim: one renewal turns it into what was asked for.
+            Renewal::Fixed if !is_full => Some(now),
+            Renewal::Fixed => None,
+        };
+        let last = options.max_hold.map(|max_hold| now + max_hold);
+        Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
+    }
+
+    /// A renewal that was sent at `sent` gave it `left`; the next one is due up to a tenth of a
+    /// third of the lease earlier, by `chance` of 1 000, so that those taken together part.
+    pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
+        let third = options.lease / 3;
+        self.deadline = self.deadline.max(certain_until(sent, left));
+        self.asked = self.asked.max(sent);
+        self.is_answered = true;
+        self.renew_at = match options.renewal {
+            Renewal::Watchdog => Some(sent + (third - third / 10_000 * chance)),
+            Renewal::Fixed => None,
+        };
+    }
+
+    /// Renews it at once if it was asked for before `doubt`; a renewal that is on its way comes to
+    /// the same.
+    pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
+        if self.asked < doubt && self.renew_at.is_some() {
+            self.renew_at = Some(now);
+        }
+    }
+
+    /// A renewal was refused or not answered.
+    pub(super) fn retry(&mut self, now: Moment) {
+        self.is_answered = false;
+        let left = self.until().since(now);
+        let pause = (left / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
+        self.renew_at = Some(now + pause);
+    }
+
+    /// Until when the hold is certain.
+    pub(super) fn until(&self) -> Moment {
+        self.last.map_or(self.deadline, |last| last.min(self.deadline))
+    }
+
+    /// When the guards are told that it is lost, if nothing extends it.
+    pub(super) fn notice_at(&self, options: &Terms) -> Moment {
+        self.until().before(lead(options))
+    }
+
+    /// Why it ends, if it ends now.
+    pub(super) fn end(&self, options: &Terms) -> &'static str {
+        match self.last {
+            Some(last) if last <= self.deadline => "it reached its longest hold",
+            _ if options.renewal == Renewal::Fixed => "its fixed lease is over",
+            _ => "its lease was not renewed in time",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Moment = Moment::from_micros(1_000_000);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn token() -> FencingToken {
+        FencingToken::try_from(7).expect("small")
+    }
+
+    #[test]
+    fn a_lease_is_certain_for_a_hundredth_less_or_five_milliseconds() {
+        assert_eq!(certain_until(START, ms(30_000)), START + ms(29_700));
+        assert_eq!(certain_until(START, ms(100)), START + ms(95));
+        assert_eq!(certain_until(START, ms(3)), START);
+    }
+
+    #[test]
+    fn a_full_lease_is_renewed_after_a_third_and_a_claim_after_its_half() {
+        let options = Terms::default();
+        let full = Lease::granted(&options, token(), START, START, ms(30_000));
+        assert_eq!(full.renew_at, Some(START + ms(10_000)));
+        let claim = Lease::granted(&options, token(), START, START, ms(10_000));
+        assert_eq!(claim.renew_at, Some(START + ms(9_900) / 2));
+    }
+
+    #[test]
+    fn a_fixed_lease_is_renewed_once_and_only_if_it_came_as_a_claim() {
+        let options = Terms { renewal: Renewal::Fixed, ..Terms::default() };
+        assert_eq!(Lease::granted(&options, token(), START, START, ms(30_000)).renew_at, None);
+        let mut claim = Lease::granted(&options, token(), START, START, ms(10_000));
+        assert_eq!(claim.renew_at, Some(START));
+        claim.extend(&options, START, ms(30_000), 0);
+        assert_eq!((claim.renew_at, claim.until()), (None, START + ms(29_700)));
+    }
+
+    #[test]
+    fn an_extension_never_shortens() {
+        let options = Terms::default();
+        let mut lease = Lease::granted(&options, token(), START, START, ms(30_000));
+        lease.extend(&options, START, ms(10_000), 1_000);
+        assert_eq!(lease.until(), START + ms(29_700));
+        assert_eq!(lease.renew_at, Some(START + ms(9_000)), "a tenth earlier at most");
+    }
+
+    #[test]
+    fn the_longest_hold_is_the_end_however_often_it_is_renewed() {
+        let options = Terms { max_hold: Some(ms(40_000)), ..Terms::default() };
+        let mut lease = Lease::granted(&options, token(), START, START, ms(30_000));
+        lease.extend(&options, START + ms(20_000), ms(30_000), 0);
+        assert_eq!(lease.until(), START + ms(40_000));
+        assert_eq!(lease.end(&options), "it reached its longest hold");
+    }
+
+    #[test]
+    fn guards_are_told_a_hundredth_of_the_lease_early_within_bounds() {
+        let notice = |lease| {
+            let options = Terms { lease, ..Terms::default() };
+            let lease = Lease::granted(&options, token(), START, START, lease);
+            lease.until().since(lease.notice_at(&options))
+        };
+        assert_eq!(notice(ms(100)), ms(2));
+        assert_eq!(notice(ms(5_000)), ms(50));
+        assert_eq!(notice(ms(60_000)), ms(100));
+    }
+}

@@ -1,0 +1,503 @@
+//! Every attempt and hold of one node, as one table without I/O: events go in with the time at
+//! which they happen, and effects come out.
+//!
+//! # Driving it
+//!
+//! A driver begins each event with [`Core::event`] and the time, calls one method for it, and runs
+//! the effects of [`Core::drain`] in their order, outside of the mutex that guards the core.
+//! A request of [`Effect::Send`], or one that a method returns, is sent to the store; its outcome
+//! comes back as [`Core::replied`] or [`Core::unanswered`], that of [`Effect::Confirm`] as
+//! [`Core::confirmed`]. Messages come in by [`Core::heard`], the state of the connections by
+//! [`Core::linked`]. [`Core::next`] says when [`Core::tick`] has something to do.
+//!
+//! # Implementation notes
+//!
+//! - *Ambiguity.* An acquire that was not answered may still run. Its member is never simply
+//!   forgotten: it is asked for again, or leaves with a tombstone.
+//! - *Anchor.* A lease is counted from the moment at which its request was sent. A grant that comes
+//!   as a message has no request; it is younger than the last answer that found the member waiting,
+//!   so it is counted from the request of that answer. Unless two copies of its acquire may have
+//!   run: then the message may tell of a grant that has lapsed since, and a renewal decides whether
+//!   it is held.
+//! - *Claim and confirming.* A hold that is handed over lasts a claim. One with less than half of
+//!   it left is renewed before its guard is handed out, so that no guard begins with its end.
+//! - *Doubt.* A server whose clock ran ahead has ended leases earlier than is thought here. Leases
+//!   from before are renewed: holds at once, grants before they are handed out.
+//! - *Lines.* Waiting members of one lock are touched together, in time and after every
+//!   interruption. Messages only save time: after any loss, the next touch asks the server and acts
+//!   on the answer.
+//! - *Places lost.* A member that the server no longer knows is never used again, or a late grant
+//!   of its old place would be taken for a new one: its attempt goes on in the next round, with a
+//!   new number, at the tail.
+//! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two
+//!   requests of one member are on their way whose order matters: a leave waits for the answer of
+//!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
+
+mod attempts;
+mod batch;
+mod clocks;
+mod closing;
+mod due;
+mod effect;
+mod entry;
+mod gone;
+mod grants;
+mod holds;
+mod lease;
+mod lines;
+mod moment;
+mod projection;
+mod releases;
+mod requests;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use batch::{Batch, batches, commands, is_of_one};
+pub use effect::{Ask, Effect, Note};
+pub use entry::{Refusal, Request, Seat};
+pub use moment::Moment;
+pub use projection::{Due, Phase};
+
+use std::ops::Bound;
+use std::time::Duration;
+
+use self::entry::{Caller, Entry, State};
+use self::grants::Source;
+use self::table::Table;
+use crate::error::{LockErrorKind, StoreError};
+use crate::member::{Member, NodeId};
+use crate::name::LockName;
+use crate::token::FencingToken;
+use crate::{Answer, Command, Event, Leaving, Link, Mode, Released, Renewed};
+
+/// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
+const ROUND_BITS: u32 = 20;
+/// Most events of one kind that are handled at once: others want the table too.
+const MAX_AT_ONCE: usize = 256;
+const TOO_MANY_AT_ONCE: &str =
+    "too many acquires of this Locks at once: this one was not sent within the request timeout";
+
+/// The settings of a core.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// Renew a grant that came as a message before it is handed out.
+    pub confirm_grants: bool,
+    /// A grant or a renewal counts once so many replicas have it; 0 asks none.
+    pub replicas: u32,
+    /// Queues are shared with JVMs.
+    pub peers: bool,
+    /// Most releases, leaves and repetitions on their way at once, each of which is a script: a
+    /// time-out is to measure the server, not our own queue there.
+    pub window: usize,
+    /// Most acquires of callers on their way at once, for the same reason; the others are sent in
+    /// the order in which they came.
+    pub acquires: usize,
+    /// The seed of the random times that part requests which would be due together; zero parts
+    /// none.
+    pub seed: u64,
+}
+
+/// How many there are of what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Attempts that wait for their outcome.
+    pub attempts: usize,
+    /// Holds with a guard, and offers.
+    pub holds: usize,
+    /// Holds and places that the server is still to be told of.
+    pub given_back: usize,
+    /// Those that were given up untold, since the start.
+    pub failed: usize,
+    /// Places lost since the start.
+    pub places_lost: u64,
+}
+
+/// The outcome of an attempt for its caller.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Not there yet: the caller is woken.
+    Waits,
+    /// The lock; the caller has it from now on.
+    Granted {
+        /// The member's number.
+        number: u64,
+        /// Of this hold.
+        token: FencingToken,
+        /// When the hold began.
+        since: Moment,
+    },
+    /// No lock.
+    Refused(Refusal),
+}
+
+/// All attempts and holds of a node. `P` is the driver's own part of each entry.
+#[derive(Debug, Clone)]
+pub struct Core<P> {
+    node: NodeId,
+    rules: Rules,
+    table: Table<P>,
+    retry_at: Option<Moment>,
+    pause: Duration,
+    /// Lines behind this one are touched if they were not since then: messages may have been
+    /// missed.
+    recheck: Option<(Bound<LockName>, Moment)>,
+    /// Holds behind this one are renewed if they were not since then: the server may have forgotten
+    /// them.
+    renew_all: Option<(u64, Moment)>,
+    commands: Link,
+    subscription: Link,
+    next_attempt: u64,
+    /// Callers' acquires in flight.
+    asking: usize,
+    /// Background requests in flight: leaves, releases, repetitions.
+    on_their_way: usize,
+    /// Renewals in flight, which are batched.
+    renewing: usize,
+    /// The weight of the touches in flight.
+    touching: usize,
+    last_success: Moment,
+    answered: Option<clocks::Answered>,
+    gone: gone::Gone,
+    /// The moment of the present event.
+    now: Moment,
+    effects: Vec<Effect<P>>,
+    /// Leases that were asked for before this time may end earlier than is thought here.
+    doubt: Moment,
+    is_closed: bool,
+}
+
+impl<P: Seat> Core<P> {
+    /// An empty table.
+    pub fn new(node: NodeId, rules: Rules) -> Self {
+        Self {
+            node,
+            rules,
+            table: Table::new(),
+            retry_at: None,
+            pause: attempts::FIRST_RETRY,
+            recheck: None,
+            renew_all: None,
+            commands: Link::Up,
+            subscription: Link::Up,
+            next_attempt: 1,
+            asking: 0,
+            on_their_way: 0,
+            renewing: 0,
+            touching: 0,
+            last_success: Moment::default(),
+            answered: None,
+            gone: gone::Gone::default(),
+            now: Moment::default(),
+            effects: Vec::new(),
+            doubt: Moment::default(),
+            is_closed: false,
+        }
+    }
+
+    /// Begins an event at this moment: the method that follows tells which.
+    pub fn event(&mut self, now: Moment) -> &mut Self {
+        self.now = now;
+        self
+    }
+
+    /// Takes the effects of all events so far, in their order.
+    pub fn drain(&mut self) -> Vec<Effect<P>> {
+        std::mem::take(&mut self.effects)
+    }
+
+    fn push(&mut self, effect: Effect<P>) {
+        self.effects.push(effect);
+    }
+
+    // What callers do.
+
+    /// An attempt begins; its caller sends the acquire, unless others come first or it is parked.
+    /// Nothing if the node is closed.
+    pub fn begin(&mut self, request: Request, seat: P) -> Option<(u64, Option<Ask>)> {
+        let now = self.now;
+        if self.is_closed {
+            return None;
+        }
+        let attempt = self.next_attempt;
+        self.next_attempt += 1;
+        let number = attempt << ROUND_BITS;
+        let Request { lock, options, mode, label, demand } = request;
+        let (node, lease_ms) = (&self.node, options.lease_ms());
+        let member = match self.rules.peers {
+            true => Member::redisson(node, number, lease_ms, &label),
+            false => Member::new(node, number, lease_ms, demand, &label),
+        };
+        let is_next = self.table.unsent().is_empty() && self.may_ask();
+        let state = match is_next {
+            true => State::Asking { error: None, poked: false },
+            false => State::Unsent,
+        };
+        self.table.insert(
+            number,
+            Entry {
+                lock,
+                member,
+                options,
+                mode,
+                state,
+                caller: Caller::Waits,
+                ambiguous: false,
+                unanswered: false,
+                answered: None,
+                revoked: None,
+                anchor: now,
+                started: now,
+                seat,
+            },
+        );
+        let ask = is_next.then(|| self.ask(number)).flatten();
+        Some((attempt, ask))
+    }
+
+    /// Takes the outcome of an attempt. A grant is its caller's from now on.
+    pub fn take(&mut self, attempt: u64) -> Outcome {
+        let now = self.now;
+        let Some(number) = self.current(attempt) else {
+            return Outcome::Refused(Refusal::Kind(LockErrorKind::Closed));
+        };
+        let Some(entry) = self.table.get(number) else { return Outcome::Waits };
+        match &entry.state {
+            State::Offered(lease) if now >= entry.lapses_at(lease) => {
+                self.miss(number);
+                self.take(attempt)
+            }
+            State::Offered(lease) => {
+                let mut lease = lease.clone();
+                lease.doubted(now, self.doubt);
+                let (token, since) = (lease.token, lease.since);
+                self.table.change(number, |entry| {
+                    entry.state = State::Held(lease);
+                    entry.caller = Caller::Gone;
+                });
+                Outcome::Granted { number, token, since }
+            }
+            State::Missed => {
+                self.ask_in_background(number);
+                Outcome::Waits
+            }
+            _ => {
+                let told = self.table.change(number, |entry| {
+                    match std::mem::replace(&mut entry.caller, Caller::Gone) {
+                        Caller::Told(refusal) => Some(refusal),
+                        caller => {
+                            entry.caller = caller;
+                            None
+                        }
+                    }
+                });
+                told.flatten().map_or(Outcome::Waits, Outcome::Refused)
+            }
+        }
+    }
+
+    /// The caller of an attempt has gone, or its time is up. Nothing of it stays behind. Returns
+    /// the reason why it was not answered, if that is neither the lock nor its caller: the store
+    /// was unavailable, or it was never sent.
+    pub fn cancel(&mut self, attempt: u64) -> Option<StoreError> {
+        let number = self.current(attempt)?;
+        let entry = self.table.get(number)?;
+        let unanswered = match &entry.state {
+            // The server has answered others meanwhile: this one was not sent for want of room.
+            State::Unsent if entry.mode == Mode::Try && self.last_success > entry.started => {
+                Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
+            }
+            // One without an answer for a whole request timeout was parked with that error.
+            State::Asking { error, .. } => error.clone().or_else(|| self.disconnected()),
+            State::Parked { error } => Some(error.clone()),
+            State::Unsent | State::Waiting | State::Confirming { .. } => self.disconnected(),
+            _ => None,
+        };
+        self.table.change(number, |entry| entry.caller = Caller::Gone);
+        self.withdraw(number);
+        unanswered
+    }
+
+    /// Why no command gets through; none while the connection stands, however slow the server is.
+    fn disconnected(&self) -> Option<StoreError> {
+        self.commands.why_down()
+    }
+
+    /// A guard is given back, by a caller that sends the request itself. Nothing if it was taken
+    /// away before.
+    pub fn release(&mut self, number: u64) -> Option<Ask> {
+        self.begin_release(number, None).then(|| self.release_request(number, false))
+    }
+
+    /// A guard was dropped: its hold is given back in the background.
+    pub fn dropped(&mut self, number: u64) {
+        self.begin_release(number, Some(self.now));
+    }
+
+    /// A hold is to end by itself. Returns until when it is certain.
+    pub fn leak(&mut self, number: u64) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
+        if !matches!(entry.state, State::Held(_) | State::Lost) {
+            return;
+        }
+        let seat = entry.seat.clone();
+        self.table.change(number, |entry| {
+            entry.state = State::Leaked { until: now + 2 * entry.options.lease };
+        });
+        self.push(Effect::TellLost(seat));
+    }
+
+    // What the store says.
+
+    /// A request was answered.
+    pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
+        self.arrived(ask);
+        self.last_success = self.now;
+        self.compare_clocks(ask, answer);
+        match (&ask.command, answer) {
+            (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
+                self.pause = attempts::FIRST_RETRY;
+                self.acquired(ask, member, reply);
+                self.absorb(ask, reply);
+            }
+            (Command::Release { member }, Answer::Released(reply)) => {
+                let number = match reply.outcome {
+                    Released::Released => self.end(member),
+                    Released::NotHeld => self.leave_after_release(member),
+                };
+                // Before the end is remembered: on a replica that took over, the member may wait
+                // still. Then its own release hands it the lock, and this answer tells of that.
+                self.absorb(ask, reply);
+                self.remember_gone(number, &ask.lock, member);
+            }
+            (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
+                for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
+                    self.renewed(ask, member, *outcome, &reply.grants);
+                }
+            }
+            (Command::Touch { members }, Answer::Touched(reply)) => {
+                self.absorb(ask, reply);
+                self.touched(ask, members, reply);
+            }
+            (Command::Leave { leaving }, Answer::Left(reply)) => {
+                self.absorb(ask, reply);
+                for Leaving { member, .. } in leaving {
+                    let number = self.end(member);
+                    self.remember_gone(number, &ask.lock, member);
+                }
+            }
+            (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
+                self.reduced(member, &reply.outcome);
+                self.absorb(ask, reply);
+            }
+            (Command::ForceRelease { .. }, Answer::Released(reply)) => {
+                self.absorb(ask, reply);
+            }
+            _ => {}
+        }
+    }
+
+    /// A renewal was answered, and so many replicas have it.
+    pub fn confirmed(&mut self, ask: &Ask, (answer, replicas): (&Answer, u32)) {
+        match (&ask.command, answer) {
+            (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply))
+                if replicas < self.rules.replicas =>
+            {
+                self.arrived(ask);
+                self.last_success = self.now;
+                for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
+                    match outcome {
+                        Renewed::Held => self.unacknowledged(member, replicas),
+                        Renewed::NotHeld => self.renewed(ask, member, *outcome, &[]),
+                    }
+                }
+            }
+            _ => self.replied(ask, answer),
+        }
+    }
+
+    /// A request failed; whether it ran is for the error to say.
+    pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
+        self.arrived(ask);
+        match &ask.command {
+            Command::Acquire { member, .. } => self.acquire_failed(member, error),
+            Command::Release { member } => {
+                self.leave_failed(member, &ask.lock, error);
+            }
+            Command::Leave { leaving } => {
+                for Leaving { member, .. } in leaving {
+                    self.leave_failed(member, &ask.lock, error);
+                }
+            }
+            Command::Renew { .. } | Command::Confirm { .. } => {
+                for member in ask.command.renews() {
+                    self.renewal_failed(member, error);
+                }
+            }
+            Command::Touch { .. } => {
+                let lock = ask.lock.clone();
+                self.table.touch_by(&lock, self.now + lines::TOUCH_RETRY);
+                self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
+            }
+            // Its caller asks again, or gives the hold back.
+            Command::Reduce { .. } | Command::ForceRelease { .. } | Command::Inspect => {}
+        }
+    }
+
+    /// The server says something without having been asked.
+    pub fn heard(&mut self, event: Event) {
+        match event {
+            Event::Granted { token, grants } => {
+                // An unknown one has left, and its leave gives the lock on.
+                for (number, left_ms) in grants {
+                    self.granted(number, token, left_ms, Source::Message);
+                }
+            }
+            Event::Revoked { numbers } => {
+                for number in numbers {
+                    if self.table.entries().contains_key(&number) {
+                        self.revoked(number);
+                    }
+                }
+            }
+            Event::Poked { number } => self.poked(number),
+            Event::Resubscribed => self.check_lines(),
+        }
+    }
+
+    /// The state of the connections has changed, or one of them is new.
+    pub fn linked(&mut self, commands: Link, subscription: Link) {
+        let now = self.now;
+        let was_up = self.commands.is_up() && self.subscription.is_up();
+        (self.commands, self.subscription) = (commands, subscription);
+        if self.commands.is_up() {
+            // It may lead to a server that has forgotten everything.
+            self.renew_all = Some((0, now));
+            self.gone.reconnected();
+        }
+        if !self.is_up() {
+            // Their return is what to wait for.
+            self.retry_at = None;
+            return;
+        }
+        self.check_lines();
+        // A revocation may be among the missed messages. All that was sent so far is doubted.
+        self.doubt = now + Duration::from_micros(1);
+        if !was_up && !self.table.parked().is_empty() {
+            self.retry_at = Some(now);
+        }
+    }
+
+    // What others ask.
+
+    /// How many there are of what.
+    pub fn counts(&self) -> Counts {
+        *self.table.counts()
+    }
+
+    /// When a request last succeeded.
+    pub fn last_success(&self) -> Moment {
+        self.last_success
+    }
+}

@@ -1,0 +1,216 @@
+//! A view of the table for model checkers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::due::Kind;
+use super::{Core, MAX_AT_ONCE, ROUND_BITS};
+use crate::member::Member;
+use crate::name::LockName;
+use crate::node::entry::{Caller, Seat, State};
+use crate::node::moment::Moment;
+
+/// The state of an entry, without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "as in the table")]
+pub enum Phase {
+    Unsent,
+    Asking,
+    Parked,
+    Waiting,
+    Confirming,
+    Offered,
+    Missed,
+    Held,
+    Releasing,
+    Leaving,
+    Lost,
+    Leaked,
+    Over,
+}
+
+/// Something that is due, alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Due {
+    /// A hold or an offer ends, or is forgotten.
+    End(u64),
+    /// A hold is renewed.
+    Renewal(u64),
+    /// A release or a leave of this number.
+    Send(u64),
+    /// A line is touched.
+    Touch(LockName),
+    /// Those go out for which there was no room.
+    Turn,
+    /// Parked attempts are asked for again.
+    Retry,
+    /// Members leave once more where another server has taken over.
+    LeaveAgain,
+    /// All holds are renewed after a new connection.
+    RenewAll,
+    /// All lines are touched after a new connection.
+    Recheck,
+}
+
+impl State {
+    fn phase(&self) -> Phase {
+        match self {
+            Self::Unsent => Phase::Unsent,
+            Self::Asking { .. } => Phase::Asking,
+            Self::Parked { .. } => Phase::Parked,
+            Self::Waiting => Phase::Waiting,
+            Self::Confirming { .. } => Phase::Confirming,
+            Self::Offered(_) => Phase::Offered,
+            Self::Missed => Phase::Missed,
+            Self::Held(_) => Phase::Held,
+            Self::Releasing { .. } => Phase::Releasing,
+            Self::Leaving { .. } => Phase::Leaving,
+            Self::Lost => Phase::Lost,
+            Self::Leaked { .. } => Phase::Leaked,
+            Self::Over => Phase::Over,
+        }
+    }
+}
+
+impl<P: Seat> Core<P> {
+    /// The number of an attempt's `round`.
+    pub fn number_of(attempt: u64, round: u64) -> u64 {
+        attempt << ROUND_BITS | round
+    }
+
+    /// An attempt and its round, by their number.
+    pub fn parts_of(number: u64) -> (u64, u64) {
+        (number >> ROUND_BITS, number % (1 << ROUND_BITS))
+    }
+
+    /// The number under which an attempt stands now.
+    pub fn round(&self, attempt: u64) -> Option<u64> {
+        self.current(attempt)
+    }
+
+    /// Where a number stands, if it is in the table.
+    pub fn phase(&self, number: u64) -> Option<Phase> {
+        self.table.get(number).map(|entry| entry.state.phase())
+    }
+
+    /// Its member.
+    pub fn member(&self, number: u64) -> Option<&Member> {
+        self.table.get(number).map(|entry| &entry.member)
+    }
+
+    /// From when on a grant that comes unasked is counted.
+    pub fn anchor(&self, number: u64) -> Option<Moment> {
+        self.table.get(number).map(|entry| entry.anchor)
+    }
+
+    /// Until when a hold is certain, unless it is lost.
+    pub fn until(&self, number: u64) -> Option<Moment> {
+        match &self.table.get(number)?.state {
+            State::Held(lease) | State::Offered(lease) => Some(lease.until()),
+            _ => None,
+        }
+    }
+
+    /// All numbers in the table.
+    pub fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.table.entries().keys().copied()
+    }
+
+    /// Numbers of which a request is on its way, and nothing else would ever move them.
+    pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
+        let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
+            State::Asking { .. } | State::Confirming { .. } => true,
+            State::Releasing { due } | State::Leaving { due, .. } => due.is_none(),
+            _ => false,
+        });
+        waits.map(|(number, _)| *number)
+    }
+
+    /// All work that is due some time, alone: for a caller that decides itself which comes first.
+    pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
+        Kind::ALL.into_iter().flat_map(|kind| self.each(kind))
+    }
+
+    /// All of this kind that is due some time.
+    fn each(&self, kind: Kind) -> Vec<(Moment, Due)> {
+        let numbers = |numbers: &BTreeSet<(Moment, u64)>, due: fn(u64) -> Due| {
+            numbers.iter().map(|(at, number)| (*at, due(*number))).collect()
+        };
+        let at_once = |is_due: bool, due: Due| {
+            is_due.then_some((Moment::default(), due)).into_iter().collect()
+        };
+        match kind {
+            Kind::End => numbers(self.table.ends(), Due::End),
+            Kind::Renewal => numbers(self.table.renewals(), Due::Renewal),
+            Kind::Send => numbers(self.table.sends(), Due::Send),
+            Kind::Touch => {
+                let touches = self.table.touches().iter();
+                touches.map(|(at, lock)| (*at, Due::Touch(lock.clone()))).collect()
+            }
+            Kind::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask(), Due::Turn),
+            Kind::Retry => at_once(!self.table.parked().is_empty(), Due::Retry),
+            Kind::LeaveAgain => at_once(self.may_leave_again(), Due::LeaveAgain),
+            Kind::RenewAll => at_once(self.renew_all.is_some(), Due::RenewAll),
+            Kind::Recheck => at_once(self.recheck.is_some(), Due::Recheck),
+        }
+    }
+
+    /// Handles one of them, whenever it is due.
+    pub fn attend(&mut self, due: &Due) {
+        match due {
+            Due::End(number) => self.ended(*number),
+            Due::Renewal(number) => self.renew(*number),
+            Due::Send(number) => {
+                let mut leaving = BTreeMap::new();
+                self.send(*number, &mut leaving);
+                self.leave(leaving);
+            }
+            Due::Touch(lock) => self.touch_line(lock, 10),
+            Due::Turn => {
+                self.ask_in_turn(MAX_AT_ONCE);
+            }
+            Due::Retry => {
+                self.ask_again(MAX_AT_ONCE);
+            }
+            Due::LeaveAgain => self.leave_again(),
+            Due::RenewAll => {
+                self.renew_on(MAX_AT_ONCE);
+            }
+            Due::Recheck => {
+                self.recheck_on(MAX_AT_ONCE);
+            }
+        }
+    }
+
+    /// The part of a table by which two states differ. It leaves out values that only decide a
+    /// time, such as counters and the moments at which requests are due.
+    pub fn print(&self, print: &mut Vec<u64>) {
+        for (number, entry) in self.table.entries() {
+            let caller = match entry.caller {
+                Caller::Waits => 0,
+                Caller::Told(_) => 1,
+                Caller::Gone => 2,
+            };
+            let (until, is_due) = match &entry.state {
+                State::Held(lease) => (lease.until(), lease.renew_at.is_some()),
+                State::Offered(lease) => (lease.until(), true),
+                State::Releasing { due } | State::Leaving { due, .. } => {
+                    (Moment::default(), due.is_some())
+                }
+                State::Leaked { until } => (*until, false),
+                _ => (entry.anchor, false),
+            };
+            let doubts = u64::from(entry.ambiguous) | u64::from(entry.unanswered) << 4;
+            let flags = doubts | u64::from(is_due) << 1 | caller << 2;
+            let phase = entry.state.phase() as u64;
+            print.extend([*number, phase << 8 | flags, until.as_micros()]);
+            // No time, if there is none.
+            print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
+            print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));
+        }
+        print.push(u64::MAX); // no number
+        for (number, heard) in self.gone.iter() {
+            print.extend([number, heard.as_micros()]);
+        }
+        print.extend([self.next_attempt, u64::from(self.is_up())]);
+    }
+}

@@ -1,0 +1,259 @@
+//! The table: all entries, and everything that is kept in order by them, which change together.
+//! Outside of this file an entry is read only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::{Core, Counts, ROUND_BITS};
+use crate::member::Member;
+use crate::name::LockName;
+use crate::node::entry::{Class, Entry, Place, Seat, State};
+use crate::node::lease;
+use crate::node::moment::Moment;
+
+/// The attempts of this node that wait for one lock.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) numbers: BTreeSet<u64>,
+    pub(super) period: Duration,
+    due: Moment,
+    /// When it was last touched as a whole.
+    pub(super) touched: Moment,
+}
+
+/// Numbers by the time at which something of them is due.
+type ByTime<T = u64> = BTreeSet<(Moment, T)>;
+
+#[derive(Debug, Clone)]
+pub(super) struct Table<P> {
+    entries: BTreeMap<u64, Entry<P>>,
+    lines: BTreeMap<LockName, Line>,
+    ends: ByTime,
+    renewals: ByTime,
+    /// Releases and leaves.
+    sends: ByTime,
+    touches: ByTime<LockName>,
+    unsent: BTreeSet<u64>,
+    parked: BTreeSet<u64>,
+    counts: Counts,
+}
+
+macro_rules! read_only {
+    ($($field:ident: $type:ty)*) => {$(
+        pub(super) fn $field(&self) -> &$type {
+            &self.$field
+        }
+    )*};
+}
+
+impl<P: Seat> Table<P> {
+    pub(super) fn new() -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            renewals: BTreeSet::new(),
+            sends: BTreeSet::new(),
+            touches: BTreeSet::new(),
+            unsent: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    read_only! {
+        entries: BTreeMap<u64, Entry<P>>
+        lines: BTreeMap<LockName, Line>
+        ends: ByTime
+        renewals: ByTime
+        sends: ByTime
+        touches: ByTime<LockName>
+        unsent: BTreeSet<u64>
+        parked: BTreeSet<u64>
+        counts: Counts
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
+        self.entries.get(&number)
+    }
+
+    /// The number of this very member, whose acquire was answered: no copy of that request is on
+    /// its way any more.
+    pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
+        let entry = self.entries.get_mut(&member.number())?;
+        let is_this = entry.member == *member;
+        // Nothing is found by these: an index never depends on them.
+        if is_this && entry.unanswered {
+            (entry.unanswered, entry.answered) = (false, Some(now));
+        }
+        is_this.then(|| member.number())
+    }
+
+    /// An entry that the server says holds. Where its own answer does not say so, a copy of its
+    /// acquire may still be on its way.
+    pub(super) fn granted(&mut self, number: u64, by_its_answer: bool) -> Option<&Entry<P>> {
+        let entry = self.entries.get_mut(&number)?;
+        entry.unanswered |= !by_its_answer && matches!(entry.state, State::Asking { .. });
+        Some(entry)
+    }
+
+    /// An attempt has lost its place.
+    pub(super) fn count_lost_place(&mut self) {
+        self.counts.places_lost += 1;
+    }
+
+    /// The server was not told of the end of a member.
+    pub(super) fn count_failed(&mut self) {
+        self.counts.failed += 1;
+    }
+
+    /// The line of `lock` is touched as a whole.
+    pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
+        if let Some(line) = self.lines.get_mut(lock) {
+            line.touched = now;
+        }
+    }
+
+    pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
+        let (lock, period, anchor) =
+            (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
+        let place = entry.place();
+        entry.mirror();
+        self.entries.insert(number, entry);
+        self.reorder(number, &lock, period, anchor, None, Some(place));
+    }
+
+    /// The one place where an entry changes. Forgets it when nothing is left of it.
+    pub(super) fn change<T>(
+        &mut self,
+        number: u64,
+        change: impl FnOnce(&mut Entry<P>) -> T,
+    ) -> Option<T> {
+        let entry = self.entries.get_mut(&number)?;
+        let before = entry.place();
+        let changed = change(entry);
+        entry.mirror();
+        let after = entry.place();
+        let is_over = entry.is_over();
+        if before != after {
+            let (lock, period, anchor) =
+                (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
+            self.reorder(number, &lock, period, anchor, Some(before), Some(after));
+        }
+        if is_over {
+            self.entries.remove(&number);
+        }
+        Some(changed)
+    }
+
+    fn reorder(
+        &mut self,
+        number: u64,
+        lock: &LockName,
+        period: Duration,
+        anchor: Moment,
+        before: Option<Place>,
+        after: Option<Place>,
+    ) {
+        fn moves<K: Ord>(set: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {
+            if before != after {
+                before.map(|before| set.remove(&before));
+                set.extend(after);
+            }
+        }
+        let of = |place: Option<Place>, which: fn(Place) -> Option<Moment>| {
+            place.and_then(which).map(|at| (at, number))
+        };
+        moves(&mut self.ends, of(before, |place| place.end), of(after, |place| place.end));
+        moves(&mut self.renewals, of(before, |place| place.renew), of(after, |place| place.renew));
+        moves(&mut self.sends, of(before, |place| place.send), of(after, |place| place.send));
+        let is = |place: Option<Place>, which: fn(Place) -> bool| place.is_some_and(which);
+        let unsent = |place| is(place, |place| place.is_unsent).then_some(number);
+        moves(&mut self.unsent, unsent(before), unsent(after));
+        let parked = |place| is(place, |place| place.is_parked).then_some(number);
+        moves(&mut self.parked, parked(before), parked(after));
+        match (is(before, |place| place.waits_in_line), is(after, |place| place.waits_in_line)) {
+            (false, true) => self.line_up(number, lock, period, anchor),
+            (true, false) => self.step_out(number, lock),
+            _ => {}
+        }
+        for (place, by) in [(before, -1), (after, 1)] {
+            let Some(class) = place.and_then(|place| place.class) else { continue };
+            let count = match class {
+                Class::Attempt => &mut self.counts.attempts,
+                Class::Hold => &mut self.counts.holds,
+                Class::GivenBack => &mut self.counts.given_back,
+            };
+            *count = count.saturating_add_signed(by);
+        }
+    }
+
+    fn line_up(&mut self, number: u64, lock: &LockName, period: Duration, anchor: Moment) {
+        if let Some(line) = self.lines.get_mut(lock) {
+            line.numbers.insert(number);
+            line.period = line.period.min(period);
+            let due = anchor + line.period;
+            return self.touch_by(lock, due);
+        }
+        let due = anchor + period;
+        let line = Line { numbers: BTreeSet::from([number]), period, due, touched: anchor };
+        self.lines.insert(lock.clone(), line);
+        self.touches.insert((due, lock.clone()));
+    }
+
+    fn step_out(&mut self, number: u64, lock: &LockName) {
+        let Some(line) = self.lines.get_mut(lock) else { return };
+        line.numbers.remove(&number);
+        if line.numbers.is_empty() {
+            let due = line.due;
+            self.lines.remove(lock);
+            self.touches.remove(&(due, lock.clone()));
+        }
+    }
+
+    /// The line of `lock`, if there is one, is touched by `due` at the latest.
+    pub(super) fn touch_by(&mut self, lock: &LockName, due: Moment) {
+        if self.lines.get(lock).is_some_and(|line| due < line.due) {
+            self.touch_at(lock, due);
+        }
+    }
+
+    pub(super) fn touch_at(&mut self, lock: &LockName, due: Moment) {
+        let Some(line) = self.lines.get_mut(lock) else { return };
+        let before = std::mem::replace(&mut line.due, due);
+        self.touches.remove(&(before, lock.clone()));
+        self.touches.insert((due, lock.clone()));
+    }
+}
+
+impl<P: Seat> Core<P> {
+    /// The last round of an attempt: the one that it stands in.
+    pub(super) fn current(&self, attempt: u64) -> Option<u64> {
+        let first = attempt << ROUND_BITS;
+        let rounds = self.table.entries().range(first..first + (1 << ROUND_BITS));
+        rounds.map(|(number, _)| *number).next_back()
+    }
+
+    /// The number of a member of this node.
+    pub(super) fn number(&self, member: &Member) -> Option<u64> {
+        member.is_of(&self.node).then(|| member.number())
+    }
+
+    /// The same, if this very member is in the table.
+    pub(super) fn known(&self, member: &Member) -> Option<u64> {
+        let number = self.number(member)?;
+        self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
+    }
+
+    /// Up to a thousand, the same for the same number and moment.
+    pub(super) fn chance(&self, number: u64) -> u32 {
+        if self.rules.seed == 0 {
+            return 0;
+        }
+        let mut bits = self.rules.seed ^ number.rotate_left(32) ^ self.now.as_micros();
+        for factor in [0xBF58_476D_1CE4_E5B9_u64, 0x94D0_49BB_1331_11EB] {
+            bits = (bits ^ (bits >> 30)).wrapping_mul(factor);
+        }
+        ((bits ^ (bits >> 31)) % 1_001) as u32
+    }
+}

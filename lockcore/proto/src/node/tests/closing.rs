@@ -1,0 +1,68 @@
+//! A node that is closed.
+
+use super::*;
+
+#[test]
+fn a_shutdown_gives_back_what_the_server_has_of_a_lost_hold_whose_guard_is_still_there() {
+    let mut core = core();
+    let longest =
+        Terms { lease: LEASE, max_hold: Some(Duration::from_secs(2)), ..Terms::default() };
+    let (attempt, ask) =
+        core.event(at(0)).begin(Request { options: longest, ..wish("a") }, ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
+    core.event(at(0)).replied(&ask, &Answer::Acquired(granted));
+    assert!(matches!(core.event(at(0)).take(attempt), Outcome::Granted { .. }));
+    assert_eq!(ticked(&mut core, at(2_000)), [], "it is lost, and its guard has not gone");
+    core.close();
+    assert_eq!(core.event(at(2_001)).take_holds(0, "the node was shut down"), (0, None));
+    assert_eq!(core.counts().given_back, 1);
+    let releases = ticked(&mut core, at(2_001));
+    assert_eq!(releases[0].command, Command::Release { member: member_of(&ask) });
+}
+
+#[test]
+fn an_offer_that_is_not_taken_before_its_node_is_closed_is_not_asked_for_again() {
+    for is_ticked in [false, true] {
+        let mut core = core();
+        let (attempt, member) = offered(&mut core, at(0), "a");
+        core.close();
+        core.event(at(1)).end_attempts(0, LockErrorKind::Closed);
+        let mut asks = if is_ticked { ticked(&mut core, at(20_000)) } else { Vec::new() };
+        let taken = core.event(at(20_001)).take(attempt);
+        let Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) = taken else {
+            panic!("{taken:?}");
+        };
+        asks.extend(ticked(&mut core, at(20_002)));
+        asks.extend(sent(&mut core));
+        assert_eq!(asks.len(), 1, "{asks:?}");
+        assert_eq!(asks[0].command, Command::Release { member });
+        assert_eq!(core.counts().attempts, 0);
+    }
+}
+
+#[test]
+fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
+    let mut core = core();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    let (number, _) = held(&mut core, at(0), "b");
+    core.close();
+    assert!(core.event(at(1)).begin(wish("c"), ()).is_none());
+    assert_eq!(core.event(at(1)).end_attempts(0, LockErrorKind::Closed), (1, None));
+    let Outcome::Refused(refusal) = core.event(at(1)).take(attempt) else {
+        panic!("it was ended");
+    };
+    assert_eq!(refusal, Refusal::Kind(LockErrorKind::Closed));
+    assert_eq!(core.event(at(2)).take_holds(0, "the node was shut down"), (1, None));
+    assert_eq!(lost(&mut core), 1);
+    assert_eq!(core.event(at(3)).release(number), None, "it was taken away");
+    for ask in ticked(&mut core, at(3)) {
+        let answer = match &ask.command {
+            Command::Leave { .. } => Answer::Left(reply(vec![Left::Left], LEASE, None)),
+            _ => Answer::Released(reply(Released::Released, LEASE, None)),
+        };
+        core.event(at(4)).replied(&ask, &answer);
+    }
+    let Counts { attempts, holds, given_back, .. } = core.counts();
+    assert_eq!((attempts, holds, given_back), (0, 0, 0));
+}

@@ -1,0 +1,157 @@
+//! The table by itself: events in, requests out.
+
+mod attempts;
+mod clocks;
+mod closing;
+mod grants;
+mod holds;
+mod lines;
+mod moved;
+mod releases;
+mod replicas;
+mod revoked;
+mod shared;
+
+use super::*;
+use crate::demand::Demand;
+use crate::member::Label;
+use crate::terms::Terms;
+use crate::{Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Touched};
+
+const LEASE: Duration = Duration::from_secs(30);
+const ACQUIRES: usize = 8;
+
+fn at(ms: u64) -> Moment {
+    Moment::from_micros(ms * 1_000)
+}
+
+fn core() -> Core<()> {
+    let rules = Rules {
+        confirm_grants: false,
+        replicas: 0,
+        peers: false,
+        window: 64,
+        acquires: ACQUIRES,
+        seed: 7,
+    };
+    Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules)
+}
+
+fn wish(lock: &str) -> Request {
+    Request {
+        lock: LockName::from(lock),
+        options: Terms { lease: LEASE, ..Terms::default() },
+        mode: Mode::Wait,
+        label: Label::new("test"),
+        demand: Demand::ALONE,
+    }
+}
+
+fn token() -> crate::token::FencingToken {
+    crate::token::FencingToken::try_from(1).expect("small")
+}
+
+fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
+    let left_ms = left.as_millis() as u64;
+    let grant = grant.map(|member| Grant { member: member.clone(), token: token(), left_ms });
+    Reply {
+        outcome,
+        grants: grant.into_iter().collect(),
+        first_end_ms: Some(left_ms),
+        now_us: Some(1),
+        passed_over: 0,
+        more: false,
+    }
+}
+
+/// A message of a grant.
+fn told(member: &Member, left_ms: u64) -> Event {
+    Event::Granted { token: token(), grants: vec![(member.number(), left_ms)] }
+}
+
+fn member_of(ask: &Ask) -> Member {
+    match &ask.command {
+        Command::Acquire { member, .. } | Command::Release { member } => member.clone(),
+        Command::Confirm { member } => member.clone(),
+        Command::Renew { members } if members.len() == 1 => members[0].clone(),
+        other => panic!("{other:?} is not of one member"),
+    }
+}
+
+fn sent(core: &mut Core<()>) -> Vec<Ask> {
+    core.drain()
+        .into_iter()
+        .filter_map(|effect| match effect {
+            Effect::Send(ask) => Some(ask),
+            _ => None,
+        })
+        .collect()
+}
+
+fn lost(core: &mut Core<()>) -> usize {
+    core.drain().into_iter().filter(|effect| matches!(effect, Effect::TellLost(()))).count()
+}
+
+/// An attempt in the queue.
+fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
+    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    core.event(now).replied(&ask, &Answer::Acquired(queued));
+    core.drain();
+    (attempt, member_of(&ask))
+}
+
+/// A read in the queue; its attempt, its request and its number.
+fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
+    let wish = Request { demand: Demand::READ, ..wish("a") };
+    let (attempt, ask) = core.event(now).begin(wish, ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    core.event(now).replied(&ask, &Answer::Acquired(queued));
+    core.drain();
+    let number = core.current(attempt).expect("it waits");
+    (attempt, ask, number)
+}
+
+/// A guard; its number.
+fn held(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
+    let (attempt, member) = offered(core, now, lock);
+    match core.event(now).take(attempt) {
+        Outcome::Granted { number, .. } => (number, member),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
+    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let member = member_of(&ask);
+    let granted = reply(Acquired::Granted, LEASE, Some(&member));
+    let granted = Reply { now_us: Some(now.as_micros()), ..granted };
+    core.event(now).replied(&ask, &Answer::Acquired(granted));
+    core.drain();
+    (attempt, member)
+}
+
+/// A guard of which a copy of the acquire may still run.
+fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
+    let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    core.event(now).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let now = now + Duration::from_millis(198);
+    let again = ticked(core, now);
+    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
+    core.event(now).replied(&again[0], &Answer::Acquired(granted));
+    core.drain();
+    match core.event(now).take(attempt) {
+        Outcome::Granted { number, .. } => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ticked(core: &mut Core<()>, now: Moment) -> Vec<Ask> {
+    core.drain();
+    while core.event(now).tick() {}
+    sent(core)
+}

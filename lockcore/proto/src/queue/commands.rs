@@ -1,0 +1,397 @@
+//! The commands.
+
+use std::num::NonZeroU32;
+
+use super::advance::Advanced;
+use super::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS};
+use crate::demand::{ALL, Demand};
+use crate::member::{Member, NodeId, Party};
+use crate::{
+    Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, TOMBSTONE_MS,
+    Touched,
+};
+
+impl QueueState {
+    /// Takes the weight that the member asks for, or in [`Mode::Wait`] queues for it.
+    pub(super) fn acquire(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> Reply<Acquired> {
+        // The hot case looks at the door alone. Without one there is nothing else, unless another
+        // program has deleted it.
+        if self.door.is_none() && member.demand() == Demand::ALONE {
+            let outcome = self.grant_lease(call, member);
+            return self.short(call, outcome);
+        }
+        if self.is_gone(member) {
+            // Nothing is written, not even what is mended.
+            let mut mended = self.clone();
+            mended.look(call);
+            return mended.answer(call, Acquired::Refused);
+        }
+        self.look(call);
+        let outcome = self.take(call, member, mode, queue_limit);
+        self.reply(call, outcome)
+    }
+
+    fn take(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> Acquired {
+        let now_ms = call.now_ms();
+        match self.whole(now_ms) {
+            Some((holder, ends_ms)) if holder == member => {
+                call.issue();
+                return told_again(call, member, ends_ms);
+            }
+            Some(_) => return self.wait(call, member, mode, queue_limit),
+            None => {}
+        }
+        let is_free = self.queue.is_empty() && member.demand().fits(self.used());
+        if is_free && self.holds.get(member).is_none() {
+            return self.grant_lease(call, member);
+        }
+        self.reclaim(call);
+        if let Some(ends_ms) = self.held_until(member, now_ms) {
+            self.tell_shared(call);
+            return told_again(call, member, ends_ms);
+        }
+        // Its own lapsed hold may be one of more than are taken out at a time.
+        self.drop_hold(member);
+        let advanced = self.advance(call);
+        if call.grants.iter().any(|grant| grant.member == *member) {
+            return Acquired::Granted;
+        }
+        // The caller stands behind all others: none ahead could take it.
+        if advanced == Advanced::End && member.demand().fits(self.used()) {
+            return self.grant_lease(call, member);
+        }
+        self.wait(call, member, mode, queue_limit)
+    }
+
+    fn grant_lease(&mut self, call: &mut Call<'_>, member: &Member) -> Acquired {
+        let left_ms = member.lease_ms();
+        self.grant(call, member, left_ms, Mark::None);
+        call.tell(member, left_ms);
+        Acquired::Granted
+    }
+
+    /// The token of holds of parts, a new one if it was lost.
+    fn tell_shared(&mut self, call: &mut Call<'_>) {
+        if self.shared_token().is_none() {
+            let token = call.issue();
+            self.set_parts(self.used(), Some(token));
+        }
+    }
+
+    /// The token of the holds there are: a new one for a lock, whose token stands nowhere.
+    fn tell_token(&mut self, call: &mut Call<'_>) {
+        if self.whole(call.now_ms()).is_some() {
+            call.issue();
+        } else {
+            self.tell_shared(call);
+        }
+    }
+
+    /// The part of an acquire that was not granted.
+    fn wait(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> Acquired {
+        if self.queue.get(member).is_some() {
+            self.raise_low(call);
+            let position = self.queue.iter().take_while(|(_, ahead)| *ahead != member).count();
+            return Acquired::Queued { position: position as u64 };
+        }
+        if mode == Mode::Try {
+            return Acquired::Busy;
+        }
+        if self.queue.len() >= queue_limit as usize {
+            self.sweep(call);
+        }
+        if self.queue.len() >= queue_limit as usize {
+            return Acquired::Full;
+        }
+        self.enqueue(call, member);
+        Acquired::Queued { position: self.queue.len() as u64 - 1 }
+    }
+
+    /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
+    pub fn full(&mut self, call: &mut Call<'_>) -> Reply<Acquired> {
+        self.expire(call.now_ms());
+        self.answer(call, Acquired::Full)
+    }
+
+    /// Gives a hold back. A part whose lease has ended counts, if nothing was granted in its place.
+    pub(super) fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
+        let mark = self.door.as_ref().map(|door| door.mark);
+        let is_whole = self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member);
+        if is_whole && mark == Some(Mark::None) {
+            self.door = None;
+            return self.short(call, Released::Released);
+        }
+        self.look(call);
+        let outcome = if self.drop_any(call.now_ms(), member) {
+            Released::Released
+        } else {
+            Released::NotHeld
+        };
+        self.hand_on(call);
+        self.reply(call, outcome)
+    }
+
+    /// Takes a hold of everything, or a part, out; tells whether it was there.
+    fn drop_any(&mut self, now_ms: u64, member: &Member) -> bool {
+        match self.whole(now_ms) {
+            Some((holder, _)) if holder == member => {
+                self.open();
+                true
+            }
+            Some(_) => false,
+            None => self.drop_hold(member),
+        }
+    }
+
+    /// Extends holds to their members' full leases. Never revives one, never hands over.
+    pub(super) fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
+        if let [member] = members
+            && member.demand() == Demand::ALONE
+        {
+            let outcome = vec![self.renew_lock(call, member)];
+            return self.short(call, outcome);
+        }
+        call.keeps_mark = self.door.is_some();
+        self.look(call);
+        let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
+        self.reply(call, outcome)
+    }
+
+    /// Extends a hold to its member's full lease, and tells its token.
+    pub(super) fn confirm(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Vec<Renewed>> {
+        if self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member) {
+            let outcome = vec![self.renew_whole(call, member)];
+            call.issue();
+            call.tell(member, member.lease_ms());
+            return self.short(call, outcome);
+        }
+        call.keeps_mark = self.door.is_some();
+        self.look(call);
+        let outcome = self.renew_one(call, member);
+        if outcome == Renewed::Held {
+            self.tell_shared(call);
+            call.tell(member, member.lease_ms());
+        }
+        self.reply(call, vec![outcome])
+    }
+
+    fn renew_one(&mut self, call: &mut Call<'_>, member: &Member) -> Renewed {
+        let now_ms = call.now_ms();
+        if member.demand() == Demand::ALONE && self.holds.get(member).is_none() {
+            return self.renew_whole(call, member);
+        }
+        if self.whole(now_ms).is_some() || self.held_until(member, now_ms).is_none() {
+            return Renewed::NotHeld;
+        }
+        self.holds.set(member, now_ms + member.lease_ms());
+        call.keep(now_ms + member.lease_ms());
+        Renewed::Held
+    }
+
+    /// A lock that became a part: the door lives on for a while after the lease.
+    fn renew_lock(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
+        let now_ms = call.now_ms();
+        let is_held = self.held_until(member, now_ms).is_some();
+        let Some(Door { held: Held::Parts { .. }, ends_ms, .. }) = &mut self.door else {
+            return self.renew_whole(call, member);
+        };
+        if !is_held {
+            return Renewed::NotHeld;
+        }
+        let needed_ms = now_ms + member.lease_ms() + MARGIN_MS;
+        if ends_ms.is_none_or(|at_ms| at_ms < needed_ms) {
+            *ends_ms = Some(needed_ms.next_multiple_of(ROUND_MS));
+            self.holds_end_ms = *ends_ms;
+        }
+        self.holds.set(member, now_ms + member.lease_ms());
+        Renewed::Held
+    }
+
+    fn renew_whole(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
+        let now_ms = call.now_ms();
+        if self.whole(now_ms).is_none_or(|(holder, _)| holder != member) {
+            return Renewed::NotHeld;
+        }
+        if let Some(door) = &mut self.door {
+            let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
+            door.ends_ms = Some(now_ms + member.lease_ms() + margin_ms);
+        }
+        Renewed::Held
+    }
+
+    /// Lowers the weight of a hold. Asked again, it answers the same and has the same token.
+    pub(super) fn reduce(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        weight: NonZeroU32,
+    ) -> Reply<Vec<Renewed>> {
+        self.look(call);
+        let now_ms = call.now_ms();
+        let new = u64::from(weight.get());
+        let whole = self.whole(now_ms).map(|(holder, ends_ms)| (holder.clone(), ends_ms));
+        let ends_ms = match &whole {
+            Some((holder, ends_ms)) => (holder == member).then_some(*ends_ms),
+            None => self.held_until(member, now_ms),
+        };
+        let Some(ends_ms) = ends_ms else {
+            return self.reply(call, vec![Renewed::NotHeld]);
+        };
+        if whole.is_some() && new < u64::from(ALL) {
+            // A write from before that arrives late must not pass beside the members that come in
+            // now.
+            let token = call.issue();
+            self.open();
+            self.set_parts(new, Some(token));
+            self.holds.set(member, ends_ms);
+            self.reduced.insert(member.clone(), new);
+            call.keep(ends_ms);
+        } else if whole.is_none() && new < self.weight(member) {
+            let used = self.used().saturating_sub(self.weight(member) - new);
+            self.set_parts(used, self.shared_token());
+            self.reduced.insert(member.clone(), new);
+        }
+        if whole.is_none() {
+            self.tell_shared(call);
+        }
+        call.tell(member, 0);
+        self.hand_on(call);
+        self.reply(call, vec![Renewed::Held])
+    }
+
+    /// Keeps the caller's waiting members alive.
+    pub(super) fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
+        self.look(call);
+        let members = members.iter().map(|member| self.touch_one(call, member)).collect();
+        self.hand_on(call);
+        let listeners = u64::from((call.connected)(call.node.as_str()));
+        self.reply(call, Touched { members, listeners })
+    }
+
+    fn touch_one(&mut self, call: &mut Call<'_>, member: &Member) -> Presence {
+        let now_ms = call.now_ms();
+        let ends_ms = match self.whole(now_ms) {
+            Some((holder, ends_ms)) => (holder == member).then_some(ends_ms),
+            None => self.held_until(member, now_ms),
+        };
+        if let Some(ends_ms) = ends_ms {
+            self.tell_token(call);
+            call.tell(member, ends_ms - now_ms);
+            return Presence::Holding;
+        }
+        // Raised only if it is there: a touch that runs after a leave revives nothing.
+        if self.bring_back(member) || self.queue.get(member).is_some() {
+            self.raise(call);
+            return Presence::Waiting;
+        }
+        Presence::Gone
+    }
+
+    /// Takes members out of the queue, or releases them if they were granted meanwhile.
+    pub(super) fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
+        self.look(call);
+        let outcome = leaving.iter().map(|one| self.leave_one(call, one)).collect();
+        // Even if others hold: those behind a head that gave up may fit.
+        self.hand_on(call);
+        self.reply(call, outcome)
+    }
+
+    fn leave_one(&mut self, call: &mut Call<'_>, leaving: &Leaving) -> Left {
+        let (member, now_ms) = (&leaving.member, call.now_ms());
+        if leaving.ambiguous {
+            self.gone.set(member, now_ms + TOMBSTONE_MS);
+            call.has_gone = true;
+        }
+        let waited = self.drop_waiting(member);
+        if self.drop_any(now_ms, member) || waited { Left::Left } else { Left::Absent }
+    }
+
+    /// Drops one hold, or all, whichever member has them.
+    pub(super) fn force_release(
+        &mut self,
+        call: &mut Call<'_>,
+        member: Option<&Member>,
+    ) -> Reply<Released> {
+        self.look(call);
+        let now_ms = call.now_ms();
+        let is_meant = |held: &Member| member.is_none_or(|member| member == held);
+        let forced: Vec<Member> = match self.whole(now_ms) {
+            Some((holder, _)) => vec![holder.clone()],
+            None => self.holds.iter().map(|(_, held)| held.clone()).collect(),
+        };
+        let forced: Vec<Member> = forced.into_iter().filter(is_meant).collect();
+        let mut by_node: Vec<(&str, Vec<u64>)> = Vec::new();
+        for member in &forced {
+            self.drop_any(now_ms, member);
+            match by_node.iter_mut().find(|(node, _)| *node == member.node()) {
+                Some((_, numbers)) => numbers.push(member.number()),
+                None => by_node.push((member.node(), vec![member.number()])),
+            }
+        }
+        for (node, numbers) in by_node {
+            call.messages.push(Message::Revoked { node: NodeId::from(node), numbers });
+        }
+        self.hand_on(call);
+        let outcome = if forced.is_empty() { Released::NotHeld } else { Released::Released };
+        self.reply(call, outcome)
+    }
+
+    /// Holds and queue, without changing anything but expired entries.
+    pub(super) fn inspect(&mut self, now_us: u64) -> Inspection {
+        let now_ms = now_us / 1_000;
+        let held = |(ends_ms, member): (u64, &Member)| {
+            (Party::from(member), self.weight(member), ends_ms.saturating_sub(now_ms))
+        };
+        let holds = match self.whole(now_ms) {
+            Some((member, ends_ms)) => vec![(Party::from(member), ALL.into(), ends_ms - now_ms)],
+            // One whose lease has ended stays until its room is needed, but holds nothing.
+            None => self.holds.iter().map(held).filter(|(.., left_ms)| *left_ms > 0).collect(),
+        };
+        let deadline = |member: &Member| self.patience.get(member.node()).copied().unwrap_or(0);
+        Inspection {
+            holds,
+            waiters: self.queue.iter().map(|(_, one)| (one.into(), deadline(one))).collect(),
+            // Without holds, which were lost, the token of the door is that of none.
+            token: self.shared_token().filter(|_| !self.holds.is_empty()),
+            now_us,
+        }
+    }
+
+    /// The answer of a way that looks at the door alone.
+    fn short<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
+        let now_ms = call.now_ms();
+        Reply {
+            outcome,
+            first_end_ms: Some(self.whole(now_ms).map_or(0, |(_, ends_ms)| ends_ms - now_ms)),
+            now_us: Some(call.now_us),
+            passed_over: 0,
+            more: false,
+            grants: call.told(None),
+        }
+    }
+}
+
+/// A member that asks again keeps its hold.
+fn told_again(call: &mut Call<'_>, member: &Member, ends_ms: u64) -> Acquired {
+    let left_ms = ends_ms - call.now_ms();
+    call.tell(member, left_ms);
+    Acquired::Granted
+}

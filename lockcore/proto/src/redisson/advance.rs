@@ -1,0 +1,190 @@
+//! Granting, the walk along the queue, and the upkeep of list and sorted set.
+
+use super::{
+    Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, SWEEP, claim_ms,
+};
+use super::{Grant, Reply};
+use crate::member::{Member, NodeId, Party};
+use crate::token::{self, FencingToken};
+
+/// The outcome of handing over a free lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Advanced {
+    /// This member has it now.
+    Granted(Party),
+    /// A foreign member is next.
+    Stopped,
+    /// There is no member that could take it.
+    End,
+}
+
+impl LockState {
+    /// Hands a free lock to the first waiter that can acquire it.
+    pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
+        let mut passed_over = Vec::new();
+        let advanced = self.walk(call, &mut passed_over);
+        self.lower(call, &passed_over);
+        call.passed_over += passed_over.len() as u64;
+        if advanced == Advanced::End {
+            self.drop_apart();
+        }
+        advanced
+    }
+
+    fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Party>) -> Advanced {
+        let mut not_connected: Vec<String> = Vec::new();
+        let mut gone = None;
+        // Members that were passed over stay in front.
+        while let Some(member) = self.queue.get(passed_over.len()).cloned() {
+            if self.life(&member).is_none_or(|ms| ms <= call.now_ms()) {
+                self.drop_waiting_at(passed_over.len());
+                continue;
+            }
+            let Some(ours) = member.ours() else {
+                // Told to come while others stand before it, a JVM would ask without a pause.
+                if !passed_over.is_empty() {
+                    return Advanced::Stopped;
+                }
+                call.messages.push(Message::Poke { member: member.clone() });
+                if self.has_gone(call, &member, &mut gone) {
+                    self.drop_waiting_at(passed_over.len());
+                    continue;
+                }
+                return Advanced::Stopped;
+            };
+            if ours.is_of(call.node) {
+                self.drop_waiting_at(passed_over.len());
+                self.grant(call, &member, claim_ms(ours.lease_ms()));
+                return Advanced::Granted(member);
+            }
+            if not_connected.iter().any(|node| node == ours.node()) {
+                passed_over.push(member);
+            } else if !(call.connected)(ours.node()) {
+                not_connected.push(ours.node().to_owned());
+                passed_over.push(member);
+            } else {
+                let (node, left_ms) = (NodeId::from(ours.node()), claim_ms(ours.lease_ms()));
+                self.drop_waiting_at(passed_over.len());
+                let token = self.grant(call, &member, left_ms);
+                let granted = ours.clone();
+                call.messages.push(Message::Grant { node, member: granted, token, left_ms });
+                return Advanced::Granted(member);
+            }
+        }
+        Advanced::End
+    }
+
+    /// As [`advance`](Self::advance), if the lock is free.
+    pub(super) fn advance_if_free(&mut self, call: &mut Call<'_>) {
+        if self.hold.is_none() {
+            self.advance(call);
+        }
+    }
+
+    /// Gives the lock to `member` for `ms`, with a new token.
+    pub(super) fn grant(&mut self, call: &Call<'_>, member: &Party, ms: u64) -> FencingToken {
+        let expires_ms = call.now_ms() + ms;
+        self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
+        self.issue_token(call)
+    }
+
+    /// A token above all before it.
+    fn issue_token(&mut self, call: &Call<'_>) -> FencingToken {
+        let previous = self.token.as_ref().map(|token| token.value);
+        let value = token::after(previous, call.seen_us, call.now_us);
+        // An RFencedLock counts on from it, whenever that may be.
+        self.token = Some(LastToken { value, expires_ms: None });
+        value
+    }
+
+    /// Gives a hold that has no end the lease of `member`. A foreign holder knows nothing of that
+    /// lease, which may be short.
+    pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
+        let Some(hold) = &mut self.hold else { return };
+        if hold.expires_ms.is_none() {
+            let least_ms = if hold.member.ours().is_some() { 0 } else { FOREIGN_LEASE_MS };
+            hold.expires_ms = Some(now_ms + member.lease_ms().max(least_ms));
+        }
+    }
+
+    /// The outcome with the rest of an answer.
+    pub(super) fn reply<T>(&mut self, call: &Call<'_>, outcome: T) -> Reply<T> {
+        let end_ms = self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1));
+        Reply {
+            outcome,
+            grants: self.grant_of(call, end_ms).into_iter().collect(),
+            first_end_ms: Some(end_ms),
+            now_us: Some(call.now_us),
+            passed_over: call.passed_over,
+            more: false,
+        }
+    }
+
+    /// The holder with its token if it is the caller's; a token that was lost is replaced.
+    fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
+        let hold = self.hold.as_ref()?;
+        let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();
+        let token = match &self.token {
+            Some(token) => token.value,
+            None => self.issue_token(call),
+        };
+        Some(Grant { member, token, left_ms })
+    }
+
+    /// The member's place in the queue: it stands in the list and has a score.
+    pub(super) fn position(&self, member: &Party) -> Option<usize> {
+        // Newcomers, the usual case, need not walk the list.
+        self.deadlines.get(member)?;
+        self.queue.iter().position(|waiting| waiting == member)
+    }
+
+    /// Removes a waiting member; tells whether it was there.
+    pub(super) fn drop_waiting(&mut self, member: &Party) -> bool {
+        let found = self.deadlines.remove(member) | self.alive.remove(member);
+        self.arrivals.retain(|arrived| arrived != member);
+        if found && let Some(at) = self.queue.iter().position(|waiting| waiting == member) {
+            self.queue.remove(at);
+        }
+        self.settle();
+        found
+    }
+
+    fn drop_waiting_at(&mut self, at: usize) {
+        if let Some(member) = self.queue.remove(at) {
+            self.deadlines.remove(&member);
+            self.alive.remove(&member);
+            self.arrivals.retain(|arrived| *arrived != member);
+        }
+        self.settle();
+    }
+
+    /// Leaves members whose node is away in their places, but not for long.
+    fn lower(&mut self, call: &Call<'_>, passed_over: &[Party]) {
+        let at_most_ms = call.now_ms() + PASSED_OVER_MS;
+        for member in passed_over {
+            let until_ms = self.alive.get(member).map_or(at_most_ms, |ms| ms.min(at_most_ms));
+            self.believe_alive(call, member, until_ms);
+        }
+    }
+
+    /// Drops members of ours whose patience has ended, wherever they stand.
+    pub(super) fn sweep(&mut self, call: &Call<'_>) {
+        let ghosts: Vec<Party> = self.alive.passed(call.now_ms()).take(SWEEP).cloned().collect();
+        for ghost in &ghosts {
+            self.drop_waiting(ghost);
+        }
+    }
+
+    /// A sorted set without a list is of no use.
+    pub(super) fn drop_apart(&mut self) {
+        if self.queue.is_empty() {
+            self.deadlines.clear();
+            self.settle();
+        }
+    }
+}
+
+/// The rest of a hold; 0 if it has no end.
+pub(super) fn left_ms(hold: &Hold, now_ms: u64) -> u64 {
+    hold.expires_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms))
+}

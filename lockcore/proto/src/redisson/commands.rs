@@ -1,0 +1,188 @@
+//! The seven commands.
+
+use super::advance::{Advanced, left_ms};
+use super::{
+    Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, Touched,
+};
+use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
+use crate::member::{Member, NodeId, Party};
+
+impl LockState {
+    /// Takes the lock, or in [`Mode::Wait`] queues for it.
+    pub fn acquire(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        mode: Mode,
+        queue_limit: u32,
+    ) -> Reply<Acquired> {
+        self.expire(call.now_ms());
+        if self.gone.contains_key(member) {
+            return self.reply(call, Acquired::Refused);
+        }
+        self.end_endless_hold(member, call.now_ms());
+        self.drop_apart();
+        let party = Party::from(member);
+        if self.hold.is_none() {
+            // The caller is behind all others: none ahead could take it.
+            if self.advance(call) == Advanced::End {
+                self.grant(call, &party, member.lease_ms());
+            }
+        }
+        let outcome = if self.is_held_by(&party) {
+            Acquired::Granted
+        } else {
+            self.wait(call, &party, mode, queue_limit)
+        };
+        self.reply(call, outcome)
+    }
+
+    /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
+    pub fn full(&mut self, call: &Call<'_>) -> Reply<Acquired> {
+        self.expire(call.now_ms());
+        self.reply(call, Acquired::Full)
+    }
+
+    /// The part of an acquire that did not get the lock.
+    fn wait(&mut self, call: &Call<'_>, member: &Party, mode: Mode, queue_limit: u32) -> Acquired {
+        if let Some(position) = self.position(member) {
+            self.raise(call, member);
+            return Acquired::Queued { position: position as u64 };
+        }
+        if mode == Mode::Try {
+            return Acquired::Busy;
+        }
+        // A deadline without a place does not count.
+        let limit = queue_limit as usize;
+        if self.queue.len() >= limit && self.live(call) >= limit {
+            return Acquired::Full;
+        }
+        self.sweep(call);
+        self.enqueue(call, member);
+        Acquired::Queued { position: self.queue.len() as u64 - 1 }
+    }
+
+    /// Gives a hold back.
+    pub fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
+        self.expire(call.now_ms());
+        let outcome = self.drop_hold_of(member);
+        self.advance_if_free(call);
+        self.reply(call, outcome)
+    }
+
+    /// Extends a hold to its member's full lease.
+    pub fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
+        self.expire(call.now_ms());
+        let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
+        self.reply(call, outcome)
+    }
+
+    fn renew_one(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
+        let ends_ms = call.now_ms() + member.lease_ms();
+        match &mut self.hold {
+            Some(hold) if hold.member == *member => {
+                hold.expires_ms = Some(ends_ms);
+                Renewed::Held
+            }
+            _ => Renewed::NotHeld,
+        }
+    }
+
+    /// Keeps the caller's waiting members alive.
+    pub fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
+        let now_ms = call.now_ms();
+        self.expire(now_ms);
+        if let Some(first) = members.first() {
+            self.end_endless_hold(first, now_ms);
+        }
+        self.drop_apart();
+        self.take_back(call, members);
+        let members = members.iter().map(|member| self.touch_one(call, &member.into())).collect();
+        self.sweep(call);
+        self.advance_if_free(call);
+        let listeners = u64::from((call.connected)(call.node.as_str()));
+        self.reply(call, Touched { members, listeners })
+    }
+
+    fn touch_one(&mut self, call: &Call<'_>, member: &Party) -> Presence {
+        // Raised only if it is there: a touch that runs after a leave revives nothing.
+        if self.deadlines.get(member).is_some() {
+            self.raise(call, member);
+            Presence::Waiting
+        } else if self.is_held_by(member) {
+            Presence::Holding
+        } else {
+            Presence::Gone
+        }
+    }
+
+    /// Takes members out of the queue, or releases them if they were granted meanwhile.
+    pub fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
+        self.expire(call.now_ms());
+        let outcome = leaving.iter().map(|one| self.leave_one(one, call.now_ms())).collect();
+        self.advance_if_free(call);
+        self.reply(call, outcome)
+    }
+
+    fn leave_one(&mut self, leaving: &Leaving, now_ms: u64) -> Left {
+        let member = &leaving.member;
+        if leaving.ambiguous {
+            self.gone.insert(member.clone(), now_ms + TOMBSTONE_MS);
+        }
+        if self.drop_waiting(&member.into()) || self.drop_hold_of(member) == Released::Released {
+            Left::Left
+        } else {
+            Left::Absent
+        }
+    }
+
+    /// Drops the hold, that of `member` alone if one is meant.
+    pub fn force_release(
+        &mut self,
+        call: &mut Call<'_>,
+        member: Option<&Member>,
+    ) -> Reply<Released> {
+        self.expire(call.now_ms());
+        let is_meant = |hold: &mut Hold| member.is_none_or(|member| hold.member == *member);
+        let outcome = match self.hold.take_if(is_meant) {
+            None => Released::NotHeld,
+            Some(hold) => {
+                if let Some(ours) = hold.member.ours() {
+                    let (node, member) = (NodeId::from(ours.node()), ours.clone());
+                    call.messages.push(Message::Revoked { node, member });
+                }
+                Released::Released
+            }
+        };
+        self.advance_if_free(call);
+        self.reply(call, outcome)
+    }
+
+    /// Holder and queue, without changing anything but expired entries.
+    pub fn inspect(&mut self, now_us: u64) -> Inspection {
+        self.expire(now_us / 1_000);
+        let hold = self
+            .hold
+            .as_ref()
+            .map(|hold| (hold.member.clone(), hold.member.weight(), left_ms(hold, now_us / 1_000)));
+        // A list entry without a score has no time left.
+        let waits = |member: &Party| (member.clone(), self.life(member).unwrap_or(0));
+        Inspection {
+            holds: hold.into_iter().collect(),
+            waiters: self.queue.iter().map(waits).collect(),
+            token: self.token.as_ref().map(|token| token.value),
+            now_us,
+        }
+    }
+
+    pub(super) fn is_held_by(&self, member: &Party) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.member == *member)
+    }
+
+    fn drop_hold_of(&mut self, member: &Member) -> Released {
+        match self.hold.take_if(|hold| hold.member == *member) {
+            Some(_) => Released::Released,
+            None => Released::NotHeld,
+        }
+    }
+}

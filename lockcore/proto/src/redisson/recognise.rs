@@ -1,0 +1,91 @@
+//! Recognises by content whether a key belongs to a lock or to another program. The scripts apply
+//! these rules to the keys at a lock's names, and refuse every command where one of them fails.
+
+use crate::member::{Member, REDISSON_MARKER};
+
+/// The longest count of a hold, in digits.
+const MAX_COUNT_DIGITS: usize = 15;
+
+/// Whether a text can stand in a queue or hold a lock: a member of ours, or a JVM's, which is its
+/// UUID and a thread.
+pub fn is_member(text: &str) -> bool {
+    Member::parse(text).is_some_and(|member| member.as_str().starts_with(REDISSON_MARKER))
+        || is_jvm(text)
+}
+
+/// Whether a hash at a lock's name is a hold: one field, a member, and how often it holds.
+pub fn is_hold(fields: &[(String, String)]) -> bool {
+    let [(member, count)] = fields else { return false };
+    is_member(member) && count.len() <= MAX_COUNT_DIGITS && is_number(count)
+}
+
+/// Whether a string at the token's name is a token, or one of an `RFencedLock`.
+pub fn is_token(text: &str) -> bool {
+    is_number(text)
+}
+
+fn is_jvm(text: &str) -> bool {
+    let Some((uuid, thread)) = text.rsplit_once(':') else { return false };
+    let is_in_place = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    uuid.len() == 36 && uuid.bytes().enumerate().all(is_in_place) && is_number(thread)
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:1:30000:x";
+    const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
+
+    fn hash(fields: &[(&str, &str)]) -> Vec<(String, String)> {
+        fields.iter().map(|(field, value)| ((*field).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_hold_is_one_member_with_a_count() {
+        assert!(is_hold(&hash(&[(OURS, "1")])));
+        assert!(is_hold(&hash(&[(JVM, "123456789012345")])));
+    }
+
+    #[test]
+    fn a_hash_of_an_application_is_no_hold() {
+        let strange: [&[(&str, &str)]; 10] = [
+            &[],
+            &[("name", "Ada")],
+            &[("", "1")],
+            &[("mode", "write"), (JVM, "1")],
+            &[(OURS, "1"), (JVM, "1")],
+            &[(JVM, "")],
+            &[(JVM, "-1")],
+            &[(JVM, "1234567890123456")],
+            &[("5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a", "1")],
+            &[("~1short:1:30000:x", "1")],
+        ];
+        for fields in strange {
+            assert!(!is_hold(&hash(fields)), "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_of_a_jvm_is_a_uuid_and_a_thread() {
+        for text in ["another:1", "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:", "5c2e4d1a:1", ":1", ""] {
+            assert!(!is_member(text), "{text:?}");
+        }
+        assert!(is_member(JVM) && is_member(OURS));
+    }
+
+    #[test]
+    fn a_token_is_digits() {
+        for text in ["", "no number", "-1", "1.5", "0x10", " 1"] {
+            assert!(!is_token(text), "{text:?}");
+        }
+        assert!(is_token("0") && is_token("1795242275666200"));
+    }
+}

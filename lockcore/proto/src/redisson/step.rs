@@ -1,0 +1,43 @@
+//! All commands behind one function.
+
+use super::Message;
+use super::{Answer, Call, Command, LockState, Renewed};
+use crate::member::NodeId;
+
+impl LockState {
+    /// Runs one command.
+    pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
+        match command {
+            Command::Acquire { member, mode, queue_limit } => {
+                Answer::Acquired(self.acquire(call, member, *mode, *queue_limit))
+            }
+            Command::Release { member } => Answer::Released(self.release(call, member)),
+            Command::Renew { members } => Answer::Renewed(self.renew(call, members)),
+            Command::Confirm { member } => {
+                Answer::Renewed(self.renew(call, std::slice::from_ref(member)))
+            }
+            // A lock has no part to give back.
+            Command::Reduce { .. } => Answer::Renewed(self.reply(call, vec![Renewed::NotHeld])),
+            Command::Touch { members } => Answer::Touched(self.touch(call, members)),
+            Command::Leave { leaving } => Answer::Left(self.leave(call, leaving)),
+            Command::ForceRelease { member } => {
+                Answer::Released(self.force_release(call, member.as_ref()))
+            }
+            Command::Inspect => Answer::Inspected(self.inspect(call.now_us)),
+        }
+    }
+}
+
+/// Runs one command of `node` at `now_us`; `connected` tells whether a node would receive a
+/// message.
+pub fn step(
+    state: &mut LockState,
+    connected: &dyn Fn(&str) -> bool,
+    node: &NodeId,
+    command: &Command,
+    now_us: u64,
+) -> (Answer, Vec<Message>) {
+    let mut call = Call::new(node, connected, now_us);
+    let answer = state.step(&mut call, command);
+    (answer, call.messages)
+}

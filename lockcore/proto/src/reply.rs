@@ -1,0 +1,147 @@
+//! The parts of commands and answers.
+
+use crate::command::Answer;
+use crate::error::StoreError;
+use crate::member::{Member, Party};
+use crate::token::FencingToken;
+
+/// Most members in one touch or leave; more are split by the caller.
+pub const MAX_BATCH: usize = 256;
+
+/// Whether an acquire may queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Take it now or not at all.
+    Try,
+    /// Queue if it is not free.
+    Wait,
+}
+
+/// The outcome of a command, with the facts that every answer tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply<T> {
+    /// The outcome of the command.
+    pub outcome: T,
+    /// Holds of the calling node: those that this command granted, renewed or reduced, and those
+    /// of members that ask again. A mutex that the node holds is told with every answer. Not all
+    /// that a node holds of permits, which may be thousands.
+    pub grants: Vec<Grant>,
+    /// Milliseconds to the first end of a lease, at least 1, or 0 if none holds. Nothing where a
+    /// short answer leaves it out: then none waits, or leases were renewed.
+    pub first_end_ms: Option<u64>,
+    /// The server's time, µs since the epoch. Nothing where a short answer leaves it out.
+    pub now_us: Option<u64>,
+    /// Waiting members that the hand-over passed over: their nodes are not connected.
+    pub passed_over: u64,
+    /// There was more to do than one command does: a touch at once goes on.
+    pub more: bool,
+}
+
+/// A hold, as the server tells its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The holder.
+    pub member: Member,
+    /// The token of this hold.
+    pub token: FencingToken,
+    /// Milliseconds left of its lease, or of its claim; 0 for a reduction, which leaves it as it
+    /// is.
+    pub left_ms: u64,
+}
+
+/// Outcome of an acquire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acquired {
+    /// The member holds; the grant is in the reply.
+    Granted,
+    /// The member waits; 0 is next.
+    Queued {
+        /// Members ahead of it.
+        position: u64,
+    },
+    /// Held, and the mode was try.
+    Busy,
+    /// The queue is as long as the caller allows.
+    Full,
+    /// The member was given up before.
+    Refused,
+}
+
+/// Outcome of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// This call freed it.
+    Released,
+    /// It was not held (any more).
+    NotHeld,
+}
+
+/// Outcome of a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// Extended.
+    Held,
+    /// Not held any more.
+    NotHeld,
+}
+
+/// Outcome of a touch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched {
+    /// One per member asked for, in order, as it was before this command granted anything.
+    pub members: Vec<Presence>,
+    /// Connections that listen to the node's channel on this server.
+    pub listeners: u64,
+}
+
+/// The state of one member, as a touch found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// In the queue.
+    Waiting,
+    /// It holds: the reply tells it as a grant.
+    Holding,
+    /// Neither: its place or its hold is lost.
+    Gone,
+}
+
+/// One member that leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The member.
+    pub member: Member,
+    /// A copy of its acquire may still run later, so leave a tombstone.
+    pub ambiguous: bool,
+}
+
+/// The state of one member, as a leave found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// It was there, waiting or holding, and is not any more.
+    Left,
+    /// It was not there.
+    Absent,
+}
+
+/// A lock as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspection {
+    /// The holders, each with the weight of its hold and the milliseconds left of its lease, 0 if
+    /// it has no end; the first to end comes first.
+    pub holds: Vec<(Party, u64, u64)>,
+    /// The queue in order, with each waiter's deadline (ms since the epoch, by the server's clock).
+    pub waiters: Vec<(Party, u64)>,
+    /// The last token that was given out, if it is still remembered.
+    pub token: Option<FencingToken>,
+    /// The server's time, µs since the epoch.
+    pub now_us: u64,
+}
+
+/// Most holds in one renewal, so that a server does nothing else for a millisecond at most.
+pub const MAX_RENEWALS: usize = 128;
+/// Most locks in one touch, for the same reason.
+pub const MAX_LINES: usize = 64;
+
+/// An answer for each command, in order. One lock at whose keys another program's data stand
+/// answers with an error, and keeps no other from its own.
+pub type Answers = Vec<Result<Answer, StoreError>>;

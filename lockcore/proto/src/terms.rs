@@ -1,0 +1,49 @@
+//! The terms of an acquire: options with nothing left open.
+
+use std::time::Duration;
+
+/// The defaults of all options. No other place has any.
+const DEFAULTS: Terms = Terms {
+    lease: Duration::from_secs(30),
+    renewal: Renewal::Watchdog,
+    wait: None,
+    queue_limit: 1_000,
+    max_hold: None,
+};
+
+/// The options of one acquisition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// The lease, in whole milliseconds.
+    pub lease: Duration,
+    /// Whether the watchdog keeps the hold alive.
+    pub renewal: Renewal,
+    /// The longest wait; `None` waits without a limit.
+    pub wait: Option<Duration>,
+    /// Most waiters of the lock.
+    pub queue_limit: u32,
+    /// The longest hold.
+    pub max_hold: Option<Duration>,
+}
+
+/// Whether the watchdog keeps a hold alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// Renewed until released.
+    Watchdog,
+    /// Ends with its lease.
+    Fixed,
+}
+
+impl Terms {
+    /// The lease, ms.
+    pub fn lease_ms(&self) -> u64 {
+        self.lease.as_millis() as u64
+    }
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        DEFAULTS
+    }
+}

@@ -1,0 +1,121 @@
+//! The fencing token: a number that rises with every grant of a lock.
+
+use std::fmt;
+
+/// Proof of *which* hold this is: every grant of a lock has a higher token than all grants before
+/// it. Reads share one as long as no lock comes between them, permits have none.
+///
+/// A lease can end while its holder is asleep, so no lock can keep a stale holder from writing. The
+/// resource can: it remembers the highest token it has seen and refuses lower ones. A hold raises
+/// the token before it reads, and writes while the token is still its own; see the guide
+/// [fencing](https://docs.rs/lockcore/latest/lockcore/guide/fencing/):
+///
+/// ```sql
+/// UPDATE orders SET token = $1 WHERE id = $2 AND token < $1;
+/// UPDATE orders SET paid = true WHERE id = $2 AND token = $1;
+/// ```
+///
+/// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. They are
+/// the next number of a counter that all locks of a server share and that begins at the server's
+/// time in µs. If the counter is lost, or a server that takes over does not know its last numbers,
+/// the tokens and times that this process has seen keep them rising. A token is not a secret and
+/// gives no right to release anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "u64", into = "u64"))]
+pub struct FencingToken(u64);
+
+/// Numbers from here on are not exact as a double, in Lua as in JSON.
+const LIMIT: u64 = 1 << 53;
+
+impl FencingToken {
+    /// The token as a number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// In place of a token, where there is none: every resource that checks tokens refuses it.
+pub const NONE: FencingToken = FencingToken(0);
+
+/// The next token after `previous` at `now_us`, above all tokens of a server whose time was
+/// `seen_us`. One that cannot be followed, which by time alone is in 250 years, counts as none.
+pub fn after(previous: Option<FencingToken>, seen_us: u64, now_us: u64) -> FencingToken {
+    let previous = previous.map_or(0, FencingToken::get);
+    let previous = if previous + 1 < LIMIT { previous } else { 0 };
+    FencingToken(now_us.max(previous.max(seen_us) + 1).min(LIMIT - 1))
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl From<FencingToken> for i64 {
+    fn from(token: FencingToken) -> Self {
+        // Below 2^53 by construction.
+        token.0 as i64
+    }
+}
+
+/// Reads a token back, for example from a database or a header.
+impl TryFrom<u64> for FencingToken {
+    type Error = TokenError;
+
+    fn try_from(value: u64) -> Result<Self, TokenError> {
+        if value < LIMIT { Ok(Self(value)) } else { Err(TokenError) }
+    }
+}
+
+/// The number is not a fencing token: tokens are below 2^53.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TokenError;
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fencing token is below 2^53")
+    }
+}
+
+impl std::error::Error for TokenError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_one_is_above_the_last_and_what_was_seen_and_not_below_the_clock() {
+        let above = |previous: u64, seen, now| {
+            let previous = FencingToken::try_from(previous).expect("small");
+            after(Some(previous), seen, now).get()
+        };
+        assert_eq!(after(None, 0, 10).get(), 10);
+        assert_eq!(above(9, 9, 10), 10);
+        assert_eq!(above(10, 9, 10), 11);
+        assert_eq!(above(9, 10, 10), 11);
+        assert_eq!(above(20, 30, 10), 31);
+        assert_eq!(above(30, 20, 10), 31);
+        // The last one there is cannot be followed.
+        assert_eq!(above(LIMIT - 1, 0, 10), 10);
+        assert_eq!(above(LIMIT - 2, 0, 10), LIMIT - 1);
+        assert_eq!(after(None, u64::MAX - 1, 10).get(), LIMIT - 1);
+    }
+
+    #[test]
+    fn a_token_is_exact_as_a_double() {
+        let error = FencingToken::try_from(LIMIT).unwrap_err();
+        assert_eq!(error.to_string(), "a fencing token is below 2^53");
+        let greatest = FencingToken::try_from(LIMIT - 1).unwrap();
+        assert_eq!(greatest.get() as f64 as u64, greatest.get());
+        assert_eq!(i64::from(greatest), 9_007_199_254_740_991);
+        assert_eq!(u64::from(greatest), 9_007_199_254_740_991);
+        assert_eq!(greatest.to_string(), "9007199254740991");
+    }
+}

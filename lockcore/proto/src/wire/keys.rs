@@ -1,0 +1,121 @@
+//! The names of a lock's keys and channels, written straight into a command.
+
+use std::fmt;
+
+use crate::member::{Member, NodeId, REDISSON_MARKER};
+use crate::name::LockName;
+
+/// One key of a lock. Redisson puts braces around a name only if it has none itself.
+#[derive(Debug)]
+pub struct Key<'a> {
+    prefix: &'static str,
+    lock: &'a LockName,
+}
+
+impl<'a> Key<'a> {
+    /// The queue of the lock in Redisson's layout.
+    pub fn queue(lock: &'a LockName) -> Self {
+        Self { prefix: "redisson_lock_queue", lock }
+    }
+
+    /// The deadlines of its waiters.
+    pub fn deadlines(lock: &'a LockName) -> Self {
+        Self { prefix: "redisson_lock_timeout", lock }
+    }
+
+    /// Its last token.
+    pub fn token(lock: &'a LockName) -> Self {
+        Self { prefix: "redisson_lock_token", lock }
+    }
+
+    /// The further keys of a queue that is shared with JVMs, in the order in which the scripts know
+    /// them: up to when waiting members of ours are believed alive, the order in which they came,
+    /// and the foreign members that do not hear.
+    pub fn of_peers(lock: &'a LockName) -> [Self; 3] {
+        ["redisson_lock_alive", "redisson_lock_arrivals", "redisson_lock_suspects"]
+            .map(|prefix| Self { prefix, lock })
+    }
+
+    /// The door of the queue; all its other keys are named after it.
+    pub fn door(lock: &'a LockName) -> Self {
+        Self { prefix: "lock", lock }
+    }
+
+    /// The parts of its text.
+    fn parts(&self) -> [&str; 5] {
+        let name = self.lock.as_str();
+        let (open, close) = if name.contains('{') { ("", "") } else { ("{", "}") };
+        [self.prefix, ":", open, name, close]
+    }
+}
+
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts().into_iter().try_for_each(|part| f.write_str(part))
+    }
+}
+
+/// The key that says that a member was given up.
+#[derive(Debug)]
+pub struct Tombstone<'a> {
+    /// The lock.
+    pub lock: &'a LockName,
+    /// The text of the member.
+    pub member: &'a str,
+}
+
+impl fmt::Display for Tombstone<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = Key { prefix: "redisson_lock_gone", lock: self.lock };
+        write!(f, "{key}:{}", self.member)
+    }
+}
+
+/// The counter of tokens, which all locks of a server share.
+pub const COUNTER: &str = "lock:tokens";
+
+/// How the channels begin on which JVMs tell each other of a lock.
+pub const PEER_CHANNELS: &str = "redisson_lock__channel:";
+
+/// Where a node hears of its grants; `*` for a node is those of all.
+pub fn grants_channel(prefix: &str, node: &str) -> String {
+    format!("{prefix}:grants:{node}")
+}
+
+/// The pattern of the channels on which a JVM's unlock wakes a node's waiting members, for all
+/// locks.
+pub fn pokes_pattern(node: &NodeId) -> String {
+    format!("{PEER_CHANNELS}*:{REDISSON_MARKER}{node}:*")
+}
+
+/// The member of a node that is told to come, by the channel.
+pub fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
+    let at = channel.find(&format!(":{REDISSON_MARKER}{node}:"))?;
+    Member::parse(&channel[at + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_redisson() {
+        let plain = LockName::from("order:42");
+        assert_eq!(Key::queue(&plain).to_string(), "redisson_lock_queue:{order:42}");
+        assert_eq!(Key::deadlines(&plain).to_string(), "redisson_lock_timeout:{order:42}");
+        assert_eq!(Key::token(&plain).to_string(), "redisson_lock_token:{order:42}");
+        let tagged = LockName::from("{tenant}:x");
+        assert_eq!(Key::queue(&tagged).to_string(), "redisson_lock_queue:{tenant}:x");
+    }
+
+    #[test]
+    fn a_poked_member_is_read_off_the_channel_whatever_lock_and_label_hold() {
+        let node = NodeId::from(7_u128);
+        let member = format!("~1{node}:7:30000:a:{node} b");
+        for lock in ["{x}", "{~1:y}", "tenant:{a}:b"] {
+            let channel = format!("redisson_lock__channel:{lock}:{member}");
+            assert_eq!(poked_member(&channel, &node), Member::parse(&member));
+            assert_eq!(poked_member(&channel, &NodeId::from(8_u128)), None);
+        }
+    }
+}

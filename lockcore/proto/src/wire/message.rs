@@ -1,0 +1,102 @@
+//! From the messages on a node's channel to events.
+
+use super::value::fencing_token;
+use crate::Event;
+use crate::member::{Member, NodeId};
+
+/// `g <member> <token> <ms left>` or `r <member>`, of a member of `node`, which may hold spaces. Of
+/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`.
+pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
+    // The text of another node's member is no message to this one, whatever its number.
+    let number = |text: &str| {
+        Member::parse(text).filter(|member| member.is_of(node)).map(|member| member.number())
+    };
+    let payload = std::str::from_utf8(payload).ok()?;
+    if let Some(grants) = payload.strip_prefix("p ") {
+        return several(grants);
+    }
+    if let Some(revoked) = payload.strip_prefix("r ") {
+        let alone = || Some(vec![number(revoked)?]);
+        return Some(Event::Revoked { numbers: numbers(revoked).or_else(alone)? });
+    }
+    let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
+    let left_ms = parts.next()?.parse().ok()?;
+    let token = fencing_token(parts.next()?)?;
+    let number = number(parts.next()?)?;
+    Some(Event::Granted { token, grants: vec![(number, left_ms)] })
+}
+
+fn several(text: &str) -> Option<Event> {
+    let (token, grants) = text.split_once(' ')?;
+    let token = fencing_token(token)?;
+    let numbers = numbers(grants)?;
+    let pairs = numbers.chunks_exact(2);
+    let is_whole = pairs.remainder().is_empty();
+    let grants = pairs.map(|pair| (pair[0], pair[1])).collect();
+    is_whole.then_some(Event::Granted { token, grants })
+}
+
+/// All of them, or nothing: no member is a number.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    text.split(' ').map(|number| number.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::FencingToken;
+
+    fn read(payload: &[u8]) -> Option<Event> {
+        super::message(payload, &NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"))
+    }
+
+    fn token(number: u64) -> FencingToken {
+        FencingToken::try_from(number).expect("a token")
+    }
+
+    #[test]
+    fn a_grant_is_read_even_if_its_label_has_spaces() {
+        let grant = b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17 42 1795242275666200 10000";
+        let token = token(1_795_242_275_666_200);
+        assert_eq!(read(grant), Some(Event::Granted { token, grants: vec![(7, 10_000)] }));
+    }
+
+    #[test]
+    fn a_revocation_is_read() {
+        let revoked = read(b"r ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web 1 17");
+        assert_eq!(revoked, Some(Event::Revoked { numbers: vec![7] }));
+    }
+
+    #[test]
+    fn grants_and_revocations_of_several_are_read() {
+        let several = Event::Granted { token: token(17), grants: vec![(1, 10_000), (5, 300)] };
+        assert_eq!(read(b"p 17 1 10000 5 300"), Some(several));
+        assert_eq!(read(b"r 1 5"), Some(Event::Revoked { numbers: vec![1, 5] }));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_nothing() {
+        for payload in [
+            &b""[..],
+            b"g",
+            b"g x",
+            b"g x y z",
+            b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 9007199254740992 5",
+            b"g m 1795242275666200 5",
+            b"r a b",
+            b"g ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1795242275666200 5",
+            b"r ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x",
+            b"0",
+            b"\xff\xfe",
+            b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1 -1",
+            b"p",
+            b"p 17",
+            b"p 17 1",
+            b"p 17 1 2 3",
+            b"p x 1 2",
+            b"p 9007199254740992 1 2",
+        ] {
+            assert_eq!(read(payload), None);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The wire to Redis: how the commands of a node are written as calls of scripts, how the answers
+//! and messages are read, and the scripts themselves. No client of Redis is needed for that: see
+//! [`Call`] and [`Value`].
+//!
+//! A [`Wire`] speaks the protocol of the queue or, where JVMs share the queues, Redisson's layout;
+//! nothing else knows which.
+
+pub mod keys;
+mod message;
+mod queue;
+mod redisson;
+pub mod scripts;
+mod value;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use message::message;
+pub use queue::script as queue_script;
+pub use scripts::Script;
+pub use value::{Value, is_nonsense, nonsense};
+
+use crate::error::{LockErrorKind, StoreError};
+use crate::member::NodeId;
+use crate::name::LockName;
+use crate::{Answer, Answers, Command};
+
+/// The call of a script, which a client sends. Keys come first, then the other arguments.
+pub trait Call: Sized {
+    /// A call of this script with so many keys, without any argument yet.
+    fn begin(script: &'static Script, keys: usize) -> Self;
+
+    /// Adds a text as the next argument.
+    fn text(&mut self, text: &str) -> &mut Self;
+
+    /// Adds a number as the next argument.
+    fn number(&mut self, number: u64) -> &mut Self;
+
+    /// Adds what is displayed as the next argument.
+    fn display(&mut self, argument: impl fmt::Display) -> &mut Self;
+}
+
+/// Bounds for a command by all that its node has seen, µs since the epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Floors {
+    /// No new token is below this.
+    pub floor_us: u64,
+    /// The latest token and time of the servers before the present one; 0 if there was none.
+    pub elsewhere_us: u64,
+    /// The latest token and time of all servers.
+    pub latest_us: u64,
+}
+
+/// The circumstances of one command: the node that sends it, and the bounds of its floors.
+#[derive(Debug, Clone, Copy)]
+struct Context<'a> {
+    node: &'a NodeId,
+    /// The first part of the grants channels.
+    prefix: &'a str,
+    floors: Floors,
+}
+
+/// Reads the error of a server that stands as a text in an answer.
+pub type OfError = fn(&str) -> StoreError;
+
+/// The way of one node to write and read.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    /// The node.
+    pub node: NodeId,
+    /// The first part of the grants channels.
+    pub prefix: Arc<str>,
+    /// Whether JVMs share the queues.
+    pub peers: bool,
+    /// Reads the errors that stand in answers.
+    pub of_error: OfError,
+}
+
+/// The commands that one script runs.
+#[derive(Debug, Clone)]
+pub enum Asked {
+    /// One command.
+    One(LockName, Command),
+    /// Several renewals; several touches, where JVMs share the queues.
+    Together(Vec<(LockName, Command)>),
+}
+
+impl Asked {
+    /// One command.
+    pub fn one((lock, command): (&LockName, &Command)) -> Self {
+        Self::One(lock.clone(), command.clone())
+    }
+}
+
+impl Wire {
+    /// The commands by the scripts that run them.
+    pub fn by_script(&self, commands: &[(&LockName, &Command)]) -> Vec<Asked> {
+        let are_touches = matches!(commands.first(), Some((_, Command::Touch { .. })));
+        if commands.len() < 2 || are_touches && !self.peers {
+            return commands.iter().copied().map(Asked::one).collect();
+        }
+        let owned = |(lock, command): &(&LockName, &Command)| {
+            (LockName::clone(lock), Command::clone(command))
+        };
+        vec![Asked::Together(commands.iter().map(owned).collect())]
+    }
+
+    /// The call of the script that runs the commands, for a node that has seen so much.
+    ///
+    /// # Errors
+    /// The layout has no script for these commands.
+    pub fn write<C: Call>(&self, asked: &Asked, floors: Floors) -> Result<C, StoreError> {
+        let context = self.context(floors);
+        let written = match (asked, self.peers) {
+            (Asked::One(lock, command), false) => Some(queue::command(lock, context, command)),
+            (Asked::One(lock, command), true) => redisson::command(lock, context, command),
+            (Asked::Together(commands), false) => Some(queue::renewals(&borrowed(commands))),
+            (Asked::Together(commands), true) => redisson::together(&borrowed(commands), context),
+        };
+        written.ok_or_else(no_such_command)
+    }
+
+    fn context(&self, floors: Floors) -> Context<'_> {
+        Context { node: &self.node, prefix: &self.prefix, floors }
+    }
+
+    /// The answer to the only command.
+    ///
+    /// # Errors
+    /// The server's for this lock, or that the answer has no known form: see [`is_nonsense`].
+    pub fn answer(
+        &self,
+        asked: &Asked,
+        floors: Floors,
+        answer: &Value<'_>,
+    ) -> Result<Answer, StoreError> {
+        let Asked::One(_, command) = asked else { return Err(nonsense()) };
+        match self.peers {
+            false => queue::reply::answer(command, self.context(floors), answer),
+            true => redisson::reply::answer(command, self.of_error, answer),
+        }
+    }
+
+    /// An answer for each command.
+    ///
+    /// # Errors
+    /// The answer has no known form: see [`is_nonsense`].
+    pub fn answers(
+        &self,
+        asked: &Asked,
+        floors: Floors,
+        answer: &Value<'_>,
+    ) -> Result<Answers, StoreError> {
+        let Asked::Together(commands) = asked else {
+            return match self.answer(asked, floors, answer) {
+                // Said of this lock.
+                Err(error) if !is_nonsense(&error) => Ok(vec![Err(error)]),
+                answer => Ok(vec![Ok(answer?)]),
+            };
+        };
+        match self.peers {
+            false => queue::reply::renewals(commands.len(), answer),
+            true => {
+                let commands: Vec<_> = commands.iter().map(|(_, command)| command).collect();
+                redisson::reply::answers(&commands, self.of_error, answer)
+            }
+        }
+    }
+}
+
+fn borrowed(commands: &[(LockName, Command)]) -> Vec<(&LockName, &Command)> {
+    commands.iter().map(|(lock, command)| (lock, command)).collect()
+}
+
+/// The error of commands for which the layout has no script.
+pub fn no_such_command() -> StoreError {
+    StoreError::refused(LockErrorKind::Protocol, "there is no script for these commands")
+}

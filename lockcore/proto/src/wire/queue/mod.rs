@@ -1,0 +1,163 @@
+//! The commands of the queue as they are written to a server.
+
+pub(super) mod reply;
+
+use super::keys::{COUNTER, Key};
+use super::scripts::{self, Script};
+use super::{Call, Context};
+use crate::demand::Demand;
+use crate::name::LockName;
+use crate::{Command, Mode};
+
+/// The lease that is not sent.
+const USUAL_LEASE_MS: u64 = 30_000;
+/// The queue limit that is not sent.
+const USUAL_LIMIT: u32 = 1_000;
+/// The prefix of channels that is not sent.
+const USUAL_PREFIX: &str = "lockcore";
+
+/// Whether the command is about everything alone: then it has a script that looks at the door.
+fn is_whole(command: &Command) -> bool {
+    match command {
+        Command::Acquire { member, .. } | Command::Release { member } => {
+            member.demand() == Demand::ALONE
+        }
+        Command::Renew { members } => matches!(&**members, [one] if one.demand() == Demand::ALONE),
+        _ => false,
+    }
+}
+
+/// The script that runs the command.
+pub fn script(command: &Command) -> &'static Script {
+    let scripts = scripts::of_queue();
+    match (command, is_whole(command)) {
+        (Command::Acquire { .. }, true) => &scripts.lock,
+        (Command::Acquire { .. }, false) => &scripts.acquire,
+        (Command::Release { .. }, true) => &scripts.unlock,
+        (Command::Release { .. }, false) => &scripts.release,
+        (Command::Renew { .. }, true) => &scripts.extend,
+        (Command::Renew { .. }, false) => &scripts.renew,
+        (Command::Confirm { .. }, _) => &scripts.confirm,
+        (Command::Reduce { .. }, _) => &scripts.reduce,
+        (Command::Touch { .. }, _) => &scripts.touch,
+        (Command::Leave { .. }, _) => &scripts.leave,
+        (Command::ForceRelease { .. }, _) => &scripts.force_release,
+        (Command::Inspect, _) => &scripts.inspect,
+    }
+}
+
+/// Its call.
+pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &Command) -> C {
+    if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
+        return renewals(&[(lock, command)]);
+    }
+    let mut call = C::begin(script(command), 2);
+    call.display(Key::door(lock)).text(COUNTER);
+    match command {
+        Command::Acquire { member, mode, queue_limit } if is_whole(command) => {
+            call.text(member.as_str()).number(context.floors.floor_us);
+            add_unusual(
+                &mut call,
+                Some((member.lease_ms(), limit_of(*mode, *queue_limit))),
+                context,
+            );
+            return call;
+        }
+        Command::Release { member } if is_whole(command) => {
+            call.text(member.as_str()).number(context.floors.floor_us);
+            add_unusual(&mut call, None, context);
+            return call;
+        }
+        Command::Inspect => return call,
+        _ => {}
+    }
+    call.text(context.node.as_str())
+        .number(context.floors.floor_us)
+        .number(context.floors.elsewhere_us)
+        .text(context.prefix);
+    add_members(&mut call, command);
+    if let Command::Acquire { mode, queue_limit, .. } = command {
+        call.number(limit_of(*mode, *queue_limit).into());
+    }
+    call
+}
+
+/// One call for renewals of several locks.
+pub(super) fn renewals<C: Call>(commands: &[(&LockName, &Command)]) -> C {
+    let mut call = C::begin(&scripts::of_queue().extend, commands.len());
+    for (lock, _) in commands {
+        call.display(Key::door(lock));
+    }
+    for member in commands.iter().flat_map(|(_, command)| command.renews()) {
+        call.text(member.as_str()).number(member.lease_ms());
+    }
+    call
+}
+
+/// The queue limit as it is sent: 0 lets the member not wait.
+fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
+    match mode {
+        Mode::Try => 0,
+        Mode::Wait => queue_limit.max(1),
+    }
+}
+
+/// The last arguments of the hot scripts, up to the last that is not the usual one: each argument
+/// costs the server as much as half a command.
+fn add_unusual(call: &mut impl Call, acquire: Option<(u64, u32)>, context: Context<'_>) {
+    let has_prefix = context.prefix != USUAL_PREFIX;
+    let has_elsewhere = has_prefix || context.floors.elsewhere_us > 0;
+    if let Some((lease_ms, limit)) = acquire {
+        let has_limit = has_elsewhere || limit != USUAL_LIMIT;
+        if has_limit || lease_ms != USUAL_LEASE_MS {
+            call.number(lease_ms);
+        }
+        if has_limit {
+            call.number(limit.into());
+        }
+    }
+    if has_elsewhere {
+        call.number(context.floors.elsewhere_us);
+    }
+    if has_prefix {
+        call.text(context.prefix);
+    }
+}
+
+/// Adds the members of a command with their figures: the last arguments of most scripts.
+fn add_members(call: &mut impl Call, command: &Command) {
+    match command {
+        Command::Acquire { member, .. } => {
+            let demand = member.demand();
+            call.text(member.as_str()).number(member.lease_ms());
+            call.number(demand.weight()).number(demand.limit());
+        }
+        Command::Release { member } => {
+            call.text(member.as_str()).number(member.demand().weight());
+        }
+        Command::Renew { .. } | Command::Confirm { .. } => {
+            for member in command.renews() {
+                call.text(member.as_str()).number(member.lease_ms());
+            }
+        }
+        Command::Reduce { member, weight } => {
+            call.text(member.as_str()).number(weight.get().into());
+        }
+        Command::Touch { members } => {
+            for member in members {
+                call.text(member.as_str());
+            }
+        }
+        Command::Leave { leaving } => {
+            for one in leaving {
+                call.text(one.member.as_str()).number(one.ambiguous.into());
+            }
+        }
+        Command::ForceRelease { member } => {
+            if let Some(member) = member {
+                call.text(member.as_str());
+            }
+        }
+        Command::Inspect => {}
+    }
+}

@@ -1,0 +1,116 @@
+//! The commands of a queue that JVMs share, as they are written to a server.
+
+pub(super) mod reply;
+
+use super::keys::{Key, Tombstone};
+use super::scripts::{self, Script};
+use super::{Call, Context};
+use crate::member::Member;
+use crate::name::LockName;
+use crate::{Command, Mode};
+
+/// The keys of a lock that most scripts are given.
+const KEYS_EACH: usize = 7;
+
+/// The call of the script of one command; nothing if such a queue has no such command.
+pub(super) fn command<C: Call>(
+    lock: &LockName,
+    context: Context<'_>,
+    command: &Command,
+) -> Option<C> {
+    let scripts = scripts::of_redisson();
+    let call = |script: &'static Script, tombstones: &[&Member]| {
+        let mut call = C::begin(script, KEYS_EACH + tombstones.len());
+        add_keys(&mut call, lock, tombstones);
+        call.text(context.node.as_str()).text(context.prefix);
+        call
+    };
+    let mut call = match command {
+        Command::Acquire { member, mode, queue_limit } => {
+            let mode = match mode {
+                Mode::Try => "try",
+                Mode::Wait => "wait",
+            };
+            let mut call = call(&scripts.acquire, &[member]);
+            call.text(member.as_str()).number(member.lease_ms());
+            call.text(mode).number((*queue_limit).into());
+            call
+        }
+        Command::Release { member } => {
+            let mut call = call(&scripts.release, &[]);
+            call.text(member.as_str());
+            call
+        }
+        Command::Leave { leaving } => {
+            let ambiguous = leaving.iter().filter(|leaving| leaving.ambiguous);
+            let tombstones: Vec<_> = ambiguous.map(|leaving| &leaving.member).collect();
+            let mut call = call(&scripts.leave, &tombstones);
+            for one in leaving {
+                call.text(one.member.as_str()).number(one.ambiguous.into());
+            }
+            call
+        }
+        Command::ForceRelease { member: None } => call(&scripts.force_release, &[]),
+        Command::Inspect => call(&scripts.inspect, &[]),
+        Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
+            return together(&[(lock, command)], context);
+        }
+        Command::ForceRelease { member: Some(_) } | Command::Reduce { .. } => return None,
+    };
+    call.number(context.floors.latest_us);
+    Some(call)
+}
+
+/// The call for several renewals, or for several touches.
+pub(super) fn together<C: Call>(
+    commands: &[(&LockName, &Command)],
+    context: Context<'_>,
+) -> Option<C> {
+    let mut call: C = match commands.first()?.1 {
+        Command::Touch { .. } => touches(commands, context)?,
+        _ => renewals(commands, context)?,
+    };
+    call.number(context.floors.latest_us);
+    Some(call)
+}
+
+fn renewals<C: Call>(commands: &[(&LockName, &Command)], context: Context<'_>) -> Option<C> {
+    let mut call = C::begin(&scripts::of_redisson().renew, 2 * commands.len());
+    for (lock, _) in commands {
+        call.text(lock.as_str()).display(Key::token(lock));
+    }
+    call.text(context.node.as_str()).text(context.prefix);
+    for (_, command) in commands {
+        // Such a lock has one holder.
+        let [member] = command.renews() else { return None };
+        call.text(member.as_str()).number(member.lease_ms());
+    }
+    Some(call)
+}
+
+fn touches<C: Call>(commands: &[(&LockName, &Command)], context: Context<'_>) -> Option<C> {
+    let mut call = C::begin(&scripts::of_redisson().touch, KEYS_EACH * commands.len());
+    for (lock, _) in commands {
+        add_keys(&mut call, lock, &[]);
+    }
+    call.text(context.node.as_str()).text(context.prefix);
+    for (_, command) in commands {
+        let Command::Touch { members } = command else { return None };
+        call.number(members.len() as u64);
+        for member in members {
+            call.text(member.as_str());
+        }
+    }
+    Some(call)
+}
+
+fn add_keys(call: &mut impl Call, lock: &LockName, tombstones: &[&Member]) {
+    call.text(lock.as_str());
+    call.display(Key::queue(lock)).display(Key::deadlines(lock)).display(Key::token(lock));
+    for member in tombstones {
+        call.display(Tombstone { lock, member: member.as_str() });
+    }
+    for key in Key::of_peers(lock) {
+        call.display(key);
+    }
+}

@@ -1,0 +1,120 @@
+//! The scripts, assembled once, with their digests.
+
+use std::sync::LazyLock;
+
+/// The parts that several scripts have in common, by the line that stands for each.
+const PARTS: [(&str, &str); 9] = [
+    ("--#include clock\n", include_str!("lua/clock.lua")),
+    ("--#include redisson/common\n", include_str!("lua/redisson/common.lua")),
+    ("--#include redisson/several\n", include_str!("lua/redisson/several.lua")),
+    ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
+    ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
+    // After both that include it, as strange after all `common`.
+    ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
+    ("--#include strange\n", include_str!("lua/strange.lua")),
+    ("--#include preflight/try\n", include_str!("lua/preflight/try.lua")),
+    ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
+];
+
+/// One script.
+#[derive(Debug)]
+pub struct Script {
+    /// The name of its file.
+    pub name: &'static str,
+    /// The whole text, with all that it includes.
+    pub source: String,
+    /// SHA-1 of the text, by which a server knows it.
+    pub digest: String,
+}
+
+impl Script {
+    fn new(name: &'static str, source: &str) -> Self {
+        let mut source = source.to_owned();
+        for (line, part) in PARTS {
+            source = source.replace(line, part);
+        }
+        let digest = sha1_smol::Sha1::from(&source).digest().to_string();
+        Self { name, source, digest }
+    }
+}
+
+macro_rules! scripts {
+    ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub struct $set {
+            $(#[allow(missing_docs, reason = "named after its file")] pub $name: Script,)*
+        }
+
+        $(#[$about])*
+        impl $set {
+            fn new() -> Self {
+                Self {
+                    $($name: Script::new(
+                        stringify!($name),
+                        include_str!(concat!($folder, stringify!($name), ".lua")),
+                    ),)*
+                }
+            }
+
+            /// All of them.
+            pub fn all(&self) -> impl Iterator<Item = &Script> {
+                [$(&self.$name),*].into_iter()
+            }
+
+            /// The text of the script of this name.
+            pub fn source(&self, name: &str) -> Option<&str> {
+                self.all().find(|script| script.name == name).map(|script| &*script.source)
+            }
+        }
+    };
+}
+
+scripts!(
+    /// Those of the queue.
+    QueueScripts in "lua/queue/":
+    lock unlock extend acquire release renew confirm reduce touch leave force_release inspect
+    preflight
+);
+
+scripts!(
+    /// Those of a queue that JVMs share.
+    RedissonScripts in "lua/redisson/":
+    acquire release renew touch leave force_release inspect preflight
+);
+
+/// Those of the queue.
+pub fn of_queue() -> &'static QueueScripts {
+    static QUEUE: LazyLock<QueueScripts> = LazyLock::new(QueueScripts::new);
+    &QUEUE
+}
+
+/// Those of a queue that JVMs share.
+pub fn of_redisson() -> &'static RedissonScripts {
+    static REDISSON: LazyLock<RedissonScripts> = LazyLock::new(RedissonScripts::new);
+    &REDISSON
+}
+
+/// Those that each server is to know from the start. The others are rare, and go by their source
+/// the first time.
+pub fn usual(peers: bool) -> Vec<&'static Script> {
+    if peers {
+        let RedissonScripts { acquire, release, renew, touch, leave, .. } = of_redisson();
+        return vec![acquire, release, renew, touch, leave];
+    }
+    let QueueScripts {
+        lock, unlock, extend, acquire, release, renew, confirm, touch, leave, ..
+    } = of_queue();
+    vec![lock, unlock, extend, acquire, release, renew, confirm, touch, leave]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_to_include() {
+        let mut all = of_queue().all().chain(of_redisson().all());
+        assert!(all.all(|script| !script.source.contains("--#")));
+    }
+}

@@ -1,0 +1,105 @@
+//! The mirror of an attempt, shared with its hold and guards outside the table.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use futures_util::task::AtomicWaker;
+use proto::node::{Moment, Seat};
+use tokio_util::sync::CancellationToken;
+
+/// The deadline and the loss are written in the table's own sections, so that a guard needs no
+/// mutex to report its state.
+#[derive(Default)]
+pub(crate) struct Cell {
+    /// Of the caller that waits.
+    pub(crate) caller: AtomicWaker,
+    /// µs; the hold is certain until this moment.
+    until: AtomicU64,
+    /// A renewal was refused or not answered, and none was answered since.
+    is_unanswered: AtomicBool,
+    is_lost: AtomicBool,
+    lost: OnceLock<CancellationToken>,
+    guards: AtomicUsize,
+}
+
+/// The cell of one attempt; clones are the same cell.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HoldCell(Arc<Cell>);
+
+impl Deref for HoldCell {
+    type Target = Cell;
+
+    fn deref(&self) -> &Cell {
+        &self.0
+    }
+}
+
+impl Seat for HoldCell {
+    fn certain_until(&self, until: Moment, is_answered: bool) {
+        self.is_unanswered.store(!is_answered, Ordering::Release);
+        self.until.store(until.as_micros(), Ordering::Release);
+    }
+
+    fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+    }
+}
+
+impl Cell {
+    pub(crate) fn until(&self) -> Moment {
+        Moment::from_micros(self.until.load(Ordering::Acquire))
+    }
+
+    /// Whether the hold is over, told or not.
+    pub(crate) fn is_lost(&self, now: Moment) -> bool {
+        self.is_lost.load(Ordering::Acquire) || now >= self.until()
+    }
+
+    /// Whether the last renewal was refused or not answered.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.is_unanswered.load(Ordering::Acquire)
+    }
+
+    /// Whether the table has said so.
+    pub(crate) fn was_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Cancelled once the hold is lost.
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        self.lost.get_or_init(CancellationToken::new)
+    }
+
+    /// Tells the guards. Wakes foreign code: never under a mutex.
+    pub(crate) fn tell_lost(&self) {
+        self.is_lost.store(true, Ordering::Release);
+        self.lost().cancel();
+    }
+
+    /// One more guard.
+    pub(crate) fn join(&self) {
+        self.guards.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One guard less. Returns whether it was the last.
+    pub(crate) fn part(&self) -> bool {
+        self.guards.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    pub(crate) fn guards(&self) -> usize {
+        self.guards.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldCell")
+            .field("until", &self.until())
+            .field("is_lost", &self.was_lost())
+            .field("guards", &self.guards())
+            .finish_non_exhaustive()
+    }
+}
