@@ -176,9 +176,14 @@ async fn a_queue_shared_with_jvms_names_the_channels_that_are_missing_and_not_th
 async fn the_rules_for_queues_shared_with_jvms_are_enough_and_each_of_them_is_needed() {
     let (server, mut redis) = server_without(&[]).await; // other rules follow
     let with_peers = || shop().redisson_peers(true);
-    for missing in peers_rules().filter(|rule| !["on", ">PASSWORD"].contains(rule)) {
+    // Before Redis 7 no script can ask for the rights that it does not use itself.
+    let is_known = |rule: &&str| server.version() >= (7, 0) || !["+eval", "+ping"].contains(rule);
+    let rules = peers_rules().filter(|rule| !["on", ">PASSWORD"].contains(rule));
+    for missing in rules.filter(is_known) {
         let rules = peers_rules().filter(|rule| *rule != missing);
-        allow(&mut redis, &["reset"].into_iter().chain(rules).collect::<Vec<_>>()).await;
+        // Before Redis 7, a user that is reset has all channels.
+        let none = ["reset", "resetchannels"];
+        allow(&mut redis, &none.into_iter().chain(rules).collect::<Vec<_>>()).await;
         let connected = connect(with_peers(), &server).await;
         assert!(connected.is_err(), "{missing} is not needed");
         let text = denied(connected);

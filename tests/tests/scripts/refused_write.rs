@@ -28,7 +28,9 @@ async fn are_refused(bench: &mut Bench, node: &Node, commands: &[Command], by: &
     for command in commands {
         let call = wire::queue::command(&bench.lock, &node.id, "lockcore", command, [0, 0]);
         let refused = bench.redis.try_ask::<Value>(&call).await.expect_err(by);
-        assert_eq!(refused.code(), Some(by), "{command:?}: {refused}");
+        // Before Redis 7, an error inside a script comes wrapped in an ERR.
+        let wrapped = refused.detail().is_some_and(|said| said.contains(&format!("-{by} ")));
+        assert!(refused.code() == Some(by) || wrapped, "{command:?}: {refused}");
         assert_eq!(bench.everything().await, before, "{command:?}");
     }
 }
