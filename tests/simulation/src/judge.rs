@@ -333,7 +333,7 @@ impl World {
         let mut barged = None;
         let (queue, aside) = (state.queue(), state.aside());
         for other in ahead {
-            if queue.contains(&other) {
+            if queue.contains(&other) && !aside.contains(&other) {
                 barged = barged.or(Some(other));
             } else if !aside.contains(&other) {
                 // Its patience was over.
@@ -356,8 +356,10 @@ impl World {
                 let Acquired::Queued { position } = reply.outcome else { return };
                 let who = who(member);
                 let is_last = position + 1 == self.server.locks[lock].queue_len();
+                // A late copy of its acquire queues it anew: its node's next touch puts it back.
+                let is_aside = self.server.locks[lock].aside().contains(&who);
                 match record.waits.get_mut(&who) {
-                    Some(wait) if !is_last || wait.ticket == record.tickets => {
+                    Some(wait) if !is_last || is_aside || wait.ticket == record.tickets => {
                         wait.until_ms = wait.until_ms.max(newcomer_ms);
                     }
                     wait => {
