@@ -35,6 +35,43 @@ fn an_attempt_that_was_given_up_is_never_granted() {
     assert_eq!(bench.state.gone, SortedSet::default());
 }
 
+/// A lock with a short lease and a waiter, after `c` has given up. Then the clock is set back, and
+/// the holder renews: its door ends before the tombstone.
+fn given_up_before_the_clock_was_set_back() -> Bench {
+    let mut bench = Bench::new();
+    let holder = with_lease('a', 1, 2_000, Demand::ALONE);
+    bench.acquire_all(&[&holder, &lock('b', 1)]);
+    bench.leave(&lock('c', 1), true);
+    bench.set_back(46_000);
+    assert_eq!(bench.renew_one(&holder), Renewed::Held);
+    bench
+}
+
+#[test]
+fn an_attempt_that_was_given_up_is_refused_for_a_minute_also_where_the_clock_is_set_back() {
+    let mut bench = given_up_before_the_clock_was_set_back();
+    bench.pass(TOMBSTONE_MS - 1);
+    assert_eq!(bench.acquire(&lock('c', 1)).outcome, Acquired::Refused);
+}
+
+#[test]
+fn a_tombstone_that_outlives_its_door_counts_no_more_and_no_waiter_is_lost() {
+    let mut bench = given_up_before_the_clock_was_set_back();
+    // The clock is set forward: since `c` gave up, it went through more than a minute.
+    bench.pass(64_000);
+    bench.touch(&[&lock('b', 1)]);
+    assert_eq!(bench.holders(), [lock('b', 1)]);
+    let mark = bench.state.door.as_ref().map(|door| door.mark);
+    assert_eq!(mark, Some(Mark::Waited));
+    assert!(bench.state.gone.get(&lock('c', 1)).is_some());
+    assert_eq!(bench.acquire(&lock('c', 1)).outcome, queued(0));
+    bench.acquire(&lock('d', 1));
+    bench.release(&lock('b', 1));
+    assert_eq!(bench.holders(), [lock('c', 1)]);
+    bench.release(&lock('c', 1));
+    assert_eq!(bench.holders(), [lock('d', 1)]);
+}
+
 #[test]
 fn a_touch_tells_which_wait_which_hold_and_which_are_gone() {
     let mut bench = Bench::new();
