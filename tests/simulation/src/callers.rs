@@ -1,8 +1,9 @@
 //! Those who take locks: ask, wait, hold, give back, give up, come late, leak and forget.
 
+use std::time::Duration;
+
 use proto::node::{Ask, Outcome as End, Request};
 use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms};
-use std::time::Duration;
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::FencingToken;
-use proto::TOMBSTONE_MS;
 use proto::node::Phase;
-use proto::{Acquired, Answer, Command, Event, Grant, Member, Presence, Released, Renewed};
+use proto::{
+    Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Released, Renewed,
+    TOMBSTONE_MS,
+};
 
 use crate::agenda::Place;
 use crate::law::Law;
@@ -333,9 +334,11 @@ impl World {
         let mut barged = None;
         let (queue, aside) = (state.queue(), state.aside());
         for other in ahead {
-            if queue.contains(&other) && !aside.contains(&other) {
+            if aside.contains(&other) {
+                // Its node's next touch puts it back, also where a late copy has queued it anew.
+            } else if queue.contains(&other) {
                 barged = barged.or(Some(other));
-            } else if !aside.contains(&other) {
+            } else {
                 // Its patience was over.
                 self.records[lock].leave(other);
             }
@@ -357,9 +360,9 @@ impl World {
                 let who = who(member);
                 let is_last = position + 1 == self.server.locks[lock].queue_len();
                 // A late copy of its acquire queues it anew: its node's next touch puts it back.
-                let is_aside = self.server.locks[lock].aside().contains(&who);
+                let is_aside = || self.server.locks[lock].aside().contains(&who);
                 match record.waits.get_mut(&who) {
-                    Some(wait) if !is_last || is_aside || wait.ticket == record.tickets => {
+                    Some(wait) if !is_last || wait.ticket == record.tickets || is_aside() => {
                         wait.until_ms = wait.until_ms.max(newcomer_ms);
                     }
                     wait => {

@@ -2,8 +2,7 @@
 //! of them when it does not.
 
 use proto::node::Ask;
-use proto::{Acquired, Answer, Event, Link, StoreError};
-use proto::{LockErrorKind, NodeId};
+use proto::{Acquired, Answer, Event, Link, LockErrorKind, NodeId, StoreError};
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;

@@ -173,7 +173,8 @@ impl Resource {
         self.0 == QueueState::default()
     }
 
-    /// How the door contradicts what is behind it. It has to tell of the tombstones that count.
+    /// The contradiction between the door and the keys behind it, if there is one. The door has to
+    /// tell of the tombstones that count.
     pub(crate) fn contradiction(
         &self,
         now_ms: u64,

@@ -2,8 +2,10 @@
 
 use proto::node::Ask;
 use proto::queue::{Bounds, Call, Message};
-use proto::{Acquired, Answer, Command, Demand, Event, Member, Released, Reply, StoreError};
-use proto::{LockErrorKind, NodeId};
+use proto::{
+    Acquired, Answer, Command, Demand, Event, LockErrorKind, Member, NodeId, Released, Reply,
+    StoreError,
+};
 
 use crate::agenda::{Place, What};
 use crate::dice::Dice;
