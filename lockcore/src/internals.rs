@@ -6,6 +6,7 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::NodeId;
 pub use proto::{
     ALL, Acquired, Answer, Answers, Command, Demand, Event, Grant, Inspection, Label, Leaving,
     Left, Link, LockName, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Member, Mode, Party, Presence,
@@ -22,7 +23,6 @@ use crate::locks::Locks;
 use crate::node::Inbox;
 use crate::options::LockOptions;
 use crate::store::memory::MemoryStore;
-use proto::NodeId;
 
 /// The protocol as a pure function.
 pub mod protocol {
@@ -83,15 +83,6 @@ pub fn memory_store(
     listener: Arc<dyn Listener>,
 ) -> Arc<dyn Store> {
     store.connect(node, listener)
-}
-
-/// The same, by the rules of a queue that is shared with JVMs.
-pub fn memory_store_with_peers(
-    store: &MemoryStore,
-    node: NodeId,
-    listener: Arc<dyn Listener>,
-) -> Arc<dyn Store> {
-    store.connect_as(node, listener, true)
 }
 
 /// As if the machine of this node had been suspended for so long.

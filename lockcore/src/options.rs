@@ -140,7 +140,7 @@ impl LockOptions {
     /// # Errors
     /// [`ConfigError`] names the first option that is out of its range, and the range.
     pub fn check(&self) -> Result<(), ConfigError> {
-        terms::check(&self.terms())
+        self.checked().map(drop)
     }
 }
 

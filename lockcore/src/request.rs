@@ -155,8 +155,7 @@ impl LockRequest {
 
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let demand = demand?;
-        self.options.check()?;
-        let terms = self.options.terms();
+        let terms = self.options.checked()?;
         if self.node.settings.redisson_peers && demand != Demand::ALONE {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
         }

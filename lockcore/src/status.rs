@@ -1,4 +1,5 @@
 //! The state of a node, as it knows it without asking the server.
+
 use proto::Link;
 
 /// A snapshot of one node; made by [`Locks::status`](crate::Locks::status).

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use super::reply::{
     Acquired, Grant, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched,
 };
+use crate::error::StoreError;
 use crate::member::Member;
 
 /// One command on one lock.
@@ -114,3 +115,7 @@ impl Answer {
         }
     }
 }
+
+/// An answer for each command, in order. One lock at whose keys another program's data stand
+/// answers with an error, and keeps no other from its own.
+pub type Answers = Vec<Result<Answer, StoreError>>;

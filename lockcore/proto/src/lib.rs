@@ -15,21 +15,23 @@
 //!
 //! # How a driver drives it
 //!
-//! A driver owns one [`node::Core`] and one store, and carries what one says to the other. Each
-//! event is one call of [`Core::event`](node::Core::event) with the time, and then of one method of
-//! one of these kinds:
+//! A driver owns one [`node::Core`] and one store, and carries requests and answers between them.
+//! Each event is one call of [`Core::event`](node::Core::event) with the time, and then of one
+//! method of one of these kinds:
 //!
 //! 1. *Callers*: [`begin`](node::Core::begin), [`take`](node::Core::take),
 //!    [`cancel`](node::Core::cancel), [`release`](node::Core::release),
 //!    [`dropped`](node::Core::dropped), [`leak`](node::Core::leak).
-//! 2. *The store*: [`replied`](node::Core::replied), [`unanswered`](node::Core::unanswered) and
-//!    [`confirmed`](node::Core::confirmed) for each request, [`heard`](node::Core::heard) for a
-//!    message, [`linked`](node::Core::linked) for a connection that breaks or stands again.
+//! 2. *The store*: [`replied`](node::Core::replied) or [`unanswered`](node::Core::unanswered) for
+//!    each request that a method returned or [`Effect::Send`](node::Effect::Send) asked for,
+//!    [`confirmed`](node::Core::confirmed) for one of [`Effect::Confirm`](node::Effect::Confirm),
+//!    [`heard`](node::Core::heard) for a message, [`linked`](node::Core::linked) for a connection
+//!    that breaks or stands again.
 //! 3. *Time*: [`tick`](node::Core::tick), when [`next`](node::Core::next) says so.
 //! 4. *The end*: [`close`](node::Core::close).
 //!
 //! After each event the driver runs the effects of [`drain`](node::Core::drain), in their order. It
-//! may run the effects of two events in any order, and need not hold the core meanwhile.
+//! may run the effects of two events in any order, outside of the mutex that guards the core.
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,7 +44,7 @@
 //! let (mut lock, connected, now_us) = (QueueState::default(), |_: &str| true, 1_000_000);
 //! // The client's half, of a node without anything that guards would read.
 //! let node = NodeId::from(7_u128);
-//! let mut core = Core::<()>::new(node.clone(), Rules { acquires: 1, ..Rules::default() });
+//! let mut core = Core::<()>::new(node.clone(), Rules::default());
 //!
 //! let request = Request {
 //!     lock: LockName::from("order:42"),
@@ -77,15 +79,15 @@ mod reply;
 mod sorted_set;
 mod terms;
 
-pub use command::{Answer, Command};
+pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};
 pub use error::{ConfigError, LockErrorKind, StoreError};
 pub use event::{Event, Link};
 pub use member::{Label, Member, NodeId, Party};
 pub use name::LockName;
 pub use reply::{
-    Acquired, Answers, Grant, Inspection, Leaving, Left, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Mode,
-    Presence, Released, Renewed, Reply, Touched,
+    Acquired, Grant, Inspection, Leaving, Left, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Mode, Presence,
+    Released, Renewed, Reply, Touched,
 };
 pub use sorted_set::SortedSet;
 pub use terms::{Renewal, Terms};

@@ -1,12 +1,14 @@
 //! The parts of commands and answers.
 
-use crate::command::Answer;
-use crate::error::StoreError;
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
 /// Most members in one touch or leave; more are split by the caller.
 pub const MAX_BATCH: usize = 256;
+/// Most holds in one renewal, so that a server does nothing else for a millisecond at most.
+pub const MAX_RENEWALS: usize = 128;
+/// Most locks in one touch, for the same reason.
+pub const MAX_LINES: usize = 64;
 
 /// Whether an acquire may queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,12 +138,3 @@ pub struct Inspection {
     /// The server's time, µs since the epoch.
     pub now_us: u64,
 }
-
-/// Most holds in one renewal, so that a server does nothing else for a millisecond at most.
-pub const MAX_RENEWALS: usize = 128;
-/// Most locks in one touch, for the same reason.
-pub const MAX_LINES: usize = 64;
-
-/// An answer for each command, in order. One lock at whose keys another program's data stand
-/// answers with an error, and keeps no other from its own.
-pub type Answers = Vec<Result<Answer, StoreError>>;

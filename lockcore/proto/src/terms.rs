@@ -2,15 +2,6 @@
 
 use std::time::Duration;
 
-/// The defaults of all options. No other place has any.
-const DEFAULTS: Terms = Terms {
-    lease: Duration::from_secs(30),
-    renewal: Renewal::Watchdog,
-    wait: None,
-    queue_limit: 1_000,
-    max_hold: None,
-};
-
 /// The options of one acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
@@ -42,8 +33,15 @@ impl Terms {
     }
 }
 
+/// The defaults of all options. No other place has any.
 impl Default for Terms {
     fn default() -> Self {
-        DEFAULTS
+        Self {
+            lease: Duration::from_secs(30),
+            renewal: Renewal::Watchdog,
+            wait: None,
+            queue_limit: 1_000,
+            max_hold: None,
+        }
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::NodeId;
+
 use crate::error::LockError;
 use crate::key::LockKey;
 pub use crate::store::redis::seen::Seen;
 use crate::store::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::{Listener, Store};
-use proto::NodeId;
 
 /// The requests to a server and its answers.
 pub mod wire {

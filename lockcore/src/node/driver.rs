@@ -55,12 +55,6 @@ pub(crate) struct Settings {
     pub(crate) waiting: Arc<Semaphore>,
 }
 
-/// Requests in the background that are on their way at once.
-const WINDOW: usize = 64;
-/// Acquires of callers that are on their way at once. Each takes the server some 60 µs, so all of
-/// them are answered long before the first times out, however many callers there are.
-const ACQUIRES: usize = 256;
-
 pub(crate) type Effects = Vec<Effect<HoldCell>>;
 
 /// One node. Lives as long as a handle of it, or something that is to be given back.
@@ -139,9 +133,8 @@ impl Driver {
             confirm_grants: settings.confirm_grants,
             replicas: settings.replicas,
             peers: settings.redisson_peers,
-            window: WINDOW,
-            acquires: ACQUIRES,
             seed: rand::random_range(1..=u64::MAX),
+            ..Rules::default()
         };
         let table = Table {
             core: Core::new(id.clone(), rules),

@@ -1,6 +1,6 @@
 //! The driver of this process's half of the protocol, which is [`proto::node`].
 //!
-//! [`driver`] does what the core decides; everything else here serves it.
+//! [`driver`] carries out the decisions of the core; all other modules serve it.
 
 mod alarm;
 mod background;

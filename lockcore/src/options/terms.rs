@@ -24,21 +24,22 @@ impl LockOptions {
             max_hold,
         }
     }
-}
 
-/// Whether each is within its range.
-pub(super) fn check(terms: &Terms) -> Result<(), ConfigError> {
-    if terms.lease < MIN_LEASE || terms.lease > MAX_LEASE {
-        return Err(ConfigError::new("lease", format!("{:?}", terms.lease), "100 ms to 24 h"));
-    }
-    if terms.queue_limit == 0 {
-        return Err(ConfigError::new("queue_limit", "0", "1 or more"));
-    }
-    match terms.max_hold {
-        Some(max_hold) if max_hold < terms.lease => {
-            Err(ConfigError::new("max_hold", format!("{max_hold:?}"), "the lease or more"))
+    /// The terms of these options, if each is within its range.
+    pub(crate) fn checked(self) -> Result<Terms, ConfigError> {
+        let terms = self.terms();
+        if terms.lease < MIN_LEASE || terms.lease > MAX_LEASE {
+            return Err(ConfigError::new("lease", format!("{:?}", terms.lease), "100 ms to 24 h"));
         }
-        _ => Ok(()),
+        if terms.queue_limit == 0 {
+            return Err(ConfigError::new("queue_limit", "0", "1 or more"));
+        }
+        match terms.max_hold {
+            Some(max_hold) if max_hold < terms.lease => {
+                Err(ConfigError::new("max_hold", format!("{max_hold:?}"), "the lease or more"))
+            }
+            _ => Ok(terms),
+        }
     }
 }
 

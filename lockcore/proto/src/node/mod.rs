@@ -3,12 +3,7 @@
 //!
 //! # Driving it
 //!
-//! A driver begins each event with [`Core::event`] and the time, calls one method for it, and runs
-//! the effects of [`Core::drain`] in their order, outside of the mutex that guards the core.
-//! A request of [`Effect::Send`], or one that a method returns, is sent to the store; its outcome
-//! comes back as [`Core::replied`] or [`Core::unanswered`], that of [`Effect::Confirm`] as
-//! [`Core::confirmed`]. Messages come in by [`Core::heard`], the state of the connections by
-//! [`Core::linked`]. [`Core::next`] says when [`Core::tick`] has something to do.
+//! See [How a driver drives it](crate#how-a-driver-drives-it).
 //!
 //! # Implementation notes
 //!
@@ -79,7 +74,7 @@ const TOO_MANY_AT_ONCE: &str =
     "too many acquires of this Locks at once: this one was not sent within the request timeout";
 
 /// The settings of a core.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Rules {
     /// Renew a grant that came as a message before it is handed out.
     pub confirm_grants: bool,
@@ -88,14 +83,28 @@ pub struct Rules {
     /// Queues are shared with JVMs.
     pub peers: bool,
     /// Most releases, leaves and repetitions on their way at once, each of which is a script: a
-    /// time-out is to measure the server, not our own queue there.
+    /// time-out is to measure the server, not our own queue there. 64 by default.
     pub window: usize,
     /// Most acquires of callers on their way at once, for the same reason; the others are sent in
-    /// the order in which they came.
+    /// the order in which they came. 256 by default: each takes the server some 60 µs, so all of
+    /// them are answered long before the first times out, however many callers there are.
     pub acquires: usize,
     /// The seed of the random times that part requests which would be due together; zero parts
     /// none.
     pub seed: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            confirm_grants: false,
+            replicas: 0,
+            peers: false,
+            window: 64,
+            acquires: 256,
+            seed: 0,
+        }
+    }
 }
 
 /// How many there are of what.

@@ -7,6 +7,7 @@
 
 pub mod keys;
 mod message;
+mod outcome;
 mod queue;
 mod redisson;
 pub mod scripts;
@@ -36,7 +37,7 @@ pub trait Call: Sized {
     /// Adds a number as the next argument.
     fn number(&mut self, number: u64) -> &mut Self;
 
-    /// Adds what is displayed as the next argument.
+    /// Adds a displayed value as the next argument.
     fn display(&mut self, argument: impl fmt::Display) -> &mut Self;
 }
 
@@ -118,6 +119,27 @@ impl Wire {
             (Asked::Together(commands), true) => redisson::together(&borrowed(commands), context),
         };
         written.ok_or_else(no_such_command)
+    }
+
+    /// The call of the script that tries every right of the others, on the keys of `probe`. Unless
+    /// they are `declared`, the keys follow as arguments: then a server cannot refuse the whole
+    /// script for the sake of one.
+    pub fn preflight<C: Call>(&self, probe: &LockName, declared: bool) -> C {
+        let (script, keys, write): (_, _, fn(&mut C, &LockName)) = match self.peers {
+            false => (&scripts::of_queue().preflight, queue::KEYS, queue::add_keys),
+            true => (&scripts::of_redisson().preflight, redisson::KEYS + 1, |call, probe| {
+                redisson::add_keys(call, probe, &["preflight"]);
+            }),
+        };
+        let mut call = C::begin(script, if declared { keys } else { 0 });
+        if declared {
+            write(&mut call, probe);
+        }
+        call.text(self.node.as_str()).text(&self.prefix);
+        if !declared {
+            write(&mut call, probe);
+        }
+        call
     }
 
     fn context(&self, floors: Floors) -> Context<'_> {

@@ -3,10 +3,11 @@
 use std::sync::LazyLock;
 
 /// The parts that several scripts have in common, by the line that stands for each.
-const PARTS: [(&str, &str); 9] = [
+const PARTS: [(&str, &str); 10] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include redisson/common\n", include_str!("lua/redisson/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/redisson/several.lua")),
+    ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
     ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
     ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
     // After both that include it, as strange after all `common`.

@@ -187,7 +187,7 @@ async fn run(
     asked: &Asked,
     floors: Floors,
 ) -> Result<Value, StoreError> {
-    let call: Scripted = wire.write(asked, floors)?;
+    let call: Scripted = wire.wire.write(asked, floors)?;
     let answer = connection.send_packed_command(&call.command).await.and_then(Value::extract_error);
     let answer = match answer {
         Err(error) if is_unknown(&error) => {

@@ -4,10 +4,10 @@
 mod pool;
 mod sentinel;
 
-use proto::{LockErrorKind, StoreError};
 use std::fmt;
 use std::time::Duration;
 
+use proto::{LockErrorKind, StoreError};
 use redis::aio::{MultiplexedConnection, PubSub};
 use redis::io::tcp::socket2;
 use redis::{

@@ -18,17 +18,18 @@ mod tls;
 mod together;
 mod wire;
 
-use proto::wire::{Asked, Floors, Wire, is_nonsense, no_such_command, scripts};
-use proto::{Answer, Answers, Command, Event, Label, Link, LockName, NodeId, StoreError};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use proto::wire::{Asked, Floors, Wire, is_nonsense, no_such_command, scripts};
+use proto::{Answer, Answers, Command, Event, Label, Link, LockName, NodeId, StoreError};
 use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use call::Scripted;
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
@@ -109,7 +110,8 @@ impl RedisStore {
         )
         .await?;
         preflight::check_server(&link, hello).await?;
-        let rights = Rights { prefix, node, namespace: namespace.as_deref(), probe: &probe, peers };
+        let namespace = namespace.as_deref();
+        let rights = Rights { wire: &wire.wire, namespace, probe: &probe };
         let extras = rights.check(&link).await?;
         link.settle(extras).await?;
         if extras.info {
@@ -147,7 +149,8 @@ impl RedisStore {
             let sender = link.sender().await?;
             let (generation, server) = (sender.generation, sender.server);
             let floors = wire.seen.by(server);
-            let answer = link.run_script(sender, wire.write(&asked, floors)?).await?;
+            let call: Scripted = wire.wire.write(&asked, floors)?;
+            let answer = link.run_script(sender, call).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
             if answer.as_ref().is_err_and(is_nonsense) {
                 link.distrust(generation);

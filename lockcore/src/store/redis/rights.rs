@@ -1,9 +1,9 @@
 //! The rights of the user: all that the scripts need, or connecting is refused with the rules to
 //! add.
 
-use proto::wire::keys::{COUNTER, Key, PEER_CHANNELS, Tombstone, grants_channel};
-use proto::wire::{Call as _, scripts};
-use proto::{LockErrorKind, LockName, NodeId, StoreError};
+use proto::wire::Wire;
+use proto::wire::keys::{COUNTER, PEER_CHANNELS, grants_channel};
+use proto::{LockErrorKind, LockName, StoreError};
 use redis::Value;
 use tracing::debug;
 
@@ -17,13 +17,11 @@ use crate::error::LockError;
 /// The user whose rights are checked, and the keys and channels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights<'a> {
-    pub(crate) prefix: &'a str,
-    pub(crate) node: &'a NodeId,
+    pub(crate) wire: &'a Wire,
     /// With one, all keys in it have to be the user's; without, which names are whose is not known.
     pub(crate) namespace: Option<&'a str>,
     /// A name in the namespace that nothing else uses.
     pub(crate) probe: &'a LockName,
-    pub(crate) peers: bool,
 }
 
 /// One refusal: the right, why, and the key or channel.
@@ -70,28 +68,7 @@ impl Rights<'_> {
         link: &CommandLink,
         declared: bool,
     ) -> Result<(Vec<Refusal>, Extras), StoreError> {
-        let (script, keys) = match self.peers {
-            false => (&scripts::of_queue().preflight, 2),
-            true => (&scripts::of_redisson().preflight, 8),
-        };
-        let probe = self.probe;
-        let mut call = Scripted::begin(script, if declared { keys } else { 0 });
-        if !declared {
-            call.text(self.node.as_str()).text(self.prefix);
-        }
-        if self.peers {
-            call.text(probe.as_str()).display(Key::queue(probe));
-            call.display(Key::deadlines(probe)).display(Key::token(probe));
-            call.display(Tombstone { lock: probe, member: "preflight" });
-            for key in Key::of_peers(probe) {
-                call.display(key);
-            }
-        } else {
-            call.display(Key::door(probe)).text(COUNTER);
-        }
-        if declared {
-            call.text(self.node.as_str()).text(self.prefix);
-        }
+        let call: Scripted = self.wire.preflight(self.probe, declared);
         let answer = link.run_script(link.sender().await?, call).await?;
         read(answer).ok_or_else(|| {
             let detail = "the answer to the check of the rights has an unexpected form";
@@ -122,14 +99,14 @@ impl Rights<'_> {
                     "&{PEER_CHANNELS}* (redisson_peers subscribes to a pattern: allchannels)"
                 )]
             }
-            Missing::Channel => vec![format!("&{}", grants_channel(self.prefix, "*"))],
+            Missing::Channel => vec![format!("&{}", grants_channel(&self.wire.prefix, "*"))],
             Missing::Key if refusal.object == COUNTER => vec![format!("~{COUNTER}")],
             Missing::Key => {
                 let Some(namespace) = self.namespace else {
                     debug!(key = refusal.object, "not checked: which lock names the user may use");
                     return Vec::new();
                 };
-                vec![if !self.peers {
+                vec![if !self.wire.peers {
                     format!("~lock:{{{namespace}:*")
                 } else if refusal.object == self.probe.as_str() {
                     format!("~{namespace}:*")

@@ -16,9 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use proto::wire::{keys, message};
-use proto::{Event, Link, NodeId};
-use proto::{LockErrorKind, StoreError};
+use proto::wire::{self, keys};
+use proto::{Event, Link, LockErrorKind, NodeId, StoreError};
 use redis::Msg;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use tokio::sync::{Notify, watch};
@@ -202,15 +201,15 @@ impl Task {
         }
     }
 
-    fn pass_on(&self, told: &Msg) {
+    fn pass_on(&self, message: &Msg) {
         let node = &self.channels.node;
-        if told.from_pattern() && self.channels.pokes.is_some() {
-            if let Some(member) = keys::poked_member(told.get_channel_name(), node) {
+        if message.from_pattern() && self.channels.pokes.is_some() {
+            if let Some(member) = keys::poked_member(message.get_channel_name(), node) {
                 self.listener.hear(Event::Poked { number: member.number() });
             }
             return;
         }
-        match message(told.get_payload_bytes(), node) {
+        match wire::message(message.get_payload_bytes(), node) {
             Some(event) => self.listener.hear(event),
             None => debug!("a message on our channel cannot be read"),
         }

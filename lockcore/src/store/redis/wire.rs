@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proto::wire::{Asked, Call, Floors, Wire};
+use proto::wire::{Asked, Floors, Wire};
 use proto::{Answer, Answers, StoreError};
 use redis::Value;
 
@@ -16,11 +16,6 @@ pub(super) struct SeenWire {
 }
 
 impl SeenWire {
-    /// The call of the script that runs the commands.
-    pub(super) fn write<C: Call>(&self, asked: &Asked, floors: Floors) -> Result<C, StoreError> {
-        self.wire.write(asked, floors)
-    }
-
     /// The answer to the only command, from the server with this number.
     pub(super) fn answer(
         &self,

@@ -9,6 +9,8 @@ use crate::demand::Demand;
 use crate::name::LockName;
 use crate::{Command, Mode};
 
+/// The keys that a script is given: the others are named after the door.
+pub(super) const KEYS: usize = 2;
 /// The lease that is not sent.
 const USUAL_LEASE_MS: u64 = 30_000;
 /// The queue limit that is not sent.
@@ -51,8 +53,8 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
         return renewals(&[(lock, command)]);
     }
-    let mut call = C::begin(script(command), 2);
-    call.display(Key::door(lock)).text(COUNTER);
+    let mut call = C::begin(script(command), KEYS);
+    add_keys(&mut call, lock);
     match command {
         Command::Acquire { member, mode, queue_limit } if is_whole(command) => {
             call.text(member.as_str()).number(context.floors.floor_us);
@@ -80,6 +82,10 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
         call.number(limit_of(*mode, *queue_limit).into());
     }
     call
+}
+
+pub(super) fn add_keys(call: &mut impl Call, lock: &LockName) {
+    call.display(Key::door(lock)).text(COUNTER);
 }
 
 /// One call for renewals of several locks.

@@ -6,10 +6,11 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::token::FencingToken;
 use crate::wire::Context;
+use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
-    Reply, Touched,
+    Acquired, Answer, Answers, Command, Grant, Inspection, Presence, Released, Renewed, Reply,
+    Touched,
 };
 
 /// A position in a short answer is below this.
@@ -71,8 +72,7 @@ fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<A
             Answer::Touched(of_each(reply, members.len(), |outcome| outcome.members.len())?)
         }
         Command::Leave { leaving } => {
-            let letters = |letters: &str, _| letters.chars().map(left).collect::<Option<_>>();
-            Answer::Left(of_each(all(answer, letters)?, leaving.len(), Vec::len)?)
+            Answer::Left(of_each(all(answer, outcome::left)?, leaving.len(), Vec::len)?)
         }
         Command::Inspect => Answer::Inspected(inspection(answer)?),
     })
@@ -96,14 +96,7 @@ fn acquired(answer: &Value<'_>, member: &Member, context: Context<'_>) -> Option
     if let Some(told) = answer.text() {
         return granted(told, member, context, Acquired::Granted);
     }
-    all(answer, |outcome, number| match outcome {
-        "granted" => Some(Acquired::Granted),
-        "queued" => Some(Acquired::Queued { position: number }),
-        "busy" => Some(Acquired::Busy),
-        "full" => Some(Acquired::Full),
-        "refused" => Some(Acquired::Refused),
-        _ => None,
-    })
+    all(answer, outcome::acquired)
 }
 
 /// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease.
@@ -133,11 +126,7 @@ fn released(answer: &Value<'_>, context: Context<'_>) -> Option<Reply<Released>>
         let grants = vec![Grant { member, token, left_ms }];
         return Some(Reply { grants, ..short(Released::Released) });
     }
-    all(answer, |outcome, _| match outcome {
-        "released" => Some(Released::Released),
-        "not_held" => Some(Released::NotHeld),
-        _ => None,
-    })
+    all(answer, outcome::released)
 }
 
 /// The clock says that all hold.
@@ -190,27 +179,12 @@ fn renewed(letter: char) -> Option<Renewed> {
     }
 }
 
-fn left(letter: char) -> Option<Left> {
-    match letter {
-        'l' => Some(Left::Left),
-        'a' => Some(Left::Absent),
-        _ => None,
-    }
-}
-
 /// Parses a full reply, followed by the remaining milliseconds of each member that holds.
 fn touched(answer: &Value<'_>, members: &[Member]) -> Option<Reply<Touched>> {
     let Value::List(parts) = answer else { return None };
     let (Value::List(lefts), rest) = parts.split_last()? else { return None };
-    let presence = |letter| match letter {
-        'w' => Some(Presence::Waiting),
-        'h' => Some(Presence::Holding),
-        'g' => Some(Presence::Gone),
-        _ => None,
-    };
     let (mut reply, token) = reply_of(rest, |letters, listeners| {
-        let members = letters.chars().map(presence).collect::<Option<_>>()?;
-        Some(Touched { members, listeners })
+        Some(Touched { members: outcome::touched(letters)?, listeners })
     })?;
     let each = members.iter().zip(&reply.outcome.members);
     let holding = each.filter(|(_, presence)| **presence == Presence::Holding);

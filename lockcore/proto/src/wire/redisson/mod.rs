@@ -5,12 +5,11 @@ pub(super) mod reply;
 use super::keys::{Key, Tombstone};
 use super::scripts::{self, Script};
 use super::{Call, Context};
-use crate::member::Member;
 use crate::name::LockName;
 use crate::{Command, Mode};
 
 /// The keys of a lock that most scripts are given.
-const KEYS_EACH: usize = 7;
+pub(super) const KEYS: usize = 7;
 
 /// The call of the script of one command; nothing if such a queue has no such command.
 pub(super) fn command<C: Call>(
@@ -19,8 +18,8 @@ pub(super) fn command<C: Call>(
     command: &Command,
 ) -> Option<C> {
     let scripts = scripts::of_redisson();
-    let call = |script: &'static Script, tombstones: &[&Member]| {
-        let mut call = C::begin(script, KEYS_EACH + tombstones.len());
+    let call = |script: &'static Script, tombstones: &[&str]| {
+        let mut call = C::begin(script, KEYS + tombstones.len());
         add_keys(&mut call, lock, tombstones);
         call.text(context.node.as_str()).text(context.prefix);
         call
@@ -31,7 +30,7 @@ pub(super) fn command<C: Call>(
                 Mode::Try => "try",
                 Mode::Wait => "wait",
             };
-            let mut call = call(&scripts.acquire, &[member]);
+            let mut call = call(&scripts.acquire, &[member.as_str()]);
             call.text(member.as_str()).number(member.lease_ms());
             call.text(mode).number((*queue_limit).into());
             call
@@ -43,7 +42,7 @@ pub(super) fn command<C: Call>(
         }
         Command::Leave { leaving } => {
             let ambiguous = leaving.iter().filter(|leaving| leaving.ambiguous);
-            let tombstones: Vec<_> = ambiguous.map(|leaving| &leaving.member).collect();
+            let tombstones: Vec<_> = ambiguous.map(|leaving| leaving.member.as_str()).collect();
             let mut call = call(&scripts.leave, &tombstones);
             for one in leaving {
                 call.text(one.member.as_str()).number(one.ambiguous.into());
@@ -89,7 +88,7 @@ fn renewals<C: Call>(commands: &[(&LockName, &Command)], context: Context<'_>) -
 }
 
 fn touches<C: Call>(commands: &[(&LockName, &Command)], context: Context<'_>) -> Option<C> {
-    let mut call = C::begin(&scripts::of_redisson().touch, KEYS_EACH * commands.len());
+    let mut call = C::begin(&scripts::of_redisson().touch, KEYS * commands.len());
     for (lock, _) in commands {
         add_keys(&mut call, lock, &[]);
     }
@@ -104,11 +103,11 @@ fn touches<C: Call>(commands: &[(&LockName, &Command)], context: Context<'_>) ->
     Some(call)
 }
 
-fn add_keys(call: &mut impl Call, lock: &LockName, tombstones: &[&Member]) {
+pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, tombstones: &[&str]) {
     call.text(lock.as_str());
     call.display(Key::queue(lock)).display(Key::deadlines(lock)).display(Key::token(lock));
     for member in tombstones {
-        call.display(Tombstone { lock, member: member.as_str() });
+        call.display(Tombstone { lock, member });
     }
     for key in Key::of_peers(lock) {
         call.display(key);

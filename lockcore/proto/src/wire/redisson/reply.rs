@@ -3,10 +3,10 @@
 use crate::error::StoreError;
 use crate::member::{Member, Party};
 use crate::wire::OfError;
+use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
-    Reply, Touched,
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Released, Renewed, Reply, Touched,
 };
 
 type Read<T> = Result<T, StoreError>;
@@ -56,14 +56,7 @@ fn acquired(answer: &Value<'_>, member: &Member) -> Option<Reply<Acquired>> {
         let grant = Grant { member: member.clone(), token: fencing_token(clock)?, left_ms };
         return Some(usual(Acquired::Granted, left_ms, Some(grant), Some(clock.parse().ok()?)));
     }
-    reply(answer, |outcome, number| match outcome {
-        "granted" => Some(Acquired::Granted),
-        "queued" => Some(Acquired::Queued { position: number }),
-        "busy" => Some(Acquired::Busy),
-        "full" => Some(Acquired::Full),
-        "refused" => Some(Acquired::Refused),
-        _ => None,
-    })
+    reply(answer, outcome::acquired)
 }
 
 /// A bare 1 says that the lock is free now, without the time.
@@ -71,11 +64,7 @@ fn released(answer: &Value<'_>) -> Option<Reply<Released>> {
     if let Value::Integer(1) = answer {
         return Some(usual(Released::Released, 0, None, None));
     }
-    reply(answer, |outcome, _| match outcome {
-        "released" => Some(Released::Released),
-        "not_held" => Some(Released::NotHeld),
-        _ => None,
-    })
+    reply(answer, outcome::released)
 }
 
 /// `{ clock, then for each: its token, 0 if it is not held, or as [`one_of_several`] }`
@@ -106,15 +95,8 @@ fn all_touched(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) ->
     let [_clock, _listeners, each @ ..] = parts else { return None };
     all(each, commands, |answer, command| {
         let Command::Touch { .. } = command else { return None };
-        let touched = one_of_several(answer, of_error, |outcome, number| {
-            let presence = |letter| match letter {
-                'w' => Some(Presence::Waiting),
-                'h' => Some(Presence::Holding),
-                'g' => Some(Presence::Gone),
-                _ => None,
-            };
-            let members = outcome.chars().map(presence).collect::<Option<_>>()?;
-            Some(Touched { members, listeners: number })
+        let touched = one_of_several(answer, of_error, |letters, number| {
+            Some(Touched { members: outcome::touched(letters)?, listeners: number })
         })?;
         Some(touched.map(Answer::Touched))
     })
@@ -146,14 +128,7 @@ fn one_of_several<T>(
 }
 
 fn left(answer: &Value<'_>) -> Option<Reply<Vec<Left>>> {
-    reply(answer, |outcome, _| {
-        let left = |letter| match letter {
-            'l' => Some(Left::Left),
-            'a' => Some(Left::Absent),
-            _ => None,
-        };
-        outcome.chars().map(left).collect()
-    })
+    reply(answer, outcome::left)
 }
 
 /// The clock of `<clock>:<number>`; nothing if the number is another. An answer that goes missing
@@ -230,6 +205,7 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
 mod tests {
     use super::*;
     use crate::Mode;
+    use crate::Presence;
     use crate::error::LockErrorKind;
 
     const MEMBER: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web";

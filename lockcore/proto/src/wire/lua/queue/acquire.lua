@@ -114,12 +114,7 @@ elseif type(text) == 'string' then
   end
 end
 
--- A number that was drawn and not used goes back: one that was lost is no measure of the next.
-if drawn == 1 then
-  redis.call('DEL', KEYS[2])
-elseif drawn then
-  redis.call('DECR', KEYS[2])
-end
+--#include queue/put_back
 
 local node, prefix = ARGV[1], ARGV[4]
 

@@ -44,12 +44,7 @@ elseif type(held) == 'string' then
   end
 end
 
--- A number that was drawn and not used goes back: one that was lost is no measure of the next.
-if drawn == 1 then
-  call('DEL', KEYS[2])
-elseif drawn then
-  call('DECR', KEYS[2])
-end
+--#include queue/put_back
 
 local counter, node, lease = KEYS[2], string.sub(member, 3, 24), tonumber(ARGV[3] or 30000)
 local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or 'lockcore'

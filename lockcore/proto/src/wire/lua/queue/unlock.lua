@@ -37,12 +37,7 @@ if held == '+' .. member and call('PTTL', door) > 60000 then
   end
 end
 
--- A number that was drawn and not used goes back: one that was lost is no measure of the next.
-if drawn == 1 then
-  redis.call('DEL', KEYS[2])
-elseif drawn then
-  redis.call('DECR', KEYS[2])
-end
+--#include queue/put_back
 
 local counter, node = KEYS[2], string.sub(member, 3, 24)
 local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[3] or 0), ARGV[4] or 'lockcore'
