@@ -23,6 +23,7 @@ pub mod acl;
 pub mod chaos;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod protocol;
 pub mod signal;
 
 mod child;

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::num::NonZeroU32;
 
-use lockcore::internals::{
+use proto::{
     Acquired, Answer, Command, Demand, Grant, Inspection, Leaving, Left, Member, Mode, Released,
     Renewed, Reply, Touched,
 };
@@ -138,4 +138,9 @@ pub(crate) fn grant<T: Debug>(reply: &Reply<T>) -> &Grant {
 /// The milliseconds that a reply says are left of the lease.
 pub(crate) fn left_ms<T: Debug>(reply: &Reply<T>) -> u64 {
     reply.first_end_ms.unwrap_or_else(|| panic!("no end in {reply:?}"))
+}
+
+/// The server's time in a reply, µs since the epoch.
+pub(crate) fn now_us<T: Debug>(reply: &Reply<T>) -> u64 {
+    reply.now_us.unwrap_or_else(|| panic!("no time in {reply:?}"))
 }

@@ -1,0 +1,95 @@
+//! Calls of the scripts: written by `lockcore-proto`, sent by a plain connection.
+
+use std::fmt;
+
+use proto::wire::{Asked, Call, Floors, Value, Wire};
+use proto::{Answers, LockErrorKind, StoreError};
+use redis::{Cmd, RedisError, RedisWrite as _, ServerErrorKind, cmd};
+
+use crate::Raw;
+
+/// The call of a script by its digest.
+#[derive(Debug)]
+pub struct Script {
+    source: &'static str,
+    /// For a server that knows the script.
+    pub command: Cmd,
+}
+
+impl Call for Script {
+    fn begin(script: &'static proto::wire::Script, keys: usize) -> Self {
+        let mut command = cmd("EVALSHA");
+        command.arg(&script.digest).arg(keys);
+        Self { source: &script.source, command }
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.command.arg(text);
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.command.arg(number);
+        self
+    }
+
+    fn display(&mut self, argument: impl fmt::Display) -> &mut Self {
+        self.command.write_arg_fmt(argument);
+        self
+    }
+}
+
+/// Runs the script for `asked`, which the server need not know yet, and reads an answer for each
+/// command.
+///
+/// # Errors
+/// The server's for the whole script, or an answer of no known form.
+pub async fn run(
+    redis: &mut Raw,
+    wire: &Wire,
+    asked: &Asked,
+    floors: Floors,
+) -> Result<Answers, StoreError> {
+    let call: Script = wire.write(asked, floors)?;
+    let mut answer = redis.try_ask(&call.command).await;
+    let is_unknown = |error: &RedisError| {
+        matches!(error.kind(), redis::ErrorKind::Server(ServerErrorKind::NoScript))
+    };
+    if answer.as_ref().is_err_and(is_unknown) {
+        let _: String = redis.ask(cmd("SCRIPT").arg("LOAD").arg(call.source)).await;
+        answer = redis.try_ask(&call.command).await;
+    }
+    let answer: redis::Value = answer.map_err(|error| {
+        error_of(&format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or("")))
+    })?;
+    wire.answers(asked, floors, &value(&answer))
+}
+
+/// An error of the server by its code, wherever it stands: before Redis 7, one inside a script
+/// comes wrapped in an `ERR`.
+#[must_use]
+pub fn error_of(text: &str) -> StoreError {
+    let kind = |word| match word {
+        "WRONGTYPE" => Some(LockErrorKind::WrongType),
+        "OOM" => Some(LockErrorKind::OutOfMemory),
+        "NOREPLICAS" | "READONLY" => Some(LockErrorKind::ReadOnly),
+        _ => None,
+    };
+    let kind = text.split(|c: char| !c.is_ascii_alphanumeric()).find_map(kind);
+    StoreError::refused(kind.unwrap_or(LockErrorKind::Protocol), text)
+}
+
+/// The answer of a script.
+#[must_use]
+pub fn value(answer: &redis::Value) -> Value<'_> {
+    match answer {
+        redis::Value::Nil => Value::Nil,
+        redis::Value::Int(integer) => Value::Integer(*integer),
+        redis::Value::BulkString(bytes) => {
+            std::str::from_utf8(bytes).map_or(Value::Other, Value::Text)
+        }
+        redis::Value::SimpleString(text) => Value::Text(text),
+        redis::Value::Array(parts) => Value::List(parts.iter().map(value).collect()),
+        _ => Value::Other,
+    }
+}

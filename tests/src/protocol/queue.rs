@@ -1,0 +1,257 @@
+//! All keys of one lock in the layout of the queue, read and written in one step each.
+
+use proto::queue::{Door, Held, Mark, Passed, QueueState};
+use proto::{Command, Demand, Member, SortedSet};
+use redis::{Pipeline, cmd};
+
+use crate::{COUNTER, EXPIRY, Raw, passed_key, patience_key};
+
+/// Keys of other types count as empty.
+const SCRIPT: &str = "
+local call, time = redis.call, redis.call('TIME')
+local door = KEYS[1]
+local function text(key)
+  local found = redis.pcall('GET', key)
+  return { call('TYPE', key).ok, expiry(key), type(found) == 'string' and found or '' }
+end
+local function sorted_set(key)
+  local found = call('TYPE', key).ok
+  return { found, expiry(key), found == 'zset' and call('ZRANGE', key, 0, -1, 'WITHSCORES') or {} }
+end
+local patience, passed, dumps = {}, {}, {}
+local all = call('KEYS', '*')
+table.sort(all)
+for i, key in ipairs(all) do
+  dumps[i] = { key, string.format('%.0f ', expiry(key)) .. call('DUMP', key) }
+  local node = string.match(key, '^' .. ARGV[1] .. ':patience:(.*)$')
+  if node then patience[#patience + 1] = { node, expiry(key) } end
+  node = string.match(key, '^' .. ARGV[1] .. ':passed:(.*)$')
+  if node then passed[#passed + 1] = { node, sorted_set(key) } end
+end
+return {
+  string.format('%.0f', time[1] * 1000000 + time[2]), text(door), text(KEYS[2]),
+  { sorted_set(door .. ':queue'), sorted_set(door .. ':holds'), sorted_set(door .. ':reduced'), sorted_set(door .. ':gone') },
+  patience, passed, dumps,
+}";
+
+type Text = (String, i64, String);
+type Set = (String, i64, Vec<(String, f64)>);
+type Dump = Vec<(String, Vec<u8>)>;
+type Parts = (String, Text, Text, Vec<Set>, Vec<(String, i64)>, Vec<(String, Set)>, Dump);
+
+/// A lock as it stands on the server.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The server's time, µs since the epoch.
+    pub at_us: u64,
+    /// The state of the function that stands for these keys.
+    pub state: QueueState,
+    /// The counter of tokens; nothing where it is none of ours.
+    pub counter: Option<u64>,
+    /// The keys that are another program's.
+    pub strange: Vec<String>,
+    /// All keys of the server with content and expiry.
+    dumps: Dump,
+}
+
+/// The keys of the door, the queue, the holds, the reduced weights and the tombstones.
+#[must_use]
+pub fn keys(lock: &str) -> [String; 5] {
+    ["", ":queue", ":holds", ":reduced", ":gone"].map(|which| format!("lock:{{{lock}}}{which}"))
+}
+
+impl Snapshot {
+    /// Reads all keys of a lock.
+    ///
+    /// # Panics
+    /// A key without an end, or members of other programs, stand where they cannot.
+    pub async fn take(redis: &mut Raw, lock: &str) -> Self {
+        let [door, ..] = keys(lock);
+        let mut eval = cmd("EVAL");
+        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(2).arg(&door).arg(COUNTER).arg(&door);
+        let (at_us, held, counter, sets, patience, passed, dumps): Parts = redis.ask(&eval).await;
+        let mut state = QueueState::default();
+        let mut strange = Vec::new();
+        let (found, expiry, text) = held;
+        state.door = read_door(&text).map(|(mark, held)| Door { held, mark, ends_ms: end(expiry) });
+        if found != "none" && state.door.is_none() {
+            strange.push(door.clone());
+        }
+        let names = keys(lock);
+        let mut ends = Vec::new();
+        let mut read = Vec::new();
+        for ((found, expiry, items), name) in sets.into_iter().zip(&names[1..]) {
+            let set = members(&items).filter(|_| found == "none" || found == "zset");
+            if set.is_none() {
+                strange.push(name.clone());
+            }
+            ends.push(end(expiry));
+            read.push(set.unwrap_or_default());
+        }
+        let [queue, holds, reduced, gone] = <[_; 4]>::try_from(read).expect("four");
+        state.queue_ends_ms = ends[0].filter(|_| !queue.is_empty());
+        state.holds_end_ms = if holds.is_empty() { ends[2] } else { ends[1] };
+        state.holds_end_ms =
+            state.holds_end_ms.filter(|_| !holds.is_empty() || !reduced.is_empty());
+        state.reduced = reduced.iter().map(|(weight, one)| (one.clone(), weight)).collect();
+        (state.queue, state.holds, state.gone) = (queue, holds, gone);
+        state.patience = patience
+            .into_iter()
+            .map(|(node, expiry)| (node.into(), u64::try_from(expiry).expect("it ends")))
+            .collect();
+        for (node, (_, expiry, items)) in passed {
+            let members = members(&items).expect("members");
+            let ends_ms = u64::try_from(expiry).expect("it ends");
+            state.passed.insert(node.into(), Passed { members, ends_ms });
+        }
+        let is_number = counter.2.parse::<i128>().is_ok();
+        if counter.0 != "none" && !is_number {
+            strange.push(COUNTER.to_owned());
+        }
+        let counter = counter.2.parse::<i128>().ok().map(|count| count.max(0) as u64);
+        Self { at_us: at_us.parse().expect("a time"), state, counter, strange, dumps }
+    }
+
+    /// Whether a command meets another program's key, by the function's own rules. Nothing where a
+    /// short way may not have looked.
+    #[must_use]
+    pub fn is_refused(&self, command: &Command) -> Option<bool> {
+        if self.strange.is_empty() {
+            return Some(false);
+        }
+        let is_at = |which: &str| self.strange.iter().any(|key| key.ends_with(which));
+        let looks_at_gone = self.state.door.as_ref().is_some_and(|door| door.mark == Mark::Gone)
+            || matches!(command, Command::Leave { leaving } if leaving.iter().any(|one| one.ambiguous));
+        let is_met = is_at("}") || is_at(":queue") || is_at(":holds") || is_at(":reduced");
+        match command {
+            Command::Acquire { .. }
+            | Command::Release { .. }
+            | Command::Renew { .. }
+            | Command::Confirm { .. } => None,
+            _ if is_met || is_at(":gone") && looks_at_gone => Some(true),
+            _ if is_at(COUNTER) => None,
+            _ => Some(false),
+        }
+    }
+
+    /// The keys of other programs that the command changes by no means. A lock that waits behind
+    /// another by the short way looks at the type of the queue, and not at its members.
+    #[must_use]
+    pub fn untouchable(&self, command: &Command) -> Vec<String> {
+        let is_marked =
+            self.state.door.as_ref().is_some_and(|door| {
+                door.mark == Mark::Waited && matches!(door.held, Held::Whole(_))
+            });
+        let is_lock =
+            matches!(command, Command::Acquire { member, .. } if member.demand() == Demand::ALONE);
+        let is_kept = |key: &&String| !(is_marked && is_lock && key.ends_with(":queue"));
+        self.strange.iter().filter(is_kept).cloned().collect()
+    }
+
+    /// Every key of the server.
+    #[must_use]
+    pub fn content(&self) -> &Dump {
+        &self.dumps
+    }
+
+    /// The keys of other programs.
+    #[must_use]
+    pub fn content_of(&self, keys: &[String]) -> Dump {
+        self.dumps.iter().filter(|(key, _)| keys.contains(key)).cloned().collect()
+    }
+}
+
+/// Writes all keys of a lock anew.
+pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
+    let [door, queue, holds, reduced, gone] = keys(lock);
+    let mut put = redis::pipe();
+    put.atomic();
+    let of_nodes = format!("{}:*", crate::door_key(lock)).replace(['[', ']', '?', '\\'], "?");
+    let mut old: Vec<String> = redis.keys(&of_nodes).await;
+    old.push(door.clone());
+    put.cmd("DEL").arg(old);
+    if let Some(found) = &state.door {
+        put.cmd("SET").arg(&door).arg(write_door(found));
+        ends(&mut put, &door, found.ends_ms);
+    }
+    put_set(&mut put, &queue, &state.queue, state.queue_ends_ms);
+    put_set(&mut put, &holds, &state.holds, state.holds_end_ms);
+    for (member, weight) in &state.reduced {
+        put.cmd("ZADD").arg(&reduced).arg(*weight).arg(member.as_str());
+        ends(&mut put, &reduced, state.holds_end_ms);
+    }
+    put_set(&mut put, &gone, &state.gone, state.gone.greatest().map(|(ends_ms, _)| ends_ms));
+    for (node, ends_ms) in &state.patience {
+        let key = patience_key(lock, node);
+        put.cmd("SET").arg(&key).arg("1");
+        ends(&mut put, &key, Some(*ends_ms));
+    }
+    for (node, passed) in &state.passed {
+        put_set(&mut put, &passed_key(lock, node), &passed.members, Some(passed.ends_ms));
+    }
+    redis.run(&put).await;
+}
+
+fn put_set(put: &mut Pipeline, key: &str, set: &SortedSet<Member>, ends_ms: Option<u64>) {
+    if set.is_empty() {
+        return;
+    }
+    let scores: Vec<(u64, &str)> =
+        set.iter().map(|(score, member)| (score, member.as_str())).collect();
+    put.cmd("ZADD").arg(key).arg(scores);
+    ends(put, key, ends_ms);
+}
+
+fn ends(put: &mut Pipeline, key: &str, ends_ms: Option<u64>) {
+    if let Some(ends_ms) = ends_ms {
+        put.cmd("PEXPIREAT").arg(key).arg(ends_ms);
+    }
+}
+
+fn write_door(door: &Door) -> String {
+    let mark = match door.mark {
+        Mark::None => "",
+        Mark::Waited => "+",
+        Mark::Gone => "-",
+    };
+    match &door.held {
+        Held::Whole(member) => format!("{mark}{member}"),
+        Held::Parts { used, token } => {
+            format!("{mark}*{used}:{}", token.map_or(0, |token| token.get()))
+        }
+    }
+}
+
+fn end(expiry: i64) -> Option<u64> {
+    u64::try_from(expiry).ok()
+}
+
+fn members(items: &[(String, f64)]) -> Option<SortedSet<Member>> {
+    let mut set = SortedSet::default();
+    for (text, score) in items {
+        set.set(&Member::parse(text)?, *score as u64);
+    }
+    Some(set)
+}
+
+fn read_door(text: &str) -> Option<(Mark, Held)> {
+    let (mark, body) = match text.split_at_checked(1)? {
+        ("+", body) => (Mark::Waited, body),
+        ("-", body) => (Mark::Gone, body),
+        _ => (Mark::None, text),
+    };
+    if let Some(parts) = body.strip_prefix('*') {
+        let (used, token) = parts.split_once(':')?;
+        let is_number = |text: &str| {
+            (1..=16).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        if !is_number(used) || !is_number(token) {
+            return None;
+        }
+        let token: u64 = token.parse().ok()?;
+        let token = if token == 0 { None } else { Some(token.try_into().ok()?) };
+        return Some((mark, Held::Parts { used: used.parse().ok()?, token }));
+    }
+    let member = Member::parse(body).filter(|member| member.demand() == Demand::ALONE)?;
+    Some((mark, Held::Whole(member)))
+}

@@ -1,0 +1,49 @@
+//! Each rule of the protocol as one fact, on every side that keeps it: the function and the scripts
+//! of the queue, and those of the dialect of Redisson. A fact says what a command leaves in the
+//! keys, tells its caller and says to others. Finding numbers are those of the review of the
+//! protocol's first draft.
+
+mod asking;
+mod bench;
+mod function;
+mod node;
+mod state;
+
+mod queue;
+
+/// Runs facts, by the sides that keep them: `both` layouts, the `queue`, or `redisson`, each on the
+/// function and on the scripts; and where only a server can show it, on the scripts alone.
+macro_rules! facts {
+    (
+        $(both: [$($both:ident),+ $(,)?],)?
+        $(queue: [$($queue:ident),+ $(,)?],)?
+        $(redisson: [$($redisson:ident),+ $(,)?],)?
+        $(scripts: [$($scripts:ident),+ $(,)?],)?
+        $(queue_scripts: [$($queue_scripts:ident),+ $(,)?],)?
+        $(redisson_scripts: [$($redisson_scripts:ident),+ $(,)?],)?
+    ) => {
+        $crate::on_side! { queue_function QueueFunction: $($($both,)+)? $($($queue,)+)? }
+        $crate::on_side! {
+            queue_scripts QueueScripts:
+            $($($both,)+)? $($($queue,)+)? $($($scripts,)+)? $($($queue_scripts,)+)?
+        }
+        $crate::on_side! { redisson_function RedissonFunction: $($($both,)+)? $($($redisson,)+)? }
+        $crate::on_side! {
+            redisson_scripts RedissonScripts:
+            $($($both,)+)? $($($redisson,)+)? $($($scripts,)+)? $($($redisson_scripts,)+)?
+        }
+    };
+}
+
+macro_rules! on_side {
+    ($module:ident $side:ident: $($fact:ident,)*) => {
+        mod $module {
+            $(#[tokio::test]
+            async fn $fact() {
+                super::$fact($crate::bench::Bench::start($crate::bench::Side::$side).await).await;
+            })*
+        }
+    };
+}
+
+use {facts, on_side};

@@ -1,0 +1,223 @@
+//! `Node`: a node that asks a server for locks by single commands, and hears its messages.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use lock_tests::Raw;
+use lock_tests::protocol::{self, PREFIX};
+use proto::wire::{self, Floors, Wire};
+use proto::{Answer, Answers, Command, Demand, Event, Label, LockName, Member, NodeId, StoreError};
+use redis::aio::{PubSubSink, PubSubStream};
+use tokio::time::timeout;
+
+use crate::function::Function;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// The server that a node asks.
+#[derive(Clone)]
+pub(crate) enum Server {
+    Function(Arc<Mutex<Function>>),
+    Scripts(Raw, Wire),
+}
+
+/// A node on one lock.
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) lock: LockName,
+    /// Whether it shares queues with JVMs.
+    pub(crate) peers: bool,
+    server: Server,
+    /// The subscription to its channel.
+    ear: Option<tokio::sync::Mutex<Ear>>,
+    floors: Mutex<Floors>,
+    next_number: AtomicU64,
+}
+
+struct Ear {
+    sink: PubSubSink,
+    stream: PubSubStream,
+    is_open: bool,
+    heard: Vec<Event>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Node {
+    /// A connected node on the function.
+    pub(crate) fn on_function(function: &Arc<Mutex<Function>>, id: NodeId, on: &LockName) -> Self {
+        let mut server = lock(function);
+        server.connected.insert(id.to_string());
+        let (peers, now_us) = (server.peers, server.now_us);
+        Self::new(id, on, peers, Server::Function(Arc::clone(function)), None, now_us)
+    }
+
+    /// A connected node on a server with scripts.
+    pub(crate) async fn on_scripts(url: &str, id: NodeId, on: &LockName, peers: bool) -> Self {
+        let client = redis::Client::open(url).expect("a URL");
+        let (sink, stream) = client.get_async_pubsub().await.expect("a connection").split();
+        let ear = Ear { sink, stream, is_open: false, heard: Vec::new() };
+        let mut redis = Raw::connect(url).await;
+        let now_us = redis.time_us().await;
+        let wire =
+            Wire { node: id.clone(), prefix: PREFIX.into(), peers, of_error: protocol::error_of };
+        let ear = Some(tokio::sync::Mutex::new(ear));
+        let node = Self::new(id, on, peers, Server::Scripts(redis, wire), ear, now_us);
+        node.connect(true).await;
+        node
+    }
+
+    fn new(
+        id: NodeId,
+        on: &LockName,
+        peers: bool,
+        server: Server,
+        ear: Option<tokio::sync::Mutex<Ear>>,
+        now_us: u64,
+    ) -> Self {
+        let floors = Floors { floor_us: now_us, elsewhere_us: 0, latest_us: now_us };
+        let (floors, next_number) = (Mutex::new(floors), AtomicU64::new(1));
+        Self { id, lock: on.clone(), peers, server, ear, floors, next_number }
+    }
+
+    /// Opens its subscription, or closes it: then its commands arrive and its messages do not, as
+    /// after a failover. The server has confirmed it when this returns.
+    pub(crate) async fn connect(&self, is_connected: bool) {
+        match &self.server {
+            Server::Function(function) => {
+                let connected = &mut lock(function).connected;
+                match is_connected {
+                    true => connected.insert(self.id.to_string()),
+                    false => connected.remove(self.id.as_str()),
+                };
+            }
+            Server::Scripts(..) => self.ear().await.open(&self.channel(), is_connected).await,
+        }
+    }
+
+    async fn ear(&self) -> tokio::sync::MutexGuard<'_, Ear> {
+        self.ear.as_ref().expect("a node of scripts has one").lock().await
+    }
+
+    /// The latest time that it has seen on a server, µs since the epoch.
+    pub(crate) fn set_seen(&self, at_us: u64) {
+        *lock(&self.floors) = Floors { floor_us: at_us, elsewhere_us: 0, latest_us: at_us };
+    }
+
+    /// A new member of this node that asks for a lock.
+    pub(crate) fn member(&self, lease_ms: u64) -> Member {
+        self.member_for(Demand::ALONE, lease_ms)
+    }
+
+    /// A new member of this node.
+    pub(crate) fn member_for(&self, demand: Demand, lease_ms: u64) -> Member {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let label = Label::new("a label");
+        if self.peers {
+            assert_eq!(demand, Demand::ALONE, "beside JVMs there is nothing else");
+            return Member::redisson(&self.id, number, lease_ms, &label);
+        }
+        Member::new(&self.id, number, lease_ms, demand, &label)
+    }
+
+    /// Runs one command on the node's lock.
+    pub(crate) async fn run(&self, command: Command) -> Result<Answer, StoreError> {
+        self.run_on(&self.lock, command).await
+    }
+
+    /// Runs one command.
+    pub(crate) async fn run_on(
+        &self,
+        lock: &LockName,
+        command: Command,
+    ) -> Result<Answer, StoreError> {
+        let mut answers = self.run_together(&[(lock, &command)]).await?;
+        answers.pop().expect("an answer for the command")
+    }
+
+    /// Runs several renewals or touches, as few scripts as a store would.
+    pub(crate) async fn run_together(
+        &self,
+        commands: &[(&LockName, &Command)],
+    ) -> Result<Answers, StoreError> {
+        let floors = *lock(&self.floors);
+        let answers: Answers = match &self.server {
+            Server::Function(function) => {
+                let mut function = lock(function);
+                let run = |(lock, command): &(&LockName, &Command)| {
+                    Ok(function.run(lock, &self.id, floors, command))
+                };
+                commands.iter().map(run).collect()
+            }
+            Server::Scripts(redis, wire) => {
+                let mut answers = Answers::new();
+                for asked in wire.by_script(commands) {
+                    let of_script = protocol::run(&mut redis.clone(), wire, &asked, floors).await;
+                    answers.extend(of_script?);
+                }
+                answers
+            }
+        };
+        self.note(&answers);
+        Ok(answers)
+    }
+
+    /// Raises the floor to the tokens and times of the answers, as a store does.
+    fn note(&self, answers: &Answers) {
+        let floors = &mut *lock(&self.floors);
+        for answer in answers.iter().flatten() {
+            let tokens = answer.grants().iter().map(|grant| grant.token.get());
+            let latest_us = tokens.chain(answer.now_us()).max().unwrap_or(0);
+            floors.floor_us = floors.floor_us.max(latest_us);
+            floors.latest_us = floors.floor_us;
+        }
+    }
+
+    pub(crate) fn channel(&self) -> String {
+        format!("{PREFIX}:grants:{}", self.id)
+    }
+
+    /// Everything heard since the last call. Exact: a message sent now arrives behind all others.
+    pub(crate) async fn heard(&self) -> Vec<Event> {
+        match &self.server {
+            Server::Function(function) => {
+                lock(function).heard.remove(self.id.as_str()).unwrap_or_default()
+            }
+            Server::Scripts(redis, _) => {
+                let mut ear = self.ear().await;
+                ear.listen(&self.id, &self.channel(), &mut redis.clone()).await;
+                std::mem::take(&mut ear.heard)
+            }
+        }
+    }
+}
+
+impl Ear {
+    async fn open(&mut self, channel: &str, is_open: bool) {
+        match is_open {
+            true => self.sink.subscribe(channel).await.expect("subscribed"),
+            false => self.sink.unsubscribe(channel).await.expect("unsubscribed"),
+        }
+        self.is_open = is_open;
+    }
+
+    async fn listen(&mut self, node: &NodeId, channel: &str, redis: &mut Raw) {
+        if !self.is_open {
+            return;
+        }
+        redis.publish(channel, "end").await;
+        loop {
+            let message = timeout(SOON, self.stream.next()).await.expect("a message arrives");
+            let message = message.expect("connected");
+            if message.get_payload_bytes() == b"end" {
+                return;
+            }
+            let event = wire::message(message.get_payload_bytes(), node);
+            self.heard.push(event.expect("a message of a known form"));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! `State`: all that a server keeps of one lock, in either layout, by the questions of the facts.
+
+use proto::queue::{Held, MARGIN_MS, Mark, QueueState};
+use proto::redisson::LockState;
+use proto::{Member, NodeId, Party, SortedSet};
+
+/// One lock. Times are ms since the epoch, and the questions have the server's time first.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum State {
+    Queue(QueueState),
+    Redisson(LockState),
+}
+
+impl State {
+    /// The state of the queue.
+    pub(crate) fn of_queue(&mut self) -> &mut QueueState {
+        let Self::Queue(state) = self else { panic!("the layout is Redisson's") };
+        state
+    }
+
+    /// The state in Redisson's layout.
+    pub(crate) fn of_redisson(&mut self) -> &mut LockState {
+        let Self::Redisson(state) = self else { panic!("the layout is the queue's") };
+        state
+    }
+
+    /// The member that holds everything, and the end of its lease; `None` without an end.
+    pub(crate) fn hold(&self, now_ms: u64) -> Option<(Party, Option<u64>)> {
+        let (party, ends_ms) = match self {
+            Self::Queue(state) => {
+                let door = state.door.as_ref()?;
+                let Held::Whole(member) = &door.held else { return None };
+                let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
+                (Party::from(member), door.ends_ms.map(|at_ms| at_ms.saturating_sub(margin_ms)))
+            }
+            Self::Redisson(state) => {
+                let hold = state.hold.as_ref()?;
+                (hold.member.clone(), hold.expires_ms)
+            }
+        };
+        ends_ms.is_none_or(|at_ms| at_ms > now_ms).then_some((party, ends_ms))
+    }
+
+    /// Ends the lease of the hold of everything at this time; `None` for no end at all.
+    pub(crate) fn set_lease_end(&mut self, ends_ms: Option<u64>) {
+        match self {
+            Self::Queue(state) => {
+                let door = state.door.as_mut().expect("the lock is held");
+                let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
+                door.ends_ms = ends_ms.map(|at_ms| at_ms + margin_ms);
+            }
+            Self::Redisson(state) => {
+                state.hold.as_mut().expect("the lock is held").expires_ms = ends_ms;
+            }
+        }
+    }
+
+    /// The members that hold parts, with the ends of their leases.
+    pub(crate) fn parts(&self) -> Vec<(Member, u64)> {
+        let Self::Queue(state) = self else { return Vec::new() };
+        state.holds.iter().map(|(ends_ms, member)| (member.clone(), ends_ms)).collect()
+    }
+
+    /// The waiting members, next first.
+    pub(crate) fn queue(&self) -> Vec<Party> {
+        match self {
+            Self::Queue(state) => state.queue.iter().map(|(_, one)| Party::from(one)).collect(),
+            Self::Redisson(state) => state.queue.iter().cloned().collect(),
+        }
+    }
+
+    /// The members of the node that were passed over, by place.
+    pub(crate) fn passed(&self, node: &NodeId) -> Vec<Member> {
+        let Self::Queue(state) = self else { return Vec::new() };
+        let passed = state.passed.get(node.as_str());
+        passed
+            .into_iter()
+            .flat_map(|passed| passed.members.iter())
+            .map(|(_, one)| one.clone())
+            .collect()
+    }
+
+    /// The members that were given up, sorted, and when each is forgotten.
+    pub(crate) fn gone(&self) -> Vec<(Member, u64)> {
+        let mut gone: Vec<_> = match self {
+            Self::Queue(state) => state.gone.iter().map(|(at, one)| (one.clone(), at)).collect(),
+            Self::Redisson(state) => {
+                state.gone.iter().map(|(one, at)| (one.clone(), *at)).collect()
+            }
+        };
+        gone.sort();
+        gone
+    }
+
+    /// Up to when the waiting member is believed alive.
+    pub(crate) fn alive_until(&self, member: &Party) -> Option<u64> {
+        match self {
+            Self::Queue(state) => state.patience.get(member.ours()?.node()).copied(),
+            Self::Redisson(state) => match member.ours() {
+                Some(_) => state.alive.get(member),
+                None => state.deadlines.get(member),
+            },
+        }
+    }
+
+    /// Sets up to when the waiting member is believed alive.
+    pub(crate) fn set_alive_until(&mut self, member: &Party, at_ms: u64) {
+        match self {
+            Self::Queue(state) => {
+                let node = member.ours().expect("JVMs wait elsewhere").node();
+                state.patience.insert(node.into(), at_ms);
+            }
+            Self::Redisson(state) => match member.ours() {
+                Some(_) => state.alive.set(member, at_ms),
+                None => state.deadlines.set(member, at_ms),
+            },
+        }
+    }
+
+    /// Whether nothing is kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Queue(state) => *state == QueueState::default(),
+            Self::Redisson(state) => state.is_empty(),
+        }
+    }
+
+    /// Forgets expired keys.
+    pub(crate) fn expire(&mut self, now_ms: u64) {
+        match self {
+            Self::Queue(state) => state.expire(now_ms),
+            Self::Redisson(state) => state.expire(now_ms),
+        }
+    }
+
+    /// Lets so much time pass: everything ends that much earlier.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        match self {
+            Self::Queue(state) => pass_of_queue(state, ms),
+            Self::Redisson(state) => pass_of_redisson(state, ms),
+        }
+    }
+}
+
+fn pass_of_queue(state: &mut QueueState, ms: u64) {
+    let ends = [&mut state.queue_ends_ms, &mut state.holds_end_ms];
+    let door = state.door.as_mut().map(|door| &mut door.ends_ms);
+    for at_ms in ends.into_iter().chain(door).flatten() {
+        *at_ms -= ms;
+    }
+    earlier(&mut state.holds, ms);
+    earlier(&mut state.gone, ms);
+    state.patience.values_mut().for_each(|at_ms| *at_ms -= ms);
+    state.passed.values_mut().for_each(|passed| passed.ends_ms -= ms);
+}
+
+fn earlier<M: Ord + Clone>(set: &mut SortedSet<M>, ms: u64) {
+    let scores: Vec<(u64, M)> = set.iter().map(|(score, one)| (score, one.clone())).collect();
+    for (score, one) in scores {
+        set.set(&one, score - ms);
+    }
+}
+
+fn pass_of_redisson(state: &mut LockState, ms: u64) {
+    let hold = state.hold.as_mut().map(|hold| &mut hold.expires_ms);
+    let token = state.token.as_mut().map(|token| &mut token.expires_ms);
+    let ends =
+        [&mut state.queue_expires_ms, &mut state.alive_expires_ms, &mut state.suspects.expire_ms];
+    for at_ms in ends.into_iter().chain(hold).chain(token).flatten() {
+        *at_ms -= ms;
+    }
+    earlier(&mut state.alive, ms);
+    earlier(&mut state.deadlines, ms);
+    state.gone.values_mut().for_each(|at_ms| *at_ms -= ms);
+    let suspects = state.suspects.since_ms.iter();
+    state.suspects.since_ms =
+        suspects.map(|((party, score), since)| ((party.clone(), score - ms), since - ms)).collect();
+}
