@@ -9,7 +9,13 @@ mod function;
 mod node;
 mod state;
 
+mod claim;
+mod forced;
+mod message;
 mod queue;
+mod repetition;
+mod reply;
+mod tombstone;
 
 /// Runs facts, by the sides that keep them: `both` layouts, the `queue`, or `redisson`, each on the
 /// function and on the scripts; and where only a server can show it, on the scripts alone.

@@ -1,21 +1,35 @@
 //! Members that were given up, and what comes late for them.
 
-use lock_tests::{door_key, gone_key};
-use lockcore::internals::{Acquired, Demand, Left, Mode, Presence};
+use proto::{Acquired, Demand, Left, Mode, Presence};
 
-use crate::bench::{Bench, LOCK};
+use crate::bench::Bench;
+use crate::facts;
+
+facts! {
+    both: [
+        an_acquire_that_arrives_after_its_ambiguous_leave_is_refused,
+        a_second_copy_of_an_acquire_finds_its_member_given_up,
+        only_ambiguous_members_leave_a_tombstone_in_a_batch,
+        a_touch_that_runs_after_its_leave_revives_nothing,
+        a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on,
+        a_tombstone_is_found_behind_each_holder_that_comes_after_it,
+    ],
+    queue: [an_attempt_for_a_part_that_was_given_up_is_refused_too],
+}
 
 // Findings 7 and 9: a leave overtakes the acquire.
-#[tokio::test]
-async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused() {
-    let mut bench = Bench::start().await;
+async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let zombie = a.member(30_000);
     assert_eq!(a.leave_ambiguous(&zombie).await.outcome, [Left::Absent]);
-    assert_eq!(bench.gone().await, std::slice::from_ref(&zombie));
-    let lasts = bench.redis.pttl(&gone_key(LOCK)).await;
+    let (state, now_ms) = bench.state().await;
+    let [(gone, ends_ms)] = &state.gone()[..] else { panic!("{state:?}") };
+    assert_eq!(*gone, zombie);
+    let lasts = ends_ms - now_ms;
     assert!((59_000..=60_000).contains(&lasts), "{lasts}");
-    assert!(bench.redis.pttl(&door_key(LOCK)).await > lasts, "the mark outlives it");
+    if let Some(mark_ends_ms) = state.mark_ends_ms() {
+        assert!(mark_ends_ms > *ends_ms, "the mark outlives it");
+    }
     for mode in [Mode::Try, Mode::Wait] {
         assert_eq!(a.acquire(&zombie, mode, 10).await.outcome, Acquired::Refused);
         assert_eq!(bench.holder().await, None);
@@ -30,9 +44,7 @@ async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused() {
 }
 
 // Findings 7 and 9: a copy of the acquire runs after grant and release.
-#[tokio::test]
-async fn a_second_copy_of_an_acquire_finds_its_member_given_up() {
-    let mut bench = Bench::start().await;
+async fn a_second_copy_of_an_acquire_finds_its_member_given_up(mut bench: Bench) {
     let a = bench.node().await;
     let held = a.hold(30_000).await;
     assert_eq!(a.leave_ambiguous(&held).await.outcome, [Left::Left]);
@@ -50,13 +62,10 @@ async fn a_second_copy_of_an_acquire_finds_its_member_given_up() {
     assert!(bench.queue().await.is_empty());
 }
 
-#[tokio::test]
-async fn only_ambiguous_members_leave_a_tombstone_in_a_batch() {
-    let mut bench = Bench::start().await;
+async fn only_ambiguous_members_leave_a_tombstone_in_a_batch(mut bench: Bench) {
     let a = bench.node().await;
     let held = a.hold(30_000).await;
-    let queued: Vec<_> =
-        [a.queue(30_000).await, a.queue(30_000).await, a.queue(30_000).await].into();
+    let queued = [a.queue(30_000).await, a.queue(30_000).await, a.queue(30_000).await];
     let unknown = a.member(30_000);
     let leaving = [
         (&queued[1], true),
@@ -74,9 +83,7 @@ async fn only_ambiguous_members_leave_a_tombstone_in_a_batch() {
     bench.everything_expires().await;
 }
 
-#[tokio::test]
-async fn a_touch_that_runs_after_its_leave_revives_nothing() {
-    let mut bench = Bench::start().await;
+async fn a_touch_that_runs_after_its_leave_revives_nothing(mut bench: Bench) {
     let a = bench.node().await;
     a.hold(30_000).await;
     let (leaver, stayer) = (a.queue(30_000).await, a.queue(30_000).await);
@@ -84,12 +91,13 @@ async fn a_touch_that_runs_after_its_leave_revives_nothing() {
     let touched = a.touch(&[&leaver, &stayer]).await;
     assert_eq!(touched.outcome.members, [Presence::Gone, Presence::Waiting]);
     assert_eq!(bench.queue().await, [stayer]);
+    if bench.side.has_peers() {
+        assert_eq!(bench.patience(&leaver).await, None);
+    }
 }
 
 // Finding 7: the holder leaves before it has heard of its grant.
-#[tokio::test]
-async fn a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on() {
-    let mut bench = Bench::start().await;
+async fn a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on(mut bench: Bench) {
     let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     let second = b.queue(30_000).await;
@@ -99,9 +107,7 @@ async fn a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on() {
     assert_eq!(bench.holder().await, Some(third));
 }
 
-#[tokio::test]
-async fn an_attempt_for_a_part_that_was_given_up_is_refused_too() {
-    let mut bench = Bench::start().await;
+async fn an_attempt_for_a_part_that_was_given_up_is_refused_too(mut bench: Bench) {
     let a = bench.node().await;
     let two = Demand::permits(2, 10).expect("two of ten");
     for demand in [Demand::READ, two] {
@@ -117,9 +123,7 @@ async fn an_attempt_for_a_part_that_was_given_up_is_refused_too() {
 }
 
 // Invariant L2: a hold of everything that is taken meanwhile keeps the mark.
-#[tokio::test]
-async fn a_tombstone_is_found_behind_each_holder_that_comes_after_it() {
-    let bench = Bench::start().await;
+async fn a_tombstone_is_found_behind_each_holder_that_comes_after_it(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let zombie = a.member(30_000);
     let first = b.hold(30_000).await;
