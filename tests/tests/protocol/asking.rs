@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::num::NonZeroU32;
 
 use proto::{
-    Acquired, Answer, Command, Demand, Grant, Inspection, Leaving, Left, Member, Mode, Released,
+    Acquired, Answer, Command, Demand, Event, Grant, Inspection, Leaving, Left, Member, Mode, Released,
     Renewed, Reply, Touched,
 };
 
@@ -143,4 +143,10 @@ pub(crate) fn left_ms<T: Debug>(reply: &Reply<T>) -> u64 {
 /// The server's time in a reply, µs since the epoch.
 pub(crate) fn now_us<T: Debug>(reply: &Reply<T>) -> u64 {
     reply.now_us.unwrap_or_else(|| panic!("no time in {reply:?}"))
+}
+
+/// The token of a message that tells of grants.
+pub(crate) fn token_of(event: &Event) -> u64 {
+    let Event::Granted { token, .. } = event else { panic!("{event:?}") };
+    token.get()
 }

@@ -99,6 +99,11 @@ impl Bench {
         }
     }
 
+    /// Whether there is a server beside the function.
+    pub(crate) fn has_server(&self) -> bool {
+        self.scripts.is_some()
+    }
+
     /// The server of the scripts.
     pub(crate) fn server(&self) -> &RedisServer {
         &self.scripts.as_ref().expect("the side has a server").0

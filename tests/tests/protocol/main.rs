@@ -12,9 +12,11 @@ mod state;
 mod claim;
 mod forced;
 mod message;
+mod passed_over;
 mod queue;
 mod repetition;
 mod reply;
+mod token;
 mod tombstone;
 
 /// Runs facts, by the sides that keep them: `both` layouts, the `queue`, or `redisson`, each on the

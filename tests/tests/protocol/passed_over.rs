@@ -1,62 +1,123 @@
 //! Waiters whose node is not connected.
 
-use lock_tests::{CommandStats, Watcher, passed_key};
-use lockcore::internals::{Acquired, Demand, Mode, Presence};
+use lock_tests::{CommandStats, Watcher};
+use proto::{Acquired, Demand, Left, Mode, Presence};
 
 use crate::asking::grant;
-use crate::bench::{Bench, LOCK};
+use crate::bench::Bench;
+use crate::facts;
+
+facts! {
+    both: [
+        a_free_lock_is_neither_busy_nor_full_behind_the_dead,
+        a_touch_tells_whether_the_server_counts_the_node_s_subscription,
+    ],
+    queue: [
+        those_passed_over_go_aside_with_their_places,
+        one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch,
+        one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten,
+        the_dead_are_passed_over_whether_they_fit_or_not,
+        one_that_was_passed_over_leaves,
+        of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch,
+    ],
+    redisson: [
+        those_passed_over_keep_their_place_for_five_seconds,
+        touched_again_one_that_was_passed_over_has_its_patience_and_takes_a_free_lock,
+    ],
+    scripts: [
+        a_node_that_is_not_connected_is_not_tried_for_each_of_its_waiters,
+        a_tool_that_subscribes_to_everything_does_not_make_the_dead_look_alive,
+    ],
+    queue_scripts: [behind_those_passed_over_a_hand_over_costs_nothing_more],
+}
 
 // Finding 13.
-#[tokio::test]
-async fn a_free_lock_is_neither_busy_nor_full_behind_the_dead() {
+async fn a_free_lock_is_neither_busy_nor_full_behind_the_dead(mut bench: Bench) {
     for (mode, limit) in [(Mode::Try, 1_000), (Mode::Wait, 1)] {
-        let mut bench = Bench::start().await;
+        bench.restart().await;
         let a = bench.node().await;
         a.hold(30_000).await;
-        bench.plant_dead(40).await;
+        let dead = bench.plant_dead(40).await;
         bench.end_lease().await;
         let member = a.member(30_000);
         let reply = a.acquire(&member, mode, limit).await;
         assert_eq!((reply.outcome, reply.passed_over), (Acquired::Granted, 40));
         assert_eq!(bench.holder().await, Some(member));
+        let kept = if bench.side.has_peers() { dead } else { Vec::new() };
+        assert_eq!(bench.queue().await, kept, "a JVM expects them where they were");
         bench.everything_expires().await;
     }
 }
 
 // Finding 18, F3.
-#[tokio::test]
-async fn those_passed_over_go_aside_with_their_places_and_then_cost_nothing() {
-    let mut bench = Bench::start().await;
+async fn those_passed_over_go_aside_with_their_places(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     let dead = bench.plant_dead(130).await;
-    let places = bench.redis.scores(&bench.key("queue")).await;
+    let places = bench.state().await.0.of_queue().queue.clone();
     let second = b.queue(30_000).await;
     let reply = a.release(&first).await;
     assert_eq!(reply.passed_over, 130);
     assert_eq!(bench.holder().await, Some(second.clone()));
     assert_eq!(bench.queue().await, []);
-    let aside = passed_key(LOCK, dead[0].node());
-    assert_eq!(bench.redis.scores(&aside).await, places);
-    let lasts = bench.redis.pttl(&aside).await;
+    let (mut state, now_ms) = bench.state().await;
+    let aside = &state.of_queue().passed[dead[0].node()];
+    assert_eq!(aside.members, places);
+    let lasts = aside.ends_ms - now_ms;
     assert!((14_000..=15_000).contains(&lasts), "{lasts}");
-
-    // Behind them nobody waits any longer: the short way.
     let third = a.queue(30_000).await;
-    let before = CommandStats::read(&mut bench.redis).await;
     assert_eq!(b.release(&second).await.passed_over, 0);
-    let spent = CommandStats::read(&mut bench.redis).await.since(&before);
     assert_eq!(bench.holder().await, Some(third));
-    assert_eq!((spent.calls("zrange"), spent.calls("zcard"), spent.calls("publish")), (1, 0, 1));
     bench.everything_expires().await;
 }
 
+async fn behind_those_passed_over_a_hand_over_costs_nothing_more(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    bench.plant_dead(130).await;
+    let second = b.queue(30_000).await;
+    a.release(&first).await;
+    let third = a.queue(30_000).await;
+    let before = CommandStats::read(bench.redis()).await;
+    b.release(&second).await;
+    let spent = CommandStats::read(bench.redis()).await.since(&before);
+    assert_eq!(bench.holder().await, Some(third));
+    assert_eq!((spent.calls("zrange"), spent.calls("zcard"), spent.calls("publish")), (1, 0, 1));
+}
+
+// Finding 18, F3.
+async fn those_passed_over_keep_their_place_for_five_seconds(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    let dead = bench.plant_dead(130).await;
+    let second = b.queue(30_000).await;
+    let reply = a.release(&first).await;
+    assert_eq!(reply.passed_over, 130);
+    assert_eq!(bench.holder().await, Some(second.clone()));
+    for member in &dead {
+        let patience = bench.patience(member).await.expect("it waits");
+        assert!((3_000..=5_000).contains(&patience), "{patience}");
+    }
+
+    // Never raised by a second look.
+    bench.set_patience(&dead[3], 2_000).await;
+    let third = a.queue(30_000).await;
+    b.release(&second).await;
+    assert_eq!(bench.holder().await, Some(third.clone()));
+    assert!(bench.patience(&dead[3]).await <= Some(2_000));
+
+    bench.pass(5_000).await;
+    let fourth = b.queue(30_000).await;
+    assert_eq!(a.release(&third).await.passed_over, 0);
+    assert_eq!(bench.holder().await, Some(fourth.clone()));
+    assert!(bench.queue().await.is_empty());
+}
+
 // F6.
-#[tokio::test]
-async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch() {
-    let mut bench = Bench::start().await;
-    let deaf = bench.deaf_node().await;
-    let (a, b) = (bench.node().await, &deaf.node);
+async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.deaf_node().await);
     let holder = a.hold(30_000).await;
     let (early, late) = (b.queue(30_000).await, b.queue(30_000).await);
     let next = a.queue(30_000).await;
@@ -73,7 +134,7 @@ async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touc
     assert_eq!(b.touch(&[&early, &late]).await.outcome.members, [Presence::Waiting; 2]);
     assert_eq!(bench.queue().await, [early.clone(), late.clone(), behind.clone()]);
     assert_eq!(bench.passed(&b.id).await, []);
-    assert!(bench.patience(&b.id).await > 14_000);
+    assert!(bench.patience(&early).await > Some(14_000));
 
     // A question is as good as a message for a node that does not hear.
     bench.end_lease().await;
@@ -82,20 +143,17 @@ async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touc
     assert_ne!(bench.holder().await, Some(next));
 }
 
-#[tokio::test]
-async fn one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten() {
-    let mut bench = Bench::start().await;
-    let deaf = bench.deaf_node().await;
-    let (a, b) = (bench.node().await, &deaf.node);
+async fn one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.deaf_node().await);
     let holder = a.hold(30_000).await;
     let passed = b.queue(30_000).await;
     a.queue(30_000).await;
     assert_eq!(a.release(&holder).await.passed_over, 1);
-    // As after the 15 s that its key lives.
-    let () = bench
-        .redis
-        .ask(redis::cmd("PEXPIRE").arg(bench.key("passed:") + b.id.as_str()).arg(0))
-        .await;
+    let renewed = bench.holder().await.expect("held");
+    a.renew(&renewed).await;
+    bench.pass(15_000).await;
     assert_eq!(b.touch(&[&passed]).await.outcome.members, [Presence::Gone]);
     assert_eq!(bench.queue().await, []);
     // It waits again behind all others.
@@ -104,9 +162,7 @@ async fn one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgott
     assert_eq!(bench.queue().await, [last, passed]);
 }
 
-#[tokio::test]
-async fn the_dead_are_passed_over_whether_they_fit_or_not() {
-    let mut bench = Bench::start().await;
+async fn the_dead_are_passed_over_whether_they_fit_or_not(mut bench: Bench) {
     let a = bench.node().await;
     let read = a.hold_for(Demand::READ, 30_000).await;
     let dead = bench.plant_dead(2).await; // locks, which do not fit beside a read
@@ -115,47 +171,40 @@ async fn the_dead_are_passed_over_whether_they_fit_or_not() {
     assert_eq!((reply.outcome, reply.passed_over), (Acquired::Granted, 2));
     let parts: Vec<_> = bench.parts().await.into_iter().map(|(member, _)| member).collect();
     assert!(parts.len() == 2 && parts.contains(&read) && parts.contains(&reader), "{parts:?}");
-    assert!(bench.redis.exists(&passed_key(LOCK, dead[0].node())).await);
+    assert_eq!(bench.state().await.0.of_queue().passed[dead[0].node()].members.len(), 2);
     bench.everything_expires().await;
 }
 
 // Members of a node that was passed over leave for good, too.
-#[tokio::test]
-async fn one_that_was_passed_over_leaves() {
-    let mut bench = Bench::start().await;
-    let deaf = bench.deaf_node().await;
-    let (a, b) = (bench.node().await, &deaf.node);
+async fn one_that_was_passed_over_leaves(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.deaf_node().await);
     let holder = a.hold(30_000).await;
     let (one, other) = (b.queue(30_000).await, b.queue(30_000).await);
     a.queue(30_000).await;
     a.release(&holder).await;
-    assert_eq!(b.leave(&one).await.outcome, [lockcore::internals::Left::Left]);
+    assert_eq!(b.leave(&one).await.outcome, [Left::Left]);
     assert_eq!(bench.passed(&b.id).await, std::slice::from_ref(&other));
     assert_eq!(b.touch(&[&one, &other]).await.outcome.members, [Presence::Gone, Presence::Waiting]);
 }
 
 // F3: any number, in one call.
-#[tokio::test]
-async fn a_node_that_is_not_connected_is_not_tried_for_each_of_its_waiters() {
-    let mut bench = Bench::start().await;
+async fn a_node_that_is_not_connected_is_not_tried_for_each_of_its_waiters(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     bench.plant_dead(50).await;
     bench.plant_dead(50).await;
     let second = b.queue(30_000).await;
-    let before = CommandStats::read(&mut bench.redis).await;
+    let before = CommandStats::read(bench.redis()).await;
     assert_eq!(a.release(&first).await.passed_over, 100);
-    let spent = CommandStats::read(&mut bench.redis).await.since(&before);
-    // One for each node; the head is looked for once more on the long way.
+    let spent = CommandStats::read(bench.redis()).await.since(&before);
+    // One for each node; the head may be looked for once more on the long way.
     assert!(spent.calls("pubsub|numsub") <= 4, "{}", spent.calls("pubsub|numsub"));
     assert_eq!(spent.calls("publish"), 1);
     assert_eq!(bench.holder().await, Some(second));
 }
 
 // F3: 200 in a step; the node that reads `more` goes on.
-#[tokio::test]
-async fn of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch() {
-    let mut bench = Bench::start().await;
+async fn of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch(mut bench: Bench) {
     let a = bench.node().await;
     let first = a.hold(30_000).await;
     bench.plant_dead(450).await;
@@ -169,30 +218,48 @@ async fn of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch() {
     assert_eq!((&grant(&reply).member, bench.holder().await), (&next, Some(next.clone())));
 }
 
-#[tokio::test]
-async fn a_tool_that_subscribes_to_everything_does_not_make_the_dead_look_alive() {
-    let mut bench = Bench::start().await;
-    let (_one, _another) =
-        (Watcher::start(&bench.server.url()).await, Watcher::start(&bench.server.url()).await);
+async fn a_tool_that_subscribes_to_everything_does_not_make_the_dead_look_alive(mut bench: Bench) {
+    let url = bench.server().url();
+    let (_one, _another) = (Watcher::start(&url).await, Watcher::start(&url).await);
     let (a, b) = (bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
     bench.plant_dead(1).await;
     let second = b.queue(30_000).await;
     let reply = a.release(&first).await;
     assert_eq!((reply.passed_over, bench.holder().await), (1, Some(second.clone())));
+    // The long way too: one more is dead, and in Redisson's layout behind the first.
+    bench.plant_dead(1).await;
     let third = a.queue(30_000).await;
-    b.release(&second).await;
-    assert_eq!(bench.holder().await, Some(third));
+    let dead = if bench.side.has_peers() { 2 } else { 1 };
+    let reply = b.release(&second).await;
+    assert_eq!((reply.passed_over, bench.holder().await), (dead, Some(third)));
 }
 
 // Finding 14.
-#[tokio::test]
-async fn a_touch_tells_whether_the_server_counts_the_node_s_subscription() {
-    let mut bench = Bench::start().await;
-    let deaf = bench.deaf_node().await;
-    let (a, b) = (bench.node().await, &deaf.node);
+async fn a_touch_tells_whether_the_server_counts_the_node_s_subscription(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.deaf_node().await);
     a.hold(30_000).await;
     let (heard, unheard) = (a.queue(30_000).await, b.queue(30_000).await);
     assert_eq!(a.touch(&[&heard]).await.outcome.listeners, 1);
     assert_eq!(b.touch(&[&unheard]).await.outcome.listeners, 0);
+}
+
+// Finding 14.
+async fn touched_again_one_that_was_passed_over_has_its_patience_and_takes_a_free_lock(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.deaf_node().await);
+    let holder = a.hold(30_000).await;
+    let waiting = a.queue(30_000).await;
+    let passed = b.queue(30_000).await;
+    let last = a.queue(30_000).await;
+    a.release(&holder).await;
+    a.release(&waiting).await;
+    assert_eq!(bench.holder().await, Some(last.clone()), "the deaf one is passed over");
+    let touched = b.touch(&[&passed]).await;
+    assert_eq!(touched.outcome.members, [Presence::Waiting]);
+    assert!(bench.patience(&passed).await > Some(14_000));
+    a.release(&last).await;
+    let touched = b.touch(&[&passed]).await;
+    assert_eq!(grant(&touched).member, passed);
 }
