@@ -11,11 +11,16 @@ mod state;
 
 mod claim;
 mod forced;
+mod memory_full;
 mod message;
+mod moving;
 mod passed_over;
 mod queue;
+mod refused_write;
 mod repetition;
 mod reply;
+mod several;
+mod strange;
 mod token;
 mod tombstone;
 

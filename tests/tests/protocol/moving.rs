@@ -3,16 +3,15 @@
 //! scripts alone are run here, for the promise about the order of their writes.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use futures_util::StreamExt as _;
 use lock_tests::{RedisServer, eventually};
-use lockcore::NodeId;
-use lockcore::internals::{Command, Demand, Label, LockName, Member, Mode, new_node, wire};
-use redis::aio::PubSub;
-use redis::{Value, cmd};
+use proto::{Answer, Command, Demand, LockName, Member, Mode, StoreError};
+use redis::cmd;
 
 use crate::asking::{acquire, leave, reduce, touch};
-use crate::bench::{Bench, SOON};
+use crate::bench::{Bench, SOON, Side};
+use crate::node::Node;
 
 /// Its keys are in the slot of the counter.
 const LOCK: &str = "lock:tokens";
@@ -22,10 +21,9 @@ const NEXT: &str = "2222222222222222222222222222222222222222";
 /// A server of a Cluster of two, of which the other is not there.
 struct Cluster {
     bench: Bench,
-    nodes: [(NodeId, PubSub); 2],
+    nodes: [Node; 2],
     slot: u64,
     folder: PathBuf,
-    next_number: u64,
 }
 
 impl Drop for Cluster {
@@ -35,7 +33,9 @@ impl Drop for Cluster {
 }
 
 fn folder() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("lock-cluster-{}", new_node()));
+    static FOLDERS: AtomicU32 = AtomicU32::new(0);
+    let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("lock-cluster-{}-{number}", std::process::id()));
     std::fs::create_dir(&folder).expect("the temporary folder can be written");
     folder
 }
@@ -57,42 +57,28 @@ fn start(folder: &Path) -> RedisServer {
 impl Cluster {
     async fn start() -> Self {
         let folder = folder();
-        let mut bench = Bench::on(start(&folder)).await;
+        let mut bench = Bench::on(Side::QueueScripts, Some(start(&folder))).await;
         bench.lock = LockName::from(LOCK);
-        let redis = &mut bench.redis;
+        let redis = bench.redis();
         eventually("the cluster is up", SOON, async || {
             redis.ask::<String>(cmd("CLUSTER").arg("INFO")).await.contains("cluster_state:ok")
         })
         .await;
-        let slot = bench.redis.ask(cmd("CLUSTER").arg("KEYSLOT").arg(LOCK)).await;
-        let mut nodes = Vec::new();
-        for _ in 0..2 {
-            let (id, client) = (new_node(), redis::Client::open(bench.server.url()));
-            let mut subscription =
-                client.expect("a URL").get_async_pubsub().await.expect("a connection");
-            subscription.subscribe(format!("lockcore:grants:{id}")).await.expect("subscribed");
-            nodes.push((id, subscription));
-        }
-        let nodes = nodes.try_into().unwrap_or_else(|_| unreachable!());
-        Self { bench, nodes, slot, folder, next_number: 1 }
+        let slot = bench.redis().ask(cmd("CLUSTER").arg("KEYSLOT").arg(LOCK)).await;
+        let nodes = [bench.node().await, bench.node().await];
+        Self { bench, nodes, slot, folder }
     }
 
-    fn member(&mut self, node: usize, demand: Demand) -> Member {
-        self.next_number += 1;
-        let label = Label::new("a label");
-        Member::new(&self.nodes[node].0, self.next_number, 30_000, demand, &label)
+    fn member(&self, node: usize, demand: Demand) -> Member {
+        self.nodes[node].member_for(demand, 30_000)
     }
 
-    async fn try_run(&mut self, node: usize, command: &Command) -> redis::RedisResult<Value> {
-        let source = wire::queue::script(wire::queue::script_name(command)).expect("a script");
-        let _: String = self.bench.redis.ask(cmd("SCRIPT").arg("LOAD").arg(source)).await;
-        let id = &self.nodes[node].0;
-        let call = wire::queue::command(&self.bench.lock, id, "lockcore", command, [0, 0]);
-        self.bench.redis.try_ask(&call).await
+    async fn try_run(&self, node: usize, command: &Command) -> Result<Answer, StoreError> {
+        self.nodes[node].run(command.clone()).await
     }
 
     /// Acquires or waits.
-    async fn ask(&mut self, node: usize, demand: Demand) -> Member {
+    async fn ask(&self, node: usize, demand: Demand) -> Member {
         let member = self.member(node, demand);
         self.try_run(node, &acquire(&member, Mode::Wait, 10)).await.expect("answered");
         member
@@ -105,25 +91,12 @@ impl Cluster {
             true => set.arg("MIGRATING").arg(NEXT),
             false => set.arg("STABLE"),
         };
-        self.bench.redis.ask(&set).await
+        self.bench.redis().ask(&set).await
     }
 
-    /// How many messages each node has heard.
-    async fn heard(&mut self) -> [usize; 2] {
-        let mut heard = [0; 2];
-        for (at, (id, subscription)) in self.nodes.iter_mut().enumerate() {
-            self.bench.redis.publish(&format!("lockcore:grants:{id}"), "end").await;
-            let mut messages = subscription.on_message();
-            loop {
-                let message = tokio::time::timeout(SOON, messages.next()).await;
-                let message = message.expect("in time").expect("connected");
-                if message.get_payload_bytes() == b"end" {
-                    break;
-                }
-                heard[at] += 1;
-            }
-        }
-        heard
+    /// The number of messages that each node has heard.
+    async fn heard(&self) -> [usize; 2] {
+        [self.nodes[0].heard().await.len(), self.nodes[1].heard().await.len()]
     }
 
     /// While the slot moves the command is refused and nothing is changed or said; then it runs.
@@ -132,7 +105,7 @@ impl Cluster {
         let before = self.bench.everything().await;
         self.moves(true).await;
         let refused = self.try_run(node, command).await;
-        let error = refused.expect_err("the slot moves").to_string();
+        let error = refused.expect_err("the slot moves").detail;
         assert!(self.bench.everything().await == before, "{command:?}: {error}");
         assert_eq!(self.heard().await, [0, 0], "{command:?}: {error}");
         self.moves(false).await;
@@ -145,7 +118,7 @@ impl Cluster {
 async fn an_acquire_of_what_is_free_is_refused_whole() {
     let mut cluster = Cluster::start().await;
     for demand in [Demand::ALONE, Demand::READ] {
-        cluster.bench.redis.flush_all().await;
+        cluster.bench.redis().flush_all().await;
         let member = cluster.member(0, demand);
         cluster.is_refused_whole(0, &acquire(&member, Mode::Try, 10)).await;
     }
@@ -155,7 +128,7 @@ async fn an_acquire_of_what_is_free_is_refused_whole() {
 async fn an_enqueue_is_refused_whole_where_a_key_that_it_would_write_is_absent() {
     let mut cluster = Cluster::start().await;
     for demand in [Demand::ALONE, Demand::READ] {
-        cluster.bench.redis.flush_all().await;
+        cluster.bench.redis().flush_all().await;
         cluster.ask(0, Demand::ALONE).await;
         let first = cluster.member(1, demand); // no queue, no patience
         cluster.is_refused_whole(1, &acquire(&first, Mode::Wait, 10)).await;
@@ -168,7 +141,7 @@ async fn an_enqueue_is_refused_whole_where_a_key_that_it_would_write_is_absent()
 async fn a_release_to_a_waiter_is_refused_whole_where_one_of_its_keys_is_absent() {
     let mut cluster = Cluster::start().await;
     for lost in ["patience", "counter", "queue"] {
-        cluster.bench.redis.flush_all().await;
+        cluster.bench.redis().flush_all().await;
         let holder = cluster.ask(0, Demand::ALONE).await;
         let waiting = cluster.ask(1, Demand::ALONE).await;
         let key = match lost {
@@ -176,7 +149,7 @@ async fn a_release_to_a_waiter_is_refused_whole_where_one_of_its_keys_is_absent(
             "queue" => lock_tests::queue_key(LOCK),
             _ => lock_tests::COUNTER.to_owned(),
         };
-        let () = cluster.bench.redis.ask(cmd("DEL").arg(key)).await;
+        let () = cluster.bench.redis().ask(cmd("DEL").arg(key)).await;
         cluster.is_refused_whole(0, &Command::Release { member: holder }).await;
     }
 }
@@ -185,7 +158,7 @@ impl Cluster {
     /// Each key that a command looks at is there: parts, one of them reduced, a waiting member that
     /// fits once the second part is free, a tombstone, members passed over, patience.
     async fn everything_is_there(&mut self) -> [Member; 3] {
-        self.bench.redis.flush_all().await;
+        self.bench.redis().flush_all().await;
         let lock = self.ask(0, Demand::ALONE).await;
         self.try_run(0, &reduce(&lock)).await.expect("answered");
         let read = self.ask(0, Demand::READ).await;
@@ -193,13 +166,14 @@ impl Cluster {
         let unknown = self.member(0, Demand::ALONE);
         self.try_run(0, &leave(&[(&unknown, true)])).await.expect("answered");
         for node in 0..2 {
-            let (passed, id) = (self.member(node, Demand::ALONE), self.nodes[node].0.clone());
+            let passed = self.member(node, Demand::ALONE);
+            let id = &self.nodes[node].id;
             let mut add = cmd("ZADD");
             add.arg(lock_tests::passed_key(LOCK, id.as_str())).arg(7).arg(passed.as_str());
-            let () = self.bench.redis.ask(&add).await;
+            let () = self.bench.redis().ask(&add).await;
             let mut set = cmd("SET");
             set.arg(lock_tests::patience_key(LOCK, id.as_str())).arg("1").arg("PX").arg(9_000);
-            let () = self.bench.redis.ask(&set).await;
+            let () = self.bench.redis().ask(&set).await;
         }
         [lock, read, waiting]
     }
@@ -241,7 +215,7 @@ async fn where_even_the_guard_is_there_nothing_is_refused() {
             _ => (0, acquire(&cluster.member(0, Demand::ALONE), Mode::Wait, 10)),
         };
         let guard = format!("{}:guard", lock_tests::door_key(LOCK));
-        let () = cluster.bench.redis.ask(cmd("SET").arg(guard).arg(1)).await;
+        let () = cluster.bench.redis().ask(cmd("SET").arg(guard).arg(1)).await;
         cluster.moves(true).await;
         cluster.try_run(node, &command).await.expect("answered");
         cluster.moves(false).await;

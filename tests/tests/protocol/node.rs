@@ -8,7 +8,10 @@ use futures_util::StreamExt as _;
 use lock_tests::Raw;
 use lock_tests::protocol::{self, PREFIX};
 use proto::wire::{self, Floors, Wire};
-use proto::{Answer, Answers, Command, Demand, Event, Label, LockName, Member, NodeId, StoreError};
+use proto::{
+    Answer, Answers, Command, Demand, Event, Label, LockErrorKind, LockName, Member, NodeId,
+    StoreError,
+};
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::time::timeout;
 
@@ -156,8 +159,13 @@ impl Node {
             Server::Scripts(redis, wire) => {
                 let mut answers = Answers::new();
                 for asked in wire.by_script(commands) {
-                    let of_script = protocol::run(&mut redis.clone(), wire, &asked, floors).await;
-                    answers.extend(of_script?);
+                    match protocol::run(&mut redis.clone(), wire, &asked, floors).await {
+                        // Said of this lock, and of no other.
+                        Err(error) if error.kind == LockErrorKind::WrongType => {
+                            answers.push(Err(error));
+                        }
+                        of_script => answers.extend(of_script?),
+                    }
                 }
                 answers
             }

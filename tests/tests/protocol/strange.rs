@@ -1,10 +1,9 @@
 //! Keys of other programs at a lock's names: whatever they are, each command that would use one
 //! answers a typed error that names its type, and no key of the server changes.
 
-use lock_tests::{COUNTER, door_key, passed_key, queue_key};
-use lockcore::LockErrorKind;
-use lockcore::internals::protocol::redisson::is_hold;
-use lockcore::internals::{Command, Demand, Member, Mode, StoreError};
+use lock_tests::{COUNTER, door_key, passed_key, protocol, queue_key};
+use proto::redisson::is_hold;
+use proto::{Command, Demand, LockErrorKind, Member, Mode, StoreError};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -12,14 +11,26 @@ use redis::{Cmd, cmd};
 
 use crate::asking::{acquire, leave, reduce, touch};
 use crate::bench::{Bench, LOCK};
+use crate::facts;
 use crate::node::Node;
+
+facts! {
+    scripts: [
+        a_strange_key_at_a_free_lock_is_named_and_never_changed,
+        a_strange_key_at_a_held_lock_is_named_and_never_changed,
+        a_strange_key_at_a_lock_with_a_queue_is_named_and_never_changed,
+        an_acquire_at_a_name_that_another_program_uses_says_so,
+    ],
+    queue_scripts: [a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed],
+    redisson_scripts: [with_the_clock_set_back_a_strange_key_leaves_the_token_as_it_was],
+}
 
 const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
 const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:1:30000:x";
 
 /// The state in which a command meets the strange key.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Scene {
+enum Scene {
     Free,
     Held,
     HeldWithQueue,
@@ -27,7 +38,7 @@ pub(crate) enum Scene {
     InParts,
 }
 
-/// What another program has stored.
+/// The value of another program.
 #[derive(Debug, Clone)]
 enum Content {
     Text(String),
@@ -72,7 +83,7 @@ impl Content {
     }
 }
 
-/// What an application may have called something: no member of ours or a JVM's, no number.
+/// A name that an application may have given: no member of ours or a JVM's, no number.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z]{1,12}",
@@ -126,7 +137,7 @@ fn contents(of_hashes: bool) -> Vec<BoxedStrategy<Content>> {
     contents
 }
 
-/// The name of each command and what came of it.
+/// The name and the outcome of each command.
 async fn ask_everything(
     node: &Node,
     holder: &Member,
@@ -181,15 +192,30 @@ impl Bench {
         if with_expiry {
             put.cmd("PEXPIRE").arg(key).arg(7_000_000);
         }
-        self.redis.run(&put).await;
+        self.redis().run(&put).await;
     }
 }
 
-/// With each of the contents in turn at each of the keys, the first of which is the lock itself.
-pub(crate) async fn check(mut bench: Bench, a: Node, scene: Scene, keys: &[String]) {
+/// The keys of a lock, the first of which is the lock itself. The first member of the node that has
+/// no place has a tombstone there, where each has a key.
+fn keys(bench: &Bench, node: &Node) -> Vec<String> {
+    if bench.side.has_peers() {
+        let tombstone = node.member(30_000);
+        let mut keys = protocol::redisson::keys(LOCK).to_vec();
+        keys.push(format!("redisson_lock_gone:{{{LOCK}}}:{tombstone}"));
+        return keys;
+    }
+    let mut keys = protocol::queue::keys(LOCK).to_vec();
+    keys.extend([COUNTER.to_owned(), passed_key(LOCK, node.id.as_str())]);
+    keys
+}
+
+/// With each of the contents in turn at each of the keys.
+async fn check(mut bench: Bench, scene: Scene) {
+    let a = bench.node().await;
     let mut runner = TestRunner::deterministic();
     let mut faults = Vec::new();
-    for (place, key) in keys.iter().enumerate() {
+    for (place, key) in keys(&bench, &a).iter().enumerate() {
         for (number, content) in contents(a.peers && place == 0).iter().enumerate() {
             let content = content.new_tree(&mut runner).expect("a content").current();
             if let Content::Hash(fields) = &content {
@@ -201,7 +227,7 @@ pub(crate) async fn check(mut bench: Bench, a: Node, scene: Scene, keys: &[Strin
                 let (holder, waiting, before) = match at_hand.take() {
                     Some(unchanged) => unchanged,
                     None => {
-                        bench.redis.flush_all().await;
+                        bench.restart().await;
                         let (holder, waiting) = set_up(&a, scene).await;
                         bench.put(key, &content, number % 2 == 1).await;
                         (holder, waiting, bench.everything().await)
@@ -253,47 +279,51 @@ fn names(error: &StoreError, content: &Content) -> bool {
     error.detail.contains(content.type_of()) || error.detail.contains("the key lock:{…}")
 }
 
-async fn check_queue(scene: Scene) {
-    let bench = Bench::start().await;
+async fn a_strange_key_at_a_free_lock_is_named_and_never_changed(bench: Bench) {
+    check(bench, Scene::Free).await;
+}
+
+async fn a_strange_key_at_a_held_lock_is_named_and_never_changed(bench: Bench) {
+    check(bench, Scene::Held).await;
+}
+
+async fn a_strange_key_at_a_lock_with_a_queue_is_named_and_never_changed(bench: Bench) {
+    check(bench, Scene::HeldWithQueue).await;
+}
+
+async fn a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed(bench: Bench) {
+    check(bench, Scene::InParts).await;
+}
+
+async fn an_acquire_at_a_name_that_another_program_uses_says_so(mut bench: Bench) {
     let a = bench.node().await;
-    let sets = ["queue", "holds", "reduced", "gone"].map(|which| bench.key(which));
-    let others = [COUNTER.to_owned(), passed_key(LOCK, a.id.as_str())];
-    let keys: Vec<_> = [door_key(LOCK)].into_iter().chain(sets).chain(others).collect();
-    check(bench, a, scene, &keys).await;
-}
-
-#[tokio::test]
-async fn a_strange_key_at_a_free_lock_is_named_and_never_changed() {
-    check_queue(Scene::Free).await;
-}
-
-#[tokio::test]
-async fn a_strange_key_at_a_held_lock_is_named_and_never_changed() {
-    check_queue(Scene::Held).await;
-}
-
-#[tokio::test]
-async fn a_strange_key_at_a_lock_with_a_queue_is_named_and_never_changed() {
-    check_queue(Scene::HeldWithQueue).await;
-}
-
-#[tokio::test]
-async fn a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed() {
-    check_queue(Scene::InParts).await;
-}
-
-#[tokio::test]
-async fn an_acquire_at_a_name_that_another_program_uses_says_so() {
-    let mut bench = Bench::start().await;
-    let a = bench.node().await;
-    for key in [door_key(LOCK), COUNTER.to_owned()] {
-        for demand in [Demand::ALONE, Demand::READ] {
-            bench.redis.flush_all().await;
-            let () = bench.redis.ask(cmd("ZADD").arg(&key).arg(1).arg("x")).await;
-            let answer = a.run(acquire(&a.member_for(demand, 30_000), Mode::Wait, 10)).await;
+    let demands = [Demand::ALONE, Demand::READ];
+    let demands = if a.peers { &demands[..1] } else { &demands };
+    let keys = match a.peers {
+        true => protocol::redisson::keys(LOCK)[..4].to_vec(),
+        false => vec![door_key(LOCK), COUNTER.to_owned()],
+    };
+    for key in keys.iter().filter(|key| !key.contains("_timeout:")) {
+        for demand in demands {
+            bench.restart().await;
+            let () = bench.redis().ask(cmd("ZADD").arg(key).arg(1).arg("x")).await;
+            let answer = a.run(acquire(&a.member_for(*demand, 30_000), Mode::Wait, 10)).await;
             let error = answer.expect_err("another type");
             assert_eq!(error.kind, LockErrorKind::WrongType, "{key}");
             assert!(error.detail.contains("zset"), "{}", error.detail);
         }
     }
+}
+
+// The clock is set back: the last token is ahead of it, and the token key must keep its expiry.
+async fn with_the_clock_set_back_a_strange_key_leaves_the_token_as_it_was(mut bench: Bench) {
+    let a = bench.node().await;
+    let ahead = bench.now_ms().await * 1_000 + 3_600_000_000;
+    let [_, _, deadlines, token, ..] = protocol::redisson::keys(LOCK);
+    let () = bench.redis().ask(cmd("ZADD").arg(deadlines).arg(1).arg("x")).await;
+    let () = bench.redis().ask(cmd("SET").arg(token).arg(ahead).arg("PX").arg(60_000)).await;
+    let before = bench.everything().await;
+    let answer = a.run(acquire(&a.member(30_000), Mode::Wait, 10)).await;
+    assert_eq!(answer.expect_err("a strange key").kind, LockErrorKind::WrongType);
+    assert_eq!(bench.everything().await, before);
 }
