@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use lock_tests::{door_key, eventually};
 use lockcore::{LockError, LockErrorKind, Locks};
 use redis::cmd;
 
-use crate::common::setup;
+use crate::common::{SHORT, SOON, held, setup, soon};
 
 const USER: &str = "user:42";
 
@@ -71,4 +72,33 @@ async fn a_record_of_an_application_survives_every_call_on_a_lock_of_its_name_be
     let guard = shop.try_lock(USER).await.expect("no error").expect("free");
     guard.release().await.expect("it lasted");
     assert_eq!(setup.redis.hash(USER).await, before.0);
+}
+
+// The node's connection is not out of step, only one of its locks is another program's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_and_touches_at_another_program_s_key_cost_no_connection() {
+    for peers in [false, true] {
+        let mut setup = setup().await;
+        let builder = Locks::builder().redisson_peers(peers);
+        let locks = builder.connect(&setup.server.url()).await.expect("connected");
+        let other = held(&locks, "another lock", SHORT).await;
+        let guard = held(&locks, USER, SHORT).await;
+        // Longer than the time between two touches.
+        let waiting = tokio::spawn(locks.key(USER).wait(Duration::from_secs(7)).lock());
+        eventually("it waits", SOON, async || locks.status().waiting == 1).await;
+        let accepted = async |redis: &mut lock_tests::Raw| {
+            let info = redis.info("stats").await;
+            let line = info.lines().find(|line| line.starts_with("total_connections_received:"));
+            line.expect("it is counted").to_owned()
+        };
+        let before = accepted(&mut setup.redis).await;
+        let key = if peers { USER.to_owned() } else { door_key(USER) };
+        let () = setup.redis.ask(cmd("SET").arg(&key).arg("a cache entry")).await;
+        soon("the loss", guard.lost()).await;
+        let error = soon("an answer", waiting).await.expect("no panic").expect_err("refused");
+        assert_eq!(error.kind(), LockErrorKind::Timeout);
+        soon("the release", other.release()).await.expect("it was renewed beside the lost one");
+        assert_eq!(accepted(&mut setup.redis).await, before);
+        assert_eq!(setup.redis.get(&key).await.as_deref(), Some("a cache entry"));
+    }
 }
