@@ -2,7 +2,7 @@
 
 use proto::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
 use proto::redisson::LockState;
-use proto::{ALL, Member, Party};
+use proto::{ALL, Party};
 
 use crate::model::{Locking, START_MS};
 use crate::state::Id;
@@ -73,7 +73,7 @@ impl Server {
 
     pub(crate) fn books(&self, model: &Locking, now_ms: u64) -> Books {
         let holds = match self {
-            Self::Queue { state, .. } => match whole(state) {
+            Self::Queue { state, .. } => match state.at_door() {
                 // Once its lease has ended, a lock is free for every command.
                 Some((member, ends_ms)) if ends_ms.is_none_or(|ends_ms| ends_ms > now_ms) => {
                     vec![Held { member: model.id(member), ends_ms, weight: ALL.into() }]
@@ -151,7 +151,7 @@ impl Server {
         let next = |ends: &mut dyn Iterator<Item = u64>| ends.filter(|at_ms| *at_ms > now_ms).min();
         match self {
             Self::Queue { state, .. } => {
-                let lease = whole(state).and_then(|(_, ends_ms)| ends_ms);
+                let lease = state.at_door().and_then(|(_, ends_ms)| ends_ms);
                 let parts = state.holds.iter().map(|(at_ms, _)| at_ms);
                 let waits = |node: &str| state.queue.iter().any(|(_, waits)| waits.node() == node);
                 let patience = state.patience.iter().filter(|(node, _)| waits(node));
@@ -253,14 +253,6 @@ impl Server {
             Self::Queue { .. } | Self::Redisson(_) => {}
         }
     }
-}
-
-/// The member that holds everything, and when its lease ends.
-pub(crate) fn whole(state: &QueueState) -> Option<(&Member, Option<u64>)> {
-    let door = state.door.as_ref()?;
-    let Holding::Whole(member) = &door.held else { return None };
-    let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
-    Some((member, door.ends_ms.map(|ends_ms| ends_ms - margin_ms)))
 }
 
 fn shared_token(state: &QueueState) -> Option<u64> {

@@ -60,7 +60,7 @@ impl Locking {
             is: &after,
             told: &told,
             tokens: answer.grants().iter().map(|grant| grant.token.get()).collect(),
-            passed_over: passed_over(&answer),
+            passed_over: answer.passed_over(),
             said: &said,
         };
         step.judge(state);
@@ -236,16 +236,4 @@ pub(crate) fn bits(mut bits: Bits) -> impl Iterator<Item = Id> {
             member
         })
     })
-}
-
-/// How many the command passed over.
-fn passed_over(answer: &Answer) -> u64 {
-    match answer {
-        Answer::Acquired(reply) => reply.passed_over,
-        Answer::Released(reply) => reply.passed_over,
-        Answer::Renewed(reply) => reply.passed_over,
-        Answer::Touched(reply) => reply.passed_over,
-        Answer::Left(reply) => reply.passed_over,
-        Answer::Inspected(_) => 0,
-    }
 }

@@ -3,7 +3,7 @@
 use proto::queue::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
 use proto::{Answer, Command, Mode};
 
-use crate::books::whole;
+
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
@@ -73,7 +73,7 @@ impl Variant {
             }
             (Self::RevivesHolds, Command::Renew { members }) => {
                 for member in members {
-                    let is_whole = whole(state).is_some_and(|(holder, _)| holder == member);
+                    let is_whole = state.at_door().is_some_and(|(holder, _)| holder == member);
                     if let Some(door) = state.door.as_mut().filter(|_| is_whole) {
                         door.ends_ms = door.ends_ms.map(|at_ms| at_ms.max(now_ms + MARGIN_MS + 1));
                     } else if state.holds.get(member).is_some() {

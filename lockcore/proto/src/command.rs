@@ -114,6 +114,31 @@ impl Answer {
             Self::Inspected(inspection) => Some(inspection.now_us),
         }
     }
+
+    /// The number of waiting members that the command passed over, as their nodes were not
+    /// connected.
+    pub fn passed_over(&self) -> u64 {
+        match self {
+            Self::Acquired(reply) => reply.passed_over,
+            Self::Released(reply) => reply.passed_over,
+            Self::Renewed(reply) => reply.passed_over,
+            Self::Touched(reply) => reply.passed_over,
+            Self::Left(reply) => reply.passed_over,
+            Self::Inspected(_) => 0,
+        }
+    }
+
+    /// Whether the command left over work that its node is to ask for at once.
+    pub fn more(&self) -> bool {
+        match self {
+            Self::Acquired(reply) => reply.more,
+            Self::Released(reply) => reply.more,
+            Self::Renewed(reply) => reply.more,
+            Self::Touched(reply) => reply.more,
+            Self::Left(reply) => reply.more,
+            Self::Inspected(_) => false,
+        }
+    }
 }
 
 /// An answer for each command, in order. One lock at whose keys another program's data stand

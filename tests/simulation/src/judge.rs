@@ -271,7 +271,7 @@ impl World {
             }
             _ => false,
         };
-        if looks_only || has_more(answer) {
+        if looks_only || answer.more() {
             return;
         }
         let hears = |name| self.server.hears(name);
@@ -520,18 +520,6 @@ impl World {
         if let Some(Grant { member, .. }) = answer.grants().iter().find(is_unknown) {
             self.breaks(Law::L3, || format!("{member} is told its hold, and leaves it there"));
         }
-    }
-}
-
-/// Whether it says that there is more to do.
-fn has_more(answer: &Answer) -> bool {
-    match answer {
-        Answer::Acquired(reply) => reply.more,
-        Answer::Released(reply) => reply.more,
-        Answer::Touched(reply) => reply.more,
-        Answer::Left(reply) => reply.more,
-        Answer::Renewed(reply) => reply.more,
-        Answer::Inspected(_) => false,
     }
 }
 

@@ -93,10 +93,8 @@ impl Resource {
 
     /// The member in the door, and when its lease ends.
     fn whole(&self) -> Option<Held> {
-        let door = self.0.door.as_ref()?;
-        let queue::Held::Whole(member) = &door.held else { return None };
-        let margin_ms = if door.mark == Mark::None { 0 } else { queue::MARGIN_MS };
-        let ends_ms = door.ends_ms.expect("nobody takes its end away") - margin_ms;
+        let (member, ends_ms) = self.0.at_door()?;
+        let ends_ms = ends_ms.expect("nobody takes its end away");
         let (weight, limit) = (ALL.into(), ALL.into());
         Some(Held { who: who(member), ends_ms, weight, limit })
     }

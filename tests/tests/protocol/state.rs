@@ -1,6 +1,6 @@
 //! `State`: all that a server keeps of one lock, in either layout, by the questions of the facts.
 
-use proto::queue::{Held, MARGIN_MS, Mark, QueueState};
+use proto::queue::{MARGIN_MS, Mark, QueueState};
 use proto::redisson::LockState;
 use proto::{Member, NodeId, Party, SortedSet};
 
@@ -28,10 +28,8 @@ impl State {
     pub(crate) fn hold(&self, now_ms: u64) -> Option<(Party, Option<u64>)> {
         let (party, ends_ms) = match self {
             Self::Queue(state) => {
-                let door = state.door.as_ref()?;
-                let Held::Whole(member) = &door.held else { return None };
-                let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
-                (Party::from(member), door.ends_ms.map(|at_ms| at_ms.saturating_sub(margin_ms)))
+                let (member, ends_ms) = state.at_door()?;
+                (Party::from(member), ends_ms)
             }
             Self::Redisson(state) => {
                 let hold = state.hold.as_ref()?;

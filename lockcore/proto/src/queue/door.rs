@@ -61,12 +61,19 @@ impl Door {
 }
 
 impl QueueState {
+    /// The member at the door, and the end of its lease, which may have passed; without a TTL it
+    /// has no end.
+    pub fn at_door(&self) -> Option<(&Member, Option<u64>)> {
+        let door = self.door.as_ref()?;
+        let Held::Whole(member) = &door.held else { return None };
+        Some((member, door.lease_ends_ms()))
+    }
+
     /// The member that holds everything, and the end of its lease, if that has not ended. Without a
     /// TTL the lease is whole.
     pub(super) fn whole(&self, now_ms: u64) -> Option<(&Member, u64)> {
-        let door = self.door.as_ref()?;
-        let Held::Whole(member) = &door.held else { return None };
-        let ends_ms = door.lease_ends_ms().unwrap_or(now_ms + member.lease_ms());
+        let (member, ends_ms) = self.at_door()?;
+        let ends_ms = ends_ms.unwrap_or(now_ms + member.lease_ms());
         (ends_ms > now_ms).then_some((member, ends_ms))
     }
 
