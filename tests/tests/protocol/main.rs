@@ -7,9 +7,24 @@ mod asking;
 mod bench;
 mod function;
 mod node;
+mod parts;
 mod state;
+mod thread;
 
+mod cost;
+mod damage;
+mod figures;
+mod handing_on;
+mod holding;
+mod jvms;
+mod numbers;
 mod queue;
+mod scores;
+mod short_ways;
+mod taking;
+mod thrown_out;
+mod told;
+mod waiting;
 
 /// Runs facts, by the sides that keep them: `both` layouts, the `queue`, or `redisson`, each on the
 /// function and on the scripts; and where only a server can show it, on the scripts alone.
