@@ -2,7 +2,7 @@
 //! bytes its answer has: one more is one more that every user pays for.
 
 use lock_tests::protocol::{PREFIX, Script, error_of};
-use lock_tests::{CommandStats, Raw};
+use lock_tests::{COUNTER, CommandStats, Raw};
 use proto::wire::{Asked, Floors, Wire, scripts};
 use proto::{Command, Demand, Member, Mode};
 use redis::{Value, cmd};
@@ -40,9 +40,10 @@ impl Bench {
 }
 
 /// How many commands scripts ran for this one; reading the counters and the scripts themselves do
-/// not count.
+/// not count. The node has seen the last number, and no later time.
 async fn cost(redis: &mut Raw, node: &Node, command: Command) -> u64 {
     load(redis).await;
+    node.set_seen(redis.ask(cmd("GET").arg(COUNTER)).await);
     let before = CommandStats::read(redis).await;
     node.run(command).await.expect("answered");
     let ran = CommandStats::read(redis).await.since(&before);

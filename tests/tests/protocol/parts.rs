@@ -1,7 +1,7 @@
 //! Locks that are held in parts: demands, and a look at the weight that is in use.
 
 use proto::queue::Held;
-use proto::{Demand, Member};
+use proto::{Demand, FencingToken, Member};
 
 use crate::bench::Bench;
 
@@ -29,11 +29,11 @@ impl Bench {
         parts.iter().find(|(part, _)| part == member).expect("it holds a part").1
     }
 
-    /// The weight that is in use in parts, and the token that they share.
+    /// The weight that is in use in parts, and the token that they share; 0 without one.
     pub(crate) async fn shared(&mut self) -> (u64, u64) {
         let (mut state, _) = self.state().await;
         match &state.of_queue().door.as_ref().expect("it is held").held {
-            Held::Parts { used, token } => (*used, token.expect("they share one").get()),
+            Held::Parts { used, token } => (*used, token.map_or(0, FencingToken::get)),
             Held::Whole(holder) => panic!("{holder} holds everything"),
         }
     }
