@@ -5,7 +5,6 @@ mod asking;
 mod bench;
 mod claim;
 mod forced;
-mod foreign;
 mod memory_full;
 mod message;
 mod node;

@@ -1,16 +1,12 @@
 //! Queues that JVMs share: other programs' keys there. All else of the dialect is compared with its
 //! rules as a function by the tests `differential`, and with JVMs by the tests `redisson`.
 
-use std::time::Duration;
-
-use futures_util::StreamExt as _;
 use lockcore::LockErrorKind;
-use lockcore::internals::{Command, LockName, wire};
+use lockcore::internals::{Command, wire};
 use redis::cmd;
-use tokio::time::timeout;
 
 use crate::asking::touch;
-use crate::bench::{Bench, LOCK, SOON};
+use crate::bench::{Bench, LOCK};
 use crate::several::connections;
 use crate::strange::{Scene, check};
 
@@ -59,25 +55,4 @@ async fn a_touch_and_a_renewal_at_another_program_s_key_cost_no_connection() {
         }
     }
     assert_eq!(connections(&mut bench).await, before);
-}
-
-#[tokio::test]
-async fn a_lock_whose_name_has_braces_pokes_redisson_s_own_channel() {
-    const JVM: &str = "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41";
-    let mut bench = Bench::start().await;
-    bench.lock = LockName::from("{tenant}:x");
-    let a = bench.peer().await;
-    let holder = a.hold(30_000).await;
-    let client = redis::Client::open(bench.server.url()).expect("a URL");
-    let mut subscription = client.get_async_pubsub().await.expect("a subscription");
-    subscription.subscribe(format!("redisson_lock__channel:{{tenant}}:x:{JVM}")).await.expect("ok");
-    let mut pokes = subscription.on_message();
-    let mut pipeline = redis::pipe();
-    pipeline.cmd("RPUSH").arg("redisson_lock_queue:{tenant}:x").arg(JVM);
-    let deadline = bench.now_ms().await + Duration::from_secs(300).as_millis() as u64;
-    pipeline.cmd("ZADD").arg("redisson_lock_timeout:{tenant}:x").arg(deadline).arg(JVM);
-    bench.redis.run(&pipeline).await;
-    a.release(&holder).await;
-    let poke = timeout(SOON, pokes.next()).await.expect("in time").expect("a poke");
-    assert_eq!(poke.get_payload_bytes(), b"0");
 }
