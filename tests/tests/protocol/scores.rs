@@ -128,7 +128,7 @@ async fn a_jvm_that_built_its_score_on_a_short_one_of_ours_does_not_run_out_of_i
     assert!(bench.score(THREADS[0]).await <= 20_000);
 }
 
-// Each dead entry has added five minutes, and whoever drops it subtracts nothing.
+// Each dead entry has added five minutes, and none subtracts for it when it is dropped.
 async fn dead_entries_that_were_dropped_do_not_push_the_scores_into_the_future(mut bench: Bench) {
     let a = bench.node().await;
     let _thread = bench.listen(THREADS[0]).await;

@@ -1,4 +1,4 @@
-//! `Thread`: a thread of a JVM that shares a lock, without a JVM. What it writes is written for it.
+//! `Thread`: a thread of a JVM that shares a lock, without a JVM. The test writes its keys.
 
 use futures_util::StreamExt as _;
 use proto::redisson::Hold;

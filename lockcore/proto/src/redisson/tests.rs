@@ -1,5 +1,5 @@
-//! Sequences of the rules of `docs/redisson.md`, on a lock with a clock that the test moves, and the
-//! rules that are exact to a millisecond. All others are facts of the tests `protocol`.
+//! Sequences of the rules of `docs/redisson.md`, on a lock with a clock that the test moves, and
+//! the rules that are exact to a millisecond. All others are facts of the tests `protocol`.
 
 use super::Presence;
 use super::*;
