@@ -159,6 +159,10 @@ async fn a_renewed_hold_keeps_its_reduced_weight(mut bench: Bench) {
 
 async fn a_lock_that_becomes_a_read_has_a_new_token_and_lets_readers_in(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
+    let alone = a.member(30_000);
+    let first = grant(&a.wait(&alone).await).token;
+    assert!(grant(&a.reduce(&alone).await).token > first);
+    a.release(&alone).await;
     let lock = a.member(30_000);
     let first = grant(&a.wait(&lock).await).token;
     let read = b.queue_for(Demand::READ, 30_000).await;
