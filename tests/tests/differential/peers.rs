@@ -1,10 +1,6 @@
-//! JVMs, without a JVM: what they do in a random sequence, and each rule about them as a fact. With
-//! a real one: the test binary `redisson`.
+//! JVMs, without a JVM, in a random sequence. With a real one: the test binary `redisson`.
 
-mod bench;
 pub(crate) mod jvms;
-mod place;
-mod told;
 
 /// A thread that listens, and two of a JVM that is gone.
 pub(crate) const THREADS: [&str; 3] = [

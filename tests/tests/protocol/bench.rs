@@ -33,6 +33,11 @@ impl Side {
         matches!(self, Self::RedissonFunction | Self::RedissonScripts)
     }
 
+    /// Whether the function runs the commands.
+    pub(crate) fn is_function(self) -> bool {
+        matches!(self, Self::QueueFunction | Self::RedissonFunction)
+    }
+
     /// A server of its own, for scripts.
     fn server(self) -> Option<RedisServer> {
         matches!(self, Self::QueueScripts | Self::RedissonScripts).then(RedisServer::start)
@@ -348,7 +353,7 @@ impl Bench {
         assert!(state.is_empty(), "{state:?}");
     }
 
-    /// Whether the members of JVMs hear that they are to try again.
+    /// The server of the function.
     pub(crate) fn function(&self) -> &Arc<Mutex<Function>> {
         &self.function
     }

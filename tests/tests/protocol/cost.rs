@@ -1,130 +1,201 @@
-//! How many commands each operation costs the server, by its own counters, and how many bytes its
-//! answer has: one more is one more that every user pays for.
+//! How many commands each script runs on its usual way, by the server's own counters, and how many
+//! bytes its answer has: one more is one more that every user pays for.
 
-use lock_tests::{CommandStats, Raw};
-use lockcore::internals::{Command, Demand, Member, Mode, wire};
-use redis::Value;
+use lock_tests::protocol::{PREFIX, Script, error_of};
+use lock_tests::{COUNTER, CommandStats, Raw};
+use proto::wire::{Asked, Floors, Wire, scripts};
+use proto::{Command, Demand, Member, Mode};
+use redis::{Value, cmd};
 
-use crate::asking::acquire;
+use crate::asking::{acquire, leave};
 use crate::bench::Bench;
+use crate::facts;
 use crate::node::Node;
+use crate::parts::permits;
 
-/// How many commands scripts ran in `work`; reading the counters and the scripts themselves do not
-/// count.
-async fn cost(redis: &mut Raw, work: impl AsyncFnOnce()) -> u64 {
-    let before = CommandStats::read(redis).await;
-    work().await;
-    let ran = CommandStats::read(redis).await.since(&before);
-    let others = ["evalsha", "info", "ping"];
-    ran.iter().filter(|(name, _)| !others.contains(name)).map(|(_, stat)| stat.calls).sum()
+facts! {
+    queue_scripts: [
+        a_free_lock_costs_three_commands_and_its_release_two,
+        a_wait_for_a_lock_costs_nine_commands_for_the_first_and_six_for_the_next_of_a_node,
+        a_hand_over_costs_nine_commands_and_six_within_a_node,
+        a_confirmation_costs_four_commands_and_a_renewal_three_and_one_more_behind_a_mark,
+        a_read_that_waits_for_a_lock_costs_as_much_as_a_lock_and_a_look_at_the_head,
+        a_permit_that_waits_costs_twelve_commands_and_ten_or_thirteen_behind_others,
+        a_try_where_no_permit_is_free_costs_six_commands_and_nine_where_others_wait,
+        a_second_read_its_confirmation_and_its_renewal_cost_six_commands_and_its_release_five,
+        no_script_costs_more_where_more_wait,
+        the_hot_commands_and_their_answers_are_short,
+    ],
 }
 
-async fn hand_over(redis: &mut Raw, from: &Node, holder: &Member) -> u64 {
-    cost(redis, async || drop(from.release(holder).await)).await
-}
-
-#[tokio::test]
-async fn an_uncontended_pair_costs_three_commands_and_two() {
-    let mut bench = Bench::start().await;
-    let node = bench.node().await;
-    // The first number of all is drawn the long way: the server's time is above it.
-    let first = node.hold(30_000).await;
-    node.release(&first).await;
-    let member = node.member(30_000);
-    let acquire = cost(&mut bench.redis, async || drop(node.wait(&member).await)).await;
-    assert_eq!(acquire, 3, "an acquire of a free lock");
-    let release = cost(&mut bench.redis, async || drop(node.release(&member).await)).await;
-    assert_eq!(release, 2, "a release with none waiting");
-}
-
-#[tokio::test]
-async fn an_enqueue_costs_nine_commands_for_the_first_and_six_for_the_next_of_a_node() {
-    let mut bench = Bench::start().await;
-    let (here, there) = (bench.node().await, bench.node().await);
-    here.hold(30_000).await;
-    for (node, expected) in [(&there, 9), (&there, 6), (&here, 8), (&here, 6)] {
-        let member = node.member(30_000);
-        let enqueue = cost(&mut bench.redis, async || drop(node.wait(&member).await)).await;
-        assert_eq!(enqueue, expected);
+impl Bench {
+    /// A node, after the first number of all was drawn, the long way: the server's time was above
+    /// it.
+    async fn drawing_node(&mut self) -> Node {
+        let node = self.node().await;
+        let first = node.hold(30_000).await;
+        node.release(&first).await;
+        node
     }
 }
 
-#[tokio::test]
-async fn a_hand_over_costs_nine_commands_and_six_within_a_node() {
-    let mut bench = Bench::start().await;
-    let (here, there) = (bench.node().await, bench.node().await);
-    let first = here.hold(30_000).await;
-    let (second, third) = (there.queue(30_000).await, there.queue(30_000).await);
-    there.queue(30_000).await;
-    assert_eq!(hand_over(&mut bench.redis, &here, &first).await, 9, "to another node");
-    assert_eq!(hand_over(&mut bench.redis, &there, &second).await, 6, "within a node");
+/// How many commands scripts ran for this one; reading the counters and the scripts themselves do
+/// not count. The node has seen the last number, and no later time.
+async fn cost(redis: &mut Raw, node: &Node, command: Command) -> u64 {
+    load(redis).await;
+    node.set_seen(redis.ask(cmd("GET").arg(COUNTER)).await);
+    let before = CommandStats::read(redis).await;
+    node.run(command).await.expect("answered");
+    let ran = CommandStats::read(redis).await.since(&before);
+    let others = ["evalsha", "info"];
+    ran.iter().filter(|(name, _)| !others.contains(name)).map(|(_, stat)| stat.calls).sum()
+}
+
+async fn load(redis: &mut Raw) {
+    for script in scripts::of_queue().all() {
+        let _: String = redis.ask(cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await;
+    }
+}
+
+/// A new member that is granted, or waits, and the number of commands.
+async fn add(bench: &mut Bench, node: &Node, demand: Demand) -> (Member, u64) {
+    let member = node.member_for(demand, 30_000);
+    let ran = cost(bench.redis(), node, acquire(&member, Mode::Wait, 1_000)).await;
+    (member, ran)
+}
+
+async fn release(bench: &mut Bench, node: &Node, member: &Member) -> u64 {
+    cost(bench.redis(), node, Command::Release { member: member.clone() }).await
+}
+
+async fn confirm(bench: &mut Bench, node: &Node, member: &Member) -> u64 {
+    cost(bench.redis(), node, Command::Confirm { member: member.clone() }).await
+}
+
+async fn renew(bench: &mut Bench, node: &Node, member: &Member) -> u64 {
+    cost(bench.redis(), node, Command::Renew { members: vec![member.clone()] }).await
+}
+
+async fn a_free_lock_costs_three_commands_and_its_release_two(mut bench: Bench) {
+    let a = bench.drawing_node().await;
+    let (member, ran) = add(&mut bench, &a, Demand::ALONE).await;
+    assert_eq!((ran, release(&mut bench, &a, &member).await), (3, 2));
+}
+
+async fn a_wait_for_a_lock_costs_nine_commands_for_the_first_and_six_for_the_next_of_a_node(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.drawing_node().await, bench.node().await);
+    a.hold(30_000).await;
+    for (node, expected) in [(&b, 9), (&b, 6), (&a, 8), (&a, 6)] {
+        assert_eq!(add(&mut bench, node, Demand::ALONE).await.1, expected);
+    }
+}
+
+async fn a_hand_over_costs_nine_commands_and_six_within_a_node(mut bench: Bench) {
+    let (a, b) = (bench.drawing_node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    let second = b.queue(30_000).await;
+    let third = b.queue(30_000).await;
+    b.queue(30_000).await;
+    assert_eq!(release(&mut bench, &a, &first).await, 9, "to another node");
+    assert_eq!(release(&mut bench, &b, &second).await, 6, "within a node");
     assert_eq!(bench.holder().await, Some(third));
 }
 
-#[tokio::test]
-async fn a_renewal_costs_three_commands_and_one_more_where_others_wait() {
-    let mut bench = Bench::start().await;
-    let (here, there) = (bench.node().await, bench.node().await);
-    let holder = here.hold(30_000).await;
-    let alone = cost(&mut bench.redis, async || drop(here.renew(&holder).await)).await;
-    there.queue(30_000).await;
-    let waited = cost(&mut bench.redis, async || drop(here.renew(&holder).await)).await;
-    assert_eq!((alone, waited), (3, 4));
+async fn a_confirmation_costs_four_commands_and_a_renewal_three_and_one_more_behind_a_mark(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.drawing_node().await, bench.node().await);
+    let member = a.hold(30_000).await;
+    for renewal in [3, 4] {
+        assert_eq!(confirm(&mut bench, &a, &member).await, 4);
+        assert_eq!(renew(&mut bench, &a, &member).await, renewal);
+        b.queue(30_000).await;
+    }
 }
 
-#[tokio::test]
-async fn a_second_read_and_its_renewal_cost_six_commands_and_its_release_five() {
-    let mut bench = Bench::start().await;
-    let node = bench.node().await;
-    node.hold_for(Demand::READ, 60_000).await;
-    let member = node.member_for(Demand::READ, 30_000);
-    let acquire = cost(&mut bench.redis, async || drop(node.wait(&member).await)).await;
-    let renewal = cost(&mut bench.redis, async || drop(node.renew(&member).await)).await;
-    let release = cost(&mut bench.redis, async || drop(node.release(&member).await)).await;
-    assert_eq!((acquire, renewal, release), (6, 6, 5));
+async fn a_read_that_waits_for_a_lock_costs_as_much_as_a_lock_and_a_look_at_the_head(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.drawing_node().await, bench.node().await);
+    a.hold(30_000).await;
+    assert_eq!(add(&mut bench, &b, Demand::READ).await.1, 9);
+    assert_eq!(add(&mut bench, &b, Demand::READ).await.1, 7);
 }
 
-// The dead cost one look each, and the living nothing, however many wait.
-#[tokio::test]
-async fn what_a_hand_over_and_a_leave_cost_does_not_depend_on_how_many_wait() {
+async fn a_permit_that_waits_costs_twelve_commands_and_ten_or_thirteen_behind_others(
+    mut bench: Bench,
+) {
+    let a = bench.drawing_node().await;
+    let (b, c) = (bench.node().await, bench.node().await);
+    a.hold_for(permits(1, 1), 30_000).await;
+    for (node, expected) in [(&b, 12), (&b, 10), (&c, 13)] {
+        assert_eq!(add(&mut bench, node, permits(1, 1)).await.1, expected);
+    }
+}
+
+async fn a_try_where_no_permit_is_free_costs_six_commands_and_nine_where_others_wait(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.drawing_node().await, bench.node().await);
+    a.hold_for(permits(1, 1), 30_000).await;
+    let member = b.member_for(permits(1, 1), 30_000);
+    for expected in [6, 9] {
+        let ran = cost(bench.redis(), &b, acquire(&member, Mode::Try, 1_000)).await;
+        assert_eq!(ran, expected);
+        a.queue_for(permits(1, 1), 30_000).await;
+    }
+}
+
+async fn a_second_read_its_confirmation_and_its_renewal_cost_six_commands_and_its_release_five(
+    mut bench: Bench,
+) {
+    let a = bench.drawing_node().await;
+    a.hold_for(Demand::READ, 60_000).await;
+    let (member, ran) = add(&mut bench, &a, Demand::READ).await;
+    assert_eq!(ran, 6);
+    assert_eq!(confirm(&mut bench, &a, &member).await, 6);
+    assert_eq!(renew(&mut bench, &a, &member).await, 6);
+    assert_eq!(release(&mut bench, &a, &member).await, 5);
+}
+
+async fn no_script_costs_more_where_more_wait(mut bench: Bench) {
     let mut costs = Vec::new();
     for waiting in [3, 300] {
-        let mut bench = Bench::start().await;
-        let (here, there) = (bench.node().await, bench.node().await);
-        let first = here.hold(30_000).await;
-        let mut members = Vec::new();
+        bench.restart().await;
+        let (a, b) = (bench.drawing_node().await, bench.node().await);
+        let holder = a.hold(30_000).await;
         for _ in 0..waiting {
-            members.push(there.queue(30_000).await);
+            b.queue(30_000).await;
         }
-        let leaver = members.last().expect("some wait").clone();
-        costs.push([
-            cost(&mut bench.redis, async || drop(there.leave(&leaver).await)).await,
-            hand_over(&mut bench.redis, &here, &first).await,
-        ]);
+        let (leaver, enqueue) = add(&mut bench, &b, Demand::ALONE).await;
+        let left = cost(bench.redis(), &b, leave(&[(&leaver, false)])).await;
+        costs.push([enqueue, left, release(&mut bench, &a, &holder).await]);
     }
     assert_eq!(costs[0], costs[1]);
 }
 
 /// The bytes of a command and of its answer, in the protocol of the server.
 async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usize) {
-    let last: u64 = bench.counter().await.parse().expect("a number");
-    let floors = [last - 7, 0];
-    let call = wire::queue::command(&bench.lock, &node.id, "lockcore", command, floors);
-    let answer = match bench.redis.ask::<Value>(&call).await {
+    let floor_us = bench.counter().await - 7;
+    let floors = Floors { floor_us, elsewhere_us: 0, latest_us: floor_us };
+    let node = node.id.clone();
+    let wire = Wire { node, prefix: PREFIX.into(), peers: false, of_error: error_of };
+    let asked = Asked::one((&bench.lock, command));
+    let call: Script = wire.write(&asked, floors).expect("a script");
+    let answer = match bench.redis().ask::<Value>(&call.command).await {
         Value::BulkString(bytes) => bytes.len(),
         Value::Int(number) => number.to_string().len(),
         answer => panic!("{answer:?} is no short answer"),
     };
-    (call.get_packed_command().len(), answer)
+    (call.command.get_packed_command().len(), answer)
 }
 
-#[tokio::test]
-async fn the_hot_commands_and_their_answers_are_short() {
-    let mut bench = Bench::start().await;
-    let node = bench.node().await;
-    let first = node.hold(30_000).await;
-    node.release(&first).await;
-    let [one, member, next] = [(); 3].map(|()| node.member(30_000));
+async fn the_hot_commands_and_their_answers_are_short(mut bench: Bench) {
+    let a = bench.drawing_node().await;
+    load(bench.redis()).await;
+    let [one, member, next] = [(); 3].map(|()| a.member(30_000));
     let text = member.as_str().len();
     let commands = [
         (acquire(&one, Mode::Wait, 1_000), 180, text + 8),
@@ -135,7 +206,7 @@ async fn the_hot_commands_and_their_answers_are_short() {
         (Command::Release { member }, 170, text + 8),
     ];
     for (command, most, most_answered) in commands {
-        let (sent, answered) = bytes(&mut bench, &node, &command).await;
+        let (sent, answered) = bytes(&mut bench, &a, &command).await;
         assert!(
             sent <= most + text && answered <= most_answered,
             "{command:?}: {sent}, {answered}"

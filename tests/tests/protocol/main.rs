@@ -7,22 +7,37 @@ mod asking;
 mod bench;
 mod function;
 mod node;
+mod parts;
 mod state;
+mod thread;
 
 mod claim;
+mod cost;
+mod damage;
+mod figures;
 mod forced;
+mod handing_on;
+mod holding;
+mod jvms;
 mod memory_full;
 mod message;
 mod moving;
+mod numbers;
 mod passed_over;
 mod queue;
 mod refused_write;
 mod repetition;
 mod reply;
+mod scores;
 mod several;
+mod short_ways;
 mod strange;
+mod taking;
+mod thrown_out;
 mod token;
+mod told;
 mod tombstone;
+mod waiting;
 
 /// Runs facts, by the sides that keep them: `both` layouts, the `queue`, or `redisson`, each on the
 /// function and on the scripts; and where only a server can show it, on the scripts alone.

@@ -111,6 +111,11 @@ impl Node {
         *lock(&self.floors) = Floors { floor_us: at_us, elsewhere_us: 0, latest_us: at_us };
     }
 
+    /// The bounds by all that it has seen on servers.
+    pub(crate) fn set_floors(&self, floors: Floors) {
+        *lock(&self.floors) = floors;
+    }
+
     /// A new member of this node that asks for a lock.
     pub(crate) fn member(&self, lease_ms: u64) -> Member {
         self.member_for(Demand::ALONE, lease_ms)

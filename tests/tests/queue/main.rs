@@ -3,15 +3,10 @@
 
 mod case;
 mod comparison;
-mod cost;
-mod figures;
 mod fuzz;
-mod hand_over;
 #[path = "../differential/random.rs"]
 mod random;
-mod renewal;
 mod server;
-mod short;
 mod snapshot;
 mod world;
 

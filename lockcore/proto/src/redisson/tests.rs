@@ -1,15 +1,12 @@
-//! Each rule of `docs/redisson.md` as a fact, on a lock with a clock that the test moves.
+//! Sequences of the rules of `docs/redisson.md`, on a lock with a clock that the test moves, and
+//! the rules that are exact to a millisecond. All others are facts of the tests `protocol`.
 
 use super::Presence;
 use super::*;
-use super::{Acquired, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched};
+use super::{Acquired, Inspection, Leaving, Left, Mode, Released, Reply, Touched};
 use crate::member::Label;
 
-mod acquire;
-mod handover;
-mod holding;
-mod peers;
-mod queue;
+mod exact;
 mod sequences;
 mod walk;
 
@@ -95,12 +92,6 @@ impl Bench {
         reply
     }
 
-    fn renew(&mut self, member: &Party) -> Reply<Vec<Renewed>> {
-        let command = Command::Renew { members: vec![ours(member)] };
-        let Answer::Renewed(reply) = self.run(letter(member), command) else { unreachable!() };
-        reply
-    }
-
     fn touch(&mut self, members: &[&Party]) -> Reply<Touched> {
         let by = letter(members[0]);
         let members = members.iter().map(|member| ours(member)).collect();
@@ -117,13 +108,6 @@ impl Bench {
     fn leave(&mut self, member: &Party, ambiguous: bool) -> Reply<Vec<Left>> {
         let leaving = vec![Leaving { member: ours(member), ambiguous }];
         let Answer::Left(reply) = self.run(letter(member), Command::Leave { leaving }) else {
-            unreachable!()
-        };
-        reply
-    }
-
-    fn force_release(&mut self, by: char) -> Reply<Released> {
-        let Answer::Released(reply) = self.run(by, Command::ForceRelease { member: None }) else {
             unreachable!()
         };
         reply
@@ -156,16 +140,6 @@ impl Bench {
     /// The members in the queue, in order.
     fn waiting(&self) -> Vec<Party> {
         self.state.queue.iter().cloned().collect()
-    }
-
-    /// The score by which JVMs judge.
-    fn score(&self, member: &Party) -> u64 {
-        self.state.deadlines.get(member).expect("it waits")
-    }
-
-    /// Up to when a waiting member is believed alive.
-    fn deadline(&self, member: &Party) -> u64 {
-        self.state.life(member).expect("it waits")
     }
 }
 

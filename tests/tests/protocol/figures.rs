@@ -2,21 +2,17 @@
 //! [`cost`](crate::cost) has the facts.
 //!
 //! ```text
-//! cargo test -p lock-tests --test queue figures -- --ignored --nocapture
+//! cargo test -p lock-tests --test protocol figures -- --ignored --nocapture
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write as _;
 
+use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{CommandStats, Raw, RedisServer};
-use lockcore::NodeId;
-use lockcore::internals::protocol::queue::Bounds;
-use lockcore::internals::{
-    Command, Demand, Label, Leaving, LockName, Member, Mode, new_node, node_of,
-};
-use redis::{Cmd, Value};
-
-use crate::server::{self, PREFIX};
+use proto::wire::{Asked, Floors, Wire, scripts};
+use proto::{Command, Demand, Label, Leaving, LockName, Member, Mode, NodeId};
+use redis::{Cmd, Value, cmd};
 
 const REPETITIONS: usize = 5;
 const SAMPLES: usize = 100;
@@ -30,7 +26,7 @@ struct Lock<'a> {
 }
 
 struct Scripts {
-    all: server::Scripts,
+    floors: Floors,
     nodes: Vec<NodeId>,
 }
 
@@ -50,7 +46,7 @@ impl Lock<'_> {
 
     fn command(&self, script: &'static str, members: &[Member]) -> Cmd {
         let member = members[0].clone();
-        let node = node_of(member.node());
+        let node = NodeId::from(member.node());
         let command = match script {
             "acquire" => Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000_000 },
             "release" => Command::Release { member },
@@ -59,7 +55,10 @@ impl Lock<'_> {
             "touch" => Command::Touch { members: members.to_vec() },
             _ => Command::Leave { leaving: vec![Leaving { member, ambiguous: false }] },
         };
-        self.bench.all.call(&self.name, &node, &command)
+        let wire = Wire { node, prefix: PREFIX.into(), peers: false, of_error: error_of };
+        let asked = Asked::one((&self.name, &command));
+        let call: Script = wire.write(&asked, self.bench.floors).expect("a script");
+        call.command
     }
 }
 
@@ -229,16 +228,19 @@ impl Bench {
 async fn figures_of_the_scripts() {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
-    let nodes: Vec<NodeId> = (0..10).map(|_| new_node()).collect();
+    let nodes: Vec<NodeId> = (1..=10).map(|number: u128| NodeId::from(number)).collect();
     let client = redis::Client::open(server.url()).expect("a URL");
     let mut ear = client.get_async_pubsub().await.expect("a connection");
     for node in &nodes[..5] {
         ear.subscribe(format!("{PREFIX}:grants:{node}")).await.expect("subscribed");
     }
-    let mut all = server::Scripts::load(&mut redis, Bounds::default()).await;
+    for script in scripts::of_queue().all() {
+        let _: String = redis.ask(cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await;
+    }
     // The counter begins at the server's time, as it does for every client.
-    all.floors_us = [redis.time_us().await, 0];
-    let scripts = Scripts { all, nodes };
+    let now_us = redis.time_us().await;
+    let floors = Floors { floor_us: now_us, elsewhere_us: 0, latest_us: now_us };
+    let scripts = Scripts { floors, nodes };
     let mut bench = Bench { redis, numbers: 0, results: BTreeMap::new() };
     let lock = |name: &str, demand| Lock { bench: &scripts, name: LockName::from(name), demand };
     let permits = |weight| Demand::permits(weight, 10).expect("a demand");

@@ -1,0 +1,200 @@
+//! The short ways of the scripts, and above all where one may not be taken: the outcome is that of
+//! the long one.
+
+use lock_tests::COUNTER;
+use proto::{Acquired, Demand, Member, Mode, Renewed};
+
+use crate::asking::{acquire, grant};
+use crate::bench::Bench;
+use crate::facts;
+use crate::node::Node;
+use crate::parts::permits;
+
+facts! {
+    both: [
+        a_confirmation_extends_a_claim_to_the_full_lease,
+    ],
+    queue: [
+        a_permit_that_comes_when_a_lease_has_ended_does_not_just_wait,
+        a_permit_that_comes_behind_a_dead_head_is_in_front_of_it,
+        a_permit_that_asks_again_is_told_its_hold_or_its_place,
+        a_permit_that_waits_makes_a_door_that_ends_soon_live_on,
+        a_renewal_of_a_part_makes_a_door_that_ends_soon_live_on,
+        a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted,
+        a_read_that_comes_when_the_lease_of_the_lock_has_ended_hands_on,
+        a_confirmation_by_a_node_that_has_seen_a_later_time_has_a_token_above_it,
+    ],
+    queue_scripts: [
+        a_counter_that_is_no_number_is_left_alone_and_locks_nothing,
+        a_full_memory_keeps_no_part_from_being_renewed,
+        a_full_memory_keeps_no_lock_from_being_handed_over,
+    ],
+}
+
+/// Two permits of one: the first holds, the second, of another node, waits.
+async fn held_and_waited_for(a: &Node, b: &Node) -> [Member; 2] {
+    [a.hold_for(permits(1, 1), 30_000).await, b.queue_for(permits(1, 1), 30_000).await]
+}
+
+async fn a_permit_that_comes_when_a_lease_has_ended_does_not_just_wait(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let [holder, first] = held_and_waited_for(&a, &b).await;
+    bench.lapse(&holder).await;
+    let third = a.member_for(permits(1, 1), 30_000);
+    assert_eq!(a.wait(&third).await.outcome, Acquired::Queued { position: 0 });
+    assert_eq!(b.confirm(&first).await.outcome, [Renewed::Held]);
+}
+
+async fn a_permit_that_comes_behind_a_dead_head_is_in_front_of_it(mut bench: Bench) {
+    for is_silent in [false, true] {
+        bench.restart().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        let [_, first] = held_and_waited_for(&a, &b).await;
+        if is_silent {
+            bench.end_patience(&first).await;
+        } else {
+            // It would have to be asked whether this one, for which something is free, hears.
+            b.leave(&first).await;
+            b.queue_for(permits(2, 2), 30_000).await;
+            b.connect(false).await;
+        }
+        let last = a.member_for(permits(2, 2), 30_000);
+        let outcome = a.wait(&last).await.outcome;
+        assert_eq!(outcome, Acquired::Queued { position: 0 }, "silent: {is_silent}");
+        assert_eq!(bench.queue().await, [last]);
+    }
+}
+
+async fn a_permit_that_asks_again_is_told_its_hold_or_its_place(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let [holder, first] = held_and_waited_for(&a, &b).await;
+    let third = a.queue_for(permits(1, 1), 30_000).await;
+    let counter = bench.counter().await;
+    for mode in [Mode::Wait, Mode::Try] {
+        assert_eq!(a.acquire(&holder, mode, 10).await.outcome, Acquired::Granted);
+        let again = a.acquire(&third, mode, 10).await;
+        assert_eq!(again.outcome, Acquired::Queued { position: 1 });
+        let again = b.acquire(&first, mode, 10).await;
+        assert_eq!(again.outcome, Acquired::Queued { position: 0 });
+    }
+    assert_eq!(bench.counter().await, counter, "a place that was drawn in vain goes back");
+}
+
+/// The milliseconds that are left of the door.
+async fn left_of_door(bench: &mut Bench) -> u64 {
+    let (mut state, now_ms) = bench.state().await;
+    let door = state.of_queue().door.as_ref().expect("it is held");
+    door.ends_ms.expect("it has an end") - now_ms
+}
+
+async fn end_door_in(bench: &mut Bench, ms: u64) {
+    bench
+        .change(|state, now_ms| {
+            let door = state.of_queue().door.as_mut().expect("it is held");
+            door.ends_ms = Some(now_ms + ms);
+        })
+        .await;
+}
+
+async fn a_permit_that_waits_makes_a_door_that_ends_soon_live_on(mut bench: Bench) {
+    let a = bench.node().await;
+    a.hold_for(permits(1, 1), 30_000).await;
+    end_door_in(&mut bench, 74_000).await;
+    a.queue_for(permits(1, 1), 30_000).await;
+    assert!(left_of_door(&mut bench).await > 74_500);
+}
+
+async fn a_renewal_of_a_part_makes_a_door_that_ends_soon_live_on(mut bench: Bench) {
+    let a = bench.node().await;
+    let read = a.hold_for(Demand::READ, 30_000).await;
+    end_door_in(&mut bench, 70_000).await;
+    assert_eq!(a.renew(&read).await.outcome, [Renewed::Held]);
+    assert!(left_of_door(&mut bench).await > 89_000);
+}
+
+async fn a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let lock = a.hold(30_000).await;
+    // The mark of a queue that is gone again: the door outlives the lease.
+    let waiting = a.queue(30_000).await;
+    a.leave(&waiting).await;
+    bench.end_lease().await;
+    b.hold_for(Demand::READ, 30_000).await;
+    let confirmed = a.confirm(&lock).await;
+    assert_eq!((confirmed.outcome, confirmed.grants), (vec![Renewed::NotHeld], vec![]));
+}
+
+async fn a_read_that_comes_when_the_lease_of_the_lock_has_ended_hands_on(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let next = b.queue(30_000).await;
+    bench.end_lease().await;
+    let read = a.member_for(Demand::READ, 30_000);
+    assert_eq!(a.wait(&read).await.outcome, Acquired::Queued { position: 0 });
+    assert_eq!(b.confirm(&next).await.outcome, [Renewed::Held]);
+}
+
+async fn a_confirmation_extends_a_claim_to_the_full_lease(mut bench: Bench) {
+    let demands = [Demand::ALONE, Demand::READ];
+    for demand in if bench.side.has_peers() { &demands[..1] } else { &demands } {
+        bench.restart().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        let lock = a.hold(30_000).await;
+        let next = b.queue_for(*demand, 30_000).await;
+        a.release(&lock).await;
+        assert!(a.inspect().await.holds[0].2 <= 10_000, "{demand}");
+        assert_eq!(b.confirm(&next).await.outcome, [Renewed::Held]);
+        let left_ms = a.inspect().await.holds[0].2;
+        assert!((29_000..=30_000).contains(&left_ms), "{demand}: {left_ms}");
+    }
+}
+
+async fn a_confirmation_by_a_node_that_has_seen_a_later_time_has_a_token_above_it(
+    mut bench: Bench,
+) {
+    let a = bench.node().await;
+    let lock = a.member(30_000);
+    let token = grant(&a.wait(&lock).await).token.get();
+    a.set_seen(token + 5_000_000);
+    assert!(grant(&a.confirm(&lock).await).token.get() > token + 5_000_000);
+}
+
+async fn a_counter_that_is_no_number_is_left_alone_and_locks_nothing(mut bench: Bench) {
+    let a = bench.node().await;
+    let () = bench.redis().ask(redis::cmd("SET").arg(COUNTER).arg("text")).await;
+    for demand in [Demand::ALONE, Demand::READ] {
+        let member = a.member_for(demand, 30_000);
+        a.run(acquire(&member, Mode::Wait, 10)).await.expect_err("no number");
+        assert_eq!(bench.redis().get(COUNTER).await.as_deref(), Some("text"));
+        assert_eq!(bench.redis().keys("*").await, [COUNTER]);
+    }
+}
+
+async fn fill(bench: &mut Bench) {
+    bench.redis().configure("maxmemory-policy", "noeviction").await;
+    bench.redis().configure("maxmemory", "1").await;
+}
+
+async fn a_full_memory_keeps_no_part_from_being_renewed(mut bench: Bench) {
+    let a = bench.node().await;
+    let read = a.hold_for(Demand::READ, 30_000).await;
+    // The lease alone: nothing else needs to be written before it.
+    bench.change(|state, now_ms| state.of_queue().holds.set(&read, now_ms + 5_000)).await;
+    fill(&mut bench).await;
+    assert_eq!(a.renew(&read).await.outcome, [Renewed::Held]);
+    assert!(bench.left_of(&read).await > 29_000);
+    assert_eq!(a.confirm(&read).await.outcome, [Renewed::Held]);
+}
+
+async fn a_full_memory_keeps_no_lock_from_being_handed_over(mut bench: Bench) {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let (a, b) = (bench.node().await, bench.node().await);
+        let lock = a.hold(30_000).await;
+        let next = b.queue_for(demand, 30_000).await;
+        fill(&mut bench).await;
+        a.release(&lock).await;
+        assert_eq!(b.confirm(&next).await.outcome, [Renewed::Held], "{demand}");
+        bench.redis().configure("maxmemory", "0").await;
+        b.release(&next).await;
+    }
+}
