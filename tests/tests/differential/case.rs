@@ -37,12 +37,14 @@ pub(crate) const MET: [&str; 15] = [
     "passed over",
 ];
 
-struct Case<'a, L> {
+struct Case<'a, L: Layout> {
     layout: &'a L,
     world: &'a mut World,
     kind: Kind,
     lock: LockName,
     random: Random,
+    /// All keys after the last command, unless something else has happened since.
+    seen: Option<L::Snapshot>,
     /// Oldest first.
     members: Vec<Member>,
     expected: Vec<Message>,
@@ -64,8 +66,8 @@ pub(crate) async fn run<L: Layout>(
 ) -> Result<(), String> {
     world.begin().await;
     let (lock, random, told) = (LockName::from(LOCK), Random::new(Vec::new()), String::new());
-    let (members, expected) = (Vec::new(), Vec::new());
-    let mut case = Case { layout, world, kind, lock, random, members, expected, tally, told };
+    let (seen, members, expected) = (None, Vec::new(), Vec::new());
+    let mut case = Case { layout, world, kind, lock, random, seen, members, expected, tally, told };
     let result = case.run(choices).await;
     result.map_err(|difference| format!("after\n{}{difference}", case.told))
 }
@@ -75,6 +77,7 @@ impl<L: Layout> Case<'_, L> {
         for draws in choices.iter().flatten() {
             self.random = Random::new(draws.clone());
             if self.random.chance(40) {
+                self.seen = None;
                 self.interfere().await;
             }
             self.compare_one().await?;
@@ -90,7 +93,10 @@ impl<L: Layout> Case<'_, L> {
     /// Runs one command on both sides.
     async fn compare_one(&mut self) -> Result<(), String> {
         let mut redis = self.world.redis.clone();
-        let before = L::take(&mut redis, &self.lock).await;
+        let before = match self.seen.take() {
+            Some(seen) => seen,
+            None => L::take(&mut redis, &self.lock).await,
+        };
         let state = L::state(&before);
         let wire = self.random.one_of(&self.world.nodes).wire.clone();
         let random = &mut self.random;
@@ -106,7 +112,9 @@ impl<L: Layout> Case<'_, L> {
         let answer = self.layout.run(&mut redis, &request).await;
         let after = L::take(&mut redis, &self.lock).await;
         self.told += &format!("    {:?}: {command:?}\n", wire.node);
-        match judge(self.layout, &request, &before, &after, answer)? {
+        let verdict = judge(self.layout, &request, &before, &after, answer)?;
+        self.seen = Some(after);
+        match verdict {
             Verdict::Same(stepped) => {
                 self.note(&command, &stepped.answer);
                 self.tally.seen.extend(stepped.met.iter().map(|met| (*met).to_owned()));
