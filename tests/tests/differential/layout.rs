@@ -129,8 +129,8 @@ pub(crate) trait Layout: Sized {
     /// Whether the answer may leave out the time and the first end.
     fn is_short(command: &Command, answer: &Answer) -> bool;
 
-    /// Gives `expected` the times of `actual` where they are `near`, and the parts that may be there
-    /// or not.
+    /// Gives `expected` the times of `actual` where they are `near`, and the parts that may be
+    /// there or not.
     fn settle(
         before: &Self::State,
         answer: &Answer,
