@@ -3,14 +3,14 @@
 use proptest::prelude::*;
 use proptest::{collection, option};
 
-/// More than any step needs; what is missing counts as 0.
-const DRAWS: usize = 16;
+/// More than any step needs; a missing one counts as 0.
+const DRAWS: usize = 24;
 
 /// The choices of a sequence, a row for each of its steps, so that leaving out a step changes no
 /// other.
 pub(crate) type Choices = Vec<Option<Vec<u16>>>;
 
-/// Sequences of nearly always so many steps; shortened, of fewer.
+/// Sequences of nearly always so many steps.
 pub(crate) fn choices(steps: usize) -> impl Strategy<Value = Choices> {
     collection::vec(option::weighted(0.99, collection::vec(any::<u16>(), DRAWS)), steps)
 }

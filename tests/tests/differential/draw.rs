@@ -1,0 +1,103 @@
+//! The commands of a sequence, drawn at random, mostly of members that are there.
+
+use std::num::NonZeroU32;
+
+use proto::{ALL, Command, Label, Leaving, Member, Mode, NodeId};
+
+use crate::layout::{Kind, Layout};
+use crate::random::Random;
+
+/// Short ones end within a sequence, some have another claim, and the longest moves the expiry of
+/// the keys.
+const LEASES_MS: [u64; 7] = [100, 150, 300, 2_500, 7_000, 30_000, 120_000];
+
+/// A draw for one node on one lock.
+pub(crate) struct Draw<'a, L: Layout> {
+    pub(crate) random: &'a mut Random,
+    pub(crate) kind: Kind,
+    pub(crate) node: &'a NodeId,
+    pub(crate) state: &'a L::State,
+    /// All members so far, oldest first.
+    pub(crate) members: &'a mut Vec<Member>,
+}
+
+impl<L: Layout> Draw<'_, L> {
+    pub(crate) fn command(&mut self) -> Command {
+        match self.random.below(100) {
+            0..37 => {
+                let fresh = self.random.chance(78);
+                let member = if fresh { self.fresh() } else { self.known() };
+                let mode = if self.random.chance(22) { Mode::Try } else { Mode::Wait };
+                let queue_limit = *self.random.one_of(&[1, 3, 6, 1_000, 1_000, 1_000]);
+                Command::Acquire { member, mode, queue_limit }
+            }
+            37..57 => Command::Release { member: self.likely_holder() },
+            57..63 => {
+                let count = if L::PEERS { 1 } else { 1 + self.random.below(3) };
+                Command::Renew { members: (0..count).map(|_| self.likely_holder()).collect() }
+            }
+            63..66 => Command::Confirm { member: self.likely_holder() },
+            66..71 if !L::PEERS => {
+                let weight = *self.random.one_of(&[1, 1, 2, ALL]);
+                let weight = NonZeroU32::new(weight).expect("not 0");
+                Command::Reduce { member: self.likely_holder(), weight }
+            }
+            66..82 => {
+                let count = 1 + self.random.below(4);
+                Command::Touch { members: (0..count).map(|_| self.known()).collect() }
+            }
+            82..92 => {
+                let count = 1 + self.random.below(3);
+                let mut leaving = Vec::new();
+                for _ in 0..count {
+                    let (member, ambiguous) = (self.known(), self.random.chance(20));
+                    leaving.push(Leaving { member, ambiguous });
+                }
+                Command::Leave { leaving }
+            }
+            92..96 => {
+                let one = !L::PEERS && self.random.chance(70);
+                Command::ForceRelease { member: one.then(|| self.likely_holder()) }
+            }
+            _ => Command::Inspect,
+        }
+    }
+
+    pub(crate) fn fresh(&mut self) -> Member {
+        let lease_ms = *self.random.one_of(&LEASES_MS);
+        let (number, label) = (self.members.len() as u64 + 1, Label::new("a label"));
+        let member = match L::PEERS {
+            true => Member::redisson(self.node, number, lease_ms, &label),
+            false => {
+                let demand = L::demand(self.kind, self.random);
+                Member::new(self.node, number, lease_ms, demand, &label)
+            }
+        };
+        self.members.push(member.clone());
+        member
+    }
+
+    /// One of the node's members: rather one that is there, else one of the latest.
+    pub(crate) fn known(&mut self) -> Member {
+        let mut there = L::holders(self.state);
+        there.extend(L::waiters(self.state));
+        if let Some(member) = self.one_of_node(&there, 65) {
+            return member;
+        }
+        let latest = self.members.iter().rev().filter(|member| member.is_of(self.node));
+        let latest: Vec<_> = latest.take(6).cloned().collect();
+        self.one_of_node(&latest, 96).unwrap_or_else(|| self.fresh())
+    }
+
+    /// The member whose hold is to be given back or renewed: mostly one that there is.
+    fn likely_holder(&mut self) -> Member {
+        let holders = L::holders(self.state);
+        self.one_of_node(&holders, 80).unwrap_or_else(|| self.known())
+    }
+
+    fn one_of_node(&mut self, members: &[Member], percent: usize) -> Option<Member> {
+        let mine: Vec<_> = members.iter().filter(|member| member.is_of(self.node)).collect();
+        let is_drawn = !mine.is_empty() && self.random.chance(percent);
+        is_drawn.then(|| (*self.random.one_of(&mine)).clone())
+    }
+}
