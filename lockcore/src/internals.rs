@@ -36,16 +36,6 @@ pub mod node {
     };
 }
 
-/// Options, with the defaults for those that are unset.
-pub fn terms(options: LockOptions) -> Terms {
-    options.terms()
-}
-
-/// The full name of a lock in `namespace`.
-pub fn lock_name(key: &LockKey, namespace: Option<&str>) -> LockName {
-    key.resolve(namespace)
-}
-
 /// Runs one command.
 ///
 /// # Errors
@@ -66,26 +56,4 @@ pub fn new_node() -> NodeId {
 /// The node with this text.
 pub fn node_of(text: &str) -> NodeId {
     NodeId::from(text)
-}
-
-/// A `Locks` on a store of the test's own, which hears of nothing but replies.
-///
-/// # Panics
-/// Outside a tokio runtime.
-pub fn locks_on(store: Arc<dyn Store>, node: NodeId) -> Locks {
-    Locks::builder().build(store, node, &Inbox::default())
-}
-
-/// One node's view of a store in memory.
-pub fn memory_store(
-    store: &MemoryStore,
-    node: NodeId,
-    listener: Arc<dyn Listener>,
-) -> Arc<dyn Store> {
-    store.connect(node, listener)
-}
-
-/// As if the machine of this node had been suspended for so long.
-pub fn suspend(locks: &Locks, time: Duration) {
-    locks.node.clock.suspend(time);
 }
