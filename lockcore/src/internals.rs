@@ -3,9 +3,6 @@
 #[cfg(feature = "redis")]
 mod redis;
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use proto::NodeId;
 pub use proto::{
     ALL, Acquired, Answer, Answers, Command, Demand, Event, Grant, Inspection, Label, Leaving,
@@ -17,12 +14,6 @@ pub use crate::store::{Listener, Store, StoreFuture};
 
 #[cfg(feature = "redis")]
 pub use redis::*;
-
-use crate::key::LockKey;
-use crate::locks::Locks;
-use crate::node::Inbox;
-use crate::options::LockOptions;
-use crate::store::memory::MemoryStore;
 
 /// The protocol as a pure function.
 pub mod protocol {

@@ -2,8 +2,7 @@
 
 use std::fmt::Debug;
 
-use lockcore::LockErrorKind;
-use lockcore::internals::StoreError;
+use proto::{LockErrorKind, StoreError};
 
 /// A typed error, and nothing is changed: `content` is compared with what it was before.
 ///
