@@ -2,8 +2,8 @@
 //! allocations.
 //!
 //! Targets: a request without a key costs at most 60 ns more than without the layer; one with a
-//! free lock, on a store in memory, at most 5 µs. Beside that, the same on a store that grants at
-//! once, and lockcore alone on both: the difference to these is the layer's own part.
+//! free lock, on a store in memory, at most 5 µs. Beside that, lockcore alone: the difference to it
+//! is the layer's own part.
 #![allow(missing_docs, reason = "criterion's macros")]
 
 mod support;
@@ -15,9 +15,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use http::Request;
 use lockcore::Locks;
 
-use support::{
-    call, call_http, granting, hold, http, http_locked, key, plain, plain_locked, with_extension,
-};
+use support::{call, call_http, hold, http, http_locked, key, plain, plain_locked, with_extension};
 
 fn unlocked(criterion: &mut Criterion) {
     let runtime = runtime();
@@ -43,23 +41,19 @@ fn unlocked(criterion: &mut Criterion) {
 fn locked(criterion: &mut Criterion) {
     let runtime = runtime();
     let _entered = runtime.enter();
-    for (name, locks) in
-        [("locked, in memory", Locks::in_memory()), ("locked, granted at once", granting())]
-    {
-        let key = key();
-        let mut group = criterion.benchmark_group(name);
-        group.bench_function("lockcore alone", |bencher| bencher.iter(|| hold(&locks, &key)));
-        let mut plain = plain_locked(&locks, Some(key.clone()));
-        group.bench_function("plain", |bencher| bencher.iter(|| call(&mut plain)));
-        let mut http = http_locked(&locks, Some(key.clone()));
-        group.bench_function("HTTP", |bencher| {
-            bencher.iter(|| call_http(&mut http, Request::new(String::new())));
-        });
-        group.bench_function("HTTP, with extensions", |bencher| {
-            bencher.iter(|| call_http(&mut http, with_extension()));
-        });
-        group.finish();
-    }
+    let (locks, key) = (Locks::in_memory(), key());
+    let mut group = criterion.benchmark_group("locked");
+    group.bench_function("lockcore alone", |bencher| bencher.iter(|| hold(&locks, &key)));
+    let mut plain = plain_locked(&locks, Some(key.clone()));
+    group.bench_function("plain", |bencher| bencher.iter(|| call(&mut plain)));
+    let mut http = http_locked(&locks, Some(key.clone()));
+    group.bench_function("HTTP", |bencher| {
+        bencher.iter(|| call_http(&mut http, Request::new(String::new())));
+    });
+    group.bench_function("HTTP, with extensions", |bencher| {
+        bencher.iter(|| call_http(&mut http, with_extension()));
+    });
+    group.finish();
 }
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -8,9 +8,7 @@ mod support;
 use http::Request;
 use lockcore::Locks;
 
-use support::{
-    call, call_http, granting, hold, http, http_locked, key, plain, plain_locked, with_extension,
-};
+use support::{call, call_http, hold, http, http_locked, key, plain, plain_locked, with_extension};
 
 const CALLS: u64 = 100;
 
@@ -47,27 +45,26 @@ fn a_request_without_a_key_allocates_nothing() {
 fn a_request_with_a_free_lock_allocates_little() {
     let runtime = runtime();
     let _entered = runtime.enter();
-    for locks in [Locks::in_memory(), granting()] {
-        let key = key();
-        // The list of members that are gone doubles: now it has room for all that follow.
-        (0..1_100).for_each(|_| hold(&locks, &key));
-        let alone = allocations(|| hold(&locks, &key));
+    let locks = Locks::in_memory();
+    let key = key();
+    // The list of members that are gone doubles: now it has room for all that follow.
+    (0..1_100).for_each(|_| hold(&locks, &key));
+    let alone = allocations(|| hold(&locks, &key));
 
-        let mut service = plain_locked(&locks, Some(key.clone()));
-        let locked = allocations(|| call(&mut service));
-        assert!(locked <= 10, "{locked}");
-        assert_eq!(locked, alone + 1);
+    let mut service = plain_locked(&locks, Some(key.clone()));
+    let locked = allocations(|| call(&mut service));
+    assert!(locked <= 10, "{locked}");
+    assert_eq!(locked, alone + 1);
 
-        let mut service = http_locked(&locks, Some(key));
-        let bare = allocations(|| drop(with_extension()));
-        let locked = allocations(|| call_http(&mut service, with_extension())) - bare;
-        assert!(locked <= 10, "{locked}");
-        assert_eq!(locked, alone + 2);
+    let mut service = http_locked(&locks, Some(key));
+    let bare = allocations(|| drop(with_extension()));
+    let locked = allocations(|| call_http(&mut service, with_extension())) - bare;
+    assert!(locked <= 10, "{locked}");
+    assert_eq!(locked, alone + 2);
 
-        // The first extension of a request makes the `http` crate allocate the map for all of them.
-        let map = allocations(|| drop(with_extension())) - 1;
-        let first = allocations(|| call_http(&mut service, Request::new(String::new())));
-        assert_eq!(first, locked + map);
-        assert!(first <= 10, "{first}");
-    }
+    // The first extension of a request makes the `http` crate allocate the map for all of them.
+    let map = allocations(|| drop(with_extension())) - 1;
+    let first = allocations(|| call_http(&mut service, Request::new(String::new())));
+    assert_eq!(first, locked + map);
+    assert!(first <= 10, "{first}");
 }

@@ -4,10 +4,9 @@
 //!     instructions free|hot TURNS
 #![allow(missing_docs)]
 
-use lockcore::internals::node::{Ask, Core, Moment, Outcome, Request, Rules};
-use lockcore::internals::protocol::queue::{Call, QueueState};
-use lockcore::internals::{Demand, Label, LockName, Mode, new_node, terms};
-use lockcore::{LockOptions, NodeId};
+use proto::node::{Ask, Core, Moment, Outcome, Request, Rules};
+use proto::queue::{Call, QueueState};
+use proto::{Demand, Label, LockName, Mode, NodeId, Terms};
 
 /// Holds of other locks that stand in the table meanwhile.
 const OTHERS: u64 = 200;
@@ -24,7 +23,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let node = new_node();
+        let node = NodeId::from(7_u128);
         let rules = Rules {
             confirm_grants: false,
             replicas: 0,
@@ -47,7 +46,7 @@ impl World {
     fn ask(&mut self, lock: &LockName, state: &mut QueueState) -> u64 {
         let request = Request {
             lock: lock.clone(),
-            options: terms(LockOptions::new()),
+            options: Terms::default(),
             mode: Mode::Wait,
             label: Label::new("instructions"),
             demand: Demand::ALONE,

@@ -8,69 +8,123 @@
 mod support;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use lockcore::NodeId;
-use lockcore::internals::{
-    Acquired, Answer, Command, Demand, Event, Label, Listener, LockName, Member, Mode, Released,
-    Store, new_node, redis_store, run,
-};
+use proto::wire::{Asked, Call, Floors, Script, Value, Wire, keys, scripts};
+use proto::{Acquired, Answer, Command, Demand, Label, LockName, Member, Mode, NodeId, Released};
 use redis::aio::MultiplexedConnection;
-use redis::cmd;
-use support::{Server, median, middle_mean};
+use redis::{Cmd, RedisWrite as _, cmd};
+use support::{Server, load, median, middle_mean};
 use tokio::runtime::Builder;
+use tokio_util::task::AbortOnDropHandle;
 
 const REPETITIONS: usize = 7;
 const SAMPLES: usize = 100;
 const DEPTHS: [usize; 4] = [1, 100, 1_000, 10_000];
 const LEASE_MS: u64 = 30_000;
+const PREFIX: &str = "lockcore";
 
-struct Deaf;
+/// The call of a script by its digest.
+struct ByDigest(Cmd);
 
-impl Listener for Deaf {
-    fn hear(&self, _: Event) {}
+impl Call for ByDigest {
+    fn begin(script: &'static Script, keys: usize) -> Self {
+        let mut command = cmd("EVALSHA");
+        command.arg(&script.digest).arg(keys);
+        Self(command)
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.0.arg(text);
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.0.arg(number);
+        self
+    }
+
+    fn display(&mut self, argument: impl fmt::Display) -> &mut Self {
+        self.0.write_arg_fmt(argument);
+        self
+    }
 }
 
-/// A node without an engine: it asks what it is told to, and nothing else.
+/// The answer of a script, as the protocol reads it.
+fn value(answer: &redis::Value) -> Value<'_> {
+    match answer {
+        redis::Value::Nil => Value::Nil,
+        redis::Value::Int(integer) => Value::Integer(*integer),
+        redis::Value::BulkString(bytes) => {
+            std::str::from_utf8(bytes).map_or(Value::Other, Value::Text)
+        }
+        redis::Value::SimpleString(text) => Value::Text(text),
+        redis::Value::Array(parts) => Value::List(parts.iter().map(value).collect()),
+        _ => Value::Other,
+    }
+}
+
+/// A node without an engine: it asks what it is told to, and nothing else. It hears its grants, and
+/// does nothing about them.
 struct Node {
-    id: NodeId,
-    store: Arc<dyn Store>,
+    wire: Wire,
+    /// The server's clock as it connected: no token is below it.
+    floor_us: u64,
+    redis: MultiplexedConnection,
+    hearing: AbortOnDropHandle<()>,
     next: u64,
 }
 
 impl Node {
     async fn connect(server: &Server) -> Self {
-        let id = new_node();
-        let store =
-            redis_store(&server.url(), id.clone(), Arc::new(Deaf)).await.expect("connected");
-        Self { id, store, next: 0 }
+        let mut redis = server.bare().await;
+        for script in scripts::usual(false) {
+            load(&mut redis, &script.source).await;
+        }
+        let node = NodeId::from(rand::random::<u128>());
+        let grants = server.bare_subscription(&keys::grants_channel(PREFIX, node.as_str())).await;
+        let hearing = tokio::spawn(grants.into_on_message().for_each(async |_| {}));
+        let hearing = AbortOnDropHandle::new(hearing);
+        let (seconds, micros): (u64, u64) =
+            cmd("TIME").query_async(&mut redis).await.expect("answered");
+        let of_error = |said: &str| panic!("{said}");
+        let wire = Wire { node, prefix: PREFIX.into(), peers: false, of_error };
+        Self { wire, floor_us: seconds * 1_000_000 + micros, redis, hearing, next: 0 }
     }
 
     fn member(&mut self) -> Member {
         self.next += 1;
-        Member::new(&self.id, self.next, LEASE_MS, Demand::ALONE, &Label::new("bench"))
+        Member::new(&self.wire.node, self.next, LEASE_MS, Demand::ALONE, &Label::new("bench"))
+    }
+
+    async fn run(&self, lock: &LockName, command: Command) -> Answer {
+        let floors = Floors { floor_us: self.floor_us, elsewhere_us: 0, latest_us: self.floor_us };
+        let asked = Asked::One(lock.clone(), command);
+        let ByDigest(call) = self.wire.write(&asked, floors).expect("there is a script for it");
+        let answer = call.query_async(&mut self.redis.clone()).await.expect("answered");
+        self.wire.answer(&asked, floors, &value(&answer)).expect("a known form")
     }
 
     async fn enqueue(&self, lock: &LockName, member: &Member) -> Acquired {
         let (member, mode) = (member.clone(), Mode::Wait);
-        let command = Command::Acquire { member, mode, queue_limit: 20_000 };
-        let answer = run(&*self.store, lock, command).await;
-        let Ok(Answer::Acquired(reply)) = answer else { panic!("{answer:?}") };
-        reply.outcome
+        match self.run(lock, Command::Acquire { member, mode, queue_limit: 20_000 }).await {
+            Answer::Acquired(reply) => reply.outcome,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Releases, and goes on where one command does not do all there is to do.
     async fn release(&self, lock: &LockName, member: &Member) {
-        let command = Command::Release { member: member.clone() };
-        let answer = run(&*self.store, lock, command).await;
-        let Ok(Answer::Released(reply)) = answer else { panic!("{answer:?}") };
+        let answer = self.run(lock, Command::Release { member: member.clone() }).await;
+        let Answer::Released(reply) = answer else { panic!("{answer:?}") };
         assert_eq!(reply.outcome, Released::Released);
         let mut more = reply.more;
         while more {
-            let answer = run(&*self.store, lock, Command::Touch { members: Vec::new() }).await;
-            let Ok(Answer::Touched(reply)) = answer else { panic!("{answer:?}") };
+            let answer = self.run(lock, Command::Touch { members: Vec::new() }).await;
+            let Answer::Touched(reply) = answer else { panic!("{answer:?}") };
             more = reply.more;
         }
     }
@@ -202,10 +256,10 @@ async fn past_the_dead(server: &Server, lock: LockName) -> [f64; 3] {
         join_all(members.iter().map(|member| node.enqueue(&lock, member))).await;
     }
     for node in &dying {
-        node.store.close();
+        node.hearing.abort();
     }
     for node in &dying {
-        let channel = format!("lockcore:grants:{}", node.id);
+        let channel = keys::grants_channel(PREFIX, node.wire.node.as_str());
         loop {
             let (_, count): (String, i64) = cmd("PUBSUB")
                 .arg("NUMSUB")

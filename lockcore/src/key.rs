@@ -218,10 +218,19 @@ mod tests {
 
     #[test]
     fn a_name_stays_in_its_namespace_and_a_foreign_one_outside() {
-        let own = LockKey::new("../x").unwrap().resolve(Some("shop"));
-        assert_eq!(own.as_str(), "shop:../x");
-        let foreign = LockKey::foreign("{tag}:x").unwrap().resolve(Some("shop"));
-        assert_eq!(foreign.as_str(), "{tag}:x");
+        for name in ["../x", "order:42", "shop:x", "{x}", "50%", "日本"] {
+            let key = LockKey::new(name).unwrap();
+            assert_eq!(key.resolve(None).as_str(), key.as_str());
+            let own = key.resolve(Some("shop"));
+            assert_eq!(own.as_str(), format!("shop:{}", key.as_str()));
+        }
+        for space in [None, Some("shop")] {
+            let foreign = LockKey::foreign("{tag}:x%").unwrap();
+            assert_eq!(
+                (foreign.resolve(space).as_str(), foreign.as_str()),
+                ("{tag}:x%", "{tag}:x%")
+            );
+        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_tests::{LIMIT, free, queued};
+use lock_tests::{Connections, Flow, LIMIT, Proxy, RedisServer, free, queued};
 use lock_tower::{Cause, LockError, OnLost};
-use lockcore::{Locks, MemoryStore};
+use lockcore::Locks;
 use tower::BoxError;
 
 use crate::support::{job, layer, locked, next, nothing_reaches, send, settle};
@@ -45,18 +45,21 @@ async fn a_handler_that_may_continue_sees_the_loss_and_answers() {
 
 #[tokio::test]
 async fn an_answer_is_replaced_when_the_release_finds_the_hold_lost() {
+    let server = RedisServer::start();
+    let operator = Locks::connect(server.url()).await.unwrap();
     for (on_lost, in_background) in
         [(OnLost::Stop, false), (OnLost::Continue, false), (OnLost::Stop, true)]
     {
-        let store = MemoryStore::new();
-        let [locks, operator] = [(); 2].map(|()| Locks::builder().on_memory(&store).unwrap());
+        let proxy = Proxy::start(server.address());
+        let locks = Locks::connect(proxy.url()).await.unwrap();
         let layer = layer(&locks).on_lost(on_lost);
         let layer = if in_background { layer.release_in_background() } else { layer };
         let (service, mut handle) = locked(layer);
         let answer = send(&service, job("a", 1));
-        let (_request, respond) = next(&mut handle).await;
-        store.set_lossy(locks.node(), true); // the holder is not told
+        let (request, respond) = next(&mut handle).await;
+        proxy.freeze(Connections::Subscriptions, Flow::Replies).await; // the holder is not told
         operator.force_release("a").await.unwrap();
+        assert!(!request.lock.unwrap().is_lost());
         respond.send_response(7);
         let answer = answer.await.unwrap();
         if on_lost == OnLost::Stop && !in_background {

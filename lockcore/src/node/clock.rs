@@ -49,7 +49,7 @@ impl Clock {
     }
 
     /// As if the machine had been suspended for so long.
-    #[cfg(any(test, feature = "unstable-internals"))]
+    #[cfg(test)]
     pub(crate) fn suspend(&self, time: Duration) {
         self.suspended.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }

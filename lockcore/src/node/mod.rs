@@ -12,6 +12,8 @@ mod foreign;
 mod handle;
 mod hold_cell;
 mod observe;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use alarm::{Bounded, alarm};
 pub(crate) use clock::later;

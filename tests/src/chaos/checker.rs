@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
-use lockcore::internals::ALL;
+use proto::ALL;
 
 use super::history::{Attempt, Grant};
 use super::record::{End, Pair};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use lockcore::Locks;
-use lockcore::internals::Demand;
+use proto::Demand;
 use tokio::time::sleep;
 
 use super::client::{LOCKS, lock_name};

@@ -1,10 +1,9 @@
 //! The faults: a seed's schedule of them, and doing them.
 
 use std::collections::BTreeMap;
-use std::sync::LazyLock;
 use std::time::Duration;
 
-use lockcore::internals::wire;
+use proto::wire::scripts;
 use redis::cmd;
 use tokio::time::{sleep, timeout};
 
@@ -251,14 +250,11 @@ fn is_script(request: &Request) -> bool {
 
 /// An acquire by any of its scripts: a copy that runs after all is over takes the lock once more.
 fn may_queue(request: &Request) -> bool {
-    static ACQUIRES: LazyLock<Vec<String>> = LazyLock::new(|| {
-        let source = |name| wire::queue::script(name).expect("a script of the protocol").to_owned();
-        let digest = |source: &String| redis::Script::new(source).get_hash().to_owned();
-        let sources = ["lock", "acquire"].map(source);
-        sources.iter().map(digest).chain(sources.iter().cloned()).collect()
-    });
+    let scripts = scripts::of_queue();
+    let acquires = [&scripts.lock, &scripts.acquire];
+    let mut texts = acquires.into_iter().flat_map(|script| [&script.digest, &script.source]);
     let script = request.args().get(1);
-    script.is_some_and(|script| ACQUIRES.iter().any(|acquire| acquire.as_bytes() == script))
+    script.is_some_and(|script| texts.any(|text| text.as_bytes() == script))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use lockcore::internals::wire;
+use proto::wire::scripts;
 
 use super::client::{LOCKS, lock_name};
 use super::violation::{Violation, What};
@@ -196,16 +196,14 @@ impl Trace {
     pub(super) fn new(passes_allowed: bool) -> Self {
         let names = (0..LOCKS).map(|lock| (lock_name(lock), lock)).collect();
         let locks = (0..LOCKS).map(|_| Lock::default()).collect();
-        let source = |name| wire::queue::script(name).expect("a script of the protocol");
-        let by_digest = |name| (redis::Script::new(source(name)).get_hash().to_owned(), name);
-        let by_source = |name| (source(name).to_owned(), name);
+        let known = |name| scripts::of_queue().get(name).expect("a script of the protocol");
+        let texts = SCRIPTS.into_iter().map(known).flat_map(|script| {
+            [&script.digest, &script.source].map(|text| (text.clone(), script.name))
+        });
         Self {
             passes_allowed,
             names,
-            scripts: SCRIPTS
-                .into_iter()
-                .flat_map(|name| [by_digest(name), by_source(name)])
-                .collect(),
+            scripts: texts.collect(),
             locks,
             counter: 0,
             script: None,

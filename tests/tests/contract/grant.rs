@@ -1,8 +1,8 @@
-//! Grants: confirmed, lost on their way, or meant for no waiter.
+//! Grants: confirmed, or not taken.
 
 use lockcore::{LockOptions, Locks, MemoryStore};
 
-use crate::backend::{Backend, LONG, granted, ms, soon, until_nothing_is_left, wait_as};
+use crate::backend::{Backend, LONG, granted, soon, until_nothing_is_left, wait_as};
 
 on_every_store!(a_node_that_confirms_its_grants_is_served_in_order_and_to_the_full_lease);
 
@@ -28,43 +28,6 @@ async fn a_node_that_confirms_its_grants_is_served_in_order_and_to_the_full_leas
         granted(third).await.release().await.expect("held until now");
         until_nothing_is_left(&confirming, "key").await;
     }
-}
-
-// L1, F2: its touches find the grant, while most of the claim is left.
-#[tokio::test]
-async fn a_grant_whose_message_is_lost_is_found_by_a_touch() {
-    let store = MemoryStore::new();
-    let options = LockOptions::new().lease(ms(1_500));
-    let a = Locks::builder().defaults(options).on_memory(&store).expect("options");
-    let b = Locks::builder().defaults(options).on_memory(&store).expect("options");
-    store.set_lossy(b.node(), true);
-    for _ in 0..3 {
-        let guard = a.lock("key").await.expect("free");
-        let first = wait_as(1, &b, "key").await;
-        let second = wait_as(2, &b, "key").await;
-        guard.release().await.expect("held until now");
-        granted(first).await.release().await.expect("held until now");
-        granted(second).await.release().await.expect("held until now");
-    }
-    assert_eq!(b.status().places_lost, 0);
-}
-
-// Finding 14, L1: a node that the store does not count is passed over, and still gets its turn.
-#[tokio::test]
-async fn a_deaf_node_takes_a_free_lock_by_its_touches() {
-    let store = MemoryStore::new();
-    let options = LockOptions::new().lease(ms(1_500));
-    let a = Locks::builder().defaults(options).on_memory(&store).expect("options");
-    let b = Locks::builder().defaults(options).on_memory(&store).expect("options");
-    let guard = a.lock("key").await.expect("free");
-    let deaf = wait_as(1, &b, "key").await;
-    let hearing = wait_as(2, &a, "key").await;
-    store.set_deaf(b.node(), true);
-    guard.release().await.expect("held until now");
-    granted(hearing).await.release().await.expect("held until now");
-    let guard = granted(deaf).await;
-    store.set_deaf(b.node(), false);
-    soon(guard.release()).await.expect("held until now");
 }
 
 // An Acquire may be kept and not polled: then it costs the others a claim, and itself its turn.

@@ -2,7 +2,7 @@
 
 use lock_tests::{Monitor, MonitorLine, Source};
 use lockcore::LockErrorKind;
-use lockcore::internals::wire;
+use proto::wire::scripts;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, granted, ms, soon, until_waiting, wait_as};
@@ -84,15 +84,14 @@ async fn a_fixed_lease_is_renewed_once_if_it_was_handed_over_and_else_never() {
     let guard = granted(waiting).await;
     soon(guard.lost()).await;
     let lines = monitor.stop();
-    let extend = wire::queue::script("extend").expect("the script that renews locks");
-    let digest = redis::Script::new(extend).get_hash().to_owned();
+    let extend = &scripts::of_queue().extend;
     // Its last arguments are a member and its lease.
     let renewals = |lease: &str| {
         let is_one = |line: &&MonitorLine| {
             let [_, script, .., lasting] = &*line.args else { return false };
             line.source != Source::Lua
                 && lasting == lease.as_bytes()
-                && [digest.as_bytes(), extend.as_bytes()].contains(&&**script)
+                && [&extend.digest, &extend.source].iter().any(|text| text.as_bytes() == *script)
         };
         lines.iter().filter(is_one).count()
     };

@@ -63,29 +63,6 @@ async fn a_fixed_lease_and_a_wait_end_by_the_paused_clock() {
     next.release().await.expect("held until now");
 }
 
-// A guard cannot see that the server's clock is set forward, nor that the machine's own stood
-// still; the next answer shows it.
-#[tokio::test(start_paused = true)]
-async fn holds_outlast_a_server_s_clock_that_is_set_forward_again_and_again_by_less_than_a_lease() {
-    let store = MemoryStore::new();
-    let locks = Locks::builder().on_memory(&store).expect("options");
-    let mut guards = Vec::new();
-    for key in 0..400 {
-        guards.push(locks.lock(format!("{key}")).await.expect("free"));
-    }
-    for _ in 0..5 {
-        sleep(ms(10)).await;
-        // Of the thirty that a lease lasts; it is renewed after ten.
-        store.set_clock_forward(Duration::from_secs(20));
-        locks.lock("another").await.expect("free").release().await.expect("held until now");
-    }
-    sleep(ms(10)).await;
-    for guard in guards {
-        assert!(!guard.is_lost());
-        guard.release().await.expect("the server knows it");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_short_lease_is_told_before_it_by_the_paused_clock() {
     let locks = Locks::in_memory();

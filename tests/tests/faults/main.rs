@@ -23,7 +23,6 @@ mod many;
 mod memory_full;
 mod named;
 mod on_its_way;
-mod overtaken;
 mod passed_over;
 mod persisted;
 mod pool;

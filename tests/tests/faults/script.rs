@@ -1,25 +1,20 @@
 //! The scripts by their digests: which of them a request runs.
 
 use lock_tests::Request;
-use lockcore::internals::wire;
+use proto::wire::scripts;
 
 /// A script of the product.
-#[derive(Clone, Debug)]
-pub(crate) struct Script {
-    digest: String,
-    source: &'static str,
-}
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Script(&'static proto::wire::Script);
 
 impl Script {
     pub(crate) fn named(name: &str) -> Self {
-        let source =
-            wire::queue::script(name).unwrap_or_else(|| panic!("there is no script {name}"));
-        let digest = redis::Script::new(source).get_hash().to_owned();
-        Self { digest, source }
+        let script = scripts::of_queue().get(name);
+        Self(script.unwrap_or_else(|| panic!("there is no script {name}")))
     }
 
     pub(crate) fn source(&self) -> &str {
-        self.source
+        &self.0.source
     }
 
     /// Whether the request runs it, by digest or by source.
@@ -30,8 +25,8 @@ impl Script {
     /// The same of a command's arguments.
     pub(crate) fn runs(&self, args: &[Vec<u8>]) -> bool {
         let Some([name, script]) = args.get(..2) else { return false };
-        name.eq_ignore_ascii_case(b"EVALSHA") && script == self.digest.as_bytes()
-            || name.eq_ignore_ascii_case(b"EVAL") && script == self.source.as_bytes()
+        name.eq_ignore_ascii_case(b"EVALSHA") && script == self.0.digest.as_bytes()
+            || name.eq_ignore_ascii_case(b"EVAL") && script == self.0.source.as_bytes()
     }
 }
 

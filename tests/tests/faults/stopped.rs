@@ -4,9 +4,7 @@ use lock_tests::{Grants, eventually, signal};
 use lockcore::{HoldState, LockErrorKind};
 use tokio::time::Instant;
 
-use crate::common::{
-    LONG, SHORT, granted, held, holder, queue, queue_has, queued, release, setup, soon,
-};
+use crate::common::{SHORT, granted, held, holder, queue, queue_has, queued, release, setup, soon};
 use crate::witness::Witness;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -103,19 +101,4 @@ async fn a_guard_knows_its_loss_by_the_clock_before_any_task_could_tell_it() {
     assert_eq!(error.kind(), LockErrorKind::Lost);
     let error = soon("the release", guard.release()).await.expect_err("it is lost");
     assert_eq!(error.kind(), LockErrorKind::Lost);
-}
-
-/// The machine, not the process: no clock that timers count by goes on while it is suspended.
-#[tokio::test]
-async fn a_guard_knows_that_its_lease_ended_while_the_machine_was_suspended() {
-    let locks = lockcore::Locks::in_memory();
-    let guard = locks.lock("k").await.expect("free");
-    lockcore::internals::suspend(&locks, LONG / 2);
-    assert!(!guard.is_lost(), "most of it is left");
-    assert!(guard.deadline() < tokio::time::Instant::now() + LONG / 2);
-    lockcore::internals::suspend(&locks, LONG / 2);
-    assert!(guard.is_lost());
-    soon("the loss", guard.lost()).await;
-    let error = soon("the release", guard.release()).await.expect_err("it is lost");
-    assert_eq!(error.kind(), lockcore::LockErrorKind::Lost);
 }

@@ -63,9 +63,14 @@ macro_rules! scripts {
                 [$(&self.$name),*].into_iter()
             }
 
+            /// The script of this name.
+            pub fn get(&self, name: &str) -> Option<&Script> {
+                self.all().find(|script| script.name == name)
+            }
+
             /// The text of the script of this name.
             pub fn source(&self, name: &str) -> Option<&str> {
-                self.all().find(|script| script.name == name).map(|script| &*script.source)
+                self.get(name).map(|script| &*script.source)
             }
         }
     };

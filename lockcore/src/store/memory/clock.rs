@@ -27,7 +27,7 @@ impl Clock {
     }
 
     /// As a clock that is set forward.
-    #[cfg(any(test, feature = "unstable-internals"))]
+    #[cfg(test)]
     pub(super) fn set_forward(&self, by: std::time::Duration) {
         self.started_us.fetch_add(by.as_micros() as u64, Ordering::Relaxed);
     }

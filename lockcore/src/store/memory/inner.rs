@@ -169,11 +169,11 @@ fn event_of_redisson(message: redisson::Message) -> Option<(NodeId, Event)> {
 /// Nodes to which something is done in a test; there is nothing in it otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Afflicted {
-    #[cfg(any(test, feature = "unstable-internals"))]
+    #[cfg(test)]
     nodes: std::collections::HashSet<Box<str>>,
 }
 
-#[cfg(any(test, feature = "unstable-internals"))]
+#[cfg(test)]
 impl Afflicted {
     pub(super) fn set(&mut self, node: &NodeId, is_afflicted: bool) {
         if is_afflicted {
@@ -188,7 +188,7 @@ impl Afflicted {
     }
 }
 
-#[cfg(not(any(test, feature = "unstable-internals")))]
+#[cfg(not(test))]
 impl Afflicted {
     pub(super) fn has(&self, _node: &str) -> bool {
         false

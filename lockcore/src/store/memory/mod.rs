@@ -49,7 +49,7 @@ impl MemoryStore {
     }
 
     /// One more node.
-    #[cfg(any(test, feature = "unstable-internals"))]
+    #[cfg(test)]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
         self.connect_as(node, listener, false)
     }
@@ -68,20 +68,20 @@ impl MemoryStore {
 
     /// Whether messages to `node` are not received, as if its subscription were with another
     /// server.
-    #[cfg(any(test, feature = "unstable-internals"))]
-    pub fn set_deaf(&self, node: &NodeId, deaf: bool) {
+    #[cfg(test)]
+    pub(crate) fn set_deaf(&self, node: &NodeId, deaf: bool) {
         self.shared.lock().deaf.set(node, deaf);
     }
 
     /// Sets the clock forward by which leases end.
-    #[cfg(any(test, feature = "unstable-internals"))]
-    pub fn set_clock_forward(&self, by: std::time::Duration) {
+    #[cfg(test)]
+    pub(crate) fn set_clock_forward(&self, by: std::time::Duration) {
         self.shared.clock.set_forward(by);
     }
 
     /// Whether messages to `node` are lost although they count as received.
-    #[cfg(any(test, feature = "unstable-internals"))]
-    pub fn set_lossy(&self, node: &NodeId, lossy: bool) {
+    #[cfg(test)]
+    pub(crate) fn set_lossy(&self, node: &NodeId, lossy: bool) {
         self.shared.lock().lossy.set(node, lossy);
     }
 }

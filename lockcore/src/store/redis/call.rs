@@ -81,6 +81,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_answer_that_no_script_gives_is_of_no_form_that_is_read() {
+        let [text, integer] = ["text", "7"].map(|text| redis::Value::BulkString(text.into()));
+        let not_utf8 = redis::Value::BulkString(vec![b'a', 0xff]);
+        let others = [
+            redis::Value::Okay,
+            redis::Value::Boolean(true),
+            redis::Value::Double(7.0),
+            redis::Value::Set(vec![text.clone()]),
+            redis::Value::Map(vec![(text.clone(), integer.clone())]),
+            not_utf8,
+        ];
+        for other in others {
+            assert_eq!(value(&other), Value::Other, "{other:?}");
+        }
+        let simple = redis::Value::SimpleString("simple".into());
+        let inner = redis::Value::Array(vec![integer, redis::Value::Nil]);
+        let whole = redis::Value::Array(vec![text, simple, redis::Value::Int(-7), inner]);
+        let inner = Value::List(vec![Value::Text("7"), Value::Nil]);
+        let parts = vec![Value::Text("text"), Value::Text("simple"), Value::Integer(-7), inner];
+        assert_eq!(value(&whole), Value::List(parts));
+    }
+
+    #[test]
     fn a_call_by_source_has_the_same_keys_and_arguments() {
         let mut call = Scripted::begin(&scripts::of_queue().acquire, 1);
         call.text("key").text("argument with spaces").number(7).display("shown");

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lockcore::internals::{Demand, Member};
+use proto::{Demand, Member};
 
 use super::super::client::read_label;
 use super::{Key, Line, PATIENCE_MS, ServerGrant, Step, Violation, What, unmarked};

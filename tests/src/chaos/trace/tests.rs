@@ -60,8 +60,8 @@ impl Scene {
             let time_us = self.now;
             self.trace.feed(&MonitorLine { time_us, database: 0, source, args });
         };
-        let source = wire::queue::script(script).expect("a script of the protocol");
-        let digest = redis::Script::new(source).get_hash().to_owned();
+        let script = scripts::of_queue().get(script).expect("a script of the protocol");
+        let digest = &script.digest;
         line(Source::Client("c".to_owned()), &format!("EVALSHA {digest} 1 DOOR {args}"));
         for command in commands.split(';').filter(|command| !command.trim().is_empty()) {
             line(Source::Lua, command);

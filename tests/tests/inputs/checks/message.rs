@@ -1,7 +1,10 @@
 //! Messages on a node's channel, where anyone with the right to publish may say anything.
 
-use lockcore::FencingToken;
-use lockcore::internals::{Demand, Event, Label, Member, new_node, node_of, wire};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use lockcore::{FencingToken, NodeId};
+use proto::wire::message;
+use proto::{Demand, Event, Label, Member};
 
 use super::source::Source;
 
@@ -46,9 +49,9 @@ fn almost(source: &mut Source<'_>) {
 /// A grant is read only where a grant was written: what is read can be written back. A member of
 /// another node is none of the node that hears.
 fn any(payload: &[u8]) {
-    let heard = wire::message(payload, &node_of(NODE));
+    let heard = message(payload, &NodeId::from(NODE));
     let Some(event) = heard else { return };
-    assert_eq!(wire::message(payload, &new_node()).is_some(), !payload.contains(&b'~'));
+    assert_eq!(message(payload, &another(payload)).is_some(), !payload.contains(&b'~'));
     let text = std::str::from_utf8(payload).expect("what is no text is nothing");
     match event {
         Event::Granted { token, grants } => {
@@ -66,6 +69,13 @@ fn any(payload: &[u8]) {
         }
         Event::Poked { .. } | Event::Resubscribed => panic!("no payload says that"),
     }
+}
+
+/// A node that no input is about: each has another.
+fn another(payload: &[u8]) -> NodeId {
+    let mut hasher = DefaultHasher::new();
+    payload.hash(&mut hasher);
+    NodeId::from(u128::from(hasher.finish()) << 64)
 }
 
 /// The token that is written, then the number and the milliseconds of each hold.
@@ -100,7 +110,7 @@ fn round_trip(source: &mut Source<'_>) {
     let plain = label.as_str().len() - 2 * label.as_str().matches('%').count();
     assert!(plain <= 64 && !label.as_str().contains(char::is_control), "{label:?}");
     let (number, lease_ms) = (source.integer() as u64, 1 + u64::from(source.byte()));
-    let node = new_node();
+    let node = NodeId::from(7_u128);
     let member = Member::redisson(&node, number, lease_ms, &label);
     let read = Member::parse(member.as_str()).expect("it is ours");
     assert_eq!((read.number(), read.lease_ms()), (number, lease_ms));
@@ -114,15 +124,15 @@ fn round_trip(source: &mut Source<'_>) {
         assert_eq!((read.label(), &read), (label.as_str(), &member));
     }
     let (token, left_ms) = (source.integer() as u64 % (1 << 53), source.integer() as u64);
-    let event = wire::message(format!("g {member} {token} {left_ms}").as_bytes(), &node);
+    let event = message(format!("g {member} {token} {left_ms}").as_bytes(), &node);
     let token = FencingToken::try_from(token).expect("it is in the range");
     assert_eq!(event, Some(Event::Granted { token, grants: vec![(number, left_ms)] }));
     let text = format!("p {token} {number} {left_ms} 7 10000");
     let grants = vec![(number, left_ms), (7, 10_000)];
-    let event = wire::message(text.as_bytes(), &node);
+    let event = message(text.as_bytes(), &node);
     assert_eq!(event, Some(Event::Granted { token, grants }));
-    let event = wire::message(format!("r {number} 7").as_bytes(), &node);
+    let event = message(format!("r {number} 7").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number, 7] }));
-    let event = wire::message(format!("r {member}").as_bytes(), &node);
+    let event = message(format!("r {member}").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number] }));
 }

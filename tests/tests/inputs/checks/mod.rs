@@ -2,6 +2,7 @@
 //!
 //! The property tests, the long run and the fuzz targets all call these.
 
+mod answer;
 pub(crate) mod message;
 pub(crate) mod name;
 pub(crate) mod redisson;

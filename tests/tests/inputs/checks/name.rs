@@ -1,7 +1,10 @@
 //! Names of locks: no two share a key, none leaves its namespace or its slot, bad ones are refused.
 
-use lockcore::internals::{Command, Label, LockName, Member, lock_name, new_node, node_of, wire};
-use lockcore::{KeyError, LockKey, MAX_KEY_BYTES};
+use std::fmt::Display;
+
+use lockcore::{KeyError, LockErrorKind, LockKey, MAX_KEY_BYTES, NodeId};
+use proto::wire::{Asked, Call, Floors, Script, Wire};
+use proto::{Command, Label, Leaving, LockName, Member, StoreError};
 
 use super::source::Source;
 
@@ -11,12 +14,12 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     let spaces = [NAMESPACES[source.below(4)], NAMESPACES[source.below(4)]];
     let label = Label::new(&source.text(4));
-    let member = Member::redisson(&new_node(), u64::from(source.byte()), 30_000, &label);
+    let member = Member::redisson(&NodeId::from(7_u128), u64::from(source.byte()), 30_000, &label);
     let one = source.text(6);
     let other = relative(&one, &mut source);
     let locks = [(spaces[0], &one), (spaces[1], &other)].map(|(space, name)| {
         let key = accepted(name)?;
-        let lock = lock_name(&key, space);
+        let lock = named(&key, space);
         stays_inside(&lock, space);
         for keys in [queue_keys(&lock), redisson_keys(&lock, &member)] {
             all_different(&keys);
@@ -41,9 +44,8 @@ pub(crate) fn check(bytes: &[u8]) {
         assert!(this.0.is_none() || that.0.is_none() || (this == that) == same);
     }
     if let Ok(key) = LockKey::foreign(&one) {
-        let lock = lock_name(&key, Some("shop"));
-        assert_eq!(lock.as_str(), one, "a foreign name is taken as it is");
-        redisson_keys(&lock, &member);
+        assert_eq!(key.as_str(), one, "a foreign name is taken as it is");
+        redisson_keys(&LockName::from(key.as_str()), &member);
     }
 }
 
@@ -77,6 +79,14 @@ fn accepted(name: &str) -> Option<LockKey> {
     found.ok()
 }
 
+/// The full name, as unit tests of `lockcore::key` have it.
+fn named(key: &LockKey, space: Option<&str>) -> LockName {
+    match space {
+        Some(space) => LockName::from(&*format!("{space}:{}", key.as_str())),
+        None => LockName::from(key.as_str()),
+    }
+}
+
 fn stays_inside(lock: &LockName, space: Option<&str>) {
     let name = lock.as_str();
     let prefix = space.map_or(String::new(), |space| format!("{space}:"));
@@ -97,24 +107,57 @@ fn one_slot(keys: &[Vec<u8>]) {
     }
 }
 
-/// The door as it is written to a server, and the names that the scripts make of it.
-fn queue_keys(lock: &LockName) -> Vec<Vec<u8>> {
-    let node = node_of("AAAAAAAAAAAAAAAAAAAAAA");
-    let call = wire::queue::command(lock, &node, "lockcore", &Command::Inspect, [0, 0]);
-    let mut arguments = call.args_iter().filter_map(|argument| match argument {
-        redis::Arg::Simple(argument) => Some(argument.to_vec()),
-        _ => None,
-    });
-    let door = arguments.nth(3).expect("the first key");
-    assert_eq!(door, format!("lock:{{{}}}", lock.as_str()).into_bytes());
-    assert_eq!(arguments.next(), Some(b"lock:tokens".to_vec()));
-    let others = ["queue", "holds", "reduced", "gone", "guard", "patience:x", "passed:x"];
-    let others = others.map(|which| [&door[..], b":", which.as_bytes()].concat());
-    [door].into_iter().chain(others).collect()
+/// The call of a script: its keys, and the other arguments.
+struct Written {
+    keys: usize,
+    arguments: Vec<String>,
 }
 
+impl Call for Written {
+    fn begin(_script: &'static Script, keys: usize) -> Self {
+        Self { keys, arguments: Vec::new() }
+    }
+
+    fn text(&mut self, text: &str) -> &mut Self {
+        self.display(text)
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.display(number)
+    }
+
+    fn display(&mut self, argument: impl Display) -> &mut Self {
+        self.arguments.push(argument.to_string());
+        self
+    }
+}
+
+/// The keys that a command is written with.
+fn keys(lock: &LockName, peers: bool, command: Command) -> Vec<Vec<u8>> {
+    let of_error = |said: &str| StoreError::refused(LockErrorKind::Protocol, said);
+    let wire = Wire { node: NodeId::from(7_u128), prefix: "lockcore".into(), peers, of_error };
+    let written = wire.write(&Asked::One(lock.clone(), command), Floors::default());
+    let Written { keys, arguments } = written.expect("every layout has it");
+    arguments.into_iter().take(keys).map(String::into_bytes).collect()
+}
+
+/// The door as it is written to a server, and the names that the scripts make of it.
+fn queue_keys(lock: &LockName) -> Vec<Vec<u8>> {
+    let written = keys(lock, false, Command::Inspect);
+    let [door, counter] = &written[..] else { panic!("{written:?}") };
+    assert_eq!(*door, format!("lock:{{{}}}", lock.as_str()).into_bytes());
+    assert_eq!(counter, b"lock:tokens");
+    let others = ["queue", "holds", "reduced", "gone", "guard", "patience:x", "passed:x"];
+    let others = others.map(|which| [&door[..], b":", which.as_bytes()].concat());
+    [door.clone()].into_iter().chain(others).collect()
+}
+
+/// All keys of the lock where JVMs share its queue, with the tombstone of the member.
 fn redisson_keys(lock: &LockName, member: &Member) -> Vec<Vec<u8>> {
-    wire::redisson::keys(lock, member).into()
+    let leaving = vec![Leaving { member: member.clone(), ambiguous: true }];
+    let written = keys(lock, true, Command::Leave { leaving });
+    assert_eq!((written.len(), &*written[0]), (8, lock.as_str().as_bytes()));
+    written
 }
 
 /// The slot of a key, as Redis Cluster's specification says it.

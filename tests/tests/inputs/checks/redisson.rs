@@ -1,12 +1,10 @@
 //! Answers of the scripts of a queue that JVMs share: any tree of values is read or refused, and
 //! only what says a grant is one.
 
-use lockcore::internals::{
-    Acquired, Answer, Command, Grant, Inspection, Member, Mode, Reply, StoreError, wire,
-};
 use lockcore::{FencingToken, LockErrorKind};
-use redis::Value;
+use proto::{Acquired, Answer, Command, Grant, Inspection, Member, Mode, Reply};
 
+use super::answer::{Tree, answer, answers, bent, refused, said, text, tree, trees};
 use super::source::Source;
 
 const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web";
@@ -26,7 +24,7 @@ pub(crate) fn check(bytes: &[u8]) {
         Command::Inspect,
     ];
     for command in commands {
-        match (&command, wire::redisson::answer(&command, &value)) {
+        match (&command, answer(true, &command, &value)) {
             (_, Err(error)) => refused(&error),
             (Command::Acquire { .. }, Ok(Answer::Acquired(reply))) => {
                 let implied = text(&value).map(|_| OURS);
@@ -56,14 +54,14 @@ fn acquire(member: &Member) -> Command {
     Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 }
 }
 
-fn inspected(value: &Value, found: &Inspection) {
-    let Value::Array(parts) = value else { panic!("{value:?} was read") };
-    let [holder, _, left, _, Value::Array(members), _] = &parts[..] else {
+fn inspected(value: &Tree, found: &Inspection) {
+    let Tree::List(parts) = value else { panic!("{value:?} was read") };
+    let [holder, _, left, _, Tree::List(members), _] = &parts[..] else {
         panic!("{value:?} was read")
     };
     for (holder, weight, left_ms) in &found.holds {
         assert_eq!(*weight, holder.weight());
-        assert_eq!(i64::try_from(*left_ms).ok().map(Value::Int).as_ref(), Some(left));
+        assert_eq!(i64::try_from(*left_ms).ok().map(Tree::Int).as_ref(), Some(left));
     }
     let told: Vec<_> = found.holds.iter().map(|(holder, ..)| Some(holder.as_str())).collect();
     assert_eq!(told, Vec::from_iter(text(holder).map(Some)));
@@ -71,22 +69,22 @@ fn inspected(value: &Value, found: &Inspection) {
 }
 
 /// The value as the answer to renewals and touches, and as one of the answers in it.
-fn several(value: &Value, source: &mut Source<'_>) {
-    let (clock, listeners) = (bulk("1795242275666200"), Value::Int(source.integer()));
+fn several(value: &Tree, source: &mut Source<'_>) {
+    let (clock, listeners) = (said("1795242275666200"), Tree::Int(source.integer()));
     let around = source.below(3);
     let parts = std::iter::repeat_n(value.clone(), around);
     let (renewals, touches) = match source.below(3) {
         0 => (value.clone(), value.clone()),
         _ => (
-            Value::Array([clock.clone()].into_iter().chain(parts.clone()).collect()),
-            Value::Array([clock, listeners].into_iter().chain(parts).collect()),
+            Tree::List([clock.clone()].into_iter().chain(parts.clone()).collect()),
+            Tree::List([clock, listeners].into_iter().chain(parts).collect()),
         ),
     };
     let members = vec![ours()];
     let renewal = Command::Renew { members: members.clone() };
     let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
-    for (command, answer) in asked {
-        match wire::redisson::answers(&vec![&command; around], &answer) {
+    for (command, told) in asked {
+        match answers(&command, around, &told) {
             Ok(each) => {
                 assert_eq!(each.len(), around);
                 each.iter().flatten().for_each(|answer| verify_one(value, &command, answer));
@@ -97,40 +95,35 @@ fn several(value: &Value, source: &mut Source<'_>) {
 }
 
 /// No grant that does not stand there.
-fn verify_one(value: &Value, command: &Command, answer: &Answer) {
+fn verify_one(value: &Tree, command: &Command, answer: &Answer) {
     let grants = match (command, answer) {
         (Command::Renew { .. }, Answer::Renewed(reply)) => &reply.grants,
         (Command::Touch { .. }, Answer::Touched(reply)) => &reply.grants,
         _ => panic!("{answer:?} to {command:?}"),
     };
-    let said = |wanted: &str| match value {
-        Value::Array(parts) => parts.iter().any(|part| text(part) == Some(wanted)),
+    let is_said = |wanted: &str| match value {
+        Tree::List(parts) => parts.iter().any(|part| text(part) == Some(wanted)),
         bare => text(bare) == Some(wanted),
     };
     assert!(grants.len() <= 1, "{grants:?} of one lock");
     for Grant { member, token, .. } in grants {
-        assert!(said(member.as_str()) || member.as_str() == OURS, "{value:?}");
+        assert!(is_said(member.as_str()) || member.as_str() == OURS, "{value:?}");
         assert!(number_said(value, token.get()), "{value:?}");
     }
 }
 
-fn number_said(value: &Value, number: u64) -> bool {
-    let is = |part: &Value| text(part).and_then(|text| text.parse().ok()) == Some(number);
+fn number_said(value: &Tree, number: u64) -> bool {
+    let is = |part: &Tree| text(part).and_then(|text| text.parse().ok()) == Some(number);
     match value {
-        Value::Array(parts) => parts.iter().any(is),
+        Tree::List(parts) => parts.iter().any(is),
         bare => is(bare),
     }
 }
 
-/// A refusal leaves open what happened: the script may have run.
-pub(super) fn refused(error: &StoreError) {
-    assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Protocol, true));
-}
-
 /// A grant stands in the answer, member and token, each in its place.
-fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
+fn verify<T>(value: &Tree, reply: &Reply<T>, implied: Option<&str>) {
     let (member, token, now) = match value {
-        Value::Array(parts) => match &parts[..] {
+        Tree::List(parts) => match &parts[..] {
             [_, _, _, member, token, now, _] => (text(member), text(token), text(now)),
             _ => panic!("{value:?} was read"),
         },
@@ -139,8 +132,8 @@ fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
     };
     assert_eq!(now.and_then(|now| now.parse().ok()), reply.now_us, "{value:?}");
     let left_ms = reply.first_end_ms.expect("it is told of every lock");
-    let integer = |number: u64| i64::try_from(number).ok().map(Value::Int);
-    if let Value::Array(parts) = value {
+    let integer = |number: u64| i64::try_from(number).ok().map(Tree::Int);
+    if let Tree::List(parts) = value {
         assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
         assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[6]));
     }
@@ -161,55 +154,19 @@ fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
 }
 
 /// The clock of `<clock>:7`: behind it stands the member's number.
-fn clock_for_seven(value: &Value) -> Option<&str> {
+fn clock_for_seven(value: &Tree) -> Option<&str> {
     let (clock, of) = text(value)?.split_once(':')?;
     (of.parse() == Ok(7)).then_some(clock)
 }
 
-pub(super) fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// Any value.
-pub(super) fn tree(source: &mut Source<'_>, depth: usize) -> Value {
-    match source.below(12) {
-        0 => Value::Nil,
-        1 => Value::Int(source.integer()),
-        2 => Value::BulkString(source.bytes(3)),
-        3 => Value::SimpleString(source.text(3)),
-        4 => Value::Okay,
-        5 => Value::Boolean(source.below(2) == 0),
-        6 => Value::Double(f64::from_bits(source.integer() as u64)),
-        7 if depth > 0 => Value::Set(trees(source, depth)),
-        8 if depth > 0 => {
-            let keys = trees(source, depth);
-            Value::Map(keys.into_iter().map(|key| (key, tree(source, depth - 1))).collect())
-        }
-        _ if depth > 0 => Value::Array(trees(source, depth)),
-        _ => Value::Nil,
-    }
-}
-
-pub(super) fn trees(source: &mut Source<'_>, depth: usize) -> Vec<Value> {
-    (0..source.below(10)).map(|_| tree(source, depth - 1)).collect()
-}
-
-pub(super) fn bulk(text: &str) -> Value {
-    Value::BulkString(text.as_bytes().to_vec())
-}
-
 /// One of the forms that are known, with some of its parts replaced, dropped or doubled.
-fn almost(source: &mut Source<'_>) -> Value {
+fn almost(source: &mut Source<'_>) -> Tree {
     let clock = "1795242275666200";
     let full = |outcome| {
-        let (three, zero) = (Value::Int(3), Value::Int(0));
-        vec![bulk(outcome), three.clone(), three, bulk(OURS), bulk(clock), bulk(clock), zero]
+        let (three, zero) = (Tree::Int(3), Tree::Int(0));
+        vec![said(outcome), three.clone(), three, said(OURS), said(clock), said(clock), zero]
     };
-    let mut parts = match source.below(10) {
+    let parts = match source.below(10) {
         0 => full("granted"),
         1 => full("queued"),
         2 => full("busy"),
@@ -220,22 +177,13 @@ fn almost(source: &mut Source<'_>) -> Value {
         7 => full("la"),
         8 => {
             let (members, deadlines) = (trees(source, 1), trees(source, 1));
-            let lists = [Value::Array(members), Value::Array(deadlines)];
-            let head = [bulk(OURS), bulk(clock), Value::Int(3), bulk(clock)];
+            let lists = [Tree::List(members), Tree::List(deadlines)];
+            let head = [said(OURS), said(clock), Tree::Int(3), said(clock)];
             head.into_iter().chain(lists).collect()
         }
         _ => return tree(source, 0),
     };
-    for _ in 0..source.below(4) {
-        let at = source.below(parts.len().max(1)).min(parts.len().saturating_sub(1));
-        match source.below(4) {
-            _ if parts.is_empty() => {}
-            0 => drop(parts.remove(at)),
-            1 => parts.insert(at, parts[at].clone()),
-            _ => parts[at] = tree(source, 1),
-        }
-    }
-    Value::Array(parts)
+    bent(parts, source)
 }
 
 /// An answer of the scripts is read as it is meant.
@@ -245,26 +193,26 @@ fn round_trip(source: &mut Source<'_>) {
     let number = |source: &mut Source<'_>| source.integer() as u64 % (1 << 53);
     let (token, now_us) = (number(source), number(source));
     let (position, left_ms) = (source.integer() & i64::MAX, source.integer() & i64::MAX);
-    let (clock, holds) = (bulk(&now_us.to_string()), source.below(2) == 0);
+    let (clock, holds) = (said(now_us), source.below(2) == 0);
     let (holder, written) = match holds {
-        true => (bulk(member.as_str()), bulk(&token.to_string())),
-        false => (Value::Nil, Value::Nil),
+        true => (said(member.as_str()), said(token)),
+        false => (Tree::Nil, Tree::Nil),
     };
-    let answer = Value::Array(vec![
-        bulk("queued"),
-        Value::Int(position),
-        Value::Int(left_ms),
+    let queued = Tree::List(vec![
+        said("queued"),
+        Tree::Int(position),
+        Tree::Int(left_ms),
         holder,
         written,
         clock,
-        Value::Int(position),
+        Tree::Int(position),
     ]);
-    let acquired = |value: &Value| match wire::redisson::answer(&acquire(&member), value) {
+    let acquired = |value: &Tree| match answer(true, &acquire(&member), value) {
         Ok(Answer::Acquired(reply)) => Ok(reply),
         Ok(other) => panic!("{other:?} to an acquire"),
         Err(error) => Err(error.kind),
     };
-    let reply = acquired(&answer).expect("it is well formed");
+    let reply = acquired(&queued).expect("it is well formed");
     assert_eq!(reply.outcome, Acquired::Queued { position: position as u64 });
     let left_ms = left_ms as u64;
     assert_eq!(reply.first_end_ms, Some(left_ms));
@@ -275,9 +223,9 @@ fn round_trip(source: &mut Source<'_>) {
     };
     assert_eq!(reply.grants, Vec::from_iter(holds.then(|| grant(token, left_ms))));
 
-    let short = acquired(&bulk(&format!("{now_us}:7"))).expect("it is well formed");
+    let short = acquired(&said(format!("{now_us}:7"))).expect("it is well formed");
     assert_eq!((short.outcome, short.first_end_ms), (Acquired::Granted, Some(30_000)));
     assert_eq!(short.grants, [grant(now_us, 30_000)]);
-    let of_another = acquired(&bulk(&format!("{now_us}:8")));
+    let of_another = acquired(&said(format!("{now_us}:8")));
     assert_eq!(of_another, Err(LockErrorKind::Protocol));
 }

@@ -2,17 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use lockcore::internals::{
-    Acquired, Answer, Command, Demand, Grant, Leaving, Member, Mode, Released, node_of, wire,
-};
-use lockcore::{FencingToken, LockErrorKind, NodeId};
-use redis::Value;
+use lockcore::{FencingToken, LockErrorKind};
+use proto::{Acquired, Answer, Command, Demand, Grant, Leaving, Member, Mode, Released};
 
-use super::redisson::{bulk, refused, text, tree, trees};
+use super::answer::{FLOOR, NODE, Tree, answer, bent, refused, said, text, tree, trees};
 use super::source::Source;
-
-const NODE: &str = "AAAAAAAAAAAAAAAAAAAAAA";
-const FLOOR: u64 = 1_795_242_275_666_200;
 
 pub(crate) fn check(bytes: &[u8]) {
     let mut source = Source::new(bytes);
@@ -22,8 +16,7 @@ pub(crate) fn check(bytes: &[u8]) {
         _ => return round_trip(&mut source),
     };
     for command in commands() {
-        let answer = wire::queue::answer(&command, &node(), FLOOR, &value);
-        match (&command, answer) {
+        match (&command, answer(false, &command, &value)) {
             // The letter for a door that is another program's.
             (Command::Renew { members }, Err(error)) if error.kind == LockErrorKind::WrongType => {
                 assert!(members.len() == 1 && text(&value).is_some_and(|told| told.ends_with('s')));
@@ -42,10 +35,6 @@ pub(crate) fn check(bytes: &[u8]) {
             }
         }
     }
-}
-
-fn node() -> NodeId {
-    node_of(NODE)
 }
 
 fn member(demand: &str) -> Member {
@@ -102,15 +91,15 @@ fn members(command: &Command, answer: &Answer) -> (usize, usize) {
 }
 
 /// All texts in it.
-fn texts(value: &Value) -> Vec<&str> {
+fn texts(value: &Tree) -> Vec<&str> {
     match value {
-        Value::Array(parts) => parts.iter().flat_map(texts).collect(),
+        Tree::List(parts) => parts.iter().flat_map(texts).collect(),
         one => text(one).into_iter().collect(),
     }
 }
 
 /// Member and token stand there, or the command itself names the member.
-fn verify(value: &Value, command: &Command, grant: &Grant) {
+fn verify(value: &Tree, command: &Command, grant: &Grant) {
     let texts = texts(value);
     let own = match command {
         Command::Acquire { member, .. }
@@ -139,45 +128,36 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// One of the forms that are known, with some of its parts replaced, dropped or doubled.
-fn almost(source: &mut Source<'_>) -> Value {
+fn almost(source: &mut Source<'_>) -> Tree {
     let demand = ["w", "r", "2/10"][source.below(3)];
     let (member, ahead) = (member(demand), source.integer());
     let outcomes = ["granted", "queued", "busy", "released", "not_held", "h", "n", "whg", "la"];
-    let mut parts = match source.below(6) {
-        0 => return bulk(&format!("{ahead}{member}")),
-        1 => return bulk(&format!("{ahead} {FLOOR}{member}")),
-        2 => return bulk(&format!("{FLOOR}{}", ["h", "n", "s", "hh", "x"][source.below(5)])),
+    let parts = match source.below(6) {
+        0 => return said(format!("{ahead}{member}")),
+        1 => return said(format!("{ahead} {FLOOR}{member}")),
+        2 => return said(format!("{FLOOR}{}", ["h", "n", "s", "hh", "x"][source.below(5)])),
         3 => {
-            let lists = [trees(source, 1), vec![Value::Int(1)], trees(source, 1), trees(source, 1)];
-            let head = [bulk(&FLOOR.to_string()), bulk(&FLOOR.to_string())];
-            head.into_iter().chain(lists.map(Value::Array)).collect()
+            let lists = [trees(source, 1), vec![Tree::Int(1)], trees(source, 1), trees(source, 1)];
+            let head = [said(FLOOR), said(FLOOR)];
+            head.into_iter().chain(lists.map(Tree::List)).collect()
         }
         _ => {
-            let grants = vec![bulk(member.as_str()), Value::Int(source.integer())];
+            let grants = vec![said(member.as_str()), Tree::Int(source.integer())];
             let mut full = full(outcomes[source.below(9)], grants);
             if source.below(2) == 0 {
-                full.push(Value::Array(vec![Value::Int(10_000)]));
+                full.push(Tree::List(vec![Tree::Int(10_000)]));
             }
             full
         }
     };
-    for _ in 0..source.below(4) {
-        let at = source.below(parts.len().max(1)).min(parts.len().saturating_sub(1));
-        match source.below(4) {
-            _ if parts.is_empty() => {}
-            0 => drop(parts.remove(at)),
-            1 => parts.insert(at, parts[at].clone()),
-            _ => parts[at] = tree(source, 1),
-        }
-    }
-    Value::Array(parts)
+    bent(parts, source)
 }
 
-fn full(outcome: &str, grants: Vec<Value>) -> Vec<Value> {
-    let (three, clock) = (Value::Int(3), bulk(&FLOOR.to_string()));
+fn full(outcome: &str, grants: Vec<Tree>) -> Vec<Tree> {
+    let (three, clock) = (Tree::Int(3), said(FLOOR));
     let token = clock.clone();
-    let (none, list) = (Value::Int(0), Value::Array(grants));
-    vec![bulk(outcome), three.clone(), three, token, clock, none.clone(), none, list]
+    let (none, list) = (Tree::Int(0), Tree::List(grants));
+    vec![said(outcome), three.clone(), three, token, clock, none.clone(), none, list]
 }
 
 /// An answer of the scripts is read as it is meant.
@@ -188,9 +168,8 @@ fn round_trip(source: &mut Source<'_>) {
     let other = Member::parse(&member.as_str().replacen(":7:", ":8:", 1)).expect("a member");
     let ahead = source.integer() as u64 % (1 << 40);
     let acquire = Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 };
-    let read = |command: &Command, value: &Value| {
-        wire::queue::answer(command, &node(), FLOOR, value).map_err(|error| error.kind)
-    };
+    let read =
+        |command: &Command, value: &Tree| answer(false, command, value).map_err(|error| error.kind);
     let grant = |member: &Member, token, left_ms| {
         let token = FencingToken::try_from(token).expect("it is in the range");
         vec![Grant { member: member.clone(), token, left_ms }]
@@ -200,29 +179,29 @@ fn round_trip(source: &mut Source<'_>) {
         (format!("{ahead}{member}"), FLOOR + ahead, None),
         (format!("{ahead} {FLOOR}{member}"), ahead, Some(FLOOR)),
     ];
-    for (answer, token, now_us) in told {
-        let Ok(Answer::Acquired(reply)) = read(&acquire, &bulk(&answer)) else {
-            panic!("{answer} is well formed")
+    for (short, token, now_us) in told {
+        let Ok(Answer::Acquired(reply)) = read(&acquire, &said(&short)) else {
+            panic!("{short} is well formed")
         };
         assert_eq!((reply.outcome, reply.now_us), (Acquired::Granted, now_us));
         assert_eq!(reply.grants, grant(&member, token, 30_000));
     }
-    let of_another = read(&acquire, &bulk(&format!("{ahead}{other}")));
+    let of_another = read(&acquire, &said(format!("{ahead}{other}")));
     assert_eq!(of_another, Err(LockErrorKind::Protocol));
 
     let (left_ms, position) = (1 + ahead % (1 << 32), ahead % (1 << 20));
-    let queued = read(&acquire, &Value::Int((left_ms * (1 << 20) + position) as i64));
+    let queued = read(&acquire, &Tree::Int((left_ms * (1 << 20) + position) as i64));
     let Ok(Answer::Acquired(reply)) = queued else { panic!("{queued:?}") };
     assert_eq!((reply.outcome, reply.first_end_ms), (Acquired::Queued { position }, Some(left_ms)));
 
     let release = Command::Release { member: member.clone() };
-    let handed = read(&release, &bulk(&format!("{ahead}{other}")));
+    let handed = read(&release, &said(format!("{ahead}{other}")));
     let Ok(Answer::Released(reply)) = handed else { panic!("{handed:?}") };
     assert_eq!(reply.outcome, Released::Released);
     assert_eq!(reply.grants, grant(&other, FLOOR + ahead, 10_000));
 
-    let told = vec![bulk(other.as_str()), Value::Int(17)];
-    let Ok(Answer::Acquired(reply)) = read(&acquire, &Value::Array(full("queued", told))) else {
+    let told = vec![said(other.as_str()), Tree::Int(17)];
+    let Ok(Answer::Acquired(reply)) = read(&acquire, &Tree::List(full("queued", told))) else {
         panic!("it is well formed")
     };
     assert_eq!((reply.outcome, reply.first_end_ms), (Acquired::Queued { position: 3 }, Some(3)));

@@ -4,22 +4,35 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use lockcore::MemoryStore;
-use lockcore::internals::{
-    Answer, Answers, Command, Event, Link, Listener, LockName, Store, StoreFuture, locks_on,
-    memory_store, new_node,
-};
+use proto::{Answer, Answers, Command, Event, Link, LockName};
 use tokio::sync::{Notify, watch};
 
-use crate::common::{SHORT, soon};
+use super::soon;
+use crate::builder::new_node;
+use crate::locks::Locks;
+use crate::node::Inbox;
+use crate::store::memory::MemoryStore;
+use crate::store::{Listener, Store, StoreFuture};
 
 /// Runs the first renewal after the release, and answers it before the release is answered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Overtaking {
     store: Arc<dyn Store>,
     asked: Arc<Notify>,
     released: Arc<Notify>,
     renewed: Arc<Notify>,
+}
+
+impl Overtaking {
+    /// One, and the `Locks` of a node on it.
+    fn start() -> (Self, Locks) {
+        let node = new_node();
+        let store = MemoryStore::new().connect(node.clone(), Arc::new(Deaf));
+        let [asked, released, renewed] = [(); 3].map(|()| Arc::default());
+        let store = Self { store, asked, released, renewed };
+        let locks = Locks::builder().build(Arc::new(store.clone()), node, &Inbox::default());
+        (store, locks)
+    }
 }
 
 /// It is told nothing.
@@ -87,36 +100,20 @@ impl Store for Overtaking {
 }
 
 // A hold that is given back is not to wait for somebody to poll the future that tells how it ended.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_release_is_on_its_way_when_the_call_returns() {
-    let node = new_node();
-    let (released, renewed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let store = Overtaking {
-        store: memory_store(&MemoryStore::new(), node.clone(), Arc::new(Deaf)),
-        asked: Arc::default(),
-        released: Arc::clone(&released),
-        renewed: Arc::clone(&renewed),
-    };
-    let locks = locks_on(Arc::new(store), node);
+    let (store, locks) = Overtaking::start();
     let guard = locks.lock("k").await.expect("the lock is free");
     let releasing = guard.release();
-    assert!(released.notified().now_or_never().is_some(), "nothing was sent");
-    renewed.notify_one();
-    soon("the release", releasing).await.expect("it was held until it was given back");
+    assert!(store.released.notified().now_or_never().is_some(), "nothing was sent");
+    store.renewed.notify_one();
+    soon(releasing).await.expect("it was held until it was given back");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_renewal_overtaken_by_its_release_does_not_call_the_hold_lost() {
-    let node = new_node();
-    let asked = Arc::new(Notify::new());
-    let store = Overtaking {
-        store: memory_store(&MemoryStore::new(), node.clone(), Arc::new(Deaf)),
-        asked: Arc::clone(&asked),
-        released: Arc::default(),
-        renewed: Arc::default(),
-    };
-    let locks = locks_on(Arc::new(store), node);
-    let guard = locks.key("k").lease(SHORT).lock().await.expect("the lock is free");
-    soon("a renewal", asked.notified()).await;
-    soon("the release", guard.release()).await.expect("it was held until it was given back");
+    let (store, locks) = Overtaking::start();
+    let guard = locks.lock("k").await.expect("the lock is free");
+    soon(store.asked.notified()).await;
+    soon(guard.release()).await.expect("it was held until it was given back");
 }

@@ -1,0 +1,51 @@
+//! Clocks that jump: the machine's own, and the store's.
+
+use std::time::Duration;
+
+use proto::LockErrorKind;
+use tokio::time::{Instant, sleep};
+
+use super::soon;
+use crate::locks::Locks;
+use crate::store::memory::MemoryStore;
+
+/// The default lease.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// The machine, not the process: no clock that timers count by goes on while it is suspended.
+#[tokio::test(start_paused = true)]
+async fn a_guard_knows_that_its_lease_ended_while_the_machine_was_suspended() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("k").await.expect("free");
+    locks.node.clock.suspend(LEASE / 2);
+    assert!(!guard.is_lost(), "most of it is left");
+    assert!(guard.deadline() < Instant::now() + LEASE / 2);
+    locks.node.clock.suspend(LEASE / 2);
+    assert!(guard.is_lost());
+    soon(guard.lost()).await;
+    let error = soon(guard.release()).await.expect_err("it is lost");
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+}
+
+// A guard cannot see that the server's clock is set forward, nor that the machine's own stood
+// still; the next answer shows it.
+#[tokio::test(start_paused = true)]
+async fn holds_outlast_a_server_s_clock_that_is_set_forward_again_and_again_by_less_than_a_lease() {
+    let store = MemoryStore::new();
+    let locks = Locks::builder().on_memory(&store).expect("options");
+    let mut guards = Vec::new();
+    for key in 0..400 {
+        guards.push(locks.lock(format!("{key}")).await.expect("free"));
+    }
+    for _ in 0..5 {
+        sleep(Duration::from_millis(10)).await;
+        // Each is renewed after a third of its lease.
+        store.set_clock_forward(2 * LEASE / 3);
+        locks.lock("another").await.expect("free").release().await.expect("held until now");
+    }
+    sleep(Duration::from_millis(10)).await;
+    for guard in guards {
+        assert!(!guard.is_lost());
+        guard.release().await.expect("the server knows it");
+    }
+}
