@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gives_back_the_arguments_it_was_made_of() {
+    fn a_request_returns_the_arguments_it_was_made_of() {
         let args = ["SET", "a\r\nb", "", "é"];
         let frame = request(&args);
         assert_eq!(frame_length(&frame), Some(frame.len()));

@@ -13,7 +13,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::common::{SHORT, soon};
 
-/// Runs the first renewal after the release, and answers it before the release is answered.
+/// A store that runs the first renewal after the release, and answers it before the release is
+/// answered.
 #[derive(Debug)]
 struct Overtaking {
     store: Arc<dyn Store>,
@@ -22,7 +23,7 @@ struct Overtaking {
     renewed: Arc<Notify>,
 }
 
-/// It is told nothing.
+/// A listener that ignores all events.
 struct Deaf;
 
 impl Listener for Deaf {
@@ -35,7 +36,8 @@ impl Store for Overtaking {
         if !matches!(command, Command::Release { .. }) {
             return answer;
         }
-        let (released, renewed) = (Arc::clone(&self.released), Arc::clone(&self.renewed));
+        let released = Arc::clone(&self.released);
+        let renewed = Arc::clone(&self.renewed);
         StoreFuture::pending(async move {
             released.notify_one();
             renewed.notified().await;
@@ -51,8 +53,10 @@ impl Store for Overtaking {
         if !matches!(commands, [(_, Command::Renew { .. }), ..]) {
             return self.store.run_together(commands);
         }
-        let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
-        let (renewed, store) = (Arc::clone(&self.renewed), Arc::clone(&self.store));
+        let asked = Arc::clone(&self.asked);
+        let released = Arc::clone(&self.released);
+        let renewed = Arc::clone(&self.renewed);
+        let store = Arc::clone(&self.store);
         let renewals: Vec<(LockName, Command)> =
             commands.iter().map(|(lock, of)| ((*lock).clone(), (*of).clone())).collect();
         StoreFuture::pending(async move {
@@ -86,11 +90,12 @@ impl Store for Overtaking {
     }
 }
 
-// A hold that is given back is not to wait for somebody to poll the future that tells how it ended.
+// A release must not wait until the caller polls the future of its outcome.
 #[tokio::test]
 async fn a_release_is_on_its_way_when_the_call_returns() {
     let node = new_node();
-    let (released, renewed) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let released = Arc::new(Notify::new());
+    let renewed = Arc::new(Notify::new());
     let store = Overtaking {
         store: memory_store(&MemoryStore::new(), node.clone(), Arc::new(Deaf)),
         asked: Arc::default(),

@@ -106,7 +106,7 @@ fn a_long_hold_is_compared_with_all_that_begin_within_it() {
 }
 
 #[test]
-fn belief_ends_with_the_deadline_however_late_the_holder_gives_back() {
+fn belief_ends_with_the_deadline_however_late_the_holder_releases() {
     let mut late = hold(1, 10, 100 * MS, 900 * MS);
     late.released = Some((901 * MS, End::Lost));
     let evidence = run(vec![late, hold(2, 11, 210 * MS, 220 * MS)]);

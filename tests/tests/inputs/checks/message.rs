@@ -16,7 +16,7 @@ pub(crate) fn check(bytes: &[u8]) {
     any(&source.bytes(8));
 }
 
-/// Grants and revocations as the queue writes them, with one number replaced.
+/// Checks grants and revocations as the queue writes them, with one number replaced.
 fn numbers(source: &mut Source<'_>) {
     let mut parts = vec!["p".to_owned(), "1795242275666200".to_owned()];
     for _ in 0..=source.below(3) {
@@ -33,7 +33,8 @@ fn numbers(source: &mut Source<'_>) {
     any(parts.join(" ").as_bytes());
 }
 
-/// A grant with one part replaced: what is no number, no member or no lease makes it none.
+/// Checks a grant with one part replaced: a part that is no number, no member or no lease makes it
+/// none.
 fn almost(source: &mut Source<'_>) {
     let lease = ["30000", "0", "", "-1", "1x"][source.below(5)];
     let member = format!("~1{NODE}:7:{lease}:web");
@@ -43,8 +44,8 @@ fn almost(source: &mut Source<'_>) {
     any(parts.join(" ").as_bytes());
 }
 
-/// A grant is read only where a grant was written: what is read can be written back. A member of
-/// another node is none of the node that hears.
+/// Checks that a grant is read only where a grant was written: it can be written back. A member of
+/// another node does not concern the hearing node.
 fn any(payload: &[u8]) {
     let heard = wire::message(payload, &node_of(NODE));
     let Some(event) = heard else { return };
@@ -68,7 +69,7 @@ fn any(payload: &[u8]) {
     }
 }
 
-/// The token that is written, then the number and the milliseconds of each hold.
+/// The token as it is written, then the number and the milliseconds of each hold.
 fn granted(text: &str) -> Vec<Option<u64>> {
     if let Some(several) = text.strip_prefix("p ") {
         return several.split(' ').map(number).collect();
@@ -87,19 +88,20 @@ fn well_formed(member: Member) -> Member {
     member
 }
 
-/// Digits, as the scripts write them; with a plus before them they are still that number.
+/// Parses digits, as the scripts write them; with a plus before them they are still that number.
 fn number(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// What the scripts write is read as what it says, whatever the label is.
+/// Checks that the texts of the scripts are read with their meaning, whatever the label is.
 fn round_trip(source: &mut Source<'_>) {
     let label = Label::new(&source.text(4));
-    // 64 bytes as it was given; each byte that is escaped takes two more.
+    // The label has 64 bytes as it was given; each byte that is escaped takes two more.
     let plain = label.as_str().len() - 2 * label.as_str().matches('%').count();
     assert!(plain <= 64 && !label.as_str().contains(char::is_control), "{label:?}");
-    let (number, lease_ms) = (source.integer() as u64, 1 + u64::from(source.byte()));
+    let number = source.integer() as u64;
+    let lease_ms = 1 + u64::from(source.byte());
     let node = new_node();
     let member = Member::redisson(&node, number, lease_ms, &label);
     let read = Member::parse(member.as_str()).expect("it is ours");
@@ -113,7 +115,8 @@ fn round_trip(source: &mut Source<'_>) {
         assert_eq!((read.number(), read.lease_ms(), read.demand()), (number, lease_ms, demand));
         assert_eq!((read.label(), &read), (label.as_str(), &member));
     }
-    let (token, left_ms) = (source.integer() as u64 % (1 << 53), source.integer() as u64);
+    let token = source.integer() as u64 % (1 << 53);
+    let left_ms = source.integer() as u64;
     let event = wire::message(format!("g {member} {token} {left_ms}").as_bytes(), &node);
     let token = FencingToken::try_from(token).expect("it is in the range");
     assert_eq!(event, Some(Event::Granted { token, grants: vec![(number, left_ms)] }));

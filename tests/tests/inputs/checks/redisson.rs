@@ -1,5 +1,5 @@
 //! Answers of the scripts of a queue that JVMs share: any tree of values is read or refused, and
-//! only what says a grant is one.
+//! only an answer that says a grant is one.
 
 use lockcore::internals::{
     Acquired, Answer, Command, Grant, Inspection, Member, Mode, Reply, StoreError, wire,
@@ -70,9 +70,10 @@ fn inspected(value: &Value, found: &Inspection) {
     assert!(found.waiters.len() <= members.len());
 }
 
-/// The value as the answer to renewals and touches, and as one of the answers in it.
+/// Checks the value as the answer to renewals and touches, and as one of the answers in it.
 fn several(value: &Value, source: &mut Source<'_>) {
-    let (clock, listeners) = (bulk("1795242275666200"), Value::Int(source.integer()));
+    let clock = bulk("1795242275666200");
+    let listeners = Value::Int(source.integer());
     let around = source.below(3);
     let parts = std::iter::repeat_n(value.clone(), around);
     let (renewals, touches) = match source.below(3) {
@@ -96,7 +97,7 @@ fn several(value: &Value, source: &mut Source<'_>) {
     }
 }
 
-/// No grant that does not stand there.
+/// Checks that the answer has no grant that the value does not have.
 fn verify_one(value: &Value, command: &Command, answer: &Answer) {
     let grants = match (command, answer) {
         (Command::Renew { .. }, Answer::Renewed(reply)) => &reply.grants,
@@ -122,12 +123,12 @@ fn number_said(value: &Value, number: u64) -> bool {
     }
 }
 
-/// A refusal leaves open what happened: the script may have run.
+/// Checks that a refusal leaves the outcome open: the script may have run.
 pub(super) fn refused(error: &StoreError) {
     assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Protocol, true));
 }
 
-/// A grant stands in the answer, member and token, each in its place.
+/// Checks that a grant stands in the answer, member and token, each in its place.
 fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
     let (member, token, now) = match value {
         Value::Array(parts) => match &parts[..] {
@@ -160,7 +161,7 @@ fn verify<T>(value: &Value, reply: &Reply<T>, implied: Option<&str>) {
     }
 }
 
-/// The clock of `<clock>:7`: behind it stands the member's number.
+/// The clock of `<clock>:7`: the member's number stands behind it.
 fn clock_for_seven(value: &Value) -> Option<&str> {
     let (clock, of) = text(value)?.split_once(':')?;
     (of.parse() == Ok(7)).then_some(clock)
@@ -174,7 +175,7 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// Any value.
+/// Draws any value.
 pub(super) fn tree(source: &mut Source<'_>, depth: usize) -> Value {
     match source.below(12) {
         0 => Value::Nil,
@@ -202,11 +203,12 @@ pub(super) fn bulk(text: &str) -> Value {
     Value::BulkString(text.as_bytes().to_vec())
 }
 
-/// One of the forms that are known, with some of its parts replaced, dropped or doubled.
+/// Draws one of the known forms, with some of its parts replaced, dropped or doubled.
 fn almost(source: &mut Source<'_>) -> Value {
     let clock = "1795242275666200";
     let full = |outcome| {
-        let (three, zero) = (Value::Int(3), Value::Int(0));
+        let three = Value::Int(3);
+        let zero = Value::Int(0);
         vec![bulk(outcome), three.clone(), three, bulk(OURS), bulk(clock), bulk(clock), zero]
     };
     let mut parts = match source.below(10) {
@@ -219,7 +221,8 @@ fn almost(source: &mut Source<'_>) -> Value {
         6 => full("whg"),
         7 => full("la"),
         8 => {
-            let (members, deadlines) = (trees(source, 1), trees(source, 1));
+            let members = trees(source, 1);
+            let deadlines = trees(source, 1);
             let lists = [Value::Array(members), Value::Array(deadlines)];
             let head = [bulk(OURS), bulk(clock), Value::Int(3), bulk(clock)];
             head.into_iter().chain(lists).collect()
@@ -238,14 +241,17 @@ fn almost(source: &mut Source<'_>) -> Value {
     Value::Array(parts)
 }
 
-/// An answer of the scripts is read as it is meant.
+/// Checks that an answer of the scripts is read with its meaning.
 fn round_trip(source: &mut Source<'_>) {
     let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3));
     let member = Member::parse(&member).expect("a member");
     let number = |source: &mut Source<'_>| source.integer() as u64 % (1 << 53);
-    let (token, now_us) = (number(source), number(source));
-    let (position, left_ms) = (source.integer() & i64::MAX, source.integer() & i64::MAX);
-    let (clock, holds) = (bulk(&now_us.to_string()), source.below(2) == 0);
+    let token = number(source);
+    let now_us = number(source);
+    let position = source.integer() & i64::MAX;
+    let left_ms = source.integer() & i64::MAX;
+    let clock = bulk(&now_us.to_string());
+    let holds = source.below(2) == 0;
     let (holder, written) = match holds {
         true => (bulk(member.as_str()), bulk(&token.to_string())),
         false => (Value::Nil, Value::Nil),

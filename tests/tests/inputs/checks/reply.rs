@@ -1,4 +1,5 @@
-//! Answers of scripts: any tree of values is read or refused, and only what says a grant is one.
+//! Answers of scripts: any tree of values is read or refused, and only an answer that says a grant
+//! is one.
 
 use std::num::NonZeroU32;
 
@@ -24,7 +25,7 @@ pub(crate) fn check(bytes: &[u8]) {
     for command in commands() {
         let answer = wire::queue::answer(&command, &node(), FLOOR, &value);
         match (&command, answer) {
-            // The letter for a door that is another program's.
+            // This is the letter for a door that is another program's.
             (Command::Renew { members }, Err(error)) if error.kind == LockErrorKind::WrongType => {
                 assert!(members.len() == 1 && text(&value).is_some_and(|told| told.ends_with('s')));
             }
@@ -86,7 +87,7 @@ fn is_answer_to(command: &Command, answer: &Answer) -> bool {
     }
 }
 
-/// Of how many members something was asked, and of how many the answer says something.
+/// The number of members that the command asks about, and the number that the answer tells of.
 fn members(command: &Command, answer: &Answer) -> (usize, usize) {
     match (command, answer) {
         (Command::Renew { members }, Answer::Renewed(reply)) => {
@@ -101,7 +102,7 @@ fn members(command: &Command, answer: &Answer) -> (usize, usize) {
     }
 }
 
-/// All texts in it.
+/// The texts in a value.
 fn texts(value: &Value) -> Vec<&str> {
     match value {
         Value::Array(parts) => parts.iter().flat_map(texts).collect(),
@@ -109,7 +110,7 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// Member and token stand there, or the command itself names the member.
+/// Checks that the member and the token stand there, or that the command itself names the member.
 fn verify(value: &Value, command: &Command, grant: &Grant) {
     let texts = texts(value);
     let own = match command {
@@ -133,15 +134,16 @@ fn verify(value: &Value, command: &Command, grant: &Grant) {
     assert!(texts.iter().any(says), "{token} in {value:?}");
 }
 
-/// Digits, also with a plus.
+/// Parses digits, also with a plus.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-/// One of the forms that are known, with some of its parts replaced, dropped or doubled.
+/// Draws one of the known forms, with some of its parts replaced, dropped or doubled.
 fn almost(source: &mut Source<'_>) -> Value {
     let demand = ["w", "r", "2/10"][source.below(3)];
-    let (member, ahead) = (member(demand), source.integer());
+    let member = member(demand);
+    let ahead = source.integer();
     let outcomes = ["granted", "queued", "busy", "released", "not_held", "h", "n", "whg", "la"];
     let mut parts = match source.below(6) {
         0 => return bulk(&format!("{ahead}{member}")),
@@ -174,13 +176,15 @@ fn almost(source: &mut Source<'_>) -> Value {
 }
 
 fn full(outcome: &str, grants: Vec<Value>) -> Vec<Value> {
-    let (three, clock) = (Value::Int(3), bulk(&FLOOR.to_string()));
+    let three = Value::Int(3);
+    let clock = bulk(&FLOOR.to_string());
     let token = clock.clone();
-    let (none, list) = (Value::Int(0), Value::Array(grants));
+    let none = Value::Int(0);
+    let list = Value::Array(grants);
     vec![bulk(outcome), three.clone(), three, token, clock, none.clone(), none, list]
 }
 
-/// An answer of the scripts is read as it is meant.
+/// Checks that an answer of the scripts is read with its meaning.
 fn round_trip(source: &mut Source<'_>) {
     let demand = ["w", "r", "2/10"][source.below(3)];
     let member = format!("~2{NODE}:7:30000:{demand}:{}", source.text(3));
@@ -210,7 +214,8 @@ fn round_trip(source: &mut Source<'_>) {
     let of_another = read(&acquire, &bulk(&format!("{ahead}{other}")));
     assert_eq!(of_another, Err(LockErrorKind::Protocol));
 
-    let (left_ms, position) = (1 + ahead % (1 << 32), ahead % (1 << 20));
+    let left_ms = 1 + ahead % (1 << 32);
+    let position = ahead % (1 << 20);
     let queued = read(&acquire, &Value::Int((left_ms * (1 << 20) + position) as i64));
     let Ok(Answer::Acquired(reply)) = queued else { panic!("{queued:?}") };
     assert_eq!((reply.outcome, reply.first_end_ms), (Acquired::Queued { position }, Some(left_ms)));
