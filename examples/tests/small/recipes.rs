@@ -141,7 +141,7 @@ async fn a_payment_whose_client_hangs_up_is_made_and_its_next_attempt_is_told() 
     assert_eq!(charged(&address).await, 500);
 }
 
-/// The command of a process that has not moved yet.
+/// Runs the command of a process that has not moved yet.
 async fn set_nx(redis: &mut Raw, name: &str) -> bool {
     let set: Option<String> =
         redis.ask(cmd("SET").arg(name).arg("old").arg("NX").arg("PX").arg(30_000)).await;
