@@ -53,7 +53,7 @@ impl Orders {
 
     /// Whether the statement changed the row.
     fn run(&self, sql: &str, token: i64) -> bool {
-        // By name: SQLite numbers `$1` and `$2` in the order in which they occur.
+        // The values go by name: SQLite numbers `$1` and `$2` in the order in which they occur.
         self.0.execute(sql, &[("$1", &token), ("$2", &ORDER)]).expect(sql) == 1
     }
 

@@ -171,7 +171,7 @@ impl Locking {
         }
     }
 
-    /// From now on the client counts on no more than a read, whether the server hears of it or not.
+    /// Makes the client count on a read only from now on, whether the server hears of it or not.
     fn downgrade(&self, state: &mut State, client: usize) {
         state.budget.downgrades -= 1;
         let Stage::Guard(number) = state.clients[client].stage else {

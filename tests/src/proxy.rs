@@ -52,9 +52,9 @@ impl Connections {
 /// The direction that a fault concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// From the client to the server.
+    /// The direction from the client to the server.
     Requests,
-    /// From the server to the client, messages of subscriptions included.
+    /// The direction from the server to the client, messages of subscriptions included.
     Replies,
     /// Both directions: the look of a half-open connection.
     Both,

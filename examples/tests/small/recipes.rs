@@ -159,7 +159,7 @@ async fn an_old_set_nx_and_a_new_lock_of_one_name_never_meet() {
     guard.release().await.unwrap();
     let again = locks.try_lock("order:42").await.unwrap();
     assert!(again.is_some(), "the old lock is another key");
-    // So new processes acquire both.
+    // New processes acquire both because of this.
     assert!(!set_nx(&mut redis, "order:42").await, "its holder still has the old lock");
 }
 

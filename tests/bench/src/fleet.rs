@@ -230,8 +230,8 @@ impl Fleet {
         let key = new_key();
         one.tell(&format!("take name=0 key={key}"))?;
         one.taken("0", ANSWER)?;
-        // In turns: each hand-over is to reach the other process. Each task waits for certain
-        // before the next one asks.
+        // The hand-overs go in turns: each is to reach the other process. Each task waits for
+        // certain before the next one asks.
         let mut asked = redis.scripts();
         for number in 1..=DEEP {
             let to = if number % 2 == 0 { &mut *one } else { &mut *other };

@@ -171,7 +171,7 @@ impl World {
         if granted.is_empty() {
             return;
         }
-        // In the order in which they came: each is the next of the waiters that are left.
+        // The grants follow the order of arrival: each is the next of the waiters that are left.
         let waits = &self.records[lock].waits;
         let ticket = |held: &Held| waits.get(&held.who).map_or(u64::MAX, |wait| wait.ticket);
         granted.sort_by_key(ticket);

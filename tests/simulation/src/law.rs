@@ -31,7 +31,7 @@ pub enum Law {
     F2,
     /// Everything that is free is granted, as far as it fits.
     F5,
-    /// Without faults everything comes to rest in bounded time.
+    /// Everything comes to rest in bounded time without faults.
     L1,
     /// A grant whose caller does not come delays the others by a claim.
     L2,

@@ -59,7 +59,7 @@ impl<B: Fn(Plan) -> Option<Size>> Search<B> {
         }
         self.is_enough(Plan { last: self.size.faults, ..self.best });
         self.lower(|plan| &mut plan.last, 0, false);
-        // From the front: the later the first one, the fewer.
+        // The range shrinks from the front: the later the first one, the fewer.
         let mut step = self.best.last.saturating_sub(self.best.first) / 2;
         while step > 0 {
             if !self.is_enough(Plan { first: self.best.first + step, ..self.best }) {

@@ -73,7 +73,7 @@ pub async fn interrupted(keys: usize) -> Interrupted {
     crowd.redis.configure("slowlog-log-slower-than", "-1").await;
     measured.breaks = crowd.reconnects() - 1;
     measured.places_lost = crowd.locks.status().places_lost;
-    // By digest: only the node that waits runs a script so meanwhile.
+    // The count is by digest: only the node that waits runs a script so meanwhile.
     let ran = CommandStats::read(&mut crowd.redis).await.since(&before).of("evalsha");
     (measured.scripts, measured.busy) = (ran.calls, Duration::from_micros(ran.usec));
     measured.longest = longest(&mut crowd.redis).await;

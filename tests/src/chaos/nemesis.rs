@@ -249,7 +249,8 @@ fn is_script(request: &Request) -> bool {
     request.is("EVALSHA") || request.is("EVAL")
 }
 
-/// Whether the request is an acquire: a copy that runs after all is over takes the lock once more.
+/// Whether the request is an acquire: a copy that runs after all is over acquires the lock once
+/// more.
 fn may_queue(request: &Request) -> bool {
     static ACQUIRES: LazyLock<Vec<String>> = LazyLock::new(|| {
         let source = |name| wire::queue::script(name).expect("a script of the protocol").to_owned();

@@ -103,7 +103,7 @@ async fn a_user_with_the_optional_rights_can_do_everything_and_is_denied_nothing
     exercise(&server).await;
 }
 
-/// Before 7.0 a script cannot ask which rights its user has, so the optional ones are tried there.
+/// Tries the optional rights before 7.0: a script there cannot ask which rights its user has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denied_nothing() {
     let (server, mut redis) = server_without(&[]).await;

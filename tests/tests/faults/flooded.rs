@@ -52,7 +52,7 @@ async fn a_subscriber_too_slow_for_the_server_is_cut_off_and_gets_its_grant_all_
     let noise = "x".repeat(256 * 1024);
     let publisher = &channel;
     let redis = &mut redis;
-    // More than sockets hold: it ends when the server has cut the subscription off.
+    // The flood is more than sockets hold: it ends when the server has cut the subscription off.
     eventually("the server has cut it off", SOON, async || {
         redis.publish(publisher, &noise).await == 0
     })

@@ -16,7 +16,7 @@ const QUIET: Duration = Duration::from_millis(50);
 async fn what_is_asked_after_an_idle_connection_was_killed_goes_out_once_on_the_next_one() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
-    // From then on the server knows these scripts, too.
+    // The server knows these scripts, too, from then on.
     soon("a look", locks.inspect("k")).await.expect("an answer");
     soon("an order", locks.force_release("k")).await.expect("an answer");
     for name in ["release", "ping", "inspect", "force_release"] {

@@ -1,4 +1,4 @@
-//! From a JVM to us and back, re-entrant holds, and force.
+//! Hand-overs from a JVM to us and back, re-entrant holds, and force.
 
 use std::time::Duration;
 

@@ -91,7 +91,7 @@ async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
 }
 
 // Redisson #2515, #3194, #3712, #3714: after a reconnect nothing was renewed any more, also not
-// when the same lock was taken again.
+// when the same lock was acquired again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewal_goes_on_after_a_reconnect_and_for_a_lock_that_is_taken_again() {
     const LEASE: Duration = Duration::from_secs(2);
