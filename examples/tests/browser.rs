@@ -23,7 +23,7 @@ async fn a_seat_is_bought_by_clicking() {
     tab.until_text("#link", "Live").await;
     tab.until_text("#free", "20").await;
 
-    // Without a name nothing is bought.
+    // Nothing is bought without a name.
     tab.click("#seat-7 button").await;
     tab.until_text("#missing", "Enter your name first.").await;
     tab.type_into("#buyer", "Ann").await;

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use lock_tests::eventually;
 
-/// About half a minute on a machine with other work.
+/// The bound of a demo, which takes half a minute on a machine with other work.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/demo-failover");
 
-/// The ports that it has said it uses.
+/// The ports that it has printed.
 fn ports(said: &str) -> Vec<u16> {
     let after = said.split("127.0.0.1:").skip(1);
     let mut ports: Vec<u16> = after
@@ -41,7 +41,8 @@ async fn a_demo_of_one_failover_sells_every_seat_once_and_leaves_nothing_behind(
     let read = |name| fs::read_to_string(scratch.join(name)).unwrap_or_default();
     let ended = async || demo.try_wait().expect("a child can be asked").is_some();
     eventually("the demo ends", LIMIT, ended).await;
-    let (said, wrong) = (read("stdout"), read("stderr"));
+    let said = read("stdout");
+    let wrong = read("stderr");
     assert!(demo.wait().is_ok_and(|status| status.success()), "{said}{wrong}");
     assert!(said.contains("sold: 6 of 6 seats; sold twice: 0; free: 0"), "{said}{wrong}");
 

@@ -34,7 +34,7 @@ fn pairs(place: &str, text: &'static str) -> Vec<[&'static str; 2]> {
     found.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect()
 }
 
-/// One order, and how often its row was written.
+/// One order, and the number of writes of its row.
 struct Orders(Connection);
 
 impl Orders {
@@ -53,7 +53,7 @@ impl Orders {
 
     /// Whether the statement changed the row.
     fn run(&self, sql: &str, token: i64) -> bool {
-        // By name: SQLite numbers `$1` and `$2` in the order in which they occur.
+        // The values go by name: SQLite numbers `$1` and `$2` in the order in which they occur.
         self.0.execute(sql, &[("$1", &token), ("$2", &ORDER)]).expect(sql) == 1
     }
 
@@ -77,8 +77,8 @@ impl Hold {
         Self { token, step: 0, read: None, is_stopped: false }
     }
 
-    /// The next step of: raise, read, write. Returns whether a write was accepted that was made of
-    /// a row which another hold has written since.
+    /// Takes the next step of: raise, read, write. Returns whether a write was accepted that was
+    /// made of a row which another hold has written since.
     fn next(&mut self, orders: &Orders, raise: Option<&str>, write: &str) -> bool {
         self.step += 1;
         match self.step {
@@ -105,7 +105,8 @@ fn orders_of_steps() -> impl Iterator<Item = [bool; 6]> {
 fn lost(raise: Option<&str>, write: &str) -> Vec<[bool; 6]> {
     let loses = |steps: &[bool; 6]| {
         let orders = Orders::new();
-        let (mut earlier, mut later) = (Hold::new(EARLIER), Hold::new(LATER));
+        let mut earlier = Hold::new(EARLIER);
+        let mut later = Hold::new(LATER);
         let lost = steps.map(|is_later| {
             let hold = if is_later { &mut later } else { &mut earlier };
             hold.next(&orders, raise, write)
@@ -128,7 +129,7 @@ fn no_update_is_lost_by_the_statements_that_are_shown_in_whatever_order_two_hold
 
 #[test]
 fn an_update_is_lost_where_the_token_is_checked_at_the_write_alone() {
-    // read, read, write, write: the first step is none.
+    // The steps are read, read, write, write: the first is none.
     let steps = [false, true, false, true, false, true];
     assert!(lost(None, WRITE_ALONE).contains(&steps));
 }

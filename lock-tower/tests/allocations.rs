@@ -20,7 +20,8 @@ fn allocations(mut call: impl FnMut()) -> u64 {
     count / CALLS
 }
 
-/// Entered, but nothing runs in it: a task's budget would end the calls, which never yield.
+/// A runtime that is entered, but runs nothing: a task's budget would end the calls, which never
+/// yield.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -30,11 +31,13 @@ fn a_request_without_a_key_allocates_nothing() {
     let runtime = runtime();
     let _entered = runtime.enter();
     let locks = Locks::in_memory();
-    let (mut bare, mut service) = (plain(), plain_locked(&locks, None));
+    let mut bare = plain();
+    let mut service = plain_locked(&locks, None);
     assert_eq!(allocations(|| call(&mut bare)), 0);
     assert_eq!(allocations(|| call(&mut service)), 0);
 
-    let (mut bare, mut service) = (http(), http_locked(&locks, None));
+    let mut bare = http();
+    let mut service = http_locked(&locks, None);
     assert_eq!(allocations(|| call_http(&mut bare, Request::new(String::new()))), 0);
     assert_eq!(allocations(|| call_http(&mut service, Request::new(String::new()))), 0);
 }

@@ -1,5 +1,5 @@
-//! From just before the release on one engine to the waiting task on another running with its
-//! guard, against a bare script that publishes and the subscriber's task that it wakes.
+//! The time from just before the release on one engine to the waiting task on another running with
+//! its guard, against a bare script that publishes and the subscriber's task that it wakes.
 //!
 //! Target: at most 1.25 times as long.
 #![allow(clippy::print_stdout, missing_docs)]
@@ -20,7 +20,7 @@ const HAND_OFFS: usize = 400;
 const KEY: &str = "bench";
 const PUBLISH: &str = "return redis.call('PUBLISH', ARGV[1], ARGV[2])";
 
-/// The bare way: when the subscriber's task ran comes back through `woken`.
+/// The bare hand-off: `woken` returns the time at which the subscriber's task ran.
 struct Bare {
     connection: MultiplexedConnection,
     publish: String,
@@ -72,7 +72,7 @@ impl Ours {
         loop {
             let length: usize =
                 cmd("ZCARD").arg(&queue).query_async(&mut self.redis).await.expect("answered");
-            // Its own answer has to be there as well.
+            // The engine's own answer has to be there as well.
             if length == 1 {
                 break;
             }
@@ -88,9 +88,10 @@ impl Ours {
 }
 
 async fn repetition(ours: &mut Ours, bare: &mut Bare) -> (f64, f64) {
-    let (mut our_times, mut bare_times) = (Vec::new(), Vec::new());
+    let mut our_times = Vec::new();
+    let mut bare_times = Vec::new();
     for _ in 0..HAND_OFFS {
-        // The same quiet before both.
+        // Both begin after the same quiet time.
         ours.redis_ping().await;
         bare_times.push(bare.hand_off().await);
         our_times.push(ours.hand_off().await);

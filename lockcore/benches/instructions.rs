@@ -1,5 +1,5 @@
-//! What `scripts/instructions` counts: turns of a lock through the node's table and the protocol's
-//! function, without a store, a runtime or a clock.
+//! The work that `scripts/instructions` counts: turns of a lock through the node's table and the
+//! protocol's function, without a store, a runtime or a clock.
 //!
 //!     instructions free|hot TURNS
 #![allow(missing_docs)]
@@ -8,9 +8,9 @@ use proto::node::{Ask, Core, Moment, Outcome, Request, Rules};
 use proto::queue::{Call, QueueState};
 use proto::{Demand, Label, LockName, Mode, NodeId, Terms};
 
-/// Holds of other locks that stand in the table meanwhile.
+/// The number of holds of other locks that stand in the table meanwhile.
 const OTHERS: u64 = 200;
-/// Attempts that wait for the hot lock at all times.
+/// The number of attempts that wait for the hot lock at all times.
 const WAITERS: u64 = 64;
 
 struct World {
@@ -35,7 +35,7 @@ impl World {
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000, counter: None }
     }
 
-    /// The table, for one event. Its effects are of no use here.
+    /// Runs one event of the table. Its effects are of no use here.
     fn event<T>(&mut self, happen: impl FnOnce(&mut Core<()>) -> T) -> T {
         let outcome = happen(self.core.event(Moment::from_micros(self.now_us)));
         drop(self.core.drain());
@@ -81,7 +81,7 @@ impl World {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [what, turns] = arguments.as_slice() else {
-        // As cargo starts every bench.
+        // Cargo starts every bench so.
         return;
     };
     let turns: u64 = turns.parse().expect("a number of turns");
@@ -91,7 +91,8 @@ fn main() {
         let attempt = world.ask(&lock, &mut QueueState::default());
         world.take(attempt);
     }
-    let (lock, mut state) = (LockName::from("order:42"), QueueState::default());
+    let lock = LockName::from("order:42");
+    let mut state = QueueState::default();
     let waiters = if what == "hot" { WAITERS } else { 0 };
     let mut line: std::collections::VecDeque<u64> =
         (0..=waiters).map(|_| world.ask(&lock, &mut state)).collect();

@@ -116,7 +116,7 @@ impl Node {
         }
     }
 
-    /// Releases, and goes on where one command does not do all there is to do.
+    /// Releases, and goes on where one command leaves something to do.
     async fn release(&self, lock: &LockName, member: &Member) {
         let answer = self.run(lock, Command::Release { member: member.clone() }).await;
         let Answer::Released(reply) = answer else { panic!("{answer:?}") };
@@ -130,7 +130,7 @@ impl Node {
     }
 }
 
-/// What the server says it spent in EVALSHA so far, µs.
+/// The time that the server has spent in EVALSHA so far, by its own count, µs.
 async fn spent(redis: &mut MultiplexedConnection) -> f64 {
     let info: String = cmd("INFO").arg("commandstats").query_async(redis).await.expect("answered");
     let line = info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap_or_default();
@@ -147,7 +147,7 @@ async fn at_depth(server: &Server, depth: usize, lock: LockName) -> (f64, f64) {
     let mut redis = server.bare().await;
     let mut nodes = [Node::connect(server).await, Node::connect(server).await];
     let mut order = VecDeque::new();
-    // The holder and those whose turns are measured, alternately: each hand-off is to be a message.
+    // The holder and the measured waiters, alternately: each hand-off is to be a message.
     for place in 0..=depth.min(SAMPLES) {
         let member = nodes[place % 2].member();
         nodes[place % 2].enqueue(&lock, &member).await;
@@ -159,7 +159,8 @@ async fn at_depth(server: &Server, depth: usize, lock: LockName) -> (f64, f64) {
         join_all(members.iter().map(|member| nodes[0].enqueue(&lock, member))).await;
         order.extend(members.into_iter().map(|member| (0, member)));
     }
-    let (mut enqueues, mut hand_offs) = (Vec::new(), Vec::new());
+    let mut enqueues = Vec::new();
+    let mut hand_offs = Vec::new();
     for sample in 0..SAMPLES {
         let (of, holder) = order.pop_front().expect("somebody holds");
         reset(&mut redis).await;

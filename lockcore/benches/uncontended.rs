@@ -44,9 +44,10 @@ async fn pair(locks: &Locks, key: &str) {
     guard.release().await.expect("held");
 }
 
-/// One repetition: both in turn. Returns the medians in µs.
+/// Runs one repetition: both in turn. Returns the medians in µs.
 async fn repetition(locks: &Locks, bare: &mut Bare) -> (f64, f64) {
-    let (mut ours, mut theirs) = (Vec::<Duration>::new(), Vec::new());
+    let mut ours = Vec::<Duration>::new();
+    let mut theirs = Vec::new();
     for number in 0..PAIRS {
         let key = format!("bench:{}", number % 100);
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What many holds and waiters cost while nothing happens: scripts per second, the server's time
+//! The cost of many holds and waiters while nothing happens: scripts per second, the server's time
 //! and the client's; and the memory of a waiter.
 //!
 //! Targets: 10 000 holds with a lease of 30 s at most 20 scripts per second, 0.5 % of a core each;
@@ -26,12 +26,12 @@ const HOLDS: usize = 10_000;
 const PAIRS: usize = 5_000;
 const WAITERS: usize = 10_000;
 const COUNTED: usize = 1_000;
-/// As long as it takes until what was taken one after the other is renewed all the time.
+/// The time after which locks that were acquired one after the other are renewed all the time.
 const SPREAD: Duration = Duration::from_secs(10);
 const SETTLED: Duration = Duration::from_secs(15);
 const MEASURED: Duration = Duration::from_secs(30);
 
-/// What was used since the start.
+/// The use of time and scripts since the start.
 struct Used {
     at: Instant,
     scripts: f64,
@@ -90,7 +90,7 @@ fn resident_bytes() -> f64 {
     pages.expect("a number") * 4_096.0
 }
 
-/// Takes one lock after the other, evenly over the time of a renewal.
+/// Acquires one lock after the other, evenly over the time of a renewal.
 async fn hold(locks: &Locks, count: usize) -> Vec<LockGuard> {
     let start = Instant::now();
     let mut guards = Vec::new();
@@ -137,8 +137,8 @@ async fn holds_and_waiters() {
     assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
 }
 
-/// What a waiter keeps, by what was allocated and not freed since; of a key each, with the future,
-/// without a task.
+/// Measures the memory of a waiter, by allocations that were not freed since; each waits for a key
+/// of its own, with the future, without a task.
 fn counted_memory() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = Server::start();
@@ -157,7 +157,7 @@ fn counted_memory() {
                 assert!(!is_any_done, "all are held");
                 Poll::<()>::Pending
             });
-            // A touch or two, and their answers.
+            // A touch or two pass, and their answers.
             let _ = tokio::time::timeout(Duration::from_secs(9), all_wait).await;
         });
     });
@@ -166,7 +166,7 @@ fn counted_memory() {
     drop((waiters, guards));
 }
 
-/// The same as the operating system sees it, with a task each.
+/// Measures the same as the operating system sees it, with a task each.
 async fn resident_memory() {
     let server = Server::start();
     let locks = Locks::connect(server.url()).await.expect("connected");

@@ -1,5 +1,5 @@
-//! How often a lock and its release allocate, on Redis, redis-rs and its driver's task included.
-//! Starts a server of its own.
+//! The allocations of a lock and its release, on Redis, redis-rs and its driver's task included.
+//! The test starts a server of its own.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 #[path = "../benches/support/mod.rs"]
@@ -26,7 +26,7 @@ fn a_lock_and_its_release_allocate_little() {
         locks
     });
     let counted = allocation_counter::measure(|| runtime.block_on(pairs(&locks)));
-    // Timers and buffers that grow now and then are a fraction.
+    // A fraction is left for timers and buffers that grow now and then.
     let each = counted.count_total / PAIRS;
     assert!(each <= 20, "{each} allocations, {} bytes", counted.bytes_total / PAIRS);
 }

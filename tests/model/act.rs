@@ -1,4 +1,4 @@
-//! What a step does: to the clients, to what is on its way, and to time.
+//! The effects of a step: on the clients, on the packets on their way, and on time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::server::{bits, together};
 use crate::state::{Client, Stage, State, node_of};
 use crate::wire::moment;
 
-/// Who asks for an operator.
+/// The node that a forced release comes from.
 pub(crate) const OPERATOR: u8 = u8::MAX;
 
 impl Locking {
@@ -63,7 +63,8 @@ impl Locking {
                 };
                 let mut told = self.run(state, node, ask, is_late);
                 if matches!(ask, Ask::Renew { .. } | Ask::Confirm { .. } | Ask::Downgrade { .. }) {
-                    // It is another's end, and no table reads it in the answer to these.
+                    // The first end is another member's, and no table reads it in the answer to
+                    // these.
                     told.left = 0;
                 }
                 if !is_late && !state.nodes[usize::from(node)].is_dead {
@@ -148,7 +149,8 @@ impl Locking {
         state.now += ms;
         Arc::make_mut(&mut state.server).expire(at_ms(state.now));
         // Waiters that were silent for too long may have lost their places, or have them still.
-        let (now, places) = (state.now, state.server.places(self));
+        let now = state.now;
+        let places = state.server.places(self);
         state.record.line.retain_mut(|waiting| {
             if waiting.until <= now {
                 waiting.until = 0;
@@ -169,7 +171,7 @@ impl Locking {
         }
     }
 
-    /// From now on the client counts on no more than a read, whether the server hears of it or not.
+    /// Makes the client count on a read only from now on, whether the server hears of it or not.
     fn downgrade(&self, state: &mut State, client: usize) {
         state.budget.downgrades -= 1;
         let Stage::Guard(number) = state.clients[client].stage else {
@@ -181,9 +183,9 @@ impl Locking {
         self.send(state, node, &request.expect("it is held"));
     }
 
-    /// What can make no difference any more is the same in all states that differ in nothing else.
+    /// Makes states equal that differ only in things that can make no difference any more.
     fn forget(&self, state: &mut State) {
-        // An answer that says nothing but that it arrived arrives at once.
+        // An answer that carries nothing but its arrival arrives at once.
         while let Some(at) = state.network.iter().position(|packet| {
             matches!(packet, Packet::Reply { ask, told, .. } if is_mere_receipt(*ask, told))
                 && !self.is_awaited(state, packet)
@@ -200,7 +202,7 @@ impl Locking {
         }
     }
 
-    /// Whether the owner of a guard waits for it.
+    /// Whether the owner of a guard waits for this packet.
     fn is_awaited(&self, state: &State, packet: &Packet) -> bool {
         let Packet::Reply { node, ask, .. } = packet else { return false };
         let (Ask::Release { member } | Ask::Leave { member, .. }) = *ask else { return false };
@@ -210,7 +212,7 @@ impl Locking {
         })
     }
 
-    /// Whether anybody would do anything when it arrives.
+    /// Whether any node would act on this packet when it arrives.
     fn matters(&self, state: &State, packet: &Packet) -> bool {
         let phase =
             |member: u8| state.nodes[node_of(member)].core.phase(self.number(state, member));
@@ -232,14 +234,14 @@ impl Locking {
                 has_news(told) || waiting != *members || bits(waiting).any(news)
             }
             Packet::Reply { ask: Ask::Downgrade { .. }, told, .. } => {
-                // Its own hold is always told of.
+                // The answer always tells of the node's own hold.
                 told.grants.len() > 1 || told.more || told.outcome != Outcome::Held(true)
             }
             Packet::Reply { .. } => true,
         }
     }
 
-    /// A process ends: what it has sent may still run, what was sent to it arrives nowhere.
+    /// Ends a process: its requests may still run, and packets to it arrive nowhere.
     fn crash(&self, state: &mut State, node: u8) {
         state.nodes[usize::from(node)].is_dead = true;
         *state.core(node) = Core::new(self.ids[usize::from(node)].clone(), self.rules());
@@ -260,12 +262,12 @@ impl Locking {
     }
 }
 
-/// Whether a reply tells the node no more than that the server knows.
+/// Whether a reply tells the node only that the server has run the request.
 fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
     matches!(ask, Ask::Release { .. } | Ask::Leave { .. }) && !has_news(told)
 }
 
-/// Whether a reply tells more than what became of the request.
+/// Whether a reply tells more than the outcome of the request.
 fn has_news(told: &Told) -> bool {
     !told.grants.is_empty() || told.more
 }

@@ -1,4 +1,4 @@
-//! The laws are not blind: each thing that is wrong breaks the law that it should.
+//! The laws are not blind: each wrong variant breaks the law that it should.
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -8,7 +8,7 @@ use crate::model::{Locking, Scope, Want};
 use crate::state::Budget;
 use crate::variant::Variant;
 
-/// Looks for the shortest way to a broken law; returns which it was.
+/// Looks for the shortest way to a broken law; returns that law.
 fn broken(
     variant: Variant,
     budget: Budget,
@@ -39,7 +39,7 @@ fn broken(
     names.map(|property| property.name).filter(|name| checker.discovery(name).is_some()).collect()
 }
 
-/// That one of these laws is the first to be broken.
+/// Asserts that one of these laws is the first to be broken.
 #[track_caller]
 fn breaks(variant: Variant, budget: Budget, laws: &[&str]) {
     let broken = broken(variant, budget, &[0, 1], &[]);
@@ -131,7 +131,7 @@ fn a_server_that_keeps_a_hold_for_ever_is_seen() {
     breaks(Variant::KeepsForEver, CALM, &[laws::ENDS]);
 }
 
-/// The same where clients have other demands.
+/// Asserts the same where clients have other demands.
 #[track_caller]
 fn breaks_among(
     variant: Variant,

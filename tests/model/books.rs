@@ -9,34 +9,34 @@ use crate::state::Id;
 
 /// The time at which every node greeted the server, µs: below all tokens, above no place.
 pub(crate) const GREETED_US: u64 = START_MS * 1_000 - 1_000;
-/// The counter of tokens. How far it has come makes no difference, so it stands still between
-/// commands, and all that it gave out is moved with it.
+/// The counter of tokens. Its value makes no difference, so it stands still between commands, and
+/// all tokens and places from it are moved with it.
 const COUNTER: u64 = GREETED_US + 500;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Server {
     Queue {
         state: QueueState,
-        /// Of tokens and places.
+        /// The counter of tokens and places.
         counter: Option<u64>,
     },
-    /// By the rules that JVMs share.
+    /// The state by the rules that JVMs share.
     Redisson(LockState),
 }
 
-/// A hold.
+/// A member's hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) member: Id,
-    /// Nothing if it never ends.
+    /// The end of the lease; none if it never ends.
     pub(crate) ends_ms: Option<u64>,
     pub(crate) weight: u64,
 }
 
-/// Who holds, at one time.
+/// The holders at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
-    /// With parts whose leases have ended but that are still there.
+    /// The holds, with parts whose leases have ended but that are still there.
     pub(crate) holds: Vec<Held>,
     now_ms: u64,
 }
@@ -51,19 +51,19 @@ impl Books {
         self.live().find(|held| held.member == member)
     }
 
-    /// How much they weigh together.
+    /// The weight of all live holds together.
     pub(crate) fn used(&self) -> u64 {
         self.live().map(|held| held.weight).sum()
     }
 
-    /// What is left of a hold's lease.
+    /// The rest of a hold's lease.
     pub(crate) fn left(&self, held: &Held) -> u32 {
         held.ends_ms.unwrap_or(0).saturating_sub(self.now_ms) as u32
     }
 }
 
 impl Server {
-    /// Forgets what Redis forgets by itself.
+    /// Forgets the keys that Redis forgets by itself.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         match self {
             Self::Queue { state, .. } => state.expire(now_ms),
@@ -100,7 +100,7 @@ impl Server {
         Books { holds, now_ms }
     }
 
-    /// The members that have a place, in order: also those that were passed over.
+    /// The members that have a place, in order, those included that were passed over.
     pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
             Self::Queue { state, .. } => {
@@ -115,7 +115,7 @@ impl Server {
         }
     }
 
-    /// Whether it stands in the queue itself, from where it is granted.
+    /// Whether the member stands in the queue itself, from which it is granted.
     pub(crate) fn is_queued(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Whether it was passed over and stands aside.
+    /// Whether the member was passed over and stands aside.
     pub(crate) fn is_aside(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
@@ -132,12 +132,12 @@ impl Server {
                 let passed = state.passed.get(member.node());
                 passed.is_some_and(|passed| passed.members.get(member).is_some())
             }
-            // There it stays in front.
+            // A member stays in front in that queue.
             Self::Redisson(_) => false,
         }
     }
 
-    /// Whether it was given up for good.
+    /// Whether the member was given up for good.
     pub(crate) fn is_gone(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
@@ -146,7 +146,7 @@ impl Server {
         }
     }
 
-    /// The next end of a lease, or of the time for which one that waits is believed alive.
+    /// The next end of a lease, or of the time for which a waiter is believed alive.
     pub(crate) fn next_end(&self, now_ms: u64) -> Option<u64> {
         let next = |ends: &mut dyn Iterator<Item = u64>| ends.filter(|at_ms| *at_ms > now_ms).min();
         match self {
@@ -167,7 +167,7 @@ impl Server {
         }
     }
 
-    /// The weight in use, as the server has written it down: for parts alone.
+    /// The weight in use that the server has written down: for parts alone.
     pub(crate) fn sum(&self) -> Option<u64> {
         let Self::Queue { state, .. } = self else { return None };
         match state.door.as_ref().map(|door| &door.held) {
@@ -177,7 +177,7 @@ impl Server {
         }
     }
 
-    /// Whether what belongs together is there together: L1 and L2 of the protocol.
+    /// Whether keys that belong together are there together: L1 and L2 of the protocol.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {
@@ -196,7 +196,7 @@ impl Server {
         }
     }
 
-    /// Whether every key ends, and none sooner than what is in it.
+    /// Whether every key ends, and none sooner than its content.
     pub(crate) fn is_kept(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {
@@ -233,10 +233,10 @@ impl Server {
                 let shared = shared_token(state);
                 let greatest = places.last().map_or(0, |(place, ..)| *place);
                 if *counter < greatest.max(shared.unwrap_or(0)).max(*last) {
-                    // Something is wrong with it, which is not to be hidden.
+                    // The state is wrong, which this must not hide.
                     return;
                 }
-                // One that stands aside may have queued again, and have two.
+                // A member that stands aside may have queued again, and have two places.
                 for (place, (_, member, is_aside)) in (GREETED_US + 1..).zip(&places) {
                     if !is_aside {
                         state.queue.set(member, place);
@@ -249,7 +249,7 @@ impl Server {
                 }
                 (*counter, *last) = (COUNTER, COUNTER);
             }
-            // There a token is a time.
+            // A token is a time there.
             Self::Queue { .. } | Self::Redisson(_) => {}
         }
     }

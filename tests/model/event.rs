@@ -1,15 +1,15 @@
-//! What must have happened somewhere in a model, or it shows little.
+//! The events that must have happened somewhere in a model, or it shows little.
 
 use std::sync::atomic::Ordering;
 
 use crate::model::Locking;
 
-/// What a run must have come across, or it shows little.
+/// An event that a run must have met, or it shows little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     HandedOver,
     PassedOver,
-    /// One that was passed over has its place again.
+    /// A member that was passed over has its place again.
     CameBack,
     LateCopyRefused,
     LateCopyFoundItsGrant,
@@ -17,9 +17,9 @@ pub(crate) enum Event {
     PlaceLost,
     Confirmed,
     ForcedOff,
-    /// One command granted several.
+    /// One command granted several members.
     GrantedTogether,
-    /// One who would fit waits behind one who does not.
+    /// A waiter that would fit waits behind one that does not.
     KeptForTheHead,
     Downgraded,
     /// A command left something to be done.
@@ -57,10 +57,10 @@ impl Locking {
         Event::ALL.into_iter().filter(|event| met & (1 << *event as u32) != 0).collect()
     }
 
-    /// What a run of this size must come across.
+    /// The events that a run of this size must meet.
     pub(crate) fn must_meet(&self) -> Vec<Event> {
         let budget = self.scope.budget;
-        // It takes two that go together, and a third that keeps them waiting.
+        // It takes two clients that go together, and a third that keeps them waiting.
         let is_mixed = self.some_go_together() && self.some_wait();
         let some_wait_together = is_mixed && self.scope.homes.len() > 2;
         let is_possible = |event: &Event| match event {
@@ -72,7 +72,7 @@ impl Locking {
             Event::Downgraded => budget.downgrades > 0,
             Event::PassedOver | Event::CameBack if !self.some_wait() => false,
             Event::PassedOver => budget.crashes + budget.cuts > 0,
-            // The dialect lets them stand.
+            // The dialect leaves them in their places.
             Event::CameBack => budget.cuts > 0 && !self.scope.beside_jvms,
             Event::LateCopyRefused => budget.losses > 0 && budget.cancels > 0,
             Event::LateCopyFoundItsGrant => budget.losses > 0,

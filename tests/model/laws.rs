@@ -1,4 +1,4 @@
-//! The laws: what holds in every state, whatever happened on the way to it.
+//! The laws: the facts that hold in every state, whatever happened on the way to it.
 
 use proto::Demand;
 use proto::node::Phase;
@@ -11,7 +11,7 @@ use crate::served::served;
 use crate::server::node_index;
 use crate::state::{Budget, Client, NUMBERS, Node, Stage, State, node_of};
 
-/// Laws of single commands, noted in the record where they are broken.
+/// A law of single commands, noted in the record where it is broken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Law {
     LeasesFit,
@@ -115,8 +115,8 @@ pub(crate) fn at_ms(now: u32) -> u64 {
     START_MS + u64::from(now)
 }
 
-/// The members whose guards say that the lock is held, but for those that are forced off and whose
-/// node has not been told yet.
+/// The members whose guards say that the lock is held, but for members that were forced off and
+/// whose node has not been told yet.
 fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
     let clients = state.clients.iter().zip(model.scope.homes);
     let believing = clients.filter(|(client, home)| state.believes(**home, client));
@@ -134,9 +134,9 @@ fn guarded(model: &Locking, state: &State) -> bool {
     believing.all(|member| books.live_hold(member).is_some_and(|held| held.ends_ms.is_some()))
 }
 
-/// As far as each guard still counts on: of a lock that was to become a read, no more than a read.
-/// In one order at least, each has fitted beside those before it; if in any, then in that of their
-/// limits.
+/// Whether the guards fit beside each other, as far as each guard still counts on: on no more than
+/// a read, of a lock that was to become a read. In one order at least, each guard has fitted beside
+/// those before it; if in any, then in the order of their limits.
 fn guards_fit(model: &Locking, state: &State) -> bool {
     let counted_on = |member: u8| match state.record.downgraded & (1 << member) {
         0 => model.demand(member),
@@ -152,15 +152,15 @@ fn guards_fit(model: &Locking, state: &State) -> bool {
     })
 }
 
-/// Whether nothing happens but what was asked for, at once.
+/// Whether only the clients' own operations happen, at once.
 fn is_calm(budget: Budget) -> bool {
     let Budget { losses, crashes, cuts, forced, passes, cancels: _, downgrades: _, forgets: _ } =
         budget;
     losses + crashes + cuts + forced + passes == 0
 }
 
-/// Where the head fits, a command has left it over, and its reply or the touch that follows is on
-/// its way.
+/// Whether each head that fits, because a command has left it over, has a reply or a following
+/// touch on its way.
 fn rest_asked_for(model: &Locking, state: &State) -> bool {
     let used = state.server.books(model, at_ms(state.now)).used();
     let head = state.record.line.first();
@@ -173,13 +173,13 @@ fn rest_asked_for(model: &Locking, state: &State) -> bool {
     !is_left_over || state.network.iter().any(goes_on)
 }
 
-/// Whether one of a live process accounts for what stands under this member on the server.
+/// Whether an entry of a live process accounts for this member on the server.
 fn is_accounted_for(model: &Locking, state: &State, member: u8) -> bool {
     let node = &state.nodes[node_of(member)];
     node.is_dead || node.core.phase(model.number(state, member)).is_some()
 }
 
-/// When everything has arrived, the server knows of no member that has gone.
+/// Whether the server knows no member that has gone, once everything has arrived.
 fn clean(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
@@ -189,9 +189,9 @@ fn clean(model: &Locking, state: &State) -> bool {
     known.all(|member| is_accounted_for(model, state, member))
 }
 
-/// When everything has arrived, no node waits for an answer, and those who wait need nothing but
-/// time and their next question: once what is given back is given back and what no caller gives
-/// back has ended, one of them holds the lock.
+/// Whether, once everything has arrived, no node waits for an answer, and the waiters need only
+/// time and their next question: one of them holds the lock when all releases have run and all
+/// holds without a caller have ended.
 fn unstuck(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
@@ -218,7 +218,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         if clients().any(has_guard) {
             return true;
         }
-        // A waiter who was not told finds its hold by asking; one of a dead process ends.
+        // A waiter without a message finds its hold by asking; a hold of a dead process ends.
         if state.nodes[node_of(held.member)].is_dead {
             let Some(ends_ms) = held.ends_ms else { return false };
             now_ms = now_ms.max(ends_ms);
@@ -244,7 +244,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     for (node, number) in open {
         let told = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
-            // It goes on under a number that none has had.
+            // The attempt goes on under a number that no member has had.
             let member = node * NUMBERS + NUMBERS - 1;
             ask(Ask::Acquire { member, waits: true }, node);
         }

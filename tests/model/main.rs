@@ -6,21 +6,20 @@
 //! without the driver that gives them the time and sends their commands. These are left out:
 //!
 //! - Timers. A node may touch, renew, repeat or ask again at any instant, and may let any instant
-//!   pass; so a node that sleeps, is slow or frozen is one of all nodes. What a driver does in
-//!   time, here only may be done. What ends by the clock ends in its time or later.
-//! - A caller that does not come for what it was granted: here it takes the guard as soon as it is
-//!   woken.
-//! - Batches, and windows but that of acquires: what is due is done one by one.
+//!   pass; so a node that sleeps, is slow or frozen is one of all nodes. A driver must act in time;
+//!   here a node may. Leases and other times end by the clock, in their time or later.
+//! - A caller that does not come for its grant: here it takes the guard as soon as it is woken.
+//! - Batches, and windows but that of acquires: each thing that is due is done alone.
 //! - Repetition is the engine's. A request runs twice if it was given up for lost and asked again;
-//!   the first copy may run at any later time. No request is doubled by the network itself, as TCP
-//!   does not.
+//!   the first copy may run at any later time. The network itself doubles no request, as TCP does
+//!   not.
 //! - One clock. Clients and server count the same milliseconds, so the margin for clocks that tick
 //!   at different rates is subtracted but not needed. The server's clock does not step.
 //! - One lock, one touch on its way at a time. Clients of one node have the same demand; a holder
 //!   that waits for a downgrade may release meanwhile.
 //! - The floors of tokens but for the time of the greeting, which is before all tokens: so tokens
-//!   rise without them. How far the counter has come: only the order of places and tokens counts.
-//! - No failover, no foreign members, no damaged keys, no full queues: those are other tests'.
+//!   rise without them. The value of the counter: only the order of places and tokens counts.
+//! - No failover, no foreign members, no damaged keys, no full queues: other tests have those.
 //!
 //! Time goes on by 700 ms or to the next end on the server, a few times: of a lease, of a node's
 //! patience or of a place that was passed over. The whole of it is shorter than a tombstone's
@@ -62,10 +61,11 @@ const NOTHING: Budget = Budget {
     passes: 0,
 };
 
-/// In one of so many states it is tried whether everybody is served; in the smallest model, in all.
+/// The number of states of which one is tried for whether everybody is served; in the smallest
+/// model, all are.
 const SAMPLED: u64 = 64;
 
-/// Exhausts a model; returns how many states it has.
+/// Exhausts a model; returns the number of its states.
 fn exhaust(what: &str, scope: Scope) -> usize {
     let begun = Instant::now();
     let model = Locking::new(scope, Variant::Right);
@@ -77,8 +77,9 @@ fn exhaust(what: &str, scope: Scope) -> usize {
         .spawn_dfs()
         .report(&mut Progress::of(what))
         .join();
-    let (states, depth, took) =
-        (checker.unique_state_count(), checker.max_depth(), begun.elapsed());
+    let states = checker.unique_state_count();
+    let depth = checker.max_depth();
+    let took = begun.elapsed();
     report(&format!("{what}: {states} states, depth {depth}, {took:.1?}"));
     checker.assert_properties();
     let met = checker.model().met();
@@ -167,7 +168,7 @@ fn three_clients_who_crash_and_give_up_keep_every_law() {
     exhaust("three clients, crashed and cancelled", scope);
 }
 
-/// `cargo test --release -p lock-model -- --ignored --nocapture`, as `scripts/torture` does.
+/// Runs by `cargo test --release -p lock-model -- --ignored --nocapture`, as in `scripts/torture`.
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
@@ -177,8 +178,8 @@ fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
     assert!(states >= 15_000_000, "only {states}: something does not happen any more");
 }
 
-/// Twice as much time as the one before, in which a claim that was not confirmed passes, and a
-/// lease that was renewed. No client cancels, and each releases its guard.
+/// Passes twice as much time as the test before, so that an unconfirmed claim ends, and a renewed
+/// lease. No client cancels, and each releases its guard.
 #[test]
 #[ignore = "most of an hour: scripts/torture runs it"]
 fn three_clients_who_crash_while_more_time_passes_keep_every_law() {
@@ -188,7 +189,7 @@ fn three_clients_who_crash_while_more_time_passes_keep_every_law() {
     assert!(states >= 150_000_000, "only {states}: something does not happen any more");
 }
 
-/// As much time, in which a client cancels or drops its guard, too.
+/// Passes as much time, in which a client also cancels or drops its guard.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {

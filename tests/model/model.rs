@@ -1,4 +1,4 @@
-//! The model: which steps there are from a state, and where each leads.
+//! The model: the steps from each state, and the states that they lead to.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -21,14 +21,14 @@ use crate::wire::moment;
 
 /// The server's time at which the model begins.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
-/// The lease of every member,
+/// The lease of every member.
 pub(crate) const LEASE_MS: u32 = 6_000;
-/// and what that makes of it when it is handed over.
+/// The lease that a member has when the lock is handed over to it.
 pub(crate) const CLAIM_MS: u32 = 2_000;
-/// A step of time that is shorter than a claim, but longer than the half of it when taken twice.
+/// A step of time that is shorter than half a claim; two of them are longer.
 const SHORT_MS: u32 = 700;
 
-/// How large the model is.
+/// The size of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     /// The node of each client.
@@ -37,27 +37,28 @@ pub(crate) struct Scope {
     pub(crate) wants: &'static [Want],
     /// Whether the queue is one that JVMs share.
     pub(crate) beside_jvms: bool,
-    /// How often each acquires.
+    /// The number of times that each client acquires.
     pub(crate) operations: &'static [u8],
-    /// Whether they also acquire without waiting.
+    /// Whether the clients also acquire without waiting.
     pub(crate) tries: bool,
     /// Whether guards are also dropped, not only released.
     pub(crate) drops: bool,
     /// Whether one command grants one member at most, so that much is left for the next.
     pub(crate) one_by_one: bool,
-    /// How many acquires of one node are on their way at once.
+    /// The number of acquires of one node that are on their way at once.
     pub(crate) acquires: usize,
     pub(crate) budget: Budget,
-    /// In one of how many states it is tried whether all come to rest from there; in none if 0.
+    /// The number of states of which one is tried for whether all come to rest from there; none if
+    /// 0.
     pub(crate) served_one_in: u64,
 }
 
-/// A demand.
+/// A client's demand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     Lock,
     Read,
-    /// So many of so many.
+    /// Asks for so many permits of so many.
     Permits(u32, u32),
 }
 
@@ -79,7 +80,7 @@ pub(crate) enum Action {
         client: usize,
         waits: bool,
     },
-    /// Something that is due some time is done now: by its place among what its node has to do.
+    /// A node does now a thing that is due at some time, by its place among all that it has to do.
     Attend {
         node: u8,
         due: usize,
@@ -191,7 +192,7 @@ impl Locking {
         clients.clone().any(waits)
     }
 
-    /// What a node of the model is told.
+    /// The rules of each node of the model.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             confirm_grants: false,
@@ -203,7 +204,7 @@ impl Locking {
         }
     }
 
-    /// What a client asks its node for.
+    /// The request that a client makes of its node.
     pub(crate) fn wish(&self, node: u8, waits: bool) -> Request {
         Request {
             lock: self.lock.clone(),
@@ -226,7 +227,7 @@ impl Locking {
         self.id_of(node_index(member.node()), member.number())
     }
 
-    /// How far time goes at once: a little, or to the next end on the server.
+    /// The steps of time: a short one, and one to the next end on the server.
     fn spans(&self, state: &State) -> impl Iterator<Item = u32> {
         let now = at_ms(state.now);
         let next = state.server.next_end(now);
@@ -296,8 +297,8 @@ impl Locking {
         }
     }
 
-    /// Whether a node may do now what is due at `at`. What ends, ends in its time or later; what is
-    /// asked may be asked at any time, if that makes any difference.
+    /// Whether a node may do now a thing that is due at `at`. A lease or a patience ends in its
+    /// time or later; a question may be asked at any time, if that makes any difference.
     fn may_do(&self, state: &State, node: u8, at: Moment, due: &Due) -> bool {
         match due {
             Due::End(_) => at <= moment(state.now),
@@ -307,7 +308,7 @@ impl Locking {
                 let until = state.nodes[usize::from(node)].core.until(*number);
                 until.is_some_and(|until| moment(state.now) < until && until < moment(full))
             }
-            // A touch or a renewal at any time is among those of its own.
+            // A touch or a renewal at any time is one of the node's own steps.
             Due::LeaveAgain | Due::RenewAll | Due::Recheck => false,
             Due::Retry => state.nodes[usize::from(node)].is_connected,
             Due::Touch(_) if !self.does(due) => false,
@@ -353,7 +354,7 @@ impl Locking {
         }
     }
 
-    /// Whether a touch would change anything, now or for those whose last one was at this very
+    /// Whether a touch would change anything, now or for waiters whose last touch was at this very
     /// instant.
     fn has_news(&self, state: &State, node: u8) -> bool {
         let core = &state.nodes[usize::from(node)].core;
@@ -398,7 +399,7 @@ impl Model for Locking {
             self.node_actions(state, node, actions);
         }
         for packet in 0..state.network.len() {
-            // Of two that are the same, one is enough.
+            // One of two equal packets is enough.
             if packet == 0 || state.network[packet] != state.network[packet - 1] {
                 Self::packet_actions(state, packet, actions);
             }

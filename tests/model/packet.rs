@@ -1,4 +1,4 @@
-//! What is on its way: requests, replies, and messages that were not asked for.
+//! The packets on their way: requests, replies, and messages that were not asked for.
 
 use crate::server::bits;
 use crate::state::{Bits, Id, NUMBERS};
@@ -9,7 +9,7 @@ pub(crate) enum Packet {
         node: u8,
         ask: Ask,
         sent: u32,
-        /// Its reply is not waited for any more: the connection it went through is gone.
+        /// Whether no node waits for the reply any more: the connection it went through is gone.
         is_late: bool,
     },
     Reply {
@@ -18,19 +18,19 @@ pub(crate) enum Packet {
         sent: u32,
         told: Told,
     },
-    /// To one node: these members of it were granted,
+    /// The server tells a node that these members of it were granted.
     Grant {
         members: Bits,
         left: u32,
     },
-    /// or forced off.
+    /// The server tells a node that these members of it were forced off.
     Revoked {
         members: Bits,
     },
 }
 
 impl Packet {
-    /// The node that it is for, unless it is for the server.
+    /// The node that receives the packet, unless it is for the server.
     pub(crate) fn addressee(&self) -> Option<u8> {
         match self {
             Self::Request { .. } => None,
@@ -60,10 +60,10 @@ pub(crate) enum Ask {
         member: Id,
     },
     Touch {
-        /// A bit for each. None if a command left something to be done and said so.
+        /// A bit for each member; none if a command left something to be done and said so.
         members: Bits,
     },
-    /// A lock becomes a read.
+    /// Makes a read of a lock.
     Downgrade {
         member: Id,
     },
@@ -71,19 +71,19 @@ pub(crate) enum Ask {
         member: Id,
         is_ambiguous: bool,
     },
-    /// An operator's.
+    /// Releases the lock by force, for an operator.
     Force,
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
-    /// To the first end of a lease.
+    /// The time to the first end of a lease.
     pub(crate) left: u32,
-    /// Members of the node that asked which hold, and what is left of each lease.
+    /// The members of the asking node that hold, and the rest of each lease.
     pub(crate) grants: Vec<(Id, u32)>,
-    /// There is more to do than one command does.
+    /// Whether there is more to do than one command does.
     pub(crate) more: bool,
 }
 
@@ -96,7 +96,7 @@ pub(crate) enum Outcome {
     Refused,
     Released(bool),
     Held(bool),
-    /// Bits of those that wait, and of those that are gone.
+    /// The bits of the members that wait, and of those that are gone.
     Touched {
         waiting: Bits,
         gone: Bits,

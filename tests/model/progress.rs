@@ -1,4 +1,4 @@
-//! How far a long check has come, once a minute.
+//! `Progress`: the reports of a long check, once a minute.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl Reporter<Locking> for Progress<'_> {
         }
     }
 
-    /// What was found is for the assertions to say.
+    /// Reports nothing: the assertions report the discoveries.
     fn report_discoveries(
         &mut self,
         _: &Locking,

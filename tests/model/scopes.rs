@@ -8,7 +8,7 @@ use Want::{Lock, Permits, Read};
 
 const CRASHED_OR_CANCELLED: Budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
 
-/// Each on a node of its own.
+/// Puts each of three clients on a node of its own.
 fn three(wants: &'static [Want], budget: Budget) -> Scope {
     Scope { homes: &[0, 1, 2], wants, operations: &[1, 1, 1], drops: false, ..two(budget) }
 }
@@ -78,7 +78,7 @@ fn a_lock_and_permits_whose_requests_are_lost_or_late_keep_every_law() {
     exhaust("a lock and two of three permits, lost and late requests, cancelled", scope);
 }
 
-/// One that is passed over comes back to its place among others.
+/// A member that is passed over comes back to its place among others.
 #[test]
 fn locks_that_are_passed_over_keep_every_law() {
     let scope = three(&[], Budget { cuts: 1, ..NOTHING });
@@ -97,7 +97,7 @@ fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
     exhaust("two locks, cut off, lost and late requests", Scope { drops: false, ..two(budget) });
 }
 
-/// A touch that runs late brings back none that was granted meanwhile.
+/// A touch that runs late brings back no member that was granted meanwhile.
 #[test]
 fn a_lock_that_is_passed_over_while_two_requests_are_late_keeps_every_law() {
     let budget = Budget { cuts: 1, losses: 2, ..NOTHING };
@@ -142,7 +142,7 @@ fn readers_of_one_node_keep_every_law() {
     exhaust("two readers of one node and a lock, lost and late requests", scope);
 }
 
-/// The same, granted one by one.
+/// The same readers, granted one by one.
 #[test]
 fn readers_who_are_granted_in_several_steps_keep_every_law() {
     let budget = Budget { cancels: 1, ..NOTHING };
@@ -150,7 +150,7 @@ fn readers_who_are_granted_in_several_steps_keep_every_law() {
     exhaust("two readers of one node and a lock, one by one", scope);
 }
 
-/// Each on a node of its own.
+/// Puts each of four clients on a node of its own.
 fn four(wants: &'static [Want]) -> Scope {
     let scope = three(wants, NOTHING);
     Scope { homes: &[0, 1, 2, 3], operations: &[1, 1, 1, 1], ..scope }

@@ -11,15 +11,15 @@ use crate::state::{Budget, Stage, State};
 use crate::variant::Variant;
 use crate::wire::moment;
 
-/// After this time every lease, claim and patience there was has ended twice.
+/// The time after which every lease, claim and patience has ended twice.
 const LONGEST_MS: u32 = 60_000;
 
-/// Each waiter is served or told within a bounded time.
+/// Whether each waiter is served or told within a bounded time.
 pub(crate) fn served(model: &Locking, state: &State) -> bool {
     !is_sampled(model, state) || comes_to_rest(model, state.clone())
 }
 
-/// The same states in every run, whatever the order in which they are visited.
+/// Whether the state is in the sample, which is the same in every run and every order of visits.
 fn is_sampled(model: &Locking, state: &State) -> bool {
     let cases = model.scope.served_one_in;
     if cases <= 1 {
@@ -47,13 +47,13 @@ fn comes_to_rest(model: &Locking, mut state: State) -> bool {
                 let passed = at - state.now;
                 model.pass(&mut state, passed);
             }
-            // Nothing will ever happen to those who wait.
+            // Nothing will ever happen to the waiters.
             _ => return false,
         }
     }
 }
 
-/// What happens now.
+/// The action that happens now.
 fn next(model: &Locking, state: &State) -> Option<Action> {
     if let Some(packet) = state.network.first() {
         return Some(match packet {
@@ -77,7 +77,7 @@ fn next(model: &Locking, state: &State) -> Option<Action> {
     })
 }
 
-/// When something happens next.
+/// The time at which the next action happens.
 fn soonest(model: &Locking, state: &State) -> Option<u32> {
     let alive = state.nodes.iter().filter(|node| !node.is_dead);
     let dues = alive.flat_map(|node| node.core.dues()).filter(|(_, due)| model.does(due));
@@ -91,7 +91,7 @@ impl Locking {
     pub(crate) fn does(&self, due: &Due) -> bool {
         match due {
             Due::Touch(_) => self.variant != Variant::NeverAsksAgain,
-            // The work that these would only do sooner is done when it is due.
+            // The node does the work of these when it is due; they would only do it sooner.
             Due::LeaveAgain | Due::RenewAll | Due::Recheck => false,
             _ => true,
         }

@@ -19,13 +19,13 @@ use crate::packet::{Ask, Outcome, Packet, Told};
 use crate::state::{Bits, Id, State};
 use crate::step::Step;
 
-/// More than there are members: "full" is the differential test's matter.
+/// The limit of the queue, above the number of members: the differential test covers a full queue.
 const QUEUE_LIMIT: u32 = 1_000;
 
-/// What a command says to nodes.
+/// A message of a command to nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Members of one node were granted, with what is left of each.
+    /// Members of one node were granted, each with the rest of its lease.
     Granted { node: u8, token: u64, members: Vec<(Id, u32)> },
     /// Members of one node were forced off.
     Revoked { node: u8, members: Vec<Id> },
@@ -38,7 +38,7 @@ impl Locking {
         let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };
         let now_ms = at_ms(state.now);
-        // What has expired is gone from it: time takes it away as it passes.
+        // An expired key is gone from it: time takes it away as it passes.
         let before = Arc::clone(&state.server);
         let mut after = Server::clone(&before);
         let nodes = &state.nodes;
@@ -72,7 +72,7 @@ impl Locking {
         told
     }
 
-    /// One command.
+    /// Runs one command.
     pub(crate) fn serve(
         &self,
         server: &mut Server,
@@ -137,7 +137,7 @@ impl Locking {
         }
     }
 
-    /// The command, with the members as one of both sides writes them.
+    /// The command, with each member as one of both sides writes it.
     pub(crate) fn command(&self, ask: Ask, member: impl Fn(Id) -> Member) -> Command {
         match ask {
             Ask::Acquire { member: id, waits } => {
@@ -217,12 +217,12 @@ fn publish(state: &mut State, said: Said) {
     }
 }
 
-/// A node by its text.
+/// The index of a node by its text.
 pub(crate) fn node_index(text: &str) -> u8 {
     text.as_bytes()[0] - b'a'
 }
 
-/// A bit for each.
+/// A set with a bit for each member.
 pub(crate) fn together(members: impl IntoIterator<Item = Id>) -> Bits {
     members.into_iter().fold(0, |bits, member| bits | 1 << member)
 }

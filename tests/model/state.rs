@@ -1,5 +1,5 @@
-//! One state of the model: the server, the nodes with their tables, their clients, what is on its
-//! way, and the record of what happened.
+//! One state of the model: the server, the nodes with their tables, their clients, the packets on
+//! their way, and the record of past events.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::wire::moment;
 pub(crate) type Id = u8;
 /// A bit for each of several members.
 pub(crate) type Bits = u64;
-/// How many members a node can have,
+/// The number of members that a node can have.
 pub(crate) const NUMBERS: u8 = 10;
-/// and how many of them are of one attempt: it has a new one whenever it loses its place.
+/// The number of members of one attempt: it has a new one whenever it loses its place.
 pub(crate) const ROUNDS: u8 = 5;
 
 pub(crate) fn node_of(id: Id) -> usize {
@@ -25,25 +25,25 @@ pub(crate) fn node_of(id: Id) -> usize {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// ms since the start, on every clock there is.
+    /// The ms since the start, on every clock there is.
     pub(crate) now: u32,
     pub(crate) server: Arc<Server>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
-    /// Sorted, because its order means nothing: whatever is on its way may arrive next.
+    /// The packets, sorted because their order means nothing: any of them may arrive next.
     pub(crate) network: Vec<Packet>,
     pub(crate) budget: Budget,
     pub(crate) record: Record,
 }
 
-/// One process.
+/// A process of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// Whether the server counts its subscription.
     pub(crate) is_connected: bool,
     pub(crate) is_dead: bool,
     pub(crate) core: Arc<Core<()>>,
-    /// What tells its table from others; made after each step that may have changed it.
+    /// The marks that tell its table from others; made after each step that may have changed it.
     pub(crate) print: Option<Arc<[u64]>>,
 }
 
@@ -55,7 +55,7 @@ impl Node {
         node
     }
 
-    /// Makes the print, unless the one that it has is still true.
+    /// Makes the print, unless the present one is still true.
     pub(crate) fn take_print(&mut self) {
         if self.print.is_none() {
             let mut print = Vec::new();
@@ -80,23 +80,23 @@ impl Hash for Node {
     }
 }
 
-/// One who acquires and releases, one operation after the other.
+/// A client that acquires and releases, one operation after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) stage: Stage,
-    /// Operations that have not begun.
+    /// The number of operations that have not begun.
     pub(crate) left: u8,
 }
 
-/// What a client does. How its attempt stands is in its node's table.
+/// The stage of a client's operation. The state of its attempt is in its node's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     Idle,
     /// Waits for the outcome of this attempt.
     Attempt(u64),
-    /// Has a guard of this number,
+    /// Has a guard of this number.
     Guard(u64),
-    /// or waits for the answer to its release.
+    /// Waits for the answer to the release of this guard.
     Releasing(u64),
 }
 
@@ -108,7 +108,7 @@ impl State {
         Arc::make_mut(&mut node.core)
     }
 
-    /// How many clients of a node have a guard.
+    /// The number of clients of a node that have a guard.
     pub(crate) fn guards(&self, node: u8) -> usize {
         let core = &self.nodes[usize::from(node)].core;
         core.numbers().filter(|number| core.phase(*number) == Some(Phase::Held)).count()
@@ -136,7 +136,7 @@ impl State {
     }
 }
 
-/// What may still happen to everybody.
+/// The numbers of events that may still happen to the clients and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
     /// Requests, replies and messages that do not arrive, or arrive when no node expects them any
@@ -155,20 +155,20 @@ pub(crate) struct Budget {
     pub(crate) passes: u8,
 }
 
-/// What no part of the model knows, but its laws need: a bit for each member, and the line as it
-/// should be.
+/// The facts that the laws need but no part of the model knows: a bit for each member, and the
+/// waiters as they should stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     /// The waiters, in the order of their enqueuing.
     pub(crate) line: Vec<Waiting>,
-    /// Released, or left.
+    /// The members that were released, or left.
     pub(crate) ended: Bits,
-    /// Whose hold was given back.
+    /// The members whose holds were released.
     pub(crate) released: Bits,
-    /// Forced off, which their node has not been told yet: the one end of a lease that its guard
-    /// cannot foresee.
+    /// The members that were forced off, and whose node has not been told yet: the one end of a
+    /// lease that its guard cannot foresee.
     pub(crate) untold: Bits,
-    /// Locks whose holders have asked for less.
+    /// The locks whose holders have asked for less.
     pub(crate) downgraded: Bits,
     /// The greatest token so far.
     pub(crate) token: u64,
@@ -176,12 +176,12 @@ pub(crate) struct Record {
     pub(crate) broken: u32,
 }
 
-/// One that waits.
+/// A waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
     pub(crate) member: Id,
-    /// Its place is kept until then, at least, if its node is silent; 0 once that is over.
+    /// The time until which its place is kept at least, if its node is silent; 0 once that is over.
     pub(crate) until: u32,
-    /// It was passed over, and its node has not touched it since.
+    /// Whether it was passed over, and its node has not touched it since.
     pub(crate) is_aside: bool,
 }

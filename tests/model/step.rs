@@ -1,4 +1,4 @@
-//! The laws of one command: what it may do to the lock, to those who wait, and what it must tell.
+//! The laws of one command: its effects on the lock and on the waiters, and its reports.
 
 use proto::Demand;
 use proto::PATIENCE_MS;
@@ -13,9 +13,9 @@ use crate::packet::{Ask, Outcome, Told};
 use crate::server::{Said, bits};
 use crate::state::{Id, NUMBERS, State, Waiting, node_of};
 
-/// How long the place of one that was passed over is kept.
+/// The time for which the place of a member that was passed over is kept.
 const ASIDE_MS: u32 = 15_000;
-/// How long a newcomer may be silent, at least: its node may have been heard of a while ago.
+/// The time for which a newcomer may be silent, at least: its last contact may be a while ago.
 const FRESH_MS: u32 = 10_000;
 
 /// A command that ran.
@@ -25,16 +25,16 @@ pub(crate) struct Step<'a> {
     pub(crate) node: u8,
     pub(crate) is_late: bool,
     pub(crate) now: u32,
-    /// As it stood, without what had expired.
+    /// The holders before the command, without expired holds.
     pub(crate) before: Books,
     pub(crate) after: Books,
-    /// The same with all that the server keeps.
+    /// The server before the command, with all that it keeps.
     pub(crate) was: &'a Server,
     pub(crate) is: &'a Server,
     pub(crate) told: &'a Told,
     /// The token in the reply, once for each hold that it tells of.
     pub(crate) tokens: Vec<u64>,
-    /// How many were passed over.
+    /// The number of members that were passed over.
     pub(crate) passed_over: u64,
     pub(crate) said: &'a [Said],
 }
@@ -60,8 +60,8 @@ impl Step<'_> {
         self.meet(&granted, state);
     }
 
-    /// The members that the command granted, in the order in which they waited, and the one that
-    /// asked last.
+    /// The members that the command granted, in the order in which they waited, and last the member
+    /// that asked.
     fn granted(&self) -> Vec<Id> {
         let live = self.after.live().map(|held| held.member);
         let mut granted: Vec<Id> =
@@ -74,7 +74,7 @@ impl Step<'_> {
         granted
     }
 
-    /// Whose hold the command means to end.
+    /// Whether the command means to end the hold of this member.
     fn may_end(&self, member: Id) -> bool {
         match self.ask {
             Ask::Release { member: of } | Ask::Leave { member: of, .. } => of == member,
@@ -83,7 +83,7 @@ impl Step<'_> {
         }
     }
 
-    /// What was in use before anything was granted: of the holds that the command does not end.
+    /// The weight in use before any grant: of the holds that the command does not end.
     fn kept(&self) -> u64 {
         let kept = self.before.live().filter(|held| !self.may_end(held.member));
         // A lock that becomes a read makes room in the same step.
@@ -123,7 +123,7 @@ impl Step<'_> {
         }
     }
 
-    /// Whether the command is about this hold, and may make of it what it made.
+    /// Whether the command is about this hold, and may change it in this way.
     fn may_change(&self, held: &Held, after: Option<&Held>) -> bool {
         let same_weight = after.is_some_and(|after| after.weight == held.weight);
         let same_end = after.is_some_and(|after| after.ends_ms == held.ends_ms);
@@ -165,8 +165,8 @@ impl Step<'_> {
         self.tokens.iter().copied().chain(said).next()
     }
 
-    /// A lock has a token above all before it, and one that is asked for again has a later one.
-    /// Parts that are held together share one.
+    /// Checks the token: a lock has a token above all before it, and a lock that is asked for again
+    /// has a later one. Parts that are held together share one.
     fn tokens(&self, granted: &[Id], state: &mut State) {
         let Some(token) = self.token() else {
             if !granted.is_empty() || self.is_downgraded() {
@@ -186,7 +186,7 @@ impl Step<'_> {
         } else if self.before.live().any(|held| !self.may_end(held.member)) {
             token == last
         } else {
-            // Those whose leases have ended may still be there, or not.
+            // A part whose lease has ended may still be there, or not.
             token >= last
         };
         if !is_right || self.tokens.iter().any(|told| *told != token) {
@@ -217,7 +217,7 @@ impl Step<'_> {
         }
     }
 
-    /// Writes down who waits, by what was answered, and until when each of them may be silent.
+    /// Records the waiters, by the answer, and the time until which each of them may be silent.
     fn follow_line(&self, granted: &[Id], state: &mut State) {
         if let Outcome::Touched { waiting: found, .. } = self.told.outcome {
             for waiting in &mut state.record.line {
@@ -244,8 +244,8 @@ impl Step<'_> {
         });
     }
 
-    /// Waiters that cannot be reached are passed over: the queue puts them aside, the dialect lets
-    /// them stand, but not for long.
+    /// Records waiters that were passed over because they cannot be reached: the queue puts them
+    /// aside, the dialect leaves them in their places, but not for long.
     fn follow_those_away(&self, state: &mut State) {
         let mut line = std::mem::take(&mut state.record.line);
         for waiting in &mut line {
@@ -265,8 +265,8 @@ impl Step<'_> {
         state.record.line = line;
     }
 
-    /// All waiters have their places, in order, and those that have just been heard of stand in the
-    /// queue, also if they were passed over.
+    /// Checks that all waiters have their places, in order, and that each waiter that was just
+    /// heard of stands in the queue, also if it was passed over.
     fn places_kept(&self, state: &mut State) {
         let places = self.is.places(self.model);
         let mut place = places.iter();
@@ -284,7 +284,7 @@ impl Step<'_> {
         }
     }
 
-    /// The member that is to have what comes free next: the first that can be reached. Before one
+    /// The member that is next to get a free lock: the first that can be reached. Before a member
     /// by whose limit nothing is free, it makes no difference whether it can be reached.
     fn head(&self, state: &State) -> Option<Id> {
         let used = self.after.used();
@@ -302,19 +302,19 @@ impl Step<'_> {
         None
     }
 
-    /// Whether the command hands nothing on, whatever is free.
+    /// Whether the command hands nothing on, even if something is free.
     fn looks_only(&self) -> bool {
         match self.ask {
             _ if self.told.outcome == Outcome::Refused => true,
             Ask::Renew { .. } | Ask::Confirm { .. } => true,
             Ask::Downgrade { .. } => self.told.outcome == Outcome::Held(false),
-            // Who asks again for what it holds is only told so.
+            // A holder that asks again only learns that it holds.
             Ask::Acquire { member, .. } => self.before.live_hold(member).is_some(),
             _ => false,
         }
     }
 
-    /// All that can be granted was granted.
+    /// Checks that every possible grant was made.
     fn handed_on(&self, state: &mut State) {
         if self.looks_only() || self.told.more {
             return;
@@ -325,7 +325,7 @@ impl Step<'_> {
         }
     }
 
-    /// The holds that the reply has to tell of, and what is left of each.
+    /// The holds that the reply has to tell of, and the rest of each lease.
     fn to_tell(&self) -> Vec<(Id, u32)> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
         let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
@@ -335,8 +335,8 @@ impl Step<'_> {
         told.map(|held| (held.member, left(held))).collect()
     }
 
-    /// Whether a reply tells of this hold: not of all, which may be many. The dialect tells of the
-    /// one that there is.
+    /// Whether a reply tells of this hold: not of all, which may be many. The dialect tells of its
+    /// only hold.
     fn is_told_of(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
             Ask::Acquire { member: of, .. }
@@ -348,8 +348,8 @@ impl Step<'_> {
         is_asked_for || self.before.live_hold(member).is_none()
     }
 
-    /// The time to the first end: one that has ended but is still there is to be asked for at
-    /// once.
+    /// The time to the first end: 1 for a lease that has ended but is still there, so that the node
+    /// asks for it at once.
     fn left(&self) -> u32 {
         let left = self.after.holds.iter().map(|held| self.after.left(held).max(1));
         left.min().unwrap_or(0)
@@ -360,7 +360,7 @@ impl Step<'_> {
         let mut expected = self.to_tell();
         told.sort_unstable();
         expected.sort_unstable();
-        // A renewal does not look for others' ends.
+        // A renewal does not look for the ends of other holds.
         let is_end_told = !matches!(self.ask, Ask::Renew { .. });
         let mut is_true = told == expected && (!is_end_told || self.told.left == self.left());
         if let Ask::Acquire { member, .. } = self.ask {
@@ -379,7 +379,7 @@ impl Step<'_> {
         }
     }
 
-    /// Each other node hears of its members at once, and of no others.
+    /// Checks that each other node hears of its members at once, and of no others.
     fn messages(&self, granted: &[Id], state: &mut State) {
         let mut expected = Vec::new();
         if self.node == OPERATOR || self.ask == Ask::Force {
@@ -397,12 +397,12 @@ impl Step<'_> {
         }
     }
 
-    /// How long everything lasts.
+    /// Checks the time that each lease and each place lasts.
     fn ends(&self, granted: &[Id], state: &mut State) {
         let left = |member: Id| self.after.live_hold(member).map(|held| self.after.left(held));
         let mut is_right = granted.iter().all(|granted| {
             let asked = matches!(self.ask, Ask::Acquire { member, .. } if member == *granted);
-            // Its own grant, or its turn in the queue.
+            // The lease of a member's own grant, or of its turn in the queue.
             left(*granted) == Some(CLAIM_MS) || asked && left(*granted) == Some(LEASE_MS)
         });
         if let (Ask::Renew { member } | Ask::Confirm { member }, Outcome::Held(true)) =
@@ -415,7 +415,8 @@ impl Step<'_> {
         }
     }
 
-    /// What is in use is derived, and written by every command: so every command can get it wrong.
+    /// Checks the sum of the weights in use: every command writes it, so every command can get it
+    /// wrong.
     fn summed_up(&self, state: &mut State) {
         let sum: u64 = self.after.holds.iter().map(|held| held.weight).sum();
         if self.is.sum().is_some_and(|written| written != sum) {
@@ -488,7 +489,7 @@ impl Step<'_> {
         }
     }
 
-    /// Whether one waits who would fit, behind one that does not.
+    /// Whether a waiter that would fit waits behind one that does not.
     fn is_kept_for_the_head(&self, state: &State) -> bool {
         let used = self.after.used();
         let fits = |member: Id| self.model.demand(member).fits(used);

@@ -1,4 +1,4 @@
-//! The same protocol with one thing wrong: proof that the laws see it.
+//! The same protocol with one error: proof that the laws see it.
 
 use proto::queue::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
 use proto::{Answer, Command, Mode};
@@ -7,11 +7,11 @@ use proto::{Answer, Command, Mode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// Nothing is wrong.
+    /// The protocol without an error.
     Right,
-    /// A client counts its deadline from the reply, not from the request,
+    /// A client counts its deadline from the reply, not from the request.
     CountsFromTheReply,
-    /// or from the arrival of a message.
+    /// A client counts its deadline from the arrival of a message.
     CountsFromTheMessage,
     /// An attempt whose place was lost goes on under the same member.
     KeepsItsMember,
@@ -19,42 +19,42 @@ pub(crate) enum Variant {
     ForgetsToLeave,
     /// No waiter ever asks again.
     NeverAsksAgain,
-    /// Who reads that there is more to be done does not ask for it.
+    /// A node that reads that there is more to be done does not ask for it.
     ForgetsMore,
-    /// The server does not compare the holder before it releases,
+    /// The server does not compare the holder before it releases.
     ReleasesAnybody,
-    /// renews a hold that has ended,
+    /// The server renews a hold that has ended.
     RevivesHolds,
-    /// does not count the tokens that it gives out,
+    /// The server does not count the tokens that it gives out.
     ForgetsTokens,
-    /// overlooks the queue when somebody new comes,
+    /// The server overlooks the queue when a new member asks.
     LetsBarge,
-    /// grants a part without a look at the weight in use,
+    /// The server grants a part without a look at the weight in use.
     OverlooksWeights,
-    /// believes no node connected,
+    /// The server believes no node connected.
     PassesOverTheLiving,
-    /// does not bring back those that were passed over,
+    /// The server does not bring back members that were passed over.
     LeavesThemAside,
-    /// or brings them back at the end of the queue,
+    /// The server brings members that were passed over back at the end of the queue.
     BringsThemBackLast,
-    /// does not renew the patience of those who touch,
+    /// The server does not renew the patience of members that touch.
     IgnoresTouches,
-    /// keeps a released lock free,
+    /// The server keeps a released lock free.
     KeepsItFree,
-    /// tells of a longer lease than it gave,
+    /// The server tells of a longer lease than it gave.
     Exaggerates,
-    /// keeps a door that has no end,
+    /// The server keeps a door that has no end.
     KeepsForEver,
-    /// takes out a part whose lease has ended, and leaves it in the sum,
+    /// The server takes out a part whose lease has ended, and leaves it in the sum.
     LeavesTheLapsedInTheSum,
-    /// grants one of those who go together, and says nothing of the others,
+    /// The server grants one of the members that go together, and says nothing of the others.
     GrantsOneOnly,
-    /// or makes a read of a lock and keeps its token.
+    /// The server makes a read of a lock and keeps its token.
     DowngradesUnderTheOldToken,
 }
 
 impl Variant {
-    /// A step of the server.
+    /// Runs a step of the server.
     pub(crate) fn step(
         self,
         state: &mut QueueState,
@@ -64,7 +64,9 @@ impl Variant {
         if self == Self::Right {
             return state.step(call, command);
         }
-        let (before, now_ms, counter) = (state.clone(), call.now_ms(), call.counter);
+        let before = state.clone();
+        let now_ms = call.now_ms();
+        let counter = call.counter;
         match (self, command) {
             (Self::ReleasesAnybody, Command::Release { .. }) => {
                 let answer = state.step(call, &Command::ForceRelease { member: None });

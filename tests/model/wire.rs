@@ -1,5 +1,5 @@
-//! Between a node's table and the network: what goes out as a packet, and what a packet tells the
-//! table.
+//! The way between a node's table and the network: a request becomes a packet, and a packet becomes
+//! an event of the table.
 
 use proto::FencingToken;
 use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End};
@@ -45,7 +45,7 @@ impl Locking {
         node * NUMBERS + attempt * ROUNDS + round
     }
 
-    /// One event of a node's table, and what it makes of it.
+    /// Runs one event of a node's table, and sends its effects.
     pub(crate) fn event<T>(
         &self,
         state: &mut State,
@@ -73,7 +73,7 @@ impl Locking {
         }
     }
 
-    /// Those who wait look what has become of it, as soon as they are woken.
+    /// Lets the woken clients look up the outcome of their attempts.
     fn look(&self, state: &mut State, node: u8) {
         let now = moment(state.now);
         for client in 0..state.clients.len() {
@@ -137,7 +137,7 @@ impl Locking {
         Request { lock, command, sent: moment(sent), background: false }
     }
 
-    /// A reply arrives.
+    /// Delivers a reply.
     pub(crate) fn replied(&self, state: &mut State, node: u8, ask: Ask, sent: u32, told: &Told) {
         let sent = match self.variant {
             Variant::CountsFromTheReply => state.now,
@@ -153,7 +153,7 @@ impl Locking {
         self.released(state, node, ask);
     }
 
-    /// The owner of a guard hears what became of its release, whatever that is.
+    /// Tells the owner of a guard the outcome of its release.
     fn released(&self, state: &mut State, node: u8, ask: Ask) {
         let (Ask::Release { member } | Ask::Leave { member, .. }) = ask else { return };
         for (client, home) in state.clients.iter_mut().zip(self.scope.homes) {
@@ -166,7 +166,7 @@ impl Locking {
         }
     }
 
-    /// No answer comes any more, and whether the request ran or will run is not known.
+    /// Ends the wait for an answer: whether the request ran or will run is not known.
     pub(crate) fn unanswered(&self, state: &mut State, node: u8, ask: Ask, sent: u32) {
         let request = self.request(state, ask, sent);
         let error = StoreError::ambiguous("lost");
@@ -174,12 +174,14 @@ impl Locking {
         self.released(state, node, ask);
     }
 
-    /// A message tells of grants.
+    /// Delivers a message of grants.
     pub(crate) fn pushed(&self, state: &mut State, members: Bits, left: u32) {
         let Some(first) = bits(members).next() else { return };
-        let (node, left_ms) = (first / NUMBERS, u64::from(left));
+        let node = first / NUMBERS;
+        let left_ms = u64::from(left);
         if self.variant == Variant::CountsFromTheMessage {
-            let (lock, sent) = (self.lock.clone(), moment(state.now));
+            let lock = self.lock.clone();
+            let sent = moment(state.now);
             let command = Command::ForceRelease { member: None };
             let request = Request { lock, command, sent, background: false };
             let outcome = Outcome::Released(false);
@@ -200,7 +202,7 @@ impl Locking {
         self.event(state, first / NUMBERS, |core| core.heard(message));
     }
 
-    /// The node's subscription goes, or is there again.
+    /// Cuts the node's subscription, or connects it again.
     pub(crate) fn subscribed(&self, state: &mut State, node: u8, is_up: bool) {
         let link = match is_up {
             true => Link::Up,
@@ -254,7 +256,7 @@ impl Locking {
         }
     }
 
-    /// An outcome with the rest of an answer.
+    /// Adds the rest of an answer to an outcome.
     fn with_rest<T>(&self, state: &State, told: &Told, outcome: T) -> Reply<T> {
         let grant = |(id, left): &(Id, u32)| Grant {
             member: self.member_of(state, *id),
@@ -272,7 +274,7 @@ impl Locking {
     }
 }
 
-/// Tokens are the server's affair: the table passes on the one that it is told.
+/// The token of every answer: the server makes tokens, and the table only passes them on.
 fn token() -> FencingToken {
     FencingToken::try_from(1).expect("small")
 }

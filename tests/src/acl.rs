@@ -1,10 +1,10 @@
-//! The Redis user of the manual: the one place where the least rights stand.
+//! The Redis user of the manual: the one place with the least rights.
 
 use redis::{Cmd, cmd};
 
 const MANUAL: &str = include_str!("../../lockcore/src/guide/redis.md");
 
-/// The line as it stands in the manual.
+/// The line as the manual has it.
 ///
 /// # Panics
 ///
@@ -26,7 +26,8 @@ pub fn manual_commands() -> impl Iterator<Item = &'static str> {
     rules().filter_map(|rule| rule.strip_prefix('+'))
 }
 
-/// Sets a user to the line's rules, but those for which `without` says so; password `PASSWORD`.
+/// Sets a user to the line's rules without those that `without` selects; the password is
+/// `PASSWORD`.
 pub fn set_user(name: &str, without: impl Fn(&str) -> bool) -> Cmd {
     let mut set = cmd("ACL");
     set.arg("SETUSER").arg(name).arg("reset");

@@ -1,21 +1,21 @@
 //! Chaos: child processes lock on a real server while a seeded schedule breaks things around them;
-//! what each saw and what the server did is checked afterwards.
+//! afterwards the records of the clients and the server are checked.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `kind` | the kinds of faults, and how the clients behave under each |
+//! | `kind` | the kinds of faults, and the habits of the clients under each |
 //! | `form` | the demands of a lock: it is locked only, read, too, or held in permits |
-//! | `client` | a child process: locks, works, and writes down what it sees |
-//! | `record`, `history` | one line of that, and all of it read back |
-//! | `nemesis` | the faults of a seed, in order, and doing them |
+//! | `client` | a child process: locks, works, and records it |
+//! | `record`, `history` | one line of a record, and all records read back |
+//! | `nemesis` | the faults of a seed, in order, and their execution |
 //! | `trace` | every command of the server, followed as it runs |
-//! | `register` | what the locks protect: pairs of registers, fenced, and unfenced as a control |
-//! | `gauge` | how much of the permits is in use, as those count who use them |
-//! | `checker` | what must hold of all this |
+//! | `register` | the protected resource: pairs of registers, fenced, and unfenced as a control |
+//! | `gauge` | the number of permits in use, as their holders count them |
+//! | `checker` | the laws of all records |
 //! | `run` | one run from the first process to the verdict |
-//! | `takeover`, `dead`, `stall` | how long the next waits behind a killed holder, and behind the dead; what the dead cost the others |
-//! | `failover` | failovers by real sentinels under load, and what each cost |
-//! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or many holds that are lost at once |
+//! | `takeover`, `dead`, `stall` | the wait behind a killed holder, and behind dead waiters; the cost of the dead for the others |
+//! | `failover` | failovers by real sentinels under load, and the cost of each |
+//! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or with many holds that are lost at once |
 
 mod checker;
 mod client;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::Leash;
 
-/// Generous: a machine that compiles next to the tests is slow to start processes.
+/// The time for an answer: a machine that compiles next to the tests is slow to start processes.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running `lock-child`, killed on drop and also if the test process dies.
@@ -18,9 +18,9 @@ pub struct LockChild {
     child: Child,
     input: ChildStdin,
     output: mpsc::UnboundedReceiver<String>,
-    /// Lines that were not asked for yet.
+    /// The lines that were not asked for yet.
     unclaimed: Vec<String>,
-    /// `None` only while it is being killed.
+    /// The leash, which is `None` only while the child is being killed.
     leash: Option<Leash>,
     node: String,
 }
@@ -36,7 +36,7 @@ impl LockChild {
         Self::start_with(program, &[url]).await
     }
 
-    /// The same, sharing queues with JVMs.
+    /// Starts `program` in the same way, sharing queues with JVMs.
     ///
     /// # Panics
     ///
@@ -67,19 +67,19 @@ impl LockChild {
         child
     }
 
-    /// Its node, as it stands in its members and its channel.
+    /// The id of its node, as it stands in its members and its channel.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// Process id, for signals.
+    /// The process id, for signals.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Gives it a line; it may be stopped, and obeys when it goes on.
+    /// Sends it a line; a stopped child obeys when it goes on.
     ///
     /// # Panics
     ///
@@ -94,13 +94,13 @@ impl LockChild {
         self.answer(&format!("asked {name}")).await;
     }
 
-    /// The token with which the lock called `name` is granted, waited for.
+    /// Waits until the lock called `name` is granted; returns its token.
     pub async fn granted(&mut self, name: &str) -> u64 {
         let token = self.answer(&format!("granted {name}")).await;
         token.parse().expect("a token is a number")
     }
 
-    /// Waits for a line that begins with `start`, and returns what follows it.
+    /// Waits for a line that begins with `start`, and returns the rest of it.
     ///
     /// # Panics
     ///
@@ -119,7 +119,7 @@ impl LockChild {
         }
     }
 
-    /// Kills it (SIGKILL); gone when this returns.
+    /// Kills it (SIGKILL); it is gone when this returns.
     pub fn kill(&mut self) {
         let _ = self.child.kill(); // a zombie until waited for: its id is not recycled before
         self.leash = None;

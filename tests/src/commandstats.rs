@@ -1,19 +1,19 @@
-//! `CommandStats`: what the server says it has run, from `INFO commandstats`.
+//! `CommandStats`: the server's counters of commands, from `INFO commandstats`.
 
 use std::collections::BTreeMap;
 
 use crate::Raw;
 
-/// How often one command ran, and for how long.
+/// The number of runs of one command, and their time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandStat {
-    /// Number of calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Time spent in them, in microseconds.
+    /// The time spent in them, in microseconds.
     pub usec: u64,
 }
 
-/// Counters per command. A difference of two readings says what ran between them.
+/// Counters per command. The difference of two readings is the work between them.
 ///
 /// Commands that a script calls count as well, each for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,13 +27,14 @@ impl CommandStats {
         Self::parse(&redis.info("commandstats").await)
     }
 
-    /// What ran after `earlier` was read from the same server.
+    /// The work since `earlier` was read from the same server.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut commands = self.commands.clone();
         for (name, stat) in &mut commands {
             let before = earlier.of(name);
-            // Lower than before, after a restart or CONFIG RESETSTAT, is all that can be known.
+            // After a restart or CONFIG RESETSTAT the counters are lower: then the difference is
+            // not known.
             stat.calls = stat.calls.saturating_sub(before.calls);
             stat.usec = stat.usec.saturating_sub(before.usec);
         }
@@ -41,24 +42,24 @@ impl CommandStats {
         Self { commands }
     }
 
-    /// Counters of a command in lower case, of a subcommand as in `"client|kill"`.
+    /// The counters of a command in lower case, of a subcommand as in `"client|kill"`.
     #[must_use]
     pub fn of(&self, command: &str) -> CommandStat {
         self.commands.get(command).copied().unwrap_or_default()
     }
 
-    /// Number of calls of a command.
+    /// The number of calls of a command.
     #[must_use]
     pub fn calls(&self, command: &str) -> u64 {
         self.of(command).calls
     }
 
-    /// Every command that ran, by name.
+    /// The counters of every command that ran, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, CommandStat)> {
         self.commands.iter().map(|(name, stat)| (&**name, *stat))
     }
 
-    /// Lines such as `cmdstat_client|kill:calls=2,usec=30,usec_per_call=15.00,..`.
+    /// Parses lines such as `cmdstat_client|kill:calls=2,usec=30,usec_per_call=15.00,..`.
     fn parse(info: &str) -> Self {
         let commands = info
             .lines()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Between two looks at the condition: it saves work and decides nothing.
+/// The time between two looks at the condition: it saves work and decides nothing.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits until the condition is true.

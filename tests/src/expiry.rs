@@ -1,10 +1,12 @@
-//! When keys expire, to the millisecond, also on servers before 7.0: they have no `PEXPIRETIME`.
+//! The times at which keys expire, to the millisecond, also on servers before 7.0: they have no
+//! `PEXPIRETIME`.
 
 use redis::cmd;
 
 use crate::Raw;
 
-/// Lua: `expiry(key)` answers as `PEXPIRETIME` does. Goes before the text of a script.
+/// A Lua function: `expiry(key)` answers as `PEXPIRETIME` does. It goes before the text of a
+/// script.
 pub const EXPIRY: &str = "
 local function now_ms()
   local time = redis.call('TIME')
@@ -23,7 +25,8 @@ end
 ";
 
 impl Raw {
-    /// When the key expires, ms since the epoch; -1 without an expiry, -2 without the key.
+    /// The time at which the key expires, ms since the epoch; -1 without an expiry, -2 without the
+    /// key.
     pub async fn expiry(&mut self, key: &str) -> i64 {
         let script = format!("{EXPIRY} return expiry(KEYS[1])");
         self.ask(cmd("EVAL").arg(script).arg(1).arg(key)).await

@@ -1,4 +1,4 @@
-//! `Failovers`: one after the other in the background, while tests look at what still holds.
+//! `Failovers`: one after the other in the background, while tests check that the rest still holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{RedisOptions, Watched, eventually};
 
-/// More than tests here; each uses one.
+/// The number of databases: more than tests here; each uses one.
 const DATABASES: usize = 256;
-/// Generous: on an idle machine a failover takes some three seconds.
+/// The bound of a failover, which takes some three seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Between two failovers, and between two looks whether one is wanted.
+/// The time between two failovers, and between two looks whether one is wanted.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How a primary is replaced.
+/// The way in which a primary is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replaced {
-    /// As an operator does it who wants to lose nothing: the old primary takes no writes any more
-    /// and its replicas have all before another is promoted.
+    /// An operator that wants to lose nothing replaces the primary: it takes no writes any more and
+    /// its replicas have all before another is promoted.
     Planned,
-    /// SIGKILL; it comes back empty, as a replica.
+    /// SIGKILL ends the primary; it comes back empty, as a replica.
     Killed,
 }
 
@@ -36,7 +36,7 @@ pub struct Failovers {
 }
 
 impl Failovers {
-    /// Starts them, in a thread of their own: tests of several runtimes can share them.
+    /// Starts the failovers, in a thread of their own: tests of several runtimes can share them.
     ///
     /// # Panics
     ///
@@ -64,7 +64,7 @@ impl Failovers {
         Self { url, database: AtomicUsize::new(0), count, spells }
     }
 
-    /// A time of failovers, with the URL of a database that no other spell has.
+    /// Begins a time of failovers, with the URL of a database that no other spell has.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl Failovers {
     }
 }
 
-/// While there is one, failovers go on.
+/// A time in which failovers go on.
 #[derive(Debug)]
 pub struct Spell<'a> {
     failovers: &'a Failovers,
@@ -94,7 +94,8 @@ impl Spell<'_> {
         &self.url
     }
 
-    /// How many failovers have ended since it began; of the first, it may have seen the end only.
+    /// The number of failovers that have ended since it began; of the first, it may have seen the
+    /// end only.
     ///
     /// # Panics
     ///
@@ -135,14 +136,14 @@ impl Scene {
         Self { watched: Watched::start(options).await, primary: 0, replaced }
     }
 
-    /// Replaces the primary; it follows the new one when this returns.
+    /// Replaces the primary; the old one follows the new one when this returns.
     async fn fail_over(&mut self) {
         let old = self.primary;
         match self.replaced {
             Replaced::Planned => {
                 self.close(old).await;
                 self.primary = self.watched.fail_over(old).await;
-                // Sooner than the sentinels do it, which takes them ten seconds.
+                // The sentinels would take ten seconds for it.
                 self.follow(old).await;
                 let mut redis = self.watched.raw(old).await;
                 redis.configure("min-replicas-to-write", "0").await;
@@ -151,7 +152,7 @@ impl Scene {
             Replaced::Killed => {
                 self.watched.server(old).kill();
                 self.primary = self.watched.promoted(old).await;
-                // It comes back as an empty primary: by then no sentinel may name it.
+                // The old primary comes back empty: by then no sentinel may name it.
                 self.watched.until_named(self.primary).await;
                 self.watched.server(old).restart();
                 self.follow(old).await;
@@ -161,7 +162,7 @@ impl Scene {
         self.primary = self.watched.in_step().await;
     }
 
-    /// It takes no writes any more, and what it took is at both replicas.
+    /// Makes the primary take no writes any more; both replicas have all its writes.
     async fn close(&self, primary: usize) {
         let mut redis = self.watched.raw(primary).await;
         // There are two.
@@ -181,7 +182,7 @@ impl Scene {
     }
 }
 
-/// How much its replicas have acknowledged each, and how much the primary has written.
+/// The offsets that its replicas have acknowledged, and the offset that the primary has written.
 async fn offsets(primary: &mut crate::Raw) -> (Vec<u64>, u64) {
     let (_, written, replicas): (String, u64, Vec<Vec<String>>) = primary.ask(&cmd("ROLE")).await;
     let acknowledged = replicas.iter().map(|replica| replica[2].parse().expect("an offset"));

@@ -1,5 +1,5 @@
-//! `FakeServer`: speaks just enough of the protocol to say what a real server cannot be made to
-//! say.
+//! `FakeServer`: speaks just enough of the protocol to give answers that a real server cannot be
+//! made to give.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A server that answers every command as `answer` says, in raw replies.
+/// A server that answers every command with the raw reply from `answer`.
 #[derive(Debug)]
 pub struct FakeServer {
     address: SocketAddr,
@@ -19,7 +19,7 @@ pub struct FakeServer {
 type Answer = dyn Fn(&[String]) -> String + Send + Sync;
 
 impl FakeServer {
-    /// Starts on a free loopback port. `answer` is given the words of each command.
+    /// Starts on a free loopback port. `answer` receives the words of each command.
     ///
     /// # Panics
     ///
@@ -28,7 +28,7 @@ impl FakeServer {
         Self::start_slow(Duration::ZERO, answer).await
     }
 
-    /// The same, with so much time before each answer.
+    /// Starts in the same way, with so much time before each answer.
     ///
     /// # Panics
     ///
@@ -48,13 +48,13 @@ impl FakeServer {
         Self { address, accepting }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URL, with a password.
+    /// The server's URL, with a password.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://:hunter2@{}/", self.address)
@@ -77,7 +77,7 @@ async fn serve(client: TcpStream, answer: Arc<Answer>, pause: Duration) {
     }
 }
 
-/// An array of bulk strings, as clients send it.
+/// Reads an array of bulk strings, as clients send it.
 async fn read(client: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
     let count = number(client, '*').await?;
     let mut words = Vec::with_capacity(count);

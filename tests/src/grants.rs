@@ -1,4 +1,4 @@
-//! `Grants`: when locks were granted, by the server's clock. Their tokens do not tell.
+//! `Grants`: the times at which locks were granted, by the server's clock. Tokens do not tell them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use crate::{LIMIT, Monitor, RedisServer, Source, door_key, eventually_some};
 /// The grants of locks that a server gives from some time on.
 #[derive(Clone)]
 pub struct Grants {
-    /// By door: the member that holds everything, and since when, µs.
+    /// The member that holds everything, and the time of its grant, µs, by door.
     seen: Arc<Mutex<HashMap<String, (String, u64)>>>,
     _monitor: Arc<Monitor>,
 }
 
 impl Grants {
-    /// Looks at all that the server does from now on.
+    /// Watches all commands of the server from now on.
     #[must_use]
     pub fn watch(server: &RedisServer) -> Self {
         let seen: Arc<Mutex<HashMap<String, (String, u64)>>> = Arc::default();
@@ -36,7 +36,7 @@ impl Grants {
         Self { seen, _monitor: Arc::new(monitor) }
     }
 
-    /// When a member of this node got the lock that it holds now, µs.
+    /// The time at which a member of this node got the lock that it holds now, µs.
     ///
     /// # Panics
     ///

@@ -7,7 +7,7 @@ use crate::Raw;
 /// The counter of tokens, which all locks of a server share.
 pub const COUNTER: &str = "lock:tokens";
 
-/// For so long a waiting member of a node is believed alive that was heard of.
+/// The time for which a waiting member is believed alive after its node was heard of.
 pub const PATIENCE_MS: i64 = 15_000;
 
 /// The time between the end of a lease and the end of its marked door.
@@ -31,7 +31,7 @@ pub fn holds_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:holds")
 }
 
-/// The tombstones: member → when it is forgotten, ms.
+/// The tombstones: member → the time at which it is forgotten, ms.
 #[must_use]
 pub fn gone_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:gone")
@@ -50,12 +50,13 @@ pub fn passed_key(lock: &str, node: &str) -> String {
 }
 
 impl Raw {
-    /// The members in the queue of a lock, next first.
+    /// Reads the members in the queue of a lock, next first.
     pub async fn queue(&mut self, lock: &str) -> Vec<String> {
         self.ask(cmd("ZRANGE").arg(queue_key(lock)).arg(0).arg(-1)).await
     }
 
-    /// The member that holds all of a lock, with the ms left of its lease; negative without an end.
+    /// Reads the member that holds all of a lock, with the ms left of its lease; negative without
+    /// an end.
     pub async fn hold(&mut self, lock: &str) -> Option<(String, i64)> {
         let look = "return { redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]) }";
         let (door, ends): (Option<String>, i64) =
@@ -67,7 +68,7 @@ impl Raw {
         is_held.then(|| (member.to_owned(), ends - margin))
     }
 
-    /// The member that holds all of a lock.
+    /// Reads the member that holds all of a lock.
     pub async fn holder(&mut self, lock: &str) -> Option<String> {
         self.hold(lock).await.map(|(member, _)| member)
     }

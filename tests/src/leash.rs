@@ -1,10 +1,11 @@
-//! `Leash`: takes a child process down with the test process, however that one ends.
+//! `Leash`: takes a child process down with the test process, however the test process ends.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Reads until the pipe closes, which the kernel does when the test process is gone.
+/// The script, which reads until the pipe closes: the kernel closes it when the test process is
+/// gone.
 const SCRIPT: &str =
     r#"read -r _; kill -9 "$1" 2>/dev/null; if [ -n "$2" ]; then rm -rf -- "$2"; fi"#;
 

@@ -1,8 +1,8 @@
-//! Harness of the whole-system tests: a real `redis-server` per suite, and the faults to put around
-//! it.
+//! The harness of the whole-system tests: a real `redis-server` per suite, and the faults to put
+//! around it.
 //!
-//! The harness panics with a sentence that says what went wrong; it never skips. Nothing in it
-//! waits for a fixed time and hopes: every wait is for a condition, and every wait is bounded.
+//! The harness panics with a sentence that names the error; it never skips. Nothing in it waits for
+//! a fixed time and hopes: every wait is for a condition, and every wait is bounded.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -75,7 +75,7 @@ pub use server::RedisServer;
 pub use watched::{Watched, followers};
 pub use watcher::Watcher;
 
-/// The examples of the READMEs have to compile.
+/// The examples of the READMEs, which have to compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 #[doc = include_str!("../../lockcore/README.md")]
@@ -83,7 +83,7 @@ pub use watcher::Watcher;
 #[doc = include_str!("../../lock-axum/README.md")]
 pub struct Readme;
 
-/// So do those of the recipes.
+/// The examples of the recipes, which have to compile.
 #[cfg(doctest)]
 pub mod recipes {
     #[doc = include_str!("../../docs/recipes/agent-session.md")]

@@ -1,4 +1,4 @@
-//! Waiting for what a lock looks like.
+//! Waits for states of a lock.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use lockcore::Locks;
 
 use crate::eventually;
 
-/// What happens at once; generous: a machine that compiles next to the tests is slow.
+/// The bound of anything that happens at once: a machine that compiles next to the tests is slow.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// Whether somebody holds the lock.
+/// Whether any node holds the lock.
 pub async fn is_held(locks: &Locks, key: &str) -> bool {
     !locks.inspect(key).await.expect("an inspection").holders.is_empty()
 }

@@ -1,4 +1,4 @@
-//! `Log`: what is logged, for tests of what is worth a warning, and of what stays secret.
+//! `Log`: all log lines, for tests of warnings and of secrets.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -14,7 +14,7 @@ pub struct Log(Arc<Mutex<Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Everything, as text.
+    /// All lines, as text.
     text: String,
     /// The fields of each event of lockcore, with its level.
     events: Vec<(Level, String)>,
@@ -64,7 +64,7 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// What this thread logs from now on, until the guard goes.
+    /// Keeps all that this thread logs from now on, until the guard goes.
     #[must_use]
     pub fn listen() -> (Self, DefaultGuard) {
         // Alone, a subscriber of one thread misses events that another thread without one reaches
@@ -91,7 +91,7 @@ impl Log {
         kept.text.push('\n');
     }
 
-    /// Everything so far: events, spans and notes, a line each.
+    /// All events, spans and notes so far, a line each.
     ///
     /// # Panics
     ///

@@ -19,12 +19,12 @@ pub struct Monitor {
     connection: TcpStream,
     /// The last command to read, sent by `stop` from another connection.
     end_mark: String,
-    /// `None` once stopped.
+    /// The reader, which is `None` once stopped.
     reader: Option<JoinHandle<Vec<MonitorLine>>>,
 }
 
 impl Monitor {
-    /// Starts; every command that is sent after this returned will be seen.
+    /// Starts; it will see every command that is sent after this returned.
     ///
     /// # Panics
     ///
@@ -73,7 +73,7 @@ impl Monitor {
 
     /// Stops, and returns everything that ran before this call, in order.
     ///
-    /// A server that has died meanwhile: what it said until then.
+    /// If the server has died meanwhile, these are the commands until then.
     ///
     /// # Panics
     ///

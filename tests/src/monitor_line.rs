@@ -1,11 +1,11 @@
 //! `MonitorLine`: one command as MONITOR shows it.
 
-/// Where a command came from.
+/// The origin of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A script called it.
     Lua,
-    /// A client sent it; its address.
+    /// A client sent it from this address.
     Client(String),
 }
 
@@ -14,9 +14,9 @@ pub enum Source {
 pub struct MonitorLine {
     /// The server's clock in microseconds since the epoch.
     pub time_us: u64,
-    /// Number of the database.
+    /// The number of the database.
     pub database: u32,
-    /// Who sent it.
+    /// The sender of the command.
     pub source: Source,
     /// The command's name as it was written, and its arguments.
     pub args: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! `RedisOptions`: how a `redis-server` is to be started.
+//! `RedisOptions`: the options with which a `redis-server` starts.
 
 use crate::{Port, RedisServer};
 
@@ -19,7 +19,7 @@ impl RedisOptions {
         self
     }
 
-    /// For a sentinel, with these lines in its configuration file: it writes to the file.
+    /// Makes a sentinel, with these lines in its configuration file: it writes to the file.
     #[must_use]
     pub fn sentinel(mut self, lines: String) -> Self {
         self.sentinel = Some(lines);

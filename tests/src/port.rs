@@ -4,9 +4,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::ops::Range;
 
-/// Below the ports that kernels give to outgoing connections (from 32 768 on Linux): such a
-/// connection could take the port of a server that is down, and a client that keeps trying to
-/// reconnect to it could even connect to itself.
+/// The range of ports, below those that kernels give to outgoing connections (from 32 768 on
+/// Linux): such a connection could take the port of a server that is down, and a client that keeps
+/// trying to reconnect to it could even connect to itself.
 const RANGE: Range<u16> = 12_000..32_000;
 
 /// A loopback port, ours until dropped.
@@ -16,7 +16,7 @@ const RANGE: Range<u16> = 12_000..32_000;
 pub struct Port {
     number: u16,
     /// The UDP port of the same number marks the claim between test processes: nothing else here
-    /// uses UDP, and the kernel gives it back when the process dies.
+    /// uses UDP, and the kernel frees it when the process dies.
     _claim: UdpSocket,
 }
 

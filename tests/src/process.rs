@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 use crate::wire::Wire;
 use crate::{Leash, Port, RedisOptions};
 
-/// Generous: a machine that compiles next to the tests is slow to start processes.
+/// The time for a start: a machine that compiles next to the tests is slow to start processes.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running child, with its scratch directory.
 #[derive(Debug)]
 pub(crate) struct RedisProcess {
     child: Child,
-    /// `None` only while it is being killed.
+    /// The leash, which is `None` only while the child is being killed.
     leash: Option<Leash>,
     directory: PathBuf,
 }
 
-/// Why a child did not come up.
+/// The reason why a child did not come up.
 #[derive(Debug)]
 pub(crate) enum StartError {
-    /// Somebody else listens on the port: try another.
+    /// Another process listens on the port: try another.
     PortTaken,
-    /// Anything else, with the server's log.
+    /// Anything else went wrong; with the server's log.
     Failed(String),
 }
 
@@ -131,7 +131,7 @@ fn ask_info(options: &RedisOptions, port: &Port) -> io::Result<String> {
     wire.ask(&["INFO"])
 }
 
-/// An empty directory of this run; the claim on the port makes its name unique.
+/// Makes an empty directory of this run; the claim on the port makes its name unique.
 fn scratch_directory(port: &Port) -> PathBuf {
     let name = format!("lock-tests-{}-{}", std::process::id(), port.number());
     let directory = env::temp_dir().join(name);
@@ -146,7 +146,7 @@ fn binary() -> PathBuf {
     env::var_os("REDIS_SERVER").map_or_else(|| Path::new("redis-server").into(), PathBuf::from)
 }
 
-/// Major and minor version of the server binary; panics with what to do if there is none.
+/// Returns the major and minor version of the server binary; panics with advice if there is none.
 pub(crate) fn version() -> (u32, u32) {
     static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
     *VERSION.get_or_init(|| {

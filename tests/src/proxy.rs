@@ -25,7 +25,7 @@ pub use fault::{Fault, Request};
 use listener::Listener;
 use shared::{Shared, lock};
 
-/// Bound of what takes no time, such as closing a socket.
+/// The bound of an action that takes no time, such as closing a socket.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// The connections that a fault concerns.
@@ -33,9 +33,9 @@ const AT_ONCE: Duration = Duration::from_secs(10);
 pub enum Connections {
     /// Every connection.
     All,
-    /// Those that have sent a SUBSCRIBE (or PSUBSCRIBE, SSUBSCRIBE).
+    /// Connections that have sent a SUBSCRIBE (or PSUBSCRIBE, SSUBSCRIBE).
     Subscriptions,
-    /// Those that have not, new ones included.
+    /// Connections that have not, new ones included.
     Commands,
 }
 
@@ -52,15 +52,15 @@ impl Connections {
 /// The direction that a fault concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// From the client to the server.
+    /// The direction from the client to the server.
     Requests,
-    /// From the server to the client, messages of subscriptions included.
+    /// The direction from the server to the client, messages of subscriptions included.
     Replies,
-    /// Both directions: what a half-open connection looks like.
+    /// Both directions: the look of a half-open connection.
     Both,
 }
 
-/// A proxy on a loopback port of its own. What it does is in effect when the method returns.
+/// A proxy on a loopback port of its own. Each method takes effect before it returns.
 ///
 /// It runs on a thread of its own, so it works on while the test's runtime is blocked, paused or
 /// gone. Requests and replies are passed on whole: only [`cut_request`](Self::cut_request) and
@@ -68,9 +68,9 @@ pub enum Flow {
 pub struct Proxy {
     port: Port,
     shared: Arc<Shared>,
-    /// Accepts connections; `None` while they are refused.
+    /// The listener, which accepts connections; `None` while they are refused.
     listener: Mutex<Option<Listener>>,
-    /// `None` only while dropping.
+    /// The runtime, which is `None` only while dropping.
     runtime: Option<Runtime>,
 }
 
@@ -94,58 +94,60 @@ impl Proxy {
         proxy
     }
 
-    /// `redis://127.0.0.1:<port>/`.
+    /// The proxy's URL, `redis://127.0.0.1:<port>/`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address())
     }
 
-    /// Where clients connect to.
+    /// The address to which clients connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// How many connections were accepted since the start.
+    /// The number of connections that were accepted since the start.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.accepted()
     }
 
-    /// How many such connections are open.
+    /// The number of such connections that are open.
     #[must_use]
     pub fn open(&self, which: Connections) -> usize {
         self.shared.matching(which).len()
     }
 
-    /// How many requests were passed on to the server since the start; fixed while frozen.
+    /// The number of requests that were passed on to the server since the start; fixed while
+    /// frozen.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// How many replies and messages were passed on to clients since the start; fixed while frozen.
+    /// The number of replies and messages that were passed on to clients since the start; fixed
+    /// while frozen.
     #[must_use]
     pub fn replies(&self) -> u64 {
         self.shared.replies.load(Ordering::SeqCst)
     }
 
-    /// [`cut`](Self::cut)s every connection.
+    /// Cuts every connection, as [`cut`](Self::cut).
     pub async fn cut_all(&self) -> usize {
         self.cut(Connections::All).await
     }
 
-    /// [`cut`](Self::cut)s the connections that have sent a SUBSCRIBE.
+    /// Cuts the connections that have sent a SUBSCRIBE, as [`cut`](Self::cut).
     pub async fn cut_subscriptions(&self) -> usize {
         self.cut(Connections::Subscriptions).await
     }
 
-    /// [`cut`](Self::cut)s the connections that have sent no SUBSCRIBE.
+    /// Cuts the connections that have sent no SUBSCRIBE, as [`cut`](Self::cut).
     pub async fn cut_commands(&self) -> usize {
         self.cut(Connections::Commands).await
     }
 
-    /// Cuts the connections, on both sides; returns how many.
+    /// Cuts the connections, on both sides; returns their number.
     ///
     /// Their sockets are closed when this returns; the server needs a moment to notice.
     pub async fn cut(&self, which: Connections) -> usize {
@@ -157,17 +159,17 @@ impl Proxy {
         connections.len()
     }
 
-    /// Stops passing on what flows that way on such connections, new ones included, until
-    /// [`thaw`](Self::thaw). What is sent meanwhile is kept.
+    /// Stops all frames that flow that way on such connections, new ones included, until
+    /// [`thaw`](Self::thaw). The proxy keeps them meanwhile.
     ///
     /// With [`Flow::Replies`] the server executes requests, and the client hears of it on thaw.
     ///
     /// # Panics
     ///
-    /// If a frame is on its way to somebody who does not read.
+    /// If a frame is on its way to a receiver that does not read.
     pub async fn freeze(&self, which: Connections, flow: Flow) {
         let shared = self.shared.clone();
-        // On the proxy's runtime, for its clock: the test's may be paused.
+        // The wait is on the proxy's runtime, for its clock: the test's may be paused.
         self.runtime()
             .spawn(async move { timeout(AT_ONCE, shared.gates.close(which, flow)).await })
             .await
@@ -175,8 +177,8 @@ impl Proxy {
             .expect("what is on its way arrives");
     }
 
-    /// Ends every [`freeze`](Self::freeze) and [`hold_replies`](Self::hold_replies): what was kept
-    /// flows on, in order.
+    /// Ends every [`freeze`](Self::freeze) and [`hold_replies`](Self::hold_replies): the kept
+    /// frames flow on, in order.
     pub fn thaw(&self) {
         self.shared.gates.open(Connections::All, Flow::Both);
     }
@@ -196,10 +198,11 @@ impl Proxy {
         self.shared.gates.open(Connections::Commands, Flow::Replies);
     }
 
-    /// [`lose_reply`](Self::lose_reply) to the very next request on any command connection.
+    /// Loses the reply to the very next request on any command connection, as
+    /// [`lose_reply`](Self::lose_reply).
     ///
-    /// On a new connection that is what the client library says to introduce itself: to hit a
-    /// certain command, use `lose_reply`.
+    /// On a new connection that is the client library's introduction: to hit a certain command, use
+    /// `lose_reply`.
     pub fn drop_next_reply(&self) -> Fault {
         self.lose_reply(|_| true)
     }
@@ -209,8 +212,8 @@ impl Proxy {
         self.shared.arm(Action::LoseRequest, matching)
     }
 
-    /// Holds the next such request, and what follows it on its connection, back from the server
-    /// until it is released. The server gets it even if the client has gone away since.
+    /// Holds the next such request, and all requests after it on its connection, back from the
+    /// server until it is released. The server gets them even if the client has gone away since.
     pub fn hold_request(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::HoldRequest, matching)
     }
@@ -231,8 +234,8 @@ impl Proxy {
         self.shared.arm(Action::SwallowReply, matching)
     }
 
-    /// Holds the reply to the next such request, and what follows it on its connection, until it
-    /// is released: the server has executed it.
+    /// Holds the reply to the next such request, and all replies after it on its connection, until
+    /// it is released: the server has executed the request.
     ///
     /// Replies are told apart only on connections that never subscribed.
     pub fn hold_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
@@ -269,8 +272,8 @@ impl Proxy {
         self.shared.arm(Action::CopyAtOnce, matching)
     }
 
-    /// Keeps a copy of the next such request, which runs on another connection when it is
-    /// released, whatever has happened since. For servers without a password.
+    /// Keeps a copy of the next such request, which runs on another connection when it is released,
+    /// whatever has happened since. For servers without a password.
     pub fn repeat_later(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::CopyLater, matching)
     }
@@ -279,7 +282,7 @@ impl Proxy {
     ///
     /// # Panics
     ///
-    /// If somebody else listens on the port as soon as it is closed.
+    /// If another process listens on the port as soon as it is closed.
     pub async fn refuse(&self) {
         let listener = lock(&self.listener).take();
         let Some(listener) = listener else { return };

@@ -1,4 +1,4 @@
-//! `Raw`: a plain connection for assertions on what is in Redis, and for preparing it.
+//! `Raw`: a plain connection for assertions on the content of Redis, and for preparing it.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Raw {
         Self { connection }
     }
 
-    /// For what runs scripts.
+    /// The connection, for scripts.
     pub(crate) fn connection(&mut self) -> &mut MultiplexedConnection {
         &mut self.connection
     }
@@ -54,7 +54,7 @@ impl Raw {
     ///
     /// # Errors
     ///
-    /// What the client library says.
+    /// The error of the client library.
     pub async fn try_ask<T: FromRedisValue>(&mut self, command: &Cmd) -> RedisResult<T> {
         command.query_async(&mut self.connection).await
     }
@@ -69,7 +69,7 @@ impl Raw {
         result.unwrap_or_else(|error| panic!("{error}, in reply to a pipeline"));
     }
 
-    /// Names of the keys that match a pattern, sorted.
+    /// The names of the keys that match a pattern, sorted.
     pub async fn keys(&mut self, pattern: &str) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(cmd("KEYS").arg(pattern)).await;
         keys.sort();
@@ -81,7 +81,7 @@ impl Raw {
         self.ask(cmd("EXISTS").arg(key)).await
     }
 
-    /// Milliseconds to live; -1 without an expiry, -2 without the key.
+    /// The milliseconds to live; -1 without an expiry, -2 without the key.
     pub async fn pttl(&mut self, key: &str) -> i64 {
         self.ask(cmd("PTTL").arg(key)).await
     }
@@ -91,17 +91,17 @@ impl Raw {
         self.ask(cmd("LRANGE").arg(key).arg(0).arg(-1)).await
     }
 
-    /// Length of the list.
+    /// The length of the list.
     pub async fn list_length(&mut self, key: &str) -> usize {
         self.ask(cmd("LLEN").arg(key)).await
     }
 
-    /// Members of the sorted set with their scores, lowest first.
+    /// The members of the sorted set with their scores, lowest first.
     pub async fn scores(&mut self, key: &str) -> Vec<(String, f64)> {
         self.ask(cmd("ZRANGE").arg(key).arg(0).arg(-1).arg("WITHSCORES")).await
     }
 
-    /// Fields of the hash with their values, sorted.
+    /// The fields of the hash with their values, sorted.
     pub async fn hash(&mut self, key: &str) -> Vec<(String, String)> {
         let mut fields: Vec<(String, String)> = self.ask(cmd("HGETALL").arg(key)).await;
         fields.sort();
@@ -113,12 +113,12 @@ impl Raw {
         self.ask(cmd("GET").arg(key)).await
     }
 
-    /// Publishes a message; how many subscribers got it.
+    /// Publishes a message; returns the number of subscribers that got it.
     pub async fn publish(&mut self, channel: &str, message: &str) -> usize {
         self.ask(cmd("PUBLISH").arg(channel).arg(message)).await
     }
 
-    /// How many subscribers the channel has.
+    /// The number of subscribers of the channel.
     pub async fn subscribers(&mut self, channel: &str) -> usize {
         let (_, count): (String, usize) = self.ask(cmd("PUBSUB").arg("NUMSUB").arg(channel)).await;
         count

@@ -1,14 +1,14 @@
-//! What a command that meets another program's key has to do.
+//! The check of a refusal: a command that meets another program's key must change nothing.
 
 use std::fmt::Debug;
 
 use proto::{LockErrorKind, StoreError};
 
-/// A typed error, and nothing is changed: `content` is compared with what it was before.
+/// Checks for a typed error and no change: `content` is compared with the content before.
 ///
 /// # Errors
 ///
-/// What was done instead, as text.
+/// A text of the actual answer or change.
 pub fn refused_unchanged<A: Debug, C: PartialEq + Debug>(
     answer: &Result<A, StoreError>,
     before: &C,

@@ -1,4 +1,5 @@
-//! RESP, Redis' wire format: just enough of it to tell where a frame ends and what a request says.
+//! RESP, Redis' wire format: just enough of it to find the end of a frame and the words of a
+//! request.
 
 /// The bytes of a request.
 pub(crate) fn request(args: &[&str]) -> Vec<u8> {
@@ -9,11 +10,11 @@ pub(crate) fn request(args: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// Length of the first frame (a request or reply, RESP2 or RESP3), or `None` while it is
+/// The length of the first frame (a request or reply, RESP2 or RESP3), or `None` while it is
 /// incomplete.
 pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
-    // What follows a frame's first line is so many bytes, or so many frames.
+    // A frame's first line is followed by so many bytes, or so many frames.
     let frames = match bytes[0] {
         b'$' | b'!' | b'=' => {
             // -1 is a null: nothing follows.
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_gives_back_the_arguments_it_was_made_of() {
+    fn a_request_returns_the_arguments_it_was_made_of() {
         let args = ["SET", "a\r\nb", "", "é"];
         let frame = request(&args);
         assert_eq!(frame_length(&frame), Some(frame.len()));

@@ -14,7 +14,7 @@ use crate::{Port, RedisOptions, signal};
 pub struct RedisServer {
     options: RedisOptions,
     port: Port,
-    /// `None` between `kill` and `restart`.
+    /// The process, which is `None` between `kill` and `restart`.
     process: Option<RedisProcess>,
 }
 
@@ -29,7 +29,7 @@ impl RedisServer {
         Self::options().start()
     }
 
-    /// Options for a server that is not a default one.
+    /// The options for a server that is not a default one.
     #[must_use]
     pub fn options() -> RedisOptions {
         RedisOptions::default()
@@ -55,25 +55,26 @@ impl RedisServer {
         server
     }
 
-    /// Major and minor version, for what a test expects of an older one.
+    /// The major and minor version: tests expect other answers of an older server.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         process::version()
     }
 
-    /// Where it listens, also while it is down.
+    /// The address on which it listens, also while it is down.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// Its port, also while it is down.
+    /// The port, also while it is down.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// `redis://127.0.0.1:<port>/`, with the password if one was set by [`RedisOptions::arg`].
+    /// The URL, `redis://127.0.0.1:<port>/`, with the password if [`RedisOptions::arg`] has set
+    /// one.
     #[must_use]
     pub fn url(&self) -> String {
         let password =
@@ -81,7 +82,7 @@ impl RedisServer {
         format!("redis://{password}{}/", self.address())
     }
 
-    /// Process id of the running server.
+    /// The process id of the running server.
     ///
     /// # Panics
     ///
@@ -91,7 +92,7 @@ impl RedisServer {
         self.process.as_ref().expect("the server is up").pid()
     }
 
-    /// Kills it (SIGKILL); gone when this returns. Down already: nothing happens.
+    /// Kills it (SIGKILL); it is gone when this returns. If it is down already, nothing happens.
     pub fn kill(&mut self) {
         self.process = None;
     }

@@ -47,11 +47,12 @@ fn send(pid: u32, signal: Signal) {
     }
 }
 
-/// Signals take effect some time after they are sent: asks the kernel until this one has.
+/// Waits until this signal has taken effect, by asking the kernel: it does so some time after it
+/// was sent.
 fn await_change(pid: u32, change: WaitIdOptions, name: &str) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {
-        // Without EXITED this never reaps the child: that is for who spawned it.
+        // Without EXITED this never reaps the child: its parent does that.
         match waitid(WaitId::Pid(id(pid)), change | WaitIdOptions::NOHANG) {
             Ok(Some(_)) => return,
             Ok(None) => std::thread::sleep(Duration::from_millis(1)),

@@ -7,11 +7,11 @@ use redis::cmd;
 
 use crate::{Raw, RedisOptions, RedisServer, eventually, eventually_some};
 
-/// What the sentinels call the primary.
+/// The name of the primary at the sentinels.
 const NAME: &str = "locks";
 const SERVERS: usize = 3;
 const SENTINELS: usize = 3;
-/// Generous: on an idle machine they form in 2 s and fail over in as much. A sentinel that got no
+/// The bound of a start or a failover: on an idle machine each takes 2 s. A sentinel that got no
 /// processor for 2 s does nothing for 30 s.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -32,8 +32,8 @@ impl Watched {
         Self::start_with(options, "", |_| RedisOptions::default()).await
     }
 
-    /// The same, with `more` lines for the files of the sentinels, and options for each of them by
-    /// its number.
+    /// Starts them in the same way, with `more` lines for the files of the sentinels, and options
+    /// for each of them by its number.
     ///
     /// # Panics
     ///
@@ -167,7 +167,7 @@ impl Watched {
         .await;
     }
 
-    /// Has the sentinels put another server in the place of the primary, all of them alive.
+    /// Makes the sentinels put another server in the place of the primary, all of them alive.
     ///
     /// # Panics
     ///
@@ -183,8 +183,8 @@ impl Watched {
     }
 
     /// Waits until both others have all that the primary has, and the sentinels say so, too.
-    /// Returns which one it is: on a machine with too much to do, they may have put another in its
-    /// place once more.
+    /// Returns the number of the primary: on a machine with too much to do, the sentinels may have
+    /// put another in its place once more.
     ///
     /// # Panics
     ///
@@ -202,7 +202,7 @@ impl Watched {
         primary
     }
 
-    /// Which one all sentinels name as the primary, once they agree.
+    /// The number of the server that all sentinels name as the primary, once they agree.
     async fn named(&self) -> Option<usize> {
         let mut named = None;
         for sentinel in &self.sentinels {
@@ -244,7 +244,8 @@ async fn role(server: &RedisServer) -> Option<String> {
     redis::from_redis_value_ref(role.first()?).ok()
 }
 
-/// How many replicas have all that this primary has, once it is `wanted` or for half a second.
+/// The number of replicas that have all that this primary has, once it is `wanted` or after half a
+/// second.
 pub async fn followers(primary: &mut Raw, wanted: usize) -> usize {
     let _ = primary.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
     primary.try_ask(cmd("WAIT").arg(wanted).arg(500)).await.unwrap_or(0)

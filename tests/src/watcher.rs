@@ -11,7 +11,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Has subscribed when this returns.
+    /// Starts; it has subscribed when this returns.
     ///
     /// # Panics
     ///

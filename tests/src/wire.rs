@@ -39,7 +39,7 @@ impl Wire {
         Ok(String::from_utf8_lossy(&content).into_owned())
     }
 
-    /// The connection itself, for who reads on without a time limit.
+    /// The connection itself, for a reader without a time limit.
     pub(crate) fn into_stream(self) -> io::Result<BufReader<TcpStream>> {
         self.stream.get_ref().set_read_timeout(None)?;
         Ok(self.stream)

@@ -11,7 +11,8 @@ use tokio::sync::Mutex;
 use super::tab::Tab;
 use crate::office::SOON;
 
-/// A fresh profile by default; nothing that talks to anybody but us, or waits for a person.
+/// The arguments of Chromium: a fresh profile by default; nothing that talks to anybody but us, or
+/// waits for a person.
 const CHROMIUM: [&str; 10] = [
     "--headless",
     "--no-sandbox",
@@ -25,7 +26,7 @@ const CHROMIUM: [&str; 10] = [
     "--no-proxy-server",
 ];
 
-/// Killed with its browsers when it is dropped, and if the tests are killed.
+/// A running `chromedriver`, killed with its browsers on drop, and if the tests are killed.
 pub(crate) struct Driver {
     process: Child,
     leash: Option<Leash>,
@@ -35,7 +36,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// `$CHROMEDRIVER`, or `chromedriver` on `PATH`.
+    /// Starts `$CHROMEDRIVER`, or `chromedriver` on `PATH`.
     pub(crate) async fn start() -> Self {
         let program = std::env::var("CHROMEDRIVER").unwrap_or_else(|_| "chromedriver".to_owned());
         let port = Port::free();
@@ -55,7 +56,7 @@ impl Driver {
         Self { process, leash, _port: port, url, tabs: Mutex::default() }
     }
 
-    /// A browser of its own, with a viewport of this size.
+    /// Opens a browser of its own, with a viewport of this size.
     pub(crate) async fn open(&self, url: &str, width: u32, height: u32) -> Tab {
         let mut options = json!({
             "args": CHROMIUM,
@@ -81,7 +82,7 @@ impl Driver {
         Tab::new(client, &self.url).await
     }
 
-    /// Closes all browsers: killed, chromedriver would leave them behind.
+    /// Closes all browsers: a killed chromedriver would leave them behind.
     pub(crate) async fn end(mut self) {
         for client in self.tabs.lock().await.drain(..) {
             client.close().await.expect("it closes");

@@ -10,7 +10,7 @@ use crate::office::SOON;
 
 pub(crate) struct Tab {
     client: Client,
-    /// WebDriver proper cannot ask for the console.
+    /// The address of the console's log: WebDriver proper cannot ask for it.
     log: String,
 }
 
@@ -77,7 +77,7 @@ impl Tab {
         serde_json::from_value(self.evaluate(expression).await).expect("an array of strings")
     }
 
-    /// The whole page, in the target directory.
+    /// Writes a picture of the whole page to the target directory.
     pub(crate) async fn screenshot(&self, name: &str) {
         self.client.execute("scrollTo(0, 0)", Vec::new()).await.expect("it can be scrolled");
         let image = self.client.screenshot().await.expect("it can be taken");

@@ -21,11 +21,12 @@ async fn two_gets_of_a_document_run_together_and_a_put_excludes_both_in_order() 
     let program = env!("CARGO_BIN_EXE_axum_documents");
     let (mut example, address) = Example::serve_with(program, &[&server.url()]).await;
     let locks = Locks::builder().namespace("example").connect(server.url()).await.unwrap();
-    let (client, url) = (Client::new(), format!("http://{address}/documents/7"));
+    let client = Client::new();
+    let url = format!("http://{address}/documents/7");
     let put = |words: &'static str| client.put(&url).body(words).send();
     assert_eq!(put("old.old.").await.unwrap().status(), 200);
 
-    // All of them wait for this one, in the order in which they come.
+    // The requests wait for this hold, in the order in which they come.
     let first = locks.write("doc:7").await.unwrap();
     let mut calls = Vec::new();
     for (place, is_put) in [false, false, true, false].into_iter().enumerate() {

@@ -79,7 +79,8 @@ fn every_small_example_is_short_and_begins_with_its_command() {
         if !entry.is_file() {
             continue;
         }
-        let (name, text) = (entry.file_stem().unwrap(), std::fs::read_to_string(&entry).unwrap());
+        let name = entry.file_stem().unwrap();
+        let text = std::fs::read_to_string(&entry).unwrap();
         let command = format!("//! `cargo run -p lock-examples --bin {}", name.display());
         assert!(text.starts_with(&command), "{name:?} begins with its command");
         let program = text.split("#[cfg(test)]").next().unwrap();
@@ -97,7 +98,8 @@ async fn the_axum_layer_serves_one_order_at_a_time_and_others_beside_it() {
     let began = Instant::now();
     let (one, two, other) = tokio::join!(pay(1), pay(1), pay(2));
     assert!(began.elapsed() >= Duration::from_secs(4), "two payments of 2 s, one after the other");
-    let (one, two) = (one.unwrap().text().await.unwrap(), two.unwrap().text().await.unwrap());
+    let one = one.unwrap().text().await.unwrap();
+    let two = two.unwrap().text().await.unwrap();
     assert_ne!(token(&one), token(&two));
     assert!(other.unwrap().text().await.unwrap().starts_with("paid under token"));
 }
@@ -162,7 +164,7 @@ async fn a_document_has_one_editor_while_the_socket_is_open() {
         Err(Error::Http(response)) => assert_eq!(response.status(), 429),
         other => panic!("connected beside the first: {other:?}"),
     }
-    drop(first); // without a word
+    drop(first); // it closes without a word
     let (mut second, _) = timeout(SOON, waiting).await.unwrap().unwrap();
     let hello = second.next().await.unwrap().unwrap().into_text().unwrap();
     assert!(hello.starts_with("document 7 is yours"), "{hello}");

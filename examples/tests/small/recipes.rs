@@ -141,7 +141,7 @@ async fn a_payment_whose_client_hangs_up_is_made_and_its_next_attempt_is_told() 
     assert_eq!(charged(&address).await, 500);
 }
 
-/// The command of a process that has not moved yet.
+/// Runs the command of a process that has not moved yet.
 async fn set_nx(redis: &mut Raw, name: &str) -> bool {
     let set: Option<String> =
         redis.ask(cmd("SET").arg(name).arg("old").arg("NX").arg("PX").arg(30_000)).await;
@@ -159,7 +159,7 @@ async fn an_old_set_nx_and_a_new_lock_of_one_name_never_meet() {
     guard.release().await.unwrap();
     let again = locks.try_lock("order:42").await.unwrap();
     assert!(again.is_some(), "the old lock is another key");
-    // So new processes acquire both.
+    // New processes acquire both because of this.
     assert!(!set_nx(&mut redis, "order:42").await, "its holder still has the old lock");
 }
 

@@ -29,7 +29,7 @@ fn uuids() -> [String; 5] {
     ]
 }
 
-/// Sends both at once; when each began to be served is for the server to say.
+/// Sends both at once; the server tells when each began to be served.
 async fn both(one: RequestBuilder, other: RequestBuilder) -> [(Response, Instant); 2] {
     let send = async |request: RequestBuilder| {
         let answer = request.timeout(SOON).send().await.unwrap();
@@ -53,7 +53,7 @@ async fn turns_of_one_session_queue_however_it_is_spelled() {
         Client::new().post(format!("http://{address}/sessions/{session}/turns")).body("hello")
     };
     let pairs = (6..=9).flat_map(|session| {
-        // Each spelling beside the number itself, of a session of its own.
+        // Each spelling runs beside the number itself, of a session of its own.
         spellings(session)
             .into_iter()
             .skip(session as usize - 6)
@@ -111,14 +111,14 @@ async fn a_payment_is_charged_once_however_the_account_is_spelled() {
     );
 }
 
-/// The examples whose key is the path, which they do not parse.
+/// Checks an example whose key is the path, which it does not parse.
 async fn serves_one_path_at_a_time(request: impl Fn(&str) -> RequestBuilder, work: Duration) {
     for other in spellings(7).iter().map(String::as_str).chain(["-0", "00", "-07"]) {
         is_refused_for_its_spelling(request(other).send().await.unwrap()).await;
     }
     assert_eq!(request("0").send().await.unwrap().status(), 200);
     join_all(uuids().iter().enumerate().map(async |(index, other)| {
-        // Of a UUID of its own, so that the pairs do not wait for each other.
+        // Each pair has a UUID of its own, so that the pairs do not wait for each other.
         let digit = char::from_digit(index as u32, 10).unwrap().to_string();
         let [one, other] = [UUID, other].map(|uuid| {
             uuid.replace("67e", &format!("{digit}7e")).replace("67E", &format!("{digit}7E"))

@@ -12,7 +12,8 @@ use crate::scratch::Scratch;
 
 #[tokio::test]
 async fn on_sigterm_who_pays_is_served_and_who_waits_is_sent_away() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
+    let server = RedisServer::start();
+    let scratch = Scratch::new();
     let arguments = ["--redis", &server.url(), "--database", &scratch.database()];
     let mut office = Office::open(&arguments).await;
     let other = Office::open(&arguments).await;
@@ -42,7 +43,7 @@ async fn on_sigterm_who_pays_is_served_and_who_waits_is_sent_away() {
     assert_eq!(office.end().await.code(), Some(0));
     assert_eq!(other.buyer(1).await, "Ann");
     assert_eq!(other.buyer(2).await, "Gone");
-    // Given back, not left to expire.
+    // The lock was released, not left to expire.
     let mut redis = Raw::connect(&server.url()).await;
     for door in redis.keys("lock:{*}").await {
         let text = redis.get(&door).await;

@@ -15,12 +15,12 @@ const SEATS: u32 = 20;
 const BUYERS: u32 = 300;
 const LEASE: Duration = Duration::from_secs(3);
 const PAY_MS: u64 = 1_500;
-/// Seats whose first buyers pay so slowly at the process to be killed that it dies over them,
-/// however fast or slow the machine is.
+/// The number of seats whose first buyers pay so slowly at the process to be killed that it dies
+/// over them, however fast or slow the machine is.
 const ORPHANS: u32 = 3;
 const SLOW_PAY_MS: u64 = 30_000;
 
-/// Records every single sale, also one that is overwritten.
+/// The trigger that records every single sale, also one that is overwritten.
 pub(crate) const LEDGER: &str = "\
 CREATE TABLE ledger (seat INTEGER, buyer TEXT, token INTEGER);
 CREATE TRIGGER sale AFTER UPDATE OF buyer ON seats
@@ -48,7 +48,7 @@ async fn line(locks: &Locks, seat: u32) -> LockInspection {
     locks.inspect(format!("seat:{seat}")).await.expect("the server is up")
 }
 
-/// The seats that are held by buyers who came to the process that is going to be killed.
+/// The seats that are held by buyers of the process that is going to be killed.
 async fn held_by_doomed(locks: &Locks) -> Vec<u32> {
     let mut held = Vec::new();
     for seat in 1..=SEATS {
@@ -64,8 +64,11 @@ async fn held_by_doomed(locks: &Locks) -> Vec<u32> {
 
 #[tokio::test]
 async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_dies() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    let (url, database, lease) = (server.url(), scratch.database(), LEASE.as_secs().to_string());
+    let server = RedisServer::start();
+    let scratch = Scratch::new();
+    let url = server.url();
+    let database = scratch.database();
+    let lease = LEASE.as_secs().to_string();
     let arguments = [
         ["--redis", &url],
         ["--database", &database],
@@ -94,8 +97,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
     let counter = redis.get("lock:tokens").await.expect("tokens were drawn");
     let last_token: u64 = counter.parse().expect("it is a number");
     for number in 0..BUYERS {
-        // Each seat is asked for by both processes in turns, and the first is now this one, now
-        // that one.
+        // Buyers ask for each seat at both processes in turns, and the first is at either.
         let seat = number % SEATS + 1;
         let (office, name) = match (number + number / SEATS) % 2 {
             0 => (&safe, "safe"),
@@ -131,7 +133,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
         async || Some(sales(&seats, "seats")).filter(|sold| sold.len() == SEATS as usize);
     let sold = eventually_some("every seat is sold", SOON, all_sold).await;
 
-    // Every seat once, and never a second time over the first.
+    // Every seat was sold once, and never a second time over the first.
     assert_eq!(sales(&seats, "ledger"), sold);
     // Each buyer that was told so has bought, with this token; no other was told so.
     let mut told = HashMap::new();
@@ -146,8 +148,7 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
             _ => answer.refuses(409, "seat-sold"),
         }
     }
-    // A sale that no client was told of is one of a client that hung up, or of the process that was
-    // killed.
+    // A sale that no client was told of has a client that hung up, or the process that was killed.
     for sale in &sold {
         let is_untold = sale.buyer.starts_with("doomed") || sale.buyer.ends_with("hangs up");
         assert!(told.contains_key(&sale.seat) || is_untold, "{sale:?}");

@@ -110,8 +110,10 @@ async fn only_seats_that_change_are_sent() {
 
 #[tokio::test]
 async fn what_another_process_does_is_seen_too() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    let (url, database) = (server.url(), scratch.database());
+    let server = RedisServer::start();
+    let scratch = Scratch::new();
+    let url = server.url();
+    let database = scratch.database();
     let arguments = ["--redis", &url, "--database", &database];
     let (here, there) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
     let mut watcher = Watcher::new(&here).await;
@@ -158,7 +160,7 @@ async fn fifty_watchers_cost_redis_what_one_costs_and_none_cost_nothing() {
         assert_eq!(watcher.next().await.len(), 20);
     }
     let of_fifty = scripts(&mut redis).await;
-    // 20 seats, twice a second.
+    // The office reads 20 seats, twice a second.
     assert!((20..=160).contains(&of_one), "{of_one} in 3 s");
     assert!((20..=160).contains(&of_fifty), "{of_fifty} in 3 s, and {of_one} for one");
 }

@@ -10,7 +10,7 @@ use crate::office::{Office, SOON, try_answer};
 use crate::scratch::Scratch;
 
 const SEATS: u32 = 12;
-/// The buyers of each seat, in turns at both offices.
+/// The number of buyers of each seat, in turns at both offices.
 const BUYERS: u32 = 10;
 const PAY_MS: u64 = 1_500;
 /// The time between the first buyers of two seats: some pay, some wait and some come while no
@@ -23,7 +23,8 @@ const LEASE: &str = "8";
 async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
     let mut watched = Watched::start(RedisOptions::default()).await;
     let scratch = Scratch::new();
-    let (url, database) = (watched.url(), scratch.database());
+    let url = watched.url();
+    let database = scratch.database();
     let seats = SEATS.to_string();
     let arguments = [
         ["--redis", &url],
@@ -67,13 +68,13 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
                 let sale = Sale { seat, buyer: name, token };
                 assert_eq!(told.insert(seat, sale), None, "seat {seat} was sold twice");
             }
-            // The lock was given to two: the database lets one of them write.
+            // Two had the lock: the database lets one of them write.
             409 if answer.body["code"] == "seat-overtaken" => {}
             503 => answer.refuses(503, "lock-unavailable"),
             _ => answer.refuses(409, "seat-sold"),
         }
     }
-    // Of a seat, all may have been refused while no primary was there.
+    // All buyers of a seat may have been refused while no primary was there.
     for seat in (1..=SEATS).filter(|seat| !told.contains_key(seat)).collect::<Vec<_>>() {
         let name = format!("late buyer of {seat}");
         let answer = one.buy(seat, &name, 0).await;
@@ -82,7 +83,8 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
         told.insert(seat, Sale { seat, buyer: name, token });
     }
 
-    // Every seat once, to the buyer that was told so, and never a second time over the first.
+    // Every seat was sold once, to the buyer that was told so, and never a second time over the
+    // first.
     let sold = sales(&database, "seats");
     assert_eq!(sold.len(), SEATS as usize);
     assert_eq!(sales(&database, "ledger").len(), sold.len());

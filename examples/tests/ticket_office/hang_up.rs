@@ -74,14 +74,15 @@ async fn many_that_hang_up_leave_nothing_in_redis() {
         .map(|number| tokio::spawn(office.buy(number % 4 + 1, &format!("buyer {number}"), 200)))
         .collect();
     for (number, buyer) in buyers.iter().enumerate() {
-        // In all stages: before the request is sent, in line, paying, and after.
+        // The client hangs up in all stages: before the request is sent, in line, paying, and
+        // after.
         tokio::time::sleep(Duration::from_millis(number as u64 % 20)).await;
         buyer.abort();
     }
     let mut redis = lock_tests::Raw::connect(&server.url()).await;
     eventually("no hold and no place is left", SOON, async || {
-        // Besides the counter: tombstones, doors that say so, and for how long the office is waited
-        // for.
+        // Besides the counter there are tombstones, doors that say so, and the patience for the
+        // office.
         for key in redis.keys("*").await {
             let expires = key == lock_tests::COUNTER
                 || key.ends_with(":gone")

@@ -13,8 +13,9 @@ use tokio::time::timeout;
 /// A bound for events that come at once on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The program, without the variables of the tests' environment, and with its signals as usual: a
-/// shell that runs the tests in the background (`&`, `nohup`) ignores some, which it would inherit.
+/// Makes the command without the variables of the tests' environment, and with its signals as
+/// usual: a shell that runs the tests in the background (`&`, `nohup`) ignores some, which it would
+/// inherit.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command
@@ -30,7 +31,7 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// One process. Killed when it is dropped, and if the tests are killed.
+/// One process, killed on drop, and if the tests are killed.
 pub(crate) struct Office {
     process: Child,
     leash: Option<Leash>,
@@ -40,7 +41,7 @@ pub(crate) struct Office {
 }
 
 impl Office {
-    /// Returns once it is open, on a port of its own.
+    /// Opens an office on a port of its own; returns once it is open.
     pub(crate) async fn open(arguments: &[&str]) -> Self {
         Self::run(command(arguments).env("TICKET_OFFICE_LISTEN", "127.0.0.1:0")).await
     }
@@ -56,7 +57,7 @@ impl Office {
                 break url.trim_end_matches('/').to_owned();
             }
         };
-        // Loopback, without a proxy.
+        // The connection is on loopback, without a proxy.
         let client = Client::builder().no_proxy().build().expect("a client");
         Self { process, leash, stdout, url, client }
     }
@@ -96,7 +97,7 @@ impl Office {
         self.post(&format!("/seats/{seat}/buy"), "application/json", &order)
     }
 
-    /// The seat's buyer.
+    /// Asks for the seat's buyer.
     pub(crate) async fn buyer(&self, seat: u32) -> Value {
         let seats = self.get("/seats").await;
         assert_eq!(seats.status, 200, "{seats:?}");
@@ -139,7 +140,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) kind: String,
     pub(crate) retry_after: Option<u64>,
-    /// `null`, if it is no JSON.
+    /// The body; `null`, if it is no JSON.
     pub(crate) body: Value,
     pub(crate) text: String,
 }
@@ -159,7 +160,7 @@ pub(crate) async fn answer(request: RequestBuilder) -> Answer {
     try_answer(request).await.expect("it answers")
 }
 
-/// An error, if the process goes before it has answered.
+/// Sends a request; an error, if the process goes before it has answered.
 pub(crate) async fn try_answer(request: RequestBuilder) -> reqwest::Result<Answer> {
     let response: Response = request.send().await?;
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());

@@ -48,8 +48,10 @@ async fn without_its_redis_it_does_not_open_and_says_why() {
 
 #[tokio::test]
 async fn processes_that_start_at_once_share_a_fresh_database() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    let (url, database) = (server.url(), scratch.database());
+    let server = RedisServer::start();
+    let scratch = Scratch::new();
+    let url = server.url();
+    let database = scratch.database();
     let arguments = ["--redis", &url, "--database", &database];
     let open = || Office::open(&arguments);
     let (a, b, c, d) = tokio::join!(open(), open(), open(), open());
@@ -62,8 +64,10 @@ async fn processes_that_start_at_once_share_a_fresh_database() {
 
 #[tokio::test]
 async fn two_processes_have_one_line() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    let (url, database) = (server.url(), scratch.database());
+    let server = RedisServer::start();
+    let scratch = Scratch::new();
+    let url = server.url();
+    let database = scratch.database();
     let arguments = ["--redis", &url, "--database", &database];
     let (here, there) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
     let first = tokio::spawn(here.buy(1, "Ann", 1_500));

@@ -7,7 +7,7 @@ use deadpool_sqlite::rusqlite::Connection;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Removed when it is dropped.
+/// A directory, which is removed on drop.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -19,12 +19,12 @@ impl Scratch {
         Self(directory)
     }
 
-    /// The database of the offices.
+    /// The path of the offices' database.
     pub(crate) fn database(&self) -> String {
         self.0.join("seats.sqlite").to_str().expect("its name is UTF-8").to_owned()
     }
 
-    /// A connection of the test's own.
+    /// Opens a connection of the test's own.
     pub(crate) fn connect(&self) -> Connection {
         let connection = Connection::open(self.database()).expect("it can be opened");
         connection.busy_timeout(std::time::Duration::from_secs(10)).expect("it can be set");

@@ -22,8 +22,10 @@ async fn begun(seats: &Connection, after: i64) -> i64 {
 
 #[tokio::test]
 async fn who_wakes_up_after_the_lease_cannot_sell_what_another_has_sold() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    let (url, database) = (server.url(), scratch.database());
+    let server = RedisServer::start();
+    let scratch = Scratch::new();
+    let url = server.url();
+    let database = scratch.database();
     let arguments = ["--redis", &url, "--database", &database, "--lease", "2"];
     let (asleep, awake) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
     let stale = tokio::spawn(asleep.buy(1, "Stale", 1_500));
@@ -42,8 +44,10 @@ async fn who_wakes_up_after_the_lease_cannot_sell_what_another_has_sold() {
 
 #[tokio::test]
 async fn who_wakes_up_while_another_still_pays_cannot_sell_either() {
-    let (server, scratch) = (RedisServer::start(), Scratch::new());
-    let (url, database) = (server.url(), scratch.database());
+    let server = RedisServer::start();
+    let scratch = Scratch::new();
+    let url = server.url();
+    let database = scratch.database();
     let arguments = ["--redis", &url, "--database", &database, "--lease", "2"];
     let (asleep, awake) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
     let stale = tokio::spawn(asleep.buy(1, "Stale", 1_500));

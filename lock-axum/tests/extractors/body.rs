@@ -1,4 +1,4 @@
-//! Bodies that are read before the lock is taken, or under it.
+//! Bodies that are read before the lock is acquired, or under it.
 
 use axum::extract::{FromRequest, Path, Query, Request};
 use axum::response::{IntoResponse as _, Response};

@@ -1,4 +1,4 @@
-//! Clients that go.
+//! Clients that hang up.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn together(both: Locked<(MatchedPath, ByOrder)>, State(gate): State<Gate>
     both.detach(detached).await.unwrap();
 }
 
-/// The first of two arguments detaches.
+/// A handler that detaches the first of its two locks.
 async fn apart(order: Locked<ByOrder>, _route: Locked<MatchedPath>, State(gate): State<Gate>) {
     order.detach(async move { gate.pass().await }).await.unwrap();
 }
@@ -56,7 +56,7 @@ async fn a_client_that_goes_while_it_waits_leaves_the_queue() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_while_its_handler_runs_stops_it_and_gives_the_lock_back() {
+async fn a_client_that_goes_while_its_handler_runs_stops_it_and_releases_the_lock() {
     let locks = Locks::in_memory();
     let (address, mut keeper) = start(&locks).await;
     let gone = Client::send(address, "GET /plain/7", "").await;
@@ -80,7 +80,7 @@ async fn what_is_detached_finishes_with_all_its_locks() {
         let gone = Client::send(address, &format!("GET /{kind}/7"), "").await;
         keeper.entered().await;
         drop(gone);
-        tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
+        tokio::time::sleep(Duration::from_millis(100)).await; // the server notices meanwhile
         let route = format!(":route:/{kind}/{{id}}");
         assert!(is_held(&locks, "order:7").await && is_held(&locks, &route).await, "{kind}");
         keeper.let_one_on();

@@ -50,7 +50,8 @@ async fn waiting(locks: &Locks, key: &str, count: usize) {
 #[tokio::test]
 async fn two_reads_run_together_and_a_write_waits_for_both_and_keeps_the_next_out() {
     let locks = Locks::in_memory();
-    let ((reads, mut read_keeper), (writes, mut write_keeper)) = (gate(), gate());
+    let (reads, mut read_keeper) = gate();
+    let (writes, mut write_keeper) = gate();
     let show = {
         let reads = reads.clone();
         async move |document: ReadLocked<ByDocument>| {
@@ -83,7 +84,8 @@ async fn two_reads_run_together_and_a_write_waits_for_both_and_keeps_the_next_ou
     write_keeper.let_one_on();
     read_keeper.entered().await;
     read_keeper.let_one_on();
-    let (one, two) = (one.await.unwrap(), two.await.unwrap());
+    let one = one.await.unwrap();
+    let two = two.await.unwrap();
     assert_eq!((one.status, &one.body), (200, &two.body), "two reads have one token");
     assert!(write.await.unwrap().body.starts_with("7 is \"new\" under"));
     assert_eq!(last.await.unwrap().status, 200);
@@ -95,7 +97,7 @@ async fn no_more_run_than_a_type_says_and_the_next_gets_429() {
     let (gate, mut keeper) = gate();
     let call = async move |document: PermitLocked<ByDocument>| {
         gate.pass().await;
-        document.detach(async {}).await?; // what a handler may call works under permits, too
+        document.detach(async {}).await?; // the calls of a handler work under permits, too
         Ok::<_, LockError>(document.is_lost().to_string())
     };
     let app = Router::new().route("/{id}", route_get(call)).layer(layer(&locks));
@@ -117,7 +119,7 @@ async fn no_more_run_than_a_type_says_and_the_next_gets_429() {
     assert_eq!(locks.status().holding, 0);
 }
 
-// T3: it was 423, as if one other request had the lock.
+// T3: the status was 423, as if one other request had the lock.
 #[tokio::test]
 async fn permits_that_a_handler_waits_for_in_vain_are_429_through_its_error() {
     let locks = Locks::in_memory();

@@ -23,7 +23,7 @@ async fn name<K: Lockable>(lock: Locked<K>) -> String {
     lock.handle().key().to_owned()
 }
 
-/// `seat:{hall}:{seat}`
+/// A seat, locked as `seat:{hall}:{seat}`.
 #[derive(serde::Deserialize)]
 struct Seat {
     hall: u32,
@@ -117,7 +117,7 @@ async fn a_source_of_ones_own_reads_state_headers_and_route() {
     assert_eq!(ask(&app, request).await.body, "acme:ada:7");
 }
 
-/// Asks for all that a key can ask for.
+/// A source whose key sets every option.
 struct Choosy;
 
 impl<S: Sync> FromRequestParts<S> for Choosy {
@@ -200,7 +200,8 @@ async fn a_route_is_never_the_name_of_a_path() {
     for (route, path) in
         [("/orders/7", "/orders/%7Bid%7D"), ("/extracted/7", "/extracted/%7Bid%7D")]
     {
-        let (route, path) = (ask(&app, get(route)).await.body, ask(&paths, get(path)).await.body);
+        let route = ask(&app, get(route)).await.body;
+        let path = ask(&paths, get(path)).await.body;
         assert!(path.starts_with('/') && !route.starts_with('/'), "{route} {path}");
     }
 }

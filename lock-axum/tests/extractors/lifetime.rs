@@ -79,7 +79,7 @@ async fn a_closure_drops_the_guard_that_it_does_not_use_before_its_body_runs() {
     let (app, mut keeper) = app(&locks);
     let answer = send(&app, get("/owned-in-closure/7"));
     keeper.entered().await;
-    free(&locks, "order:7").await; // though the handler runs
+    free(&locks, "order:7").await; // the handler still runs
     assert!(!keeper.has_finished());
     keeper.let_one_on();
     answer.await.unwrap();
@@ -116,7 +116,7 @@ async fn a_panic_in_the_handler_frees_the_lock() {
 
 #[tokio::test]
 async fn the_lock_lasts_while_the_answer_is_made_into_a_response() {
-    /// Looks at the lock when axum turns it into a response.
+    /// A response that looks at the lock when axum makes it.
     struct Late(Locks, tokio::runtime::Handle);
 
     impl IntoResponse for Late {

@@ -9,7 +9,7 @@ use lock_tests::{free, queued};
 
 use crate::support::{ByOrder, get, send};
 
-/// Tells when it is dropped.
+/// A value that tells when it is dropped.
 struct Dropped(tokio::sync::mpsc::UnboundedSender<()>);
 
 impl Drop for Dropped {

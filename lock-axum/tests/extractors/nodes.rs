@@ -13,7 +13,7 @@ use lock_tests::{Raw, RedisServer, door_key, free, queued};
 
 use crate::support::{ByOrder, get, send};
 
-/// Sees handlers overlap, and tokens that do not rise.
+/// A witness that sees handlers overlap, and tokens that do not rise.
 #[derive(Default)]
 struct Witness {
     inside: AtomicUsize,
@@ -76,7 +76,7 @@ async fn the_watchdog_renews_a_handler_that_takes_longer_than_its_lease() {
     keeper.entered().await;
     let second = send(&other, get("/7"));
     queued(&locks, "order:7", 1).await;
-    tokio::time::sleep(3 * lease).await; // what the test is about
+    tokio::time::sleep(3 * lease).await; // the test is about this time
     assert!(other_keeper.is_alone());
     keeper.let_one_on();
     assert_eq!(first.await.unwrap().status, 200);

@@ -96,7 +96,7 @@ async fn refuse(app: &Router, status: u16, cause: Cause, waits: bool) {
 }
 
 #[tokio::test]
-async fn a_lock_that_stays_taken_is_423() {
+async fn a_lock_that_stays_held_is_423() {
     let locks = Locks::in_memory();
     let _guard = locks.lock("order:7").await.unwrap();
     refuse(&app(&locks, |layer| layer), 423, Cause::Busy, true).await;
@@ -207,7 +207,7 @@ async fn a_source_that_refuses_answers_itself_and_nothing_is_locked() {
 #[tokio::test]
 async fn a_body_that_cannot_be_read_answers_itself_before_anything_is_locked() {
     let locks = Locks::in_memory();
-    let guard = locks.lock("order:7").await.unwrap(); // who waited would get 423
+    let guard = locks.lock("order:7").await.unwrap(); // a waiter would get 423
     let app = app(&locks, |layer| layer);
     for (body, status) in [("{", 400), (r#"{"order":"seven"}"#, 422)] {
         for answer in both(&app, || post("/pay", body)).await {

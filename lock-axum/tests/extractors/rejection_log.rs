@@ -19,12 +19,12 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 use crate::support::{ByOrder, ask, get};
 
-/// Keeps the text of rejections, of errors, and of lock-tower's warnings.
+/// A subscriber that keeps the text of rejections, of errors, and of lock-tower's warnings.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
-/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event,
-/// which may have none.
+/// A subscriber that lives on: of a single one tracing asks the thread that first comes to an
+/// event, which may have none.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {

@@ -1,4 +1,4 @@
-//! Giving back: early, before the answer, in the background.
+//! Releases: early, before the answer, in the background.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn after_an_early_release_the_next_comes_in_while_the_handler_goes_on() {
     drop(guard);
     keeper.entered().await;
     let next = next.await.unwrap().unwrap();
-    // The end of that lock now concerns the next request only.
+    // The end of that lock concerns the next request only.
     assert!(locks.force_release("order:7").await.unwrap());
     next.lost().await;
     keeper.let_one_on();
@@ -69,7 +69,7 @@ async fn what_is_lost_after_an_early_release_is_no_business_of_the_handler_that_
     keeper.finished().await;
     keeper.entered().await;
     assert!(locks.force_release("order:7").await.unwrap());
-    tokio::time::sleep(Duration::from_millis(50)).await; // in which it may not be stopped
+    tokio::time::sleep(Duration::from_millis(50)).await; // it may not be stopped meanwhile
     keeper.let_one_on();
     assert_eq!(answer.await.unwrap().status, 200);
 }

@@ -51,7 +51,7 @@ impl Lockable for Second {
     }
 }
 
-/// No request waits here for itself: a request that meets its own lock is refused.
+/// A layer without waits: a request that meets its own lock is refused.
 fn layer(locks: &Locks) -> LockScopeLayer {
     LockScopeLayer::new(locks.clone()).wait(Duration::ZERO)
 }
@@ -181,7 +181,7 @@ async fn a_tuple_of_sources_gives_each_of_them_and_a_token_for_each_lock() {
 }
 
 #[tokio::test]
-async fn what_was_given_back_early_is_not_shared_but_taken_again() {
+async fn what_was_released_early_is_not_shared_but_acquired_again() {
     let locks = Locks::in_memory();
     let handler = async |one: Locked<First>, request: axum::extract::Request| {
         one.release().await.unwrap();

@@ -93,7 +93,7 @@ async fn a_response_without_a_body_holds_nothing() {
         let mut request = get(path);
         *request.method_mut() = method;
         let unread = app.clone().oneshot(request).await.unwrap();
-        free(&locks, "order:7").await; // though the response is not read
+        free(&locks, "order:7").await; // the response is not read yet
         assert!(unread.status().is_success());
     }
 }

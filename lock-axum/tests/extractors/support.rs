@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
-/// `order:{id}`; 400 is no good number.
+/// An order, locked as `order:{id}`; a bad number is 400.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Order {
     pub(crate) id: u64,
@@ -72,7 +72,7 @@ pub(crate) async fn ask(app: &Router, request: Request) -> Answer {
     tokio::time::timeout(LIMIT, answer).await.expect("the router answers")
 }
 
-/// The same from a task of its own, which drops the request when it is aborted.
+/// Calls the router from a task of its own, which drops the request when it is aborted.
 pub(crate) fn send(app: &Router, request: Request) -> JoinHandle<Answer> {
     let app = app.clone();
     tokio::spawn(async move { ask(&app, request).await })
@@ -85,7 +85,7 @@ pub(crate) async fn serve(app: Router) -> SocketAddr {
     address
 }
 
-/// The same request called directly and over a socket.
+/// Calls the router directly and over a socket, with the same request.
 pub(crate) async fn both(app: &Router, request: impl Fn() -> Request) -> [Answer; 2] {
     let direct = ask(app, request()).await;
     let address = serve(app.clone()).await;
@@ -95,7 +95,8 @@ pub(crate) async fn both(app: &Router, request: impl Fn() -> Request) -> [Answer
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let sent = client.request(parts.method, url).headers(parts.headers).body(body).send();
     let response = tokio::time::timeout(LIMIT, sent).await.expect("the server answers").unwrap();
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     let over_socket = Answer { status, headers, cause: None, body: response.text().await.unwrap() };
     [direct, over_socket]
 }

@@ -41,7 +41,7 @@ async fn a_critical_section_finishes_under_its_lock_although_the_client_has_gone
     let next = Client::send(address, "GET /a", "").await;
     queued(&locks, "/a", 1).await;
     drop(gone);
-    tokio::time::sleep(Duration::from_millis(100)).await; // in which nothing may happen
+    tokio::time::sleep(Duration::from_millis(100)).await; // nothing may happen meanwhile
     assert!(!keeper.has_finished());
     queued(&locks, "/a", 1).await;
 
@@ -73,12 +73,12 @@ async fn a_detached_section_is_stopped_when_the_hold_is_lost_or_goes_on_if_told_
         keeper.entered().await;
         drop(gone);
         locks.force_release("/a").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await; // in which the loss is told
+        tokio::time::sleep(Duration::from_millis(50)).await; // the loss is told meanwhile
         keeper.let_one_on();
         match on_lost {
             OnLost::Continue => keeper.finished().await,
             OnLost::Stop => {
-                tokio::time::sleep(Duration::from_millis(100)).await; // in which it may not finish
+                tokio::time::sleep(Duration::from_millis(100)).await; // it may not finish meanwhile
                 assert!(!keeper.has_finished());
             }
         }
@@ -112,9 +112,9 @@ async fn a_request_without_a_lock_is_dropped_with_its_client() {
     let client = Client::send(address, "DELETE /a", "").await;
     keeper.entered().await;
     drop(client);
-    tokio::time::sleep(Duration::from_millis(100)).await; // in which the server drops it
+    tokio::time::sleep(Duration::from_millis(100)).await; // the server drops it meanwhile
     keeper.let_one_on();
-    tokio::time::sleep(Duration::from_millis(50)).await; // in which it may not finish
+    tokio::time::sleep(Duration::from_millis(50)).await; // it may not finish meanwhile
     assert!(!keeper.has_finished());
 }
 
@@ -129,7 +129,7 @@ async fn the_graceful_shutdown_waits_for_a_detached_section() {
         let locks = locks.clone();
         async move { locks.shutdown(Duration::from_secs(20)).await }
     });
-    tokio::time::sleep(Duration::from_millis(100)).await; // in which it may not end
+    tokio::time::sleep(Duration::from_millis(100)).await; // it may not end meanwhile
     assert!(!shutdown.is_finished());
     keeper.let_one_on();
     assert_eq!(shutdown.await.unwrap().taken, 0, "nothing was taken away from anybody");
@@ -178,7 +178,7 @@ async fn a_detached_section_has_all_its_locks_to_the_end_and_sees_them() {
     let gone = Client::send(address.await, "GET /", "").await;
     keeper.entered().await;
     drop(gone);
-    tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
+    tokio::time::sleep(Duration::from_millis(100)).await; // the server notices meanwhile
     for _ in 0..2 {
         for key in ["a", "b", "c"] {
             assert!(is_held(&locks, key).await, "{key}");
@@ -192,7 +192,7 @@ async fn a_detached_section_has_all_its_locks_to_the_end_and_sees_them() {
 }
 
 #[tokio::test]
-async fn a_detached_section_can_give_a_lock_back_early() {
+async fn a_detached_section_can_release_a_lock_early() {
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
     let address = start_two(&locks, OnLost::Stop, move |lock| {
@@ -208,7 +208,7 @@ async fn a_detached_section_can_give_a_lock_back_early() {
     assert!(!is_held(&locks, "a").await && is_held(&locks, "b").await);
     assert!(!is_held(&locks, "c").await);
     let others = [locks.lock("a").await.unwrap(), locks.lock("c").await.unwrap()];
-    locks.force_release("a").await.unwrap(); // somebody else's by now
+    locks.force_release("a").await.unwrap(); // it is another caller's by now
     others[0].lost().await;
     keeper.let_one_on();
     assert_eq!(client.answer().await.status, 200);
@@ -228,7 +228,7 @@ async fn a_detached_section_goes_on_if_only_that_lock_is_lost_whose_layer_says_s
         let client = Client::send(address, "GET /", "").await;
         keeper.entered().await;
         locks.force_release(lost).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await; // in which the loss is told
+        tokio::time::sleep(Duration::from_millis(50)).await; // the loss is told meanwhile
         keeper.let_one_on();
         assert_eq!(client.answer().await.status, status, "{lost}");
         for key in ["a", "b", "c"] {
@@ -248,7 +248,8 @@ async fn start_streaming(
     let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
     let service = ServiceBuilder::new().layer(layer).layer(DetachLayer::new()).service(service_fn(
         move |_: Request<_>| {
-            let (gate, streams) = (gate.clone(), streams.clone());
+            let gate = gate.clone();
+            let streams = streams.clone();
             async move {
                 gate.pass().await;
                 let (pieces, body) = streamed();
@@ -296,7 +297,7 @@ async fn a_stream_that_nobody_takes_any_more_is_dropped_and_frees_the_lock() {
         let gone = Client::send(address, "GET /a", "").await;
         keeper.entered().await;
         drop(gone);
-        tokio::time::sleep(Duration::from_millis(100)).await; // in which the server notices
+        tokio::time::sleep(Duration::from_millis(100)).await; // the server notices meanwhile
         keeper.let_one_on();
         let pieces = streams.recv().await.unwrap(); // the section went on to its end
         tokio::time::timeout(LIMIT, pieces.closed()).await.expect("the body was dropped");

@@ -13,7 +13,7 @@ use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-/// The requests of a kind that are inside, and the most that were.
+/// The number of requests of a kind that are inside, and the greatest number so far.
 #[derive(Default)]
 struct Gauge {
     now: AtomicI64,
@@ -50,8 +50,8 @@ async fn on_redis_reads_of_two_nodes_run_together_and_writes_alone() {
             let own = if is_read { reads } else { writes };
             own.enter();
             for _ in 0..20 {
-                let (reads, writes) =
-                    (reads.now.load(Ordering::SeqCst), writes.now.load(Ordering::SeqCst));
+                let reads = reads.now.load(Ordering::SeqCst);
+                let writes = writes.now.load(Ordering::SeqCst);
                 assert!(writes == 0 || (writes, reads) == (1, 0), "{reads} reads, {writes} writes");
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

@@ -20,7 +20,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tower::{Layer as _, ServiceBuilder, service_fn};
 
-/// Serves a router, with a client of it.
+/// Serves a router, and connects a client to it.
 macro_rules! client {
     ($router:expr) => {{
         let (listener, address) = listen().await;

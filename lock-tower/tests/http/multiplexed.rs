@@ -114,7 +114,8 @@ async fn start(setup: Setup) -> Started {
         Server::Hyper => return Started { locks, address: serve_http2(layered).await, received },
         Server::Axum => drop(tokio::spawn(async move { axum::serve(listener, layered).await })),
         Server::Tonic => {
-            let (builder, routes) = (tonic::transport::Server::builder(), Routes::from(app));
+            let builder = tonic::transport::Server::builder();
+            let routes = Routes::from(app);
             let incoming = TcpIncoming::from(listener);
             match setup.taker {
                 Taker::Layer => {
@@ -143,7 +144,7 @@ fn served(size: usize) -> (u16, String) {
     (200, size.to_string())
 }
 
-/// Takes connections of many clients, and has a single one to the server.
+/// Starts a proxy that takes connections of many clients, and has a single one to the server.
 async fn proxy(address: SocketAddr) -> SocketAddr {
     let upstream = Multiplexed::sender::<Incoming>(address).await;
     serve_http2(service_fn(move |request| upstream.clone().send_request(request))).await
@@ -263,7 +264,7 @@ async fn a_body_beyond_the_bound_is_refused_by_its_own_name_and_the_others_go_on
 }
 
 #[tokio::test]
-async fn all_that_waits_has_a_bound_together_and_what_was_read_is_given_back() {
+async fn all_that_waits_has_a_bound_together_and_what_was_read_is_freed() {
     for setup in Setup::all() {
         let mut started = start(Setup { total: MB, ..setup }).await;
         let client = Multiplexed::connect(started.address).await;

@@ -12,7 +12,7 @@ use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt as _, service_fn};
 
-/// Streams; gives out the senders.
+/// Answers with a stream, and passes its sender on.
 macro_rules! streaming {
     ($layer:expr) => {{
         let (streams, started) = mpsc::unbounded_channel::<Pieces>();
@@ -25,7 +25,7 @@ macro_rules! streaming {
     }};
 }
 
-/// A client whose answer has begun, and the sender of its pieces.
+/// Begins a request; returns its client and the sender of its pieces.
 async fn begin(
     address: SocketAddr,
     path: &str,
@@ -57,7 +57,7 @@ async fn a_permit_is_held_until_the_end_of_the_body_and_others_get_429_past_thei
     assert!((1..=2).contains(&after), "{after} s");
     assert_eq!(refused.header("content-type"), Some("application/problem+json"));
     assert!(refused.body.contains(r#""code":"lock-limit-reached""#), "{}", refused.body);
-    let other = begin(address, "/b", &mut started).await; // of another key
+    let other = begin(address, "/b", &mut started).await; // another key
     drop(other);
 
     let (client, pieces) = one;
@@ -115,7 +115,7 @@ async fn a_closure_reads_the_limit_from_the_request() {
         let request = Request::builder().header("x-plan", plan).body(String::new()).unwrap();
         service.clone().oneshot(request)
     };
-    let one = call("three").await.unwrap(); // of five: their bodies are not read yet
+    let one = call("three").await.unwrap(); // one of five: their bodies are not read yet
     let two = call("three").await.unwrap();
     assert_eq!([one.status(), two.status()], [200, 200]);
     assert_eq!(call("xx").await.unwrap().status(), 429, "two of two are taken");

@@ -34,7 +34,8 @@ async fn serve_for_ever(url: &str) {
             let redis = Arc::clone(&redis);
             async move {
                 let lock = request.extensions().get::<LockHandle>().unwrap();
-                let (key, token) = (lock.key().to_owned(), lock.fencing_token().get());
+                let key = lock.key().to_owned();
+                let token = lock.fencing_token().get();
                 let tell = async |command: &str, value: u64| {
                     let mut redis = redis.lock().await;
                     redis.ask::<i64>(cmd(command).arg(format!("test:{key}")).arg(value)).await;
@@ -103,10 +104,12 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
     let mut waited = 0;
     for key in 0..KEYS {
         let hold = format!("/{key}");
-        let (queue, door) = (queue_key(&hold), door_key(&hold));
-        // The members in the order in which Redis ran their commands: those that came, and those
-        // that were granted.
-        let (mut came, mut granted) = (Vec::new(), Vec::new());
+        let queue = queue_key(&hold);
+        let door = door_key(&hold);
+        // The members in the order in which Redis ran their commands: in the order of arrival, and
+        // in the order of grants.
+        let mut came = Vec::new();
+        let mut granted = Vec::new();
         for line in lines.iter().filter(|line| line.source == Source::Lua) {
             // The door's text may have a mark in front.
             let member = line.text(line.args.len() - 1).trim_start_matches(['+', '-']).to_owned();
@@ -127,7 +130,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
         assert_eq!(granted.len(), REQUESTS / KEYS);
         assert_eq!(granted, came, "the order of the grants is the order of arrival");
 
-        // As the handlers tell: each entered, and left before the next entered, in the order of
+        // The handlers' own report: each entered, and left before the next entered, in the order of
         // their tokens.
         let told: Vec<u64> = lines
             .iter()
@@ -151,12 +154,14 @@ async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() 
     let locks = Locks::connect(server.url()).await.unwrap();
     let served = Arc::new(Mutex::new(HashMap::<String, Instant>::new()));
     let open = Arc::new(Semaphore::new(0));
-    let (at, gate) = (Arc::clone(&served), Arc::clone(&open));
+    let at = Arc::clone(&served);
+    let gate = Arc::clone(&open);
     let service = ServiceBuilder::new()
         .layer(HttpLockLayer::new(locks.clone(), ByPath::new()).wait(Duration::from_secs(60)))
         .concurrency_limit(2)
         .service(service_fn(move |request: Request<_>| {
-            let (served, open) = (Arc::clone(&at), Arc::clone(&gate));
+            let served = Arc::clone(&at);
+            let open = Arc::clone(&gate);
             async move {
                 let path = request.uri().path().to_owned();
                 if path == "/hot" {
@@ -169,7 +174,7 @@ async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() 
     let address = serve(service).await;
     let hot: Vec<_> = (0..10).map(|_| tokio::spawn(get(address, "/hot", ""))).collect();
     lock_tests::queued(&locks, "/hot", 9).await;
-    // Not one of the hot ones goes on, and still the other key is served: the nine occupy nothing.
+    // The nine hot requests do not go on, and still the other key is served: they occupy nothing.
     assert_eq!(get(address, "/cold", "").await.status, 200);
     assert!(!served.lock().await.contains_key("/hot"));
     open.add_permits(10);

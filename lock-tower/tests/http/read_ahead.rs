@@ -76,7 +76,7 @@ impl Drop for Server {
     }
 }
 
-/// Frames of HTTP/2, written by hand.
+/// A client of HTTP/2 that writes its frames by hand.
 struct Frames(TcpStream);
 
 impl Frames {
@@ -93,7 +93,7 @@ impl Frames {
         frames
     }
 
-    /// Sends this, and waits until the server has read it.
+    /// Sends these frames, and waits until the server has read them.
     async fn send(&mut self, mut frames: Vec<u8>) {
         frames.extend(frame(6, 0, 0, &[7; 8])); // a ping
         self.0.write_all(&frames).await.unwrap();
@@ -129,7 +129,8 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
         writeln!(std::io::stdout().lock(), "\nlistening on {address}").unwrap();
         return std::future::pending().await;
     }
-    // For connections, requests and timers, and for the memory that is kept for their buffers.
+    // The allowance for connections, requests and timers, and for the memory that is kept for their
+    // buffers.
     let allowance = 4 << 20;
 
     // A byte, then a frame of an unknown type, which fills the server's read buffer: 16 KiB count.
@@ -166,7 +167,7 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
         }
     };
     tokio::time::timeout(LIMIT, grow).await.expect("the bodies are read");
-    tokio::time::sleep(Duration::from_millis(500)).await; // in which it may take more
+    tokio::time::sleep(Duration::from_millis(500)).await; // it may take more meanwhile
     let grown = server.memory() - before;
     assert!(grown < counted + counted / 4 + allowance, "{counted} bytes take {grown}");
     assert!(calls.iter().all(|call| !call.is_finished()), "none is refused");
@@ -204,7 +205,7 @@ async fn a_client_that_fills_the_room_of_the_layer_leaves_others_their_share() {
     let honest = Multiplexed::connect(address).await;
     let honest = tokio::spawn(async move { honest.post("/b", text(vec![b'x'; KB])).await });
     queued(&locks, "/b", 1).await;
-    tokio::time::sleep(Duration::from_millis(500)).await; // in which it would be refused
+    tokio::time::sleep(Duration::from_millis(500)).await; // it would be refused meanwhile
     assert!(!honest.is_finished());
     let [_, other] = held;
     other.release().await.unwrap();

@@ -13,7 +13,7 @@ use tower::{ServiceBuilder, service_fn};
 
 type Layer = HttpLockLayer<ByPath>;
 
-/// A server whose `/a` is taken, and the guard of that.
+/// Starts a server whose `/a` is held; returns its address and the guard.
 async fn taken(change: impl FnOnce(Layer) -> Layer) -> (SocketAddr, LockGuard) {
     let locks = Locks::in_memory();
     let guard = locks.lock("/a").await.unwrap();

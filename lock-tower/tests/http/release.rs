@@ -1,4 +1,4 @@
-//! The release before the answer, on a Redis that is slow to say so.
+//! The release before the answer, on a Redis that answers it late.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn a_slow_release_delays_the_answer_for_half_a_second_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_request_dropped_while_it_gives_its_lock_back_gives_it_back() {
+async fn a_request_dropped_while_it_releases_its_lock_releases_it() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address());
     let locks = Locks::connect(proxy.url()).await.unwrap();

@@ -66,7 +66,8 @@ fn send(way: Way, locks: &Locks, max_hold: Option<Duration>) -> Sent {
                     None => layer,
                 };
                 let inner = service_fn(move |request: Request<_>| {
-                    let (locks, served) = (RequestLocks::of(request.extensions()), served.clone());
+                    let locks = RequestLocks::of(request.extensions());
+                    let served = served.clone();
                     async move {
                         Ok::<_, Infallible>(match locks.unwrap().lock(both()).await {
                             Ok(_) => served(),
@@ -93,7 +94,7 @@ async fn a_lock_that_is_lost_while_the_next_is_waited_for_refuses_the_request() 
         let locks = Locks::in_memory();
         let other = locks.lock("b").await.unwrap();
         let sent = send(way, &locks, Some(Duration::from_millis(300)));
-        // While the other one is held: it does not wait for that.
+        // The other lock is still held: the request does not wait for it.
         let refused = tokio::time::timeout(LIMIT, sent.answer).await.expect("in time").unwrap();
         assert_eq!(refused, Some(Cause::Lost), "{way:?}");
         assert!(!sent.has_begun.load(Ordering::SeqCst) && !other.is_lost(), "{way:?}");
@@ -112,7 +113,8 @@ async fn no_handler_begins_under_a_lock_that_a_restarted_server_has_forgotten() 
         let options = LockOptions::new().lease(Duration::from_secs(3));
         let connect =
             async || Locks::builder().defaults(options).connect(server.url()).await.unwrap();
-        let (locks, other) = (connect().await, connect().await);
+        let locks = connect().await;
+        let other = connect().await;
         let holder = other.lock("b").await.unwrap();
         let sent = send(way, &locks, None);
         queued(&other, "b", 1).await;

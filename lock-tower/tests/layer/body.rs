@@ -20,7 +20,7 @@ async fn whole(locks: &Locks) -> Response<LockBody<Full<Bytes>>> {
 }
 
 #[tokio::test]
-async fn the_last_frame_comes_after_the_lock_is_given_back() {
+async fn the_last_frame_comes_after_the_lock_is_released() {
     let locks = Locks::in_memory();
     let mut response = whole(&locks).await;
     let lock = response.extensions().get::<LockHandle>().unwrap().clone();
@@ -28,14 +28,14 @@ async fn the_last_frame_comes_after_the_lock_is_given_back() {
     assert_eq!(response.body().size_hint().exact(), Some(5));
     let frame = response.body_mut().frame().await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "whole");
-    // The body is still there: it was not the drop that gave it back.
+    // The body is still there: it was not its drop that released the lock.
     assert!(lock.is_lost() && response.body().is_end_stream());
     assert!(locks.try_lock("a").await.unwrap().is_some());
     assert!(response.body_mut().frame().await.is_none());
 }
 
 #[tokio::test]
-async fn a_body_dropped_unread_gives_the_lock_back() {
+async fn a_body_dropped_unread_releases_the_lock() {
     let locks = Locks::in_memory();
     let response = whole(&locks).await;
     assert!(locks.try_lock("a").await.unwrap().is_none());

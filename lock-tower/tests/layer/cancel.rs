@@ -40,7 +40,7 @@ async fn dropped_with_a_grant_it_has_not_seen_it_passes_the_lock_on() {
     let second = send(&service, job("a", 2));
     queued(&locks, "a", 2).await;
     guard.release().await.unwrap();
-    settle().await; // granted, and it was not polled
+    settle().await; // it is granted, and was not polled
     nothing_reaches(&mut handle).await;
     drop(first);
     let (request, respond) = next(&mut handle).await;
@@ -50,7 +50,7 @@ async fn dropped_with_a_grant_it_has_not_seen_it_passes_the_lock_on() {
 }
 
 #[tokio::test]
-async fn dropped_while_it_runs_it_gives_the_lock_back() {
+async fn dropped_while_it_runs_it_releases_the_lock() {
     let locks = Locks::in_memory();
     let (service, mut handle) = locked(layer(&locks));
     let answer = send(&service, job("a", 1));

@@ -16,12 +16,12 @@ use crate::support::{Job, job, layer, locked, next, send, settle};
 
 pub(crate) type Fields = HashMap<&'static str, String>;
 
-/// Keeps the fields of every event of the layer.
+/// A subscriber that keeps the fields of every event of the layer.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Fields>>>);
 
-/// One that lives on: of a single subscriber tracing asks the thread that first comes to an event,
-/// which may have none.
+/// A subscriber that lives on: of a single one tracing asks the thread that first comes to an
+/// event, which may have none.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {

@@ -39,14 +39,15 @@ async fn waiting(locks: &Locks, key: &str, count: usize) {
     .await;
 }
 
-/// Asks for these keys, one after the other in one request, and returns the result of the last.
+/// Acquires these keys, one after the other in one request, and returns the result of the last.
 async fn ask(locks: &Locks, asked: Vec<Keys>) -> Result<Vec<LockHandle>, LockError> {
     let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
     let last = Arc::new(std::sync::Mutex::new(None));
     let told = Arc::clone(&last);
     let service = layer.layer(service_fn(move |request: Request<_>| {
         let taken = RequestLocks::of(request.extensions()).unwrap();
-        let (asked, told) = (asked.clone(), Arc::clone(&told));
+        let asked = asked.clone();
+        let told = Arc::clone(&told);
         async move {
             for keys in asked {
                 let got = taken.lock(keys).await;
@@ -66,7 +67,8 @@ async fn reads_run_together_and_a_write_alone_in_the_order_of_arrival() {
     let (inner, mut handle) = tower_test::mock::pair();
     let service = LockLayer::new(locks.clone(), by_letter as Key).layer(inner);
     let mut answers = vec![send(&service, job("rdoc", 0)), send(&service, job("rdoc", 1))];
-    let (first, second) = (next(&mut handle).await, next(&mut handle).await);
+    let first = next(&mut handle).await;
+    let second = next(&mut handle).await;
     answers.push(send(&service, job("wdoc", 2)));
     waiting(&locks, "doc", 1).await;
     answers.push(send(&service, job("rdoc", 3)));
@@ -94,7 +96,8 @@ async fn at_most_as_many_run_as_there_are_permits() {
     let (inner, mut handle) = tower_test::mock::pair();
     let service = LockLayer::new(locks.clone(), by_letter as Key).layer(inner);
     let answers = [0, 1, 2].map(|number| send(&service, job("psmtp", number)));
-    let (first, second) = (next(&mut handle).await, next(&mut handle).await);
+    let first = next(&mut handle).await;
+    let second = next(&mut handle).await;
     waiting(&locks, "smtp", 1).await;
     nothing_reaches(&mut handle).await;
     second.1.send_response(1);
@@ -134,7 +137,7 @@ async fn two_demands_of_one_name_that_one_hold_does_not_cover_are_refused_in_eve
         }
     }
     assert_eq!(locks.status().holding, 0);
-    // Of two layers.
+    // The demands come from two layers.
     let outer = HttpLockLayer::new(locks.clone(), |_: &Request<_>| Keys::one("b").read());
     let inner = HttpLockLayer::new(locks.clone(), |_: &Request<_>| Keys::one("b"));
     let never = service_fn(async |_: Request<_>| Ok::<_, BoxError>(Response::new(Body::new())));
@@ -206,7 +209,8 @@ async fn a_write_of_a_name_that_the_request_reads_is_refused_at_once_and_names_b
     let wait = LockScopeLayer::new(locks.clone()).wait_forever(); // it would wait for itself
     let service = wait.layer(service_fn(move |request: Request<_>| {
         let taken = RequestLocks::of(request.extensions()).unwrap();
-        let (read, write) = (read.clone(), write.clone());
+        let read = read.clone();
+        let write = write.clone();
         async move {
             taken.lock(read).await.unwrap();
             let refused = taken.lock(write).now_or_never().expect("without a wait").unwrap_err();
@@ -236,7 +240,7 @@ async fn permits_that_one_request_asks_for_at_once_add_up() {
         let both = format!("as 6 of 10 permits and as {other} of 10 permits:");
         assert!(clash.contains(&both), "{clash}");
     }
-    // In one acquisition.
+    // The demands come in one acquisition.
     let _others = locks.key("a").permits(1, 10).await.unwrap();
     ask(&locks, vec![of_ten(5).join(of_ten(4))]).await.expect("nine are free");
     let error = ask(&locks, vec![of_ten(5).join(of_ten(5))]).await.unwrap_err();
@@ -292,7 +296,7 @@ async fn one_name_in_two_forms_at_once_is_refused_before_anything_is_sent() {
 async fn a_number_of_permits_that_cannot_be_is_refused_before_anything_is_sent() {
     let locks = Locks::in_memory();
     for (count, limit) in [(0, 10), (11, 10), (0, 0), (1, 0), (1, 1 << 30), (u32::MAX, u32::MAX)] {
-        // The name before it is not taken either.
+        // The name before it is not acquired either.
         let keys = Keys::one("0").join(Keys::one("a").permits(count, limit));
         let error = ask(&locks, vec![keys]).now_or_never().expect("at once").unwrap_err();
         assert_eq!((error.cause(), error.kind()), (Cause::Internal, LockErrorKind::InvalidOption));
@@ -313,7 +317,8 @@ async fn a_handler_sees_its_hold_in_every_form() {
         let inner = locks.clone();
         let service = layer.layer(service_fn(move |request: Request<_>| {
             let taken = RequestLocks::of(request.extensions()).unwrap();
-            let (keys, locks) = (keys.clone(), inner.clone());
+            let keys = keys.clone();
+            let locks = inner.clone();
             async move {
                 let hold = taken.lock(keys.clone()).await.unwrap().remove(0);
                 assert_eq!((hold.key(), hold.is_lost()), ("a", false));

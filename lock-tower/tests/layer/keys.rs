@@ -1,4 +1,4 @@
-//! Keys that cannot be, and several at once.
+//! Keys that are refused, and several at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ async fn a_bad_key_is_refused_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn several_keys_are_taken_in_one_order_so_that_nobody_deadlocks() {
+async fn several_keys_are_acquired_in_one_order_so_that_nobody_deadlocks() {
     let locks = Locks::in_memory();
     let from = |pair: &(u8, u8)| format!("account:{}", pair.0);
     let to = |pair: &(u8, u8)| Some(format!("account:{}", pair.1));
@@ -59,7 +59,7 @@ async fn all_locks_of_a_request_are_held_together_and_seen_through_its_handle() 
 }
 
 #[tokio::test]
-async fn who_waits_for_the_second_key_and_goes_gives_the_first_back() {
+async fn who_waits_for_the_second_key_and_goes_releases_the_first() {
     let locks = Locks::in_memory();
     let layer = LockLayer::new(locks.clone(), |(): &()| Keys::one("a").and("b"));
     let service = layer.layer(service_fn(|()| async move { Ok::<_, BoxError>(()) }));
@@ -80,7 +80,8 @@ async fn the_wait_is_for_all_keys_together() {
     let service = layer
         .wait(Duration::from_secs(4))
         .layer(service_fn(|()| async move { Ok::<_, BoxError>(()) }));
-    let (a, _b) = (locks.lock("a").await.unwrap(), locks.lock("b").await.unwrap());
+    let a = locks.lock("a").await.unwrap();
+    let _b = locks.lock("b").await.unwrap();
     let start = tokio::time::Instant::now();
     let call = tokio::spawn(service.oneshot(()));
     tokio::time::sleep(Duration::from_secs(3)).await;

@@ -25,7 +25,7 @@ async fn a_handler_is_stopped_when_its_hold_is_lost() {
     assert_eq!(cause(&answer.await.unwrap().unwrap_err()), Cause::Lost);
     assert!(lock.is_lost());
     assert!(lock.reenter().is_err());
-    respond.send_response(1); // into the void
+    respond.send_response(1); // nobody receives it
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn what_is_lost_after_an_early_release_is_not_the_requests() {
     lock.release().await.unwrap();
     locks.force_release("a").await.unwrap();
     tokio::time::timeout(LIMIT, kept.lost()).await.unwrap();
-    settle().await; // in which it may not be stopped
+    settle().await; // it may not be stopped meanwhile
     respond.send_response(7);
     assert_eq!(answer.await.unwrap().unwrap(), 7);
 }

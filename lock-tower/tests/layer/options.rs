@@ -121,7 +121,7 @@ async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said(
     respond.send_response(1);
     answer.await.unwrap().unwrap();
 
-    // Not an outage: most of these depend on the key, or on the server's settings.
+    // These are no outage: most of them depend on the key, or on the server's settings.
     let others = [
         (LockErrorKind::QueueFull, Cause::QueueFull),
         (LockErrorKind::WrongType, Cause::Internal),

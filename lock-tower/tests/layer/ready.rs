@@ -58,7 +58,7 @@ async fn a_request_without_a_key_waits_for_the_inner_service_only() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_inner_service_is_passed_on_and_the_lock_given_back() {
+async fn an_error_of_the_inner_service_is_passed_on_and_the_lock_released() {
     let locks = Locks::in_memory();
     let (service, mut handle) = locked(layer(&locks));
     let answer = send(&service, job("a", 1));
@@ -67,7 +67,7 @@ async fn an_error_of_the_inner_service_is_passed_on_and_the_lock_given_back() {
     assert_eq!(error.to_string(), "broken");
     assert!(locks.try_lock("a").await.unwrap().is_some());
 
-    handle.send_error("closed"); // of its readiness
+    handle.send_error("closed"); // it is an error of its readiness
     let error = send(&service, job("a", 2)).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "closed");
     free(&locks, "a").await;

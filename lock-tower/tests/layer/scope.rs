@@ -1,4 +1,4 @@
-//! `LockScopeLayer`: locks that are taken further inside.
+//! `LockScopeLayer`: locks that are acquired further inside.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -77,7 +77,7 @@ async fn one_lock_after_the_other_leaves_nothing_behind() {
 async fn a_lock_asked_for_after_the_response_is_refused_at_once() {
     let (log, _here) = Log::here();
     let locks = Locks::in_memory();
-    let _guard = locks.lock("a").await.unwrap(); // who asks would have to wait
+    let _guard = locks.lock("a").await.unwrap(); // another caller would have to wait
     let (sender, late) = oneshot::channel();
     let sender = std::sync::Arc::new(std::sync::Mutex::new(Some(sender)));
     let answer = serve(LockScopeLayer::new(locks.clone()), async move |taken: RequestLocks| {
@@ -97,7 +97,7 @@ async fn a_lock_asked_for_after_the_response_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_granted_after_the_response_is_given_back() {
+async fn a_lock_that_is_granted_after_the_response_is_released() {
     let locks = Locks::in_memory();
     let guard = locks.lock("a").await.unwrap();
     let (sender, mut tasks) = tokio::sync::mpsc::unbounded_channel();
@@ -123,7 +123,7 @@ async fn the_loss_of_a_lock_that_another_task_took_stops_the_handler() {
         tokio::spawn(async move {
             settle().await; // the layer's future sleeps by then
             taken.lock(Keys::one("a")).await.unwrap();
-            settle().await; // and is not woken by anything else
+            settle().await; // nothing else wakes it
             inner.force_release("a").await.unwrap();
         });
         std::future::pending().await
@@ -170,7 +170,7 @@ async fn whenever_a_request_is_dropped_nothing_is_left() {
 
 #[tokio::test]
 async fn the_handler_is_gone_before_the_next_has_the_lock() {
-    /// Says whether the lock was still held when the handler was dropped.
+    /// A value that notes whether the lock was still held when the handler was dropped.
     struct Dropped(LockHandle, std::sync::Arc<std::sync::Mutex<Vec<bool>>>);
 
     impl Drop for Dropped {

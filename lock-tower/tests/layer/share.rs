@@ -8,7 +8,7 @@ use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
 type Body = Empty<bytes::Bytes>;
 
-/// The same for requests of all kinds.
+/// An extractor of one name for requests of all kinds.
 struct Named(&'static str);
 
 impl<B> ExtractKey<Request<B>> for Named {
@@ -46,7 +46,8 @@ async fn a_second_layer_on_the_same_key_shares_the_hold() {
 
 #[tokio::test]
 async fn a_layer_on_other_locks_does_not_share() {
-    let (one, other) = (Locks::in_memory(), Locks::in_memory());
+    let one = Locks::in_memory();
+    let other = Locks::in_memory();
     let by = |locks: &Locks| HttpLockLayer::new(locks.clone(), Named("a"));
     let inner = other.clone();
     let service = ServiceBuilder::new().layer(by(&one)).layer(by(&other)).service(service_fn(

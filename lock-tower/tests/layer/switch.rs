@@ -1,4 +1,4 @@
-//! Layers that are there or not, as a flag says.
+//! Layers that a flag switches on or off.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -24,7 +24,7 @@ async fn a_layer_for_any_request_goes_into_option_layer() {
 }
 
 /// Whether the layer lets a path pass that has no key, and whether a lock is held in the handler of
-/// one that has.
+/// a path that has one.
 macro_rules! seen {
     ($locks:expr, $layer:expr) => {{
         let locks = $locks.clone();

@@ -1,4 +1,4 @@
-//! What the benches share: a server of their own, bare connections, medians.
+//! The common part of the benches: a server of their own, bare connections, medians.
 #![allow(dead_code, reason = "each bench is a binary of its own and uses what it needs")]
 
 use std::env;
@@ -18,7 +18,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers commands when this returns.
+    /// Starts a server; it answers commands when this returns.
     ///
     /// # Panics
     ///
@@ -57,7 +57,7 @@ impl Server {
             .expect("a URL")
     }
 
-    /// A bare connection, as fast as the client library goes.
+    /// Opens a bare connection, as fast as the client library goes.
     pub(crate) async fn bare(&self) -> MultiplexedConnection {
         self.client().get_multiplexed_async_connection().await.expect("the server is up")
     }
@@ -94,7 +94,7 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Median in microseconds.
+/// The median in microseconds.
 pub(crate) fn median_us(times: &[Duration]) -> f64 {
     median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect())
 }

@@ -6,7 +6,7 @@ use crate::peer::PEERS;
 use crate::plot::{Bar, Plot, WIDTH};
 use crate::summary::Summary;
 
-/// The file of each plot, and its text; without those whose workload was not run.
+/// The file of each plot, and its text; plots of workloads that were not run are left out.
 pub(crate) fn charts(summary: &Summary) -> Vec<(&'static str, String)> {
     let charts = [
         ("hand-off.svg", hand_off(summary)),
@@ -75,7 +75,8 @@ fn in_order(summary: &Summary) -> Option<String> {
     );
     let figure = |id: &str, turns: f64| {
         let of = |value| summary.figure("hot-4x16", id, value).map_or(0.0, |figure| figure.median);
-        let (share, longest) = (of("in_order"), of("longest_ms"));
+        let share = of("in_order");
+        let longest = of("longest_ms");
         let digits = usize::from(share < 1.0);
         let [turns, longest] = [turns, longest].map(|value| number(value, 0));
         let text = format!("{turns}: {share:.digits$} % in order, {longest} ms");
@@ -104,9 +105,12 @@ fn queue(summary: &Summary) -> Option<String> {
         "A release that hands the lock on, by the number of waiters",
         "Time of the server's scripts in ms, lower is better. Both scales are logarithmic.",
     );
-    let (left, right, top, bottom) = (70.0, WIDTH - 210.0, 76.0, 316.0);
+    let left = 70.0;
+    let right = WIDTH - 210.0;
+    let top = 76.0;
+    let bottom = 316.0;
     let x = |waiters: f64| left + (right - left) * waiters.log10() / 5.0;
-    // From 0.1 to 100 ms.
+    // The axis goes from 0.1 to 100 ms.
     let y = |ms: f64| bottom - (bottom - top) * (ms.log10() + 1.0) / 3.0;
     for ms in [0.1, 1.0, 10.0, 100.0] {
         plot.line((left, y(ms)), (right, y(ms)));
@@ -176,7 +180,7 @@ fn http(summary: &Summary) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Of the documentation: `scripts/bench --draw` draws them anew.
+    /// The plots of the documentation: `scripts/bench --draw` draws them anew.
     #[test]
     fn the_plots_of_the_documentation_are_drawn_from_the_figures_beside_them() {
         let summary = include_str!("../../../docs/performance/measured.json");

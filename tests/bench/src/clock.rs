@@ -7,7 +7,7 @@ pub(crate) fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns at that time.
+/// Sleeps until that time.
 pub(crate) fn sleep_until(time: u64) {
     std::thread::sleep(std::time::Duration::from_nanos(time.saturating_sub(now())));
 }

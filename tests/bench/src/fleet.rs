@@ -1,4 +1,5 @@
-//! `Fleet`: the running programs of one lock, and what one repetition with them measures.
+//! `Fleet`: the running programs of one lock, and the values that one repetition with them
+//! measures.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,31 +15,31 @@ use crate::servers::Servers;
 use crate::turns::Turns;
 use crate::workload::{Kind, Workload};
 
-/// Before what is counted begins, so that all processes are at it.
+/// The time before the count begins, so that all processes are at work by then.
 const RAMP: Duration = Duration::from_millis(100);
-/// So that who is to wait waits for certain.
+/// The time after which a task that asked for a held lock waits for certain.
 const SETTLED: Duration = Duration::from_millis(10);
 /// The same with 1 ms each way.
 const SETTLED_DELAYED: Duration = Duration::from_millis(25);
-/// How long it is waited for a lock that a storm may have left taken.
+/// The longest time to wait for a lock that a storm may have left taken.
 const FREE: Duration = Duration::from_secs(5);
-/// For whatever is done at once.
+/// The bound of everything that is done at once.
 const ANSWER: Duration = Duration::from_secs(60);
-/// Of one that comes last in a long queue, and leaves.
+/// The patience of a task that comes last in a long queue, and leaves.
 const PATIENCE_MS: u64 = 250;
-/// Hand-overs, enqueues and leaves of one repetition with a long queue.
+/// The number of hand-overs, enqueues and leaves of one repetition with a long queue.
 const DEEP: usize = 20;
-/// How long hand-offs are measured in one repetition.
+/// The longest time for which one repetition measures hand-offs.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// How much one repetition does.
+/// The size of one repetition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) repetitions: usize,
     pub(crate) window: Duration,
     pub(crate) hand_offs: usize,
-    /// How long held locks are looked at: a lease, which some renew twice in it, and some three
-    /// times.
+    /// The time for which held locks are observed: a lease, in which some locks renew twice and
+    /// some three times.
     pub(crate) holding: Duration,
 }
 
@@ -56,7 +57,7 @@ impl Fleet {
         address: &str,
     ) -> Result<Self, String> {
         let count = match workload.kind {
-            // One more, which finds out how soon the lock is free after a storm.
+            // One more process finds out how soon the lock is free after a storm.
             Kind::Turns { processes, patience_us, .. } => processes + usize::from(patience_us > 0),
             Kind::HandOff => 2,
             Kind::Depth(_) => 3,
@@ -72,12 +73,12 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// What the programs say of themselves.
+    /// The name that the programs give themselves.
     pub(crate) fn name(&self) -> &str {
         self.programs[0].name()
     }
 
-    /// One repetition.
+    /// Runs one repetition.
     pub(crate) fn sample(
         &mut self,
         workload: &Workload,
@@ -170,7 +171,7 @@ impl Fleet {
         Ok(sample)
     }
 
-    /// After how long a process that had no part in it has the lock; `FREE` if not even then.
+    /// The time after which a process that took no part has the lock; `FREE` if it has not by then.
     fn free_ms(&mut self, key: &str) -> Result<f64, String> {
         let Some(program) = self.programs.last_mut() else { return Err("no program".to_owned()) };
         program.tell(&format!("take name=after key={key} patience_ms={}", FREE.as_millis()))?;
@@ -191,14 +192,16 @@ impl Fleet {
     ) -> Result<Sample, String> {
         let on_postgres = self.peer.on_postgres();
         let [one, other] = &mut self.programs[..] else { return Err("not two".to_owned()) };
-        let (mut from, mut to) = (one, other);
+        let mut from = one;
+        let mut to = other;
         let key = new_key();
         from.tell(&format!("take name=0 key={key}"))?;
         from.taken("0", ANSWER)?;
         let before = servers.cpu_us(on_postgres);
-        let (mut times, began) = (Vec::new(), std::time::Instant::now());
+        let mut times = Vec::new();
+        let began = std::time::Instant::now();
         let mut number = 0;
-        // A lock that polls takes a hundred times as long: fewer tell enough of it.
+        // A lock that polls takes a hundred times as long: a smaller number shows enough of it.
         while number < plan.hand_offs && (number < 20 || began.elapsed() < LONGEST) {
             number += 1;
             to.tell(&format!("take name={number} key={key}"))?;
@@ -227,15 +230,16 @@ impl Fleet {
         let key = new_key();
         one.tell(&format!("take name=0 key={key}"))?;
         one.taken("0", ANSWER)?;
-        // In turns: each hand-over is to reach the other process. One waits for certain before the
-        // next asks.
+        // The hand-overs go in turns: each is to reach the other process. Each task waits for
+        // certain before the next one asks.
         let mut asked = redis.scripts();
         for number in 1..=DEEP {
             let to = if number % 2 == 0 { &mut *one } else { &mut *other };
             to.tell(&format!("take name={number} key={key}"))?;
             after_script(redis, &mut asked);
         }
-        let (memory, resident) = (redis.memory_bytes(), crowd.resident_bytes());
+        let memory = redis.memory_bytes();
+        let resident = crowd.resident_bytes();
         crowd.tell(&format!("crowd count={waiters} key={key} own=0"))?;
         crowd.answer("crowded", Duration::from_secs(300))?;
         redis.quiet()?;
@@ -246,7 +250,9 @@ impl Fleet {
             value("waiter_server_b", per_waiter(memory, redis.memory_bytes()));
             value("waiter_client_b", per_waiter(resident, crowd.resident_bytes()));
         }
-        let (mut enqueues, mut leaves, mut hand_overs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut enqueues = Vec::new();
+        let mut leaves = Vec::new();
+        let mut hand_overs = Vec::new();
         let mut before = redis.scripts();
         let mut since = |redis: &mut Redis| after_script(redis, &mut before);
         for number in 0..DEEP {
@@ -277,7 +283,8 @@ impl Fleet {
     ) -> Result<Sample, String> {
         let redis = &mut servers.redis;
         let holder = &mut self.programs[0];
-        let (memory, resident) = (redis.memory_bytes(), holder.resident_bytes());
+        let memory = redis.memory_bytes();
+        let resident = holder.resident_bytes();
         holder.tell(&format!("crowd count={count} key={} own=1", new_key()))?;
         holder.answer("crowded", Duration::from_secs(120))?;
         redis.quiet()?;
@@ -308,8 +315,7 @@ fn after_script(redis: &mut Redis, before: &mut (f64, f64)) -> f64 {
     before.1 - earlier.1
 }
 
-/// One that no other repetition has: a late request of a cancelled wait is not to meet the next
-/// lock's.
+/// A key of no other repetition: a late request of a cancelled wait must not meet the next lock's.
 fn new_key() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     format!("bench:{}", MADE.fetch_add(1, Ordering::Relaxed))

@@ -13,10 +13,11 @@ use crate::servers::Servers;
 use crate::turns::{Turn, Turns};
 
 const RAMP: Duration = Duration::from_millis(100);
-/// Two connections ask for other keys, until they meet after so many requests.
+/// The distance between the keys of two connections: they ask for other keys, until they meet after
+/// so many requests.
 const STRIDE: usize = 8_191;
 
-/// One repetition with the server that this program is.
+/// Measures one repetition with the server that this program is.
 pub(crate) fn sample(
     program: &Program,
     connections: usize,
@@ -28,7 +29,7 @@ pub(crate) fn sample(
     let until = from + window.as_nanos() as u64;
     let before = (program.cpu_us(), servers.redis.cpu_us());
     let clients = all(program.name().to_owned(), connections, keys, until);
-    // Load of the driver's own: one thread, as a load generator has.
+    // The driver's own load: one thread, as a load generator has.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let requests = runtime.map_err(|error| error.to_string())?.block_on(clients)?;
     let total = requests.len() as f64;
@@ -78,7 +79,9 @@ async fn client(
         stream.write_all(request.as_bytes()).await?;
         answer(&mut stream, &mut buffer).await?;
         let answered = now();
-        let (granted, giving, given) = (answered, answered, answered);
+        let granted = answered;
+        let giving = answered;
+        let given = answered;
         turns.push(Turn { task, key, asked, granted, giving, given });
     }
     Ok(turns)

@@ -1,26 +1,27 @@
-//! The file of keys of a workload, and how its tasks go through it.
+//! The file of keys of a workload, and the way of its tasks through it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::workload::Keys;
 
-/// Long enough that a run does not come round to its beginning in step with another task.
+/// The length of the sequence: a run does not come round to its beginning in step with another
+/// task.
 const SEQUENCE: usize = 65_536;
 
 #[derive(Debug)]
 pub(crate) struct KeyFile {
     pub(crate) path: PathBuf,
-    /// How far the first keys of two tasks that follow each other are apart.
+    /// The distance between the first keys of two tasks that follow each other.
     pub(crate) stride: usize,
-    /// How far a task goes each turn.
+    /// The distance that a task goes each turn.
     pub(crate) step: usize,
-    /// Which lock each line names.
+    /// The lock that each line names.
     locks: Vec<usize>,
 }
 
 impl KeyFile {
-    /// Writes it for so many tasks; the locks are `<prefix>:0` and so on.
+    /// Writes the file for so many tasks; the locks are `<prefix>:0` and so on.
     pub(crate) fn write(
         path: &Path,
         prefix: &str,
@@ -47,7 +48,7 @@ impl KeyFile {
     }
 }
 
-/// Numbers drawn with these chances, the same in every run.
+/// Draws numbers with these chances, the same in every run.
 fn sequence(chances: &[f64]) -> Vec<usize> {
     let sum: f64 = chances.iter().sum();
     let sums: Vec<f64> = chances

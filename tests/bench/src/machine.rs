@@ -1,12 +1,12 @@
-//! What the machine is, and how busy.
+//! The machine's description, and its load.
 
 use std::fs;
 
-/// Above this many running programs a core, before the run begins, its figures are those of a busy
-/// machine.
+/// The number of running programs a core, before the run begins, above which the figures are those
+/// of a busy machine.
 const BUSY: f64 = 0.5;
 
-/// Programs that run or want to, averaged over a minute.
+/// The number of programs that run or want to, averaged over a minute.
 pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN)
@@ -26,7 +26,7 @@ pub(crate) fn processor() -> String {
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, model)| model.to_owned())
 }
 
-/// Of the kernel.
+/// The name and the release of the kernel.
 pub(crate) fn system() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}", text.trim())

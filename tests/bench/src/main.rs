@@ -1,5 +1,5 @@
-//! The driver of `scripts/bench`: measures all locks against one server in turns, and writes what
-//! it found.
+//! The driver of `scripts/bench`: measures all locks against one server in turns, and writes the
+//! results.
 #![allow(clippy::print_stderr, reason = "it says what it does")]
 
 mod chart;
@@ -42,37 +42,37 @@ use workload::WORKLOADS;
 /// Measures locks against one server in turns. `scripts/bench` builds what it needs and starts it.
 #[derive(Debug, Parser)]
 struct Options {
-    /// How each program is started.
+    /// The file with the command that starts each program.
     #[arg(long)]
     programs: PathBuf,
-    /// Where the results, and files for the time of the run, are written.
+    /// The directory for the results, and for files that live as long as the run.
     #[arg(long)]
     directory: PathBuf,
     /// The page of tables; figures and plots are written beside it.
     #[arg(long)]
     page: PathBuf,
-    /// What was built.
+    /// The revision that was built.
     #[arg(long, default_value = "unknown")]
     revision: String,
     /// The other revision of the program `against`.
     #[arg(long)]
     against: Option<String>,
-    /// What day it is.
+    /// The date of the run.
     #[arg(long, default_value = "unknown")]
     date: String,
-    /// Some workloads only, and short ones.
+    /// Runs some workloads only, and short ones.
     #[arg(long)]
     quick: bool,
-    /// How often each lock is measured in each workload.
+    /// The number of repetitions of each lock in each workload.
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
-    /// How long a repetition counts, in ms (default: 2000, short: 200).
+    /// The time that a repetition counts, in ms (default: 2000, short: 200).
     #[arg(long)]
     window_ms: Option<u64>,
-    /// Only these workloads.
+    /// Measures only these workloads.
     #[arg(long, value_delimiter = ',')]
     workloads: Option<Vec<String>>,
-    /// Only these locks.
+    /// Measures only these locks.
     #[arg(long, value_delimiter = ',')]
     locks: Option<Vec<String>>,
     /// Measures nothing: writes the page from the results of an earlier run.
@@ -171,7 +171,7 @@ fn measure(options: &Options) -> Result<Results, String> {
     Ok(run.results)
 }
 
-/// After each workload: a run that is broken off has not measured in vain.
+/// Writes the results after each workload: a run that is broken off keeps those before.
 fn keep(path: &Path, results: &Results) -> Result<(), String> {
     write(path, &serde_json::to_string_pretty(results).map_err(|error| error.to_string())?)
 }

@@ -55,7 +55,8 @@ impl<'a> Page<'a> {
             results.repetitions,
             if results.quick { " of a short run, in which a JVM is still warming up" } else { "" },
         );
-        let (before, after) = (&results.before, &results.after);
+        let before = &results.before;
+        let after = &results.after;
         // Writing into a String cannot fail.
         let _ = writeln!(
             text,
@@ -118,7 +119,7 @@ impl<'a> Page<'a> {
         text.push('\n');
         for peer in PEERS {
             let Some(of_peer) = measured.get(peer.id) else {
-                // One of the run that cannot do this; a floor is for some workloads only.
+                // A peer that lacks this ability gets a dash; a floor is for some workloads only.
                 if self.results.names.contains_key(peer.id) && peer.can(Ability::Take) {
                     let _ = writeln!(text, "| {} | – |", peer.title);
                 }
@@ -166,7 +167,7 @@ fn cell(measured: &Measured, (value, _, digits): &Column) -> String {
     measured.spread(value).map_or("–".to_owned(), |spread| number(spread.median, *digits))
 }
 
-/// With so many digits after the point, and spaces between thousands.
+/// Formats with so many digits after the point, and spaces between thousands.
 pub(crate) fn number(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, part) = text.split_at(text.find('.').unwrap_or(text.len()));

@@ -1,25 +1,25 @@
-//! `Peer`: a lock that is compared, and what it can do.
+//! `Peer`: a lock that is compared, and its abilities.
 
-/// What a workload asks of a lock.
+/// An ability that a workload needs of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ability {
     /// Takes free locks.
     Take,
-    /// Gives a lock back without waiting for it, when its guard is dropped.
+    /// Releases a lock in the background, when its guard is dropped.
     Drop,
-    /// Waits for one that is held.
+    /// Waits for a lock that is held.
     Wait,
-    /// Waits for one that another process holds.
+    /// Waits for a lock that another process holds.
     HandOff,
     /// Waits in a queue, of this many at most.
     Queue(usize),
-    /// Keeps what it holds.
+    /// Renews its holds.
     Renew,
     /// Reads and writes.
     ReadWrite,
     /// Is held by several at a time.
     Permits,
-    /// Hands over only what replicas have, or as without them.
+    /// Hands a lock over only with writes that replicas have, or else as without replicas.
     Replicated,
     /// Leaves nothing behind when a wait is cancelled.
     Cancel,
@@ -29,10 +29,10 @@ pub(crate) enum Ability {
 
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// In the file that says how it is started.
+    /// The name in the file of commands.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    /// How waiting works, for the reader.
+    /// The way in which a waiter waits, for the reader.
     pub(crate) waits: &'static str,
     pub(crate) can: &'static [Ability],
 }
@@ -45,7 +45,7 @@ impl Peer {
         })
     }
 
-    /// The server that it uses.
+    /// Whether the lock uses PostgreSQL.
     pub(crate) fn on_postgres(&self) -> bool {
         self.id == "postgres"
     }
@@ -55,7 +55,7 @@ use Ability::{
     Cancel, Drop, HandOff, Http, Permits, Queue, ReadWrite, Renew, Replicated, Take, Wait,
 };
 
-/// In the order of the tables.
+/// All peers, in the order of the tables.
 pub(crate) const PEERS: &[Peer] = &[
     Peer { id: "bare", title: "bare", waits: "asks again at once", can: &[Take, Wait] },
     Peer {
@@ -129,7 +129,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "redisson-fair",
         title: "Redisson RFairLock",
         waits: "queue, message",
-        // One with 100 000 waiters would take hours: each hand-over looks at all of them.
+        // A queue with 100 000 waiters would take hours: each hand-over looks at all of them.
         can: &[Take, Wait, HandOff, Queue(10_000), Renew, Cancel],
     },
     Peer {
@@ -166,7 +166,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "redis-fifo-lock",
         title: "redis-fifo-lock",
         waits: "queue, blocked connection",
-        // A connection for each that waits.
+        // Each waiter has a connection.
         can: &[Take, Wait, HandOff, Queue(1_000), Renew, Cancel],
     },
     Peer {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-/// Each plot has a background of its own, so that its text can be read wherever it stands.
+/// The style of all plots. Each has a background of its own, so that its text can be read wherever
+/// it stands.
 const STYLE: &str = "\
 <style>
 .page { fill: #ffffff; stroke: #d0d7de; }
@@ -39,7 +40,7 @@ const HEAD: f64 = 60.0;
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) value: f64,
-    /// Both ends of the repetitions.
+    /// The smallest and the greatest of the repetitions.
     pub(crate) ends: Option<(f64, f64)>,
     /// The part of the bar that is drawn in full colour; the rest is faint.
     pub(crate) part: f64,
@@ -76,13 +77,14 @@ impl Plot {
     }
 
     pub(crate) fn line(&mut self, from: (f64, f64), to: (f64, f64)) {
-        let ((x, y), (to_x, to_y)) = (from, to);
+        let (x, y) = from;
+        let (to_x, to_y) = to;
         let _ =
             writeln!(self.body, "<path class=\"line\" d=\"M{x:.1} {y:.1}L{to_x:.1} {to_y:.1}\"/>");
         self.reach(y.max(to_y));
     }
 
-    /// A line through all points, each with a dot.
+    /// Draws a line through all points, each with a dot.
     pub(crate) fn curve(&mut self, points: &[(f64, f64)], is_ours: bool) {
         let class = if is_ours { "ours" } else { "other" };
         let path: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
@@ -96,14 +98,15 @@ impl Plot {
         }
     }
 
-    /// A line of text above some bars.
+    /// Writes a line of text above some bars.
     pub(crate) fn heading(&mut self, text: &str) {
         let y = self.height + 22.0;
         self.text(16.0, y, "text", "start", text);
         self.height = y + 8.0;
     }
 
-    /// Bars below each other; with `is_logarithmic`, each step of the scale is ten times the last.
+    /// Draws bars below each other; with `is_logarithmic`, each step of the scale is ten times the
+    /// last.
     pub(crate) fn bars(&mut self, bars: &[Bar], is_logarithmic: bool) {
         let most = bars.iter().map(|bar| bar.ends.map_or(bar.value, |(_, most)| most));
         let most = most.fold(f64::MIN_POSITIVE, f64::max);
@@ -118,7 +121,9 @@ impl Plot {
             BARS * part.clamp(0.0, 1.0)
         };
         for bar in bars {
-            let (top, middle, base) = (self.height + 4.0, self.height + 12.0, self.height + 17.0);
+            let top = self.height + 4.0;
+            let middle = self.height + 12.0;
+            let base = self.height + 17.0;
             let class = if bar.is_ours { "ours" } else { "other" };
             let name = if bar.is_ours { "text\" font-weight=\"600" } else { "text" };
             self.text(NAMES - 8.0, base, name, "end", &bar.name);
@@ -131,7 +136,8 @@ impl Plot {
             );
             let mut end = NAMES + whole;
             if let Some((least, most)) = bar.ends {
-                let (from, to) = (NAMES + length(least), NAMES + length(most));
+                let from = NAMES + length(least);
+                let to = NAMES + length(most);
                 let _ = writeln!(
                     self.body,
                     "<path class=\"spread\" d=\"M{from:.1} {middle}H{to:.1}\"/>"
@@ -149,7 +155,8 @@ impl Plot {
     }
 
     pub(crate) fn end(self) -> String {
-        let (width, height) = (WIDTH, self.height + 12.0);
+        let width = WIDTH;
+        let height = self.height + 12.0;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
              font-family=\"-apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\" font-size=\"13\" \

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use lock_tests::{Leash, Port};
 
-/// A session for each task that holds or waits, and some.
+/// The limit of sessions: one for each task that holds or waits, and some more.
 const SESSIONS: &str = "max_connections=600";
 const USER: &str = "postgres";
 
 #[derive(Debug)]
 pub(crate) struct Postgres {
     child: Child,
-    /// `None` only while it is being stopped.
+    /// The leash, which is `None` only while the server is being stopped.
     leash: Option<Leash>,
     port: Port,
     directory: PathBuf,
 }
 
 impl Postgres {
-    /// By the folder of its programs, given as the one word of a command.
+    /// Starts the programs of a folder, which is the one word of the command.
     pub(crate) fn start(command: &[String]) -> Result<Self, String> {
         let [programs] = command else { return Err("no folder of programs".to_owned()) };
         let port = Port::free();
@@ -74,12 +74,12 @@ impl Postgres {
         self.port.address()
     }
 
-    /// How to reach it by that address.
+    /// The URL of the server at that address.
     pub(crate) fn url(&self, address: SocketAddr) -> String {
         format!("postgres://{USER}@{address}/{USER}")
     }
 
-    /// Processor time so far of all its processes, µs.
+    /// The processor time of all its processes so far, µs.
     pub(crate) fn cpu_us(&self) -> f64 {
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -90,8 +90,8 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // Its own way to stop at once: a killed one would leave its sessions and their memory for a
-        // while.
+        // PostgreSQL's own way to stop at once: a killed server would leave its sessions and their
+        // memory for a while.
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-QUIT", &pid]).status();
         self.leash = None;
@@ -100,7 +100,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Processor time of a process with one thread so far, µs: finer than what is counted for all
+/// The processor time of a process with one thread so far, µs: finer than the count for all
 /// threads.
 fn run_us(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
@@ -112,7 +112,7 @@ fn parent(pid: u32) -> Option<u32> {
     text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// PostgreSQL refuses to run as root.
+/// Runs the program as an unprivileged user: PostgreSQL refuses to run as root.
 fn unprivileged(program: &Path, directory: &Path) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new("setpriv");

@@ -12,21 +12,22 @@ use lock_tests::Leash;
 const TICK_US: f64 = 10_000.0;
 const PAGE_BYTES: f64 = 4096.0;
 
-/// Killed on drop, and also if the driver dies.
+/// A process that is killed on drop, and also if the driver dies.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    /// Answers that were not asked for yet.
+    /// The answers that were not asked for yet.
     unclaimed: Vec<String>,
-    /// `None` only while it is being killed.
+    /// The leash, which is `None` only while the process is being killed.
     leash: Option<Leash>,
     name: String,
 }
 
 impl Program {
-    /// Starts it with the address of its server as an argument after the first of `command`.
+    /// Starts the program with the address of its server as an argument after the first of
+    /// `command`.
     pub(crate) fn start(command: &[String], address: &str) -> Result<Self, String> {
         let [path, arguments @ ..] = command else { return Err("no command".to_owned()) };
         let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -49,22 +50,23 @@ impl Program {
                 let _ = said.send(line);
             }
         });
-        let (unclaimed, name) = (Vec::new(), String::new());
+        let unclaimed = Vec::new();
+        let name = String::new();
         Ok(Self { child, input, lines, unclaimed, leash, name })
     }
 
-    /// Waits until it is connected.
+    /// Waits until the program is connected.
     pub(crate) fn ready(&mut self) -> Result<(), String> {
         self.name = self.answer("ready", Duration::from_secs(60))?;
         Ok(())
     }
 
-    /// What it says of itself.
+    /// The name that the program gives itself.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Gives it a line.
+    /// Sends the program a line.
     pub(crate) fn tell(&mut self, line: &str) -> Result<(), String> {
         writeln!(self.input, "{line}").map_err(|error| format!("does not read: {error}"))
     }
@@ -89,22 +91,24 @@ impl Program {
         }
     }
 
-    /// Waits until it has the lock of this name; returns when that was asked for and granted.
+    /// Waits until the program has the lock of this name; returns the times of the request and the
+    /// grant.
     pub(crate) fn taken(&mut self, name: &str, limit: Duration) -> Result<[u64; 2], String> {
         times(&self.answer(&format!("taken {name} "), limit)?)
     }
 
-    /// Waits until the lock of this name is given back; returns when that began and ended.
+    /// Waits until the lock of this name is released; returns the times at which that began and
+    /// ended.
     pub(crate) fn given(&mut self, name: &str) -> Result<[u64; 2], String> {
         times(&self.answer(&format!("given {name} "), Duration::from_secs(60))?)
     }
 
-    /// Processor time so far, µs.
+    /// The processor time so far, µs.
     pub(crate) fn cpu_us(&self) -> f64 {
         cpu_us(self.child.id())
     }
 
-    /// Memory that it occupies, bytes.
+    /// The memory that it occupies, bytes.
     pub(crate) fn resident_bytes(&self) -> f64 {
         let text =
             fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap_or_default();
@@ -129,10 +133,10 @@ fn times(rest: &str) -> Result<[u64; 2], String> {
     }
 }
 
-/// Processor time of a process so far, µs; 0 if it is gone.
+/// The processor time of a process so far, µs; 0 if it is gone.
 fn cpu_us(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name in parentheses may contain anything; what follows is 3rd and later in proc(5).
+    // The name in parentheses may contain anything; the 3rd and later fields of proc(5) follow.
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
     let ticks = fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok());
     ticks.sum::<f64>() * TICK_US

@@ -1,12 +1,12 @@
-//! `Programs`: how each lock's program is started, as `scripts/bench` has found out, and why some
-//! are not.
+//! `Programs`: the command that starts each lock's program, as `scripts/bench` has found it, or the
+//! reason why there is none.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Lines of a file: the name, then the words of a command separated by tabs, or `-` and why there
-/// is none.
+/// The lines of a file: the name, then the words of a command separated by tabs, or `-` and the
+/// reason why there is none.
 #[derive(Debug)]
 pub(crate) struct Programs(BTreeMap<String, Result<Vec<String>, String>>);
 
@@ -35,7 +35,7 @@ impl Programs {
         }
     }
 
-    /// Those that cannot be had, and why.
+    /// The programs that cannot be had, and the reasons.
     pub(crate) fn missing(&self) -> BTreeMap<String, String> {
         let why = |(id, program): (&String, &Result<_, String>)| {
             Some((id.clone(), program.as_ref().err()?.clone()))

@@ -1,4 +1,4 @@
-//! `Redis`: the one server of a run, and what it says of itself.
+//! `Redis`: the one server of a run, and its own counters.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(crate) struct Redis {
 
 impl Redis {
     pub(crate) fn start() -> Self {
-        // One connection a waiter is what some programs need.
+        // Some programs need one connection a waiter.
         let server = RedisServer::options().arg("maxclients", "20000").start();
         let client = redis::Client::open(server.url()).expect("a URL");
         let connection = client.get_connection().expect("the server is up");
@@ -24,7 +24,7 @@ impl Redis {
         self.server.address()
     }
 
-    /// Has so many replicas from now on.
+    /// Starts or stops replicas, so that the server has this many from now on.
     pub(crate) fn follow_by(&mut self, replicas: usize) {
         self.replicas.clear();
         let primary = format!("127.0.0.1 {}", self.address().port());
@@ -58,17 +58,17 @@ impl Redis {
         value("valkey_version:").or_else(|| value("redis_version:")).unwrap_or_default()
     }
 
-    /// Processor time so far, µs.
+    /// The processor time so far, µs.
     pub(crate) fn cpu_us(&mut self) -> f64 {
         (self.number("cpu", "used_cpu_user") + self.number("cpu", "used_cpu_sys")) * 1e6
     }
 
-    /// Without the buffers of connections.
+    /// The memory without the buffers of connections.
     pub(crate) fn memory_bytes(&mut self) -> f64 {
         self.number("memory", "used_memory") - self.number("memory", "mem_clients_normal")
     }
 
-    /// How many scripts have run so far, and for how long, µs.
+    /// The number of scripts that have run so far, and their time in all, µs.
     pub(crate) fn scripts(&mut self) -> (f64, f64) {
         let info = self.info("commandstats");
         let mut sum = (0.0, 0.0);
@@ -100,12 +100,12 @@ impl Redis {
         Err("the server did not become quiet within 300 s".to_owned())
     }
 
-    /// Empties it; the scripts that were loaded stay.
+    /// Empties the server; the scripts that were loaded stay.
     pub(crate) fn clear(&mut self) {
         let _: String = cmd("FLUSHALL").query(&mut self.connection).expect("answered");
     }
 
-    /// The median of many round trips, µs.
+    /// Measures the median of many round trips, µs.
     pub(crate) fn ping_us(&mut self) -> f64 {
         let mut times: Vec<f64> = (0..1000)
             .map(|_| {

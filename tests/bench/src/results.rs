@@ -1,4 +1,4 @@
-//! `Results`: everything that a run has measured, as it is kept in a file.
+//! `Results`: all values that a run has measured, as they are kept in a file.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ pub(crate) struct Results {
     pub(crate) quick: bool,
     pub(crate) before: Condition,
     pub(crate) after: Condition,
-    /// What each program says of itself.
+    /// The name that each program gives itself.
     pub(crate) names: BTreeMap<String, String>,
-    /// Those that could not be had, and why.
+    /// The programs that could not be had, and the reasons.
     pub(crate) missing: BTreeMap<String, String>,
     pub(crate) workloads: BTreeMap<String, BTreeMap<String, Measured>>,
 }
 
-/// How the machine was before or after.
+/// The state of the machine before or after the run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Condition {
     pub(crate) load: f64,
@@ -32,12 +32,12 @@ pub(crate) struct Condition {
     pub(crate) ping_us: f64,
 }
 
-/// What one lock did in one workload.
+/// The values of one lock in one workload.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// One a repetition.
+    /// One sample a repetition.
     pub(crate) samples: Vec<Sample>,
-    /// Why there are fewer than there should be.
+    /// The reason why there are fewer samples than there should be.
     pub(crate) failed: Option<String>,
 }
 

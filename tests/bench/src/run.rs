@@ -29,7 +29,7 @@ impl Run<'_> {
         Condition { load, busy: machine::is_busy(load), ping_us }
     }
 
-    /// The repetitions of one workload, with these locks.
+    /// Runs the repetitions of one workload, with these locks.
     pub(crate) fn workload(&mut self, workload: &'static Workload, only: Option<&[String]>) {
         eprintln!("{}: {}", workload.id, workload.title);
         self.servers.redis.follow_by(if workload.needs == Ability::Replicated { 2 } else { 0 });
@@ -58,7 +58,7 @@ impl Run<'_> {
         // The first round warms up: caches, connections, a JVM's compiler. It does not count.
         for round in 0..=self.plan.repetitions {
             for place in 0..measured.len() {
-                // Each repetition begins with another one: what follows what changes.
+                // Each repetition begins with another lock, so that each one follows another.
                 let index = (place + round) % measured.len();
                 let (peer, measured) = &mut measured[index];
                 if measured.failed.is_some() || (round == 0 && is_fresh_each_time(workload)) {
@@ -96,7 +96,7 @@ impl Run<'_> {
         fleet: &mut Option<Fleet>,
     ) -> Result<Sample, String> {
         if is_fresh_each_time(workload) {
-            *fleet = None; // what it holds and waits for goes with it
+            *fleet = None; // its holds and waits end with it
             self.servers.redis.clear();
             *fleet = Some(self.start(peer, workload)?);
         }
@@ -106,16 +106,16 @@ impl Run<'_> {
             *fleet = None;
         }
         self.servers.redis.clear();
-        // What a cancelled wait still has to do is not to be the next one's load.
+        // The rest of a cancelled wait is not to be the next lock's load.
         std::thread::sleep(Duration::from_millis(50));
         sample
     }
 
-    /// Counted apart: a MONITOR slows the server down.
+    /// Counts the commands, apart from the measurements: a MONITOR slows the server down.
     fn count_commands(&mut self, workload: &Workload, fleet: &mut Fleet, measured: &mut Measured) {
         if !workload.columns.iter().any(|(value, _, _)| *value == "commands")
             || fleet.peer.on_postgres()
-            // A floor asks for more than what is measured.
+            // A floor sends more commands than those that are measured.
             || fleet.peer.id == "publish"
         {
             return;
@@ -127,8 +127,8 @@ impl Run<'_> {
         self.servers.redis.clear();
         // The driver asks for INFO meanwhile, and nothing else.
         let sent = lines.iter().filter(|line| line.source != Source::Lua && !line.is("INFO"));
-        let (sent, total) =
-            (sent.count() as f64, sample.ok().and_then(|s| s.get("total").copied()));
+        let sent = sent.count() as f64;
+        let total = sample.ok().and_then(|s| s.get("total").copied());
         if let Some(total) = total {
             for sample in &mut measured.samples {
                 sample.insert("commands".to_owned(), sent / total);
@@ -137,7 +137,8 @@ impl Run<'_> {
     }
 }
 
-/// What waits or holds many is started anew for each repetition: nothing has to be given back.
+/// Whether each repetition starts its programs anew, so that no hold and no waiter has to end
+/// first: so do those that wait or hold many.
 fn is_fresh_each_time(workload: &Workload) -> bool {
     matches!(workload.kind, Kind::Depth(_) | Kind::Holds(_))
 }

@@ -1,4 +1,4 @@
-//! `Sample`: what one repetition has measured, by name.
+//! `Sample`: the values that one repetition has measured, by name.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,25 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of those that are numbers; `None` if there are none.
+    /// The spread of the values that are numbers; `None` if there are none.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
-        let (least, most) = (*values.first()?, *values.last()?);
+        let least = *values.first()?;
+        let most = *values.last()?;
         Some(Self { median: quantile(&values, 0.5), least, most })
     }
 }
 
-/// Of sorted values; the smallest of which at least this part is not greater. Not a number if there
-/// are none.
+/// The smallest of the sorted values that is not below this part of them. Not a number if there are
+/// none.
 pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// p50, p99 and p99.9, as `<name>_p50` and so on. Fewer values than one has to leave out have no
-/// such percentile.
+/// Adds p50, p99 and p99.9, as `<name>_p50` and so on. A percentile is left out if there are fewer
+/// values than it has to cut off.
 pub(crate) fn percentiles(sample: &mut Sample, name: &str, mut values: Vec<f64>) {
     values.sort_by(f64::total_cmp);
     for (suffix, part, needed) in [("p50", 0.5, 1), ("p99", 0.99, 100), ("p999", 0.999, 1_000)] {

@@ -1,4 +1,4 @@
-//! `Servers`: what all programs of a run use.
+//! `Servers`: the servers and proxies that all programs of a run use.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// PostgreSQL by that program, `initdb` beside it.
+    /// Starts PostgreSQL by that program, with `initdb` beside it.
     pub(crate) fn start(postgres: Result<&[String], String>) -> Self {
         let redis = Redis::start();
         let postgres = postgres.and_then(Postgres::start);
@@ -25,7 +25,7 @@ impl Servers {
         Self { redis, postgres, delayed_redis, delayed_postgres }
     }
 
-    /// What a program connects to.
+    /// The address to which a program connects.
     pub(crate) fn address(&self, on_postgres: bool, delayed: bool) -> Result<String, String> {
         if !on_postgres {
             let delay = delayed.then(|| self.delayed_redis.address());
@@ -36,7 +36,7 @@ impl Servers {
         Ok(postgres.url(delay.unwrap_or(postgres.address())))
     }
 
-    /// Processor time so far, µs.
+    /// The processor time so far, µs.
     pub(crate) fn cpu_us(&mut self, on_postgres: bool) -> f64 {
         match &self.postgres {
             Ok(postgres) if on_postgres => postgres.cpu_us(),

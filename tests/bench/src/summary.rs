@@ -14,7 +14,7 @@ pub(crate) struct Summary {
     pub(crate) machine: String,
     pub(crate) server: String,
     pub(crate) repetitions: usize,
-    /// By workload, lock and value.
+    /// The figures by workload, lock and value.
     pub(crate) workloads: BTreeMap<String, BTreeMap<String, BTreeMap<String, Figure>>>,
 }
 
@@ -36,7 +36,8 @@ impl Summary {
                 let values = measured.samples.iter().flat_map(|sample| sample.keys());
                 let figure = |value: &String| {
                     let spread = measured.spread(value)?;
-                    let (least, most) = (Some(spread.least), Some(spread.most));
+                    let least = Some(spread.least);
+                    let most = Some(spread.most);
                     Some((value.clone(), Figure { median: spread.median, least, most }))
                 };
                 let figures = values.filter_map(figure).collect();

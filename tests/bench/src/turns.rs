@@ -1,18 +1,20 @@
-//! `Turns`: what programs wrote of their turns, and what it says.
+//! `Turns`: the turns that programs wrote down, and the figures that follow from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Between asking and arriving at the server; who asked less than this earlier may be served later.
+/// The longest way from a task to the server: a task that asked less than this earlier may be
+/// served later.
 const ARRIVAL_NS: u64 = 1_000_000;
-/// Between two that are granted a lock together: waking up sixty tasks of four processes.
+/// The longest time between two grants of one script: sixty tasks of four processes have to wake
+/// up.
 const TOGETHER_NS: u64 = 1_000_000;
 
-/// One turn; 0 stands for what did not happen.
+/// One turn; 0 stands for an event that did not happen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// Among all tasks of all processes.
+    /// The number of the task among all tasks of all processes.
     pub(crate) task: usize,
     /// The line of the file of keys.
     pub(crate) key: usize,
@@ -28,29 +30,29 @@ pub(crate) struct Turns {
     tasks: usize,
     /// Whether a wait may end before its grant.
     gives_up: bool,
-    /// Grants within this time came together.
+    /// The time within which grants came together.
     together: u64,
     from: u64,
     until: u64,
 }
 
 impl Turns {
-    /// `tasks` in all; only what happened between `from` and `until` counts.
+    /// Makes the turns of `tasks` in all; only events between `from` and `until` count.
     pub(crate) fn new(tasks: usize, gives_up: bool, from: u64, until: u64) -> Self {
         Self { all: Vec::new(), tasks, gives_up, together: 0, from, until }
     }
 
-    /// Those of so many tasks, of which none gives up.
+    /// Makes the turns of so many tasks, of which none gives up.
     pub(crate) fn of(all: Vec<Turn>, tasks: usize, from: u64, until: u64) -> Self {
         Self { all, ..Self::new(tasks, false, from, until) }
     }
 
-    /// Several hold the lock at a time: one script grants it to many, who notice in any order.
+    /// Allows for several holders at a time: one script grants to many, which notice in any order.
     pub(crate) fn shared(self) -> Self {
         Self { together: TOGETHER_NS, ..self }
     }
 
-    /// Adds what one process wrote; `key` says which its task's turn took.
+    /// Adds the turns that one process wrote; `key` returns the key of its task's turn.
     pub(crate) fn read(
         &mut self,
         path: &Path,
@@ -74,22 +76,22 @@ impl Turns {
         Ok(())
     }
 
-    /// Those that ended within the time that counts.
+    /// The turns that ended within the time that counts.
     fn ended(&self) -> impl Iterator<Item = &Turn> {
         self.all.iter().filter(|turn| (self.from..self.until).contains(&turn.given))
     }
 
-    /// All that began, also before and after the time that counts.
+    /// The number of turns that began, also before and after the time that counts.
     pub(crate) fn total(&self) -> usize {
         self.all.len()
     }
 
-    /// How many turns ended.
+    /// The number of turns that ended.
     pub(crate) fn count(&self) -> usize {
         self.ended().count()
     }
 
-    /// Those that gave up.
+    /// The number of turns that gave up.
     pub(crate) fn given_up(&self) -> usize {
         let within = self.from..self.until;
         self.all.iter().filter(|turn| turn.granted == 0 && within.contains(&turn.asked)).count()
@@ -99,19 +101,19 @@ impl Turns {
         (self.until - self.from) as f64 / 1e9
     }
 
-    /// From asking to having given back, but for the time in between, µs.
+    /// The time of acquiring and releasing, without the hold in between, µs.
     pub(crate) fn pairs_us(&self) -> Vec<f64> {
         self.ended()
             .map(|turn| (turn.granted - turn.asked + turn.given - turn.giving) as f64 / 1e3)
             .collect()
     }
 
-    /// From asking to the grant, µs.
+    /// The times from the request to the grant, µs.
     pub(crate) fn waits_us(&self) -> Vec<f64> {
         self.ended().map(|turn| (turn.granted - turn.asked) as f64 / 1e3).collect()
     }
 
-    /// The longest wait, those included that did not end, ms.
+    /// The longest wait, also of waits that did not end, ms.
     pub(crate) fn longest_ms(&self) -> f64 {
         let waits = self.all.iter().map(|turn| match turn.granted {
             0 => self.until.saturating_sub(turn.asked),
@@ -120,19 +122,20 @@ impl Turns {
         waits.max().unwrap_or(0) as f64 / 1e6
     }
 
-    /// Tasks of which no turn ended.
+    /// The number of tasks of which no turn ended.
     pub(crate) fn without_turn(&self) -> usize {
         self.tasks - self.ended().map(|turn| turn.task).collect::<BTreeSet<_>>().len()
     }
 
-    /// The share of turns that were granted while none waited for the lock that had asked earlier,
-    /// %.
+    /// The share of turns that were granted while no task waited for the lock that had asked
+    /// earlier, %.
     pub(crate) fn in_order(&self) -> f64 {
         let mut keys = BTreeMap::<usize, Vec<&Turn>>::new();
         for turn in &self.all {
             keys.entry(turn.key).or_default().push(turn);
         }
-        let (mut ordered, mut granted) = (0_usize, 0_usize);
+        let mut ordered = 0_usize;
+        let mut granted = 0_usize;
         for turns in keys.values() {
             let grants = self.grants_in_order(turns);
             ordered += grants.iter().filter(|in_order| **in_order).count();
@@ -141,7 +144,7 @@ impl Turns {
         if granted == 0 { f64::NAN } else { 100.0 * ordered as f64 / granted as f64 }
     }
 
-    /// For each grant of one lock whether none waited that had asked earlier.
+    /// Returns for each grant of one lock whether no task waited that had asked earlier.
     fn grants_in_order(&self, turns: &[&Turn]) -> Vec<bool> {
         // A task that asks at the time of a grant waits at that time: asks come first.
         let mut events = Vec::new();
@@ -156,8 +159,8 @@ impl Turns {
         let mut grants = Vec::new();
         for (at, is_grant, number) in events {
             let asked = turns[number].asked;
-            // When one gave up is not known: it is not looked at. Without giving up, it waits until
-            // the end.
+            // The time at which a task gave up is not known: its turn is left out. Without giving
+            // up, it waits until the end.
             if is_grant == 0 && (turns[number].granted != 0 || !self.gives_up) {
                 waiting.insert((asked, number));
             } else if is_grant == 1 {
@@ -201,9 +204,9 @@ mod tests {
         assert_eq!(turns(&[(1, 10), (5, 20), (9, 30)]).in_order(), 100.0);
         // The second overtakes the first; the third came later than both.
         assert_eq!(turns(&[(1, 20), (5, 10), (9, 30)]).in_order(), 200.0 / 3.0);
-        // The second overtakes one that is never served.
+        // The second overtakes a task that is never served.
         assert_eq!(turns(&[(1, 0), (5, 10)]).in_order(), 0.0);
-        // A millisecond apart, they may have arrived the other way round.
+        // A millisecond apart, the two may have arrived the other way round.
         assert_eq!(turns(&[(4, 20), (5, 10), (9, 30)]).in_order(), 100.0);
     }
 

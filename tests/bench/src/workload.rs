@@ -1,31 +1,31 @@
-//! `Workload`: what is done with each lock, and what is said of it.
+//! `Workload`: the use of each lock, and the values in its table.
 
 use crate::peer::Ability;
 
-/// Which lock a turn takes.
+/// The choice of the lock that a turn takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
-    /// A free one in each turn of each task.
+    /// Takes a free lock in each turn of each task.
     Own,
-    /// All the same one.
+    /// Takes the same lock in all turns.
     One,
-    /// One of so many, all alike.
+    /// Takes one of so many locks, all alike.
     Shared(usize),
-    /// One of so many, the n-th of them with a chance of 1 / n.
+    /// Takes one of so many locks, the n-th of them with a chance of 1 / n.
     Zipf(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
-    /// Tasks that take turns.
+    /// Runs tasks that take turns.
     Turns { processes: usize, tasks: usize, keys: Keys, hold_us: u64, patience_us: u64 },
-    /// From one process to another and back.
+    /// Hands a lock from one process to another and back.
     HandOff,
-    /// One queue of so many.
+    /// Fills one queue with so many waiters.
     Depth(usize),
-    /// So many locks held at the same time.
+    /// Holds so many locks at the same time.
     Holds(usize),
-    /// So many connections, each asking for one of so many keys.
+    /// Opens so many connections, each asking for one of so many keys.
     Http { connections: usize, keys: usize },
 }
 
@@ -38,14 +38,14 @@ pub(crate) struct Workload {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) kind: Kind,
-    /// 1 ms each way between client and server.
+    /// Whether a packet takes 1 ms each way between client and server.
     pub(crate) delayed: bool,
-    /// Also in the short run.
+    /// Whether the workload is part of the short run.
     pub(crate) quick: bool,
     pub(crate) needs: Ability,
-    /// What the ratio to the bare baseline is of.
+    /// The value whose ratio to the bare baseline is shown.
     pub(crate) base: &'static str,
-    /// The first is the one that is compared, and drawn.
+    /// The columns; the first is the one that is compared, and drawn.
     pub(crate) columns: &'static [Column],
 }
 
@@ -173,7 +173,7 @@ const fn http(id: &'static str, title: &'static str, connections: usize, keys: u
     }
 }
 
-/// In the order of the page.
+/// All workloads, in the order of the page.
 pub(crate) const WORKLOADS: &[Workload] = &[
     Workload {
         id: "pair",

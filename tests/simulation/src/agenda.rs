@@ -1,4 +1,4 @@
-//! What is still to happen, in order.
+//! The agenda: all that is still to happen, in order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -15,32 +15,33 @@ pub(crate) struct Place {
     pub(crate) name: u64,
 }
 
-/// Something that happens at its time.
+/// An event that happens at its time.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// A request at the server. Of a connection or process that is gone, it runs without an answer.
+    /// The server receives a request. If its connection or process is gone, it runs without an
+    /// answer.
     Arrive {
         request: u64,
         ask: Ask,
-        /// The server that it was sent to: another one never sees it.
+        /// The server that the request was sent to: another one never sees it.
         era: u64,
         sent: u64,
         /// The tokens and times that its process had seen when it was sent.
         seen: Seen,
-        /// Whether it waits for replicas.
+        /// Whether the request waits for replicas.
         waits: bool,
     },
-    /// A copy of a request at the server, of which its sender hears nothing.
+    /// The server receives a copy of a request, of which the sender hears nothing.
     Repeated {
         ask: Ask,
         era: u64,
         seen: Seen,
     },
-    /// Its answer at the process, or that there is none.
+    /// The process receives the answer to a request, or an error in its place.
     Answered {
         request: u64,
         answer: Result<Answer, StoreError>,
-        /// How many replicas have what it wrote, if it waited for them.
+        /// The number of replicas that have the write, if the request waited for them.
         replicas: Option<u32>,
     },
     TimedOut {
@@ -50,17 +51,17 @@ pub(crate) enum What {
         event: Event,
     },
     Tick,
-    /// A caller does what comes next,
+    /// A caller takes its next step.
     Turn {
         caller: usize,
         turn: u64,
     },
-    /// looks what it was woken for,
+    /// A caller looks up why it was woken.
     Look {
         caller: usize,
         turn: u64,
     },
-    /// or gives up.
+    /// A caller cancels its attempt.
     Cancel {
         caller: usize,
         turn: u64,
@@ -134,7 +135,7 @@ impl Ord for Entry {
     }
 }
 
-/// By time; what is planned for the same instant happens in the order in which it was planned.
+/// The events by time; events of the same instant happen in the order in which they were planned.
 #[derive(Default)]
 pub(crate) struct Agenda {
     next: BinaryHeap<Reverse<Entry>>,
@@ -155,7 +156,7 @@ impl Agenda {
         Some((at, place, *what))
     }
 
-    /// Requests on their way, those included that no node waits for any more.
+    /// The number of requests on their way, those included that no node waits for any more.
     pub(crate) fn arrivals(&self) -> usize {
         self.arrivals
     }

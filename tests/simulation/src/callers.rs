@@ -1,4 +1,4 @@
-//! Those who take locks: ask, wait, hold, give back, give up, come late, leak and forget.
+//! The callers of locks: they ask, wait, hold, release, cancel, come late, leak and forget.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::server::index;
 use crate::world::{MS, World};
 
 impl World {
-    /// The next turn of a caller, after a while.
+    /// Plans the next turn of a caller, after a while.
     fn rest(&mut self, place: Place, caller: usize) {
         let process = &mut self.processes[place.slot];
         process.callers[caller] = Caller::Idle;
@@ -70,8 +70,8 @@ impl World {
         self.processes[place.slot].callers[caller] =
             Caller::Waits { attempt, lock, lease_us, shared, woken: None, ends: kind < 2 };
         if self.strikes(Fault::Force) {
-            let (lock, sent) =
-                (self.names[lock].clone(), self.processes[place.slot].timers(self.now));
+            let lock = self.names[lock].clone();
+            let sent = self.processes[place.slot].timers(self.now);
             let command = Command::ForceRelease { member: None };
             self.send(place, Ask { lock, command, sent, background: false });
         }
@@ -106,7 +106,7 @@ impl World {
         Some(attempt)
     }
 
-    /// A caller has something to look up.
+    /// Plans for a caller to look something up.
     pub(crate) fn wake(&mut self, place: Place, caller: usize) {
         let late = match self.strikes(Fault::Unread) {
             true => self.dice.below(15_000 * MS),
@@ -128,8 +128,12 @@ impl World {
         }
         match &mut process.callers[caller] {
             Caller::Waits { attempt, lock, shared, lease_us, woken, ends } => {
-                let (attempt, lock, shared, ends) = (*attempt, *lock, shared.clone(), *ends);
-                let (lease_us, woken) = (*lease_us, woken.take());
+                let attempt = *attempt;
+                let lock = *lock;
+                let shared = shared.clone();
+                let ends = *ends;
+                let lease_us = *lease_us;
+                let woken = woken.take();
                 if let Some(woken) = woken {
                     self.lapses(place, attempt, lock, lease_us, woken);
                 }
@@ -143,7 +147,7 @@ impl World {
         }
     }
 
-    /// What has become of an attempt.
+    /// Looks up the outcome of an attempt.
     fn find(
         &mut self,
         place: Place,
@@ -189,7 +193,7 @@ impl World {
         }
     }
 
-    /// The same of one that was begun by a holder of its lock.
+    /// Looks up the outcome of an attempt that a holder of its lock has begun.
     fn find_again(&mut self, place: Place, caller: usize, attempt: u64) {
         let found = self.event(place, |core| core.take(attempt));
         if matches!(found, End::Waits) {
@@ -199,8 +203,7 @@ impl World {
             *again = None;
         }
         if let End::Granted { number, .. } = found {
-            // Its first hold was lost. That it was not is for the judge to say, who has seen the
-            // grant.
+            // Its first hold was lost. If it was not, the judge says so, which has seen the grant.
             self.event(place, |core| core.dropped(number));
         }
     }
@@ -220,8 +223,8 @@ impl World {
         }
     }
 
-    /// Some who hold all of it go on as readers. From then on its guard counts on no more, whether
-    /// the server hears of it or not.
+    /// Makes some holders of a whole lock readers. From then on the guard counts on a read only,
+    /// whether the server hears of it or not.
     fn downgrades(&mut self, place: Place, caller: usize) -> bool {
         let process = &self.processes[place.slot];
         let Caller::Holds { number, lock, .. } = process.callers[caller] else { return false };
@@ -319,7 +322,8 @@ impl World {
         }
     }
 
-    /// The number of the guard of a renewal, if it has one, and whether that says that it is valid.
+    /// The number of the guard of a renewal, if it has one, and whether the guard says that it is
+    /// valid.
     fn believed(&self, place: Place, ask: &Ask) -> Option<(u64, bool)> {
         let member = match ask.command.renews() {
             [] => return None,
@@ -333,7 +337,7 @@ impl World {
         Some((guard.number, guard.shared.believes(now)))
     }
 
-    /// What an answer says, the node acts on.
+    /// Passes an answer to the node, which acts on it.
     fn understood(
         &mut self,
         place: Place,
@@ -341,7 +345,7 @@ impl World {
         answer: &Answer,
         believed: Option<(u64, bool)>,
     ) {
-        // Of a guard that is not valid there is nothing to say.
+        // A guard that is not valid has nothing to be compared with.
         let valid = self.believed(place, ask).filter(|(_, believes)| *believes);
         if let (Answer::Renewed(reply), Some((number, _))) = (answer, valid) {
             if reply.outcome == [Renewed::NotHeld] {

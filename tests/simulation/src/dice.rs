@@ -1,7 +1,7 @@
 //! Chance from a seed: the same on every machine.
 
-/// A generator of our own (SplitMix64), so that no dependency's next version changes what a seed
-/// means.
+/// A generator of our own (SplitMix64): with a dependency's, a seed would mean another run in its
+/// next version.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
@@ -18,17 +18,17 @@ impl Dice {
         bits ^ (bits >> 31)
     }
 
-    /// Less than `limit`, which is not zero.
+    /// Draws a number below `limit`, which is not zero.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    /// From `low` to `high`, both included.
+    /// Draws a number from `low` to `high`, both included.
     pub(crate) fn of(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// In one of so many cases.
+    /// Draws true in one of so many cases.
     pub(crate) fn one_in(&mut self, cases: u64) -> bool {
         cases > 0 && self.below(cases) == 0
     }

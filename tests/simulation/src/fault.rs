@@ -1,15 +1,15 @@
-//! What goes wrong, and which laws hold all the same.
+//! The faults, and the laws that hold all the same.
 
 use crate::law::Law;
 
-/// Something that goes wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A connection breaks: what is on its way is not answered, and may run up to a minute later.
+    /// A connection breaks: its open requests are not answered, and may run up to a minute later.
     Break,
     /// A message is lost.
     LostMessage,
-    /// A subscription is cut, alone.
+    /// A subscription is cut, and nothing else.
     Cut,
     /// A request or a reply is late by up to four seconds.
     Late,
@@ -19,8 +19,8 @@ pub enum Fault {
     Kill,
     /// A process is stopped for up to 20 s.
     Stop,
-    /// A machine is suspended for up to a minute: timers sleep, and moments jump once it is
-    /// noticed.
+    /// A machine is suspended for up to a minute: timers sleep, and moments jump once the process
+    /// notices.
     Suspend,
     /// A node is shut down; another process takes its place.
     ShutDown,
@@ -28,7 +28,7 @@ pub enum Fault {
     Drift,
     /// An attempt is cancelled, at any point.
     Cancel,
-    /// A caller comes late for its grant, or never before a claim is over.
+    /// A caller comes late for its grant, or not before a claim is over.
     Unread,
     /// A holder asks for its own lock once more.
     Reenter,
@@ -52,22 +52,23 @@ pub enum Fault {
     Standstill,
     /// The server loses its counter of tokens, and nothing else.
     LoseCount,
-    /// The same, and its clock is set back, by a minute at most in all.
+    /// The server loses its counter of tokens, and its clock is set back, by a minute at most in
+    /// all.
     TurnBack,
     /// The server forgets everything, with its connections or without.
     Wipe,
     /// A replica takes over that does not know the last three seconds, and whose clock may be
     /// behind or ahead.
     FailOver,
-    /// A replica takes over that has at least what it has acknowledged, where every grant and every
-    /// renewal waits for that.
+    /// A replica takes over that has at least everything that it has acknowledged, where every
+    /// grant and every renewal waits for an acknowledgement.
     Promote,
     /// The replica is behind by up to five seconds.
     Lag,
 }
 
 const EVERYTHING: &[Law] = &Law::ALL;
-/// Leases end early or late, but nothing else goes wrong.
+/// The laws where leases end early or late, but nothing else goes wrong.
 const BY_TIME: &[Law] = &[
     Law::S1,
     Law::S3,
@@ -83,7 +84,7 @@ const BY_TIME: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
-/// One who counts wrong may believe too long.
+/// The laws where a process counts time wrong, and so may believe too long.
 const BY_RATE: &[Law] = &[
     Law::S1,
     Law::S3,
@@ -100,15 +101,17 @@ const BY_RATE: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
-/// Tokens and places go on from a time that was there before. Tokens are above the earlier ones for
-/// processes that have seen these; a newcomer may be placed in front of others, and fit there.
+/// The laws where tokens and places go on from a time that was there before. Tokens are above the
+/// earlier ones for processes that have seen these; a newcomer may be placed in front of others,
+/// and fit there.
 const UNCOUNTED: &[Law] =
     &[Law::S1, Law::S5, Law::S6, Law::S7, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4, Law::L6];
-/// The same, and the clock goes on: so do tokens.
+/// The laws where everything is lost but the clock goes on, and so do tokens.
 const WIPED: &[Law] = &[Law::S3, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
-/// What was granted may be granted again; none is left waiting, and nothing left behind.
+/// The laws where a granted hold may be granted again; no waiter waits for ever, and no key is
+/// left.
 const FORGOTTEN: &[Law] = &[Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
-/// No guard relies on what is forgotten; places are, and so are those who have gone.
+/// The laws where no guard relies on a forgotten hold, but places and tombstones may be forgotten.
 const ACKNOWLEDGED: &[Law] = &[
     Law::S1,
     Law::S2,
@@ -124,8 +127,8 @@ const ACKNOWLEDGED: &[Law] = &[
 ];
 
 impl Fault {
-    /// The table: each fault, its name, and the laws that hold under it. What is not named is
-    /// counted.
+    /// The table: each fault, its name, and the laws that hold under it. Breaks of the other laws
+    /// are counted.
     pub const TABLE: [(Self, &'static str, &'static [Law]); 28] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
@@ -157,23 +160,23 @@ impl Fault {
         (Self::Lag, "lag", EVERYTHING),
     ];
 
-    /// Its name.
+    /// The name of the fault.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
 
-    /// By its name.
+    /// The fault of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::TABLE.iter().find(|(_, of, _)| *of == name).map(|(fault, ..)| *fault)
     }
 }
 
-/// How often each goes wrong: in one of so many cases, never if 0.
+/// The rate of each fault: it happens in one of so many cases, never if 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults([u32; Fault::TABLE.len()]);
 
 impl Faults {
-    /// Nothing goes wrong but this.
+    /// Makes rates of these faults only.
     pub const fn of<const N: usize>(rates: [(Fault, u32); N]) -> Self {
         let mut faults = [0; Fault::TABLE.len()];
         let mut at = 0;
@@ -184,30 +187,30 @@ impl Faults {
         Self(faults)
     }
 
-    /// In one of how many cases it goes wrong.
+    /// The number of cases in one of which the fault happens.
     pub fn rate(&self, fault: Fault) -> u64 {
         u64::from(self.0[fault as usize])
     }
 
-    /// Whether one of these may go wrong.
+    /// Whether one of these faults may happen.
     pub fn have_any<const N: usize>(&self, faults: [Fault; N]) -> bool {
         faults.into_iter().any(|fault| self.rate(fault) > 0)
     }
 
-    /// The same without this one.
+    /// The same rates without this fault.
     #[must_use]
     pub fn without(mut self, fault: Fault) -> Self {
         self.0[fault as usize] = 0;
         self
     }
 
-    /// What goes wrong at all.
+    /// The faults that may happen.
     pub fn all(&self) -> impl Iterator<Item = Fault> {
         let table = Fault::TABLE.iter().map(|(fault, ..)| *fault);
         table.filter(|fault| self.rate(*fault) > 0)
     }
 
-    /// Whether the law holds under all of them.
+    /// Whether the law holds under all of these faults.
     pub fn keep(&self, law: Law) -> bool {
         self.all().all(|fault| Fault::TABLE[fault as usize].2.contains(&law))
     }

@@ -1,4 +1,4 @@
-//! The laws: what the server did, and what guards believe, against a record of our own.
+//! The judge: checks the server's actions, and the guards' beliefs, against a record of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,25 +17,25 @@ use crate::world::{MS, World};
 /// A member, by the name of its process and its number there.
 pub(crate) type Who = (u64, u64);
 
-/// A guard that somebody has.
+/// A guard that a caller has.
 pub(crate) struct Guard {
     pub(crate) slot: usize,
     pub(crate) name: u64,
     pub(crate) number: u64,
-    /// How much it counts on.
+    /// The weight that it counts on.
     pub(crate) weight: u64,
     pub(crate) shared: Shared,
 }
 
-/// Where a member waits, by what was answered.
+/// The place of a waiter, by the server's answers.
 #[derive(Clone, Copy)]
 struct Wait {
     ticket: u64,
-    /// The server's time, ms, up to which it keeps its place even if it is not heard of.
+    /// The server's time, ms, up to which it keeps its place even if its node is silent.
     until_ms: u64,
 }
 
-/// What is known of a lock besides what the server says.
+/// The facts about a lock from other sources than the server's state.
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
@@ -64,7 +64,7 @@ impl Record {
         }
     }
 
-    /// Writes down who has gone at this time, which is never set back.
+    /// Records the members that the command ends at this time, which is never set back.
     fn bury(&mut self, command: &Command, passed_ms: u64) {
         self.gone.retain(|_, until_ms| *until_ms > passed_ms);
         if let Command::Leave { leaving } = command {
@@ -79,9 +79,9 @@ pub(crate) fn who(member: &Member) -> Who {
     (member.node().parse().expect("nodes are numbers"), member.number())
 }
 
-/// What the server had before a command.
+/// The server's state of a lock before a command.
 pub(crate) struct Before {
-    /// With parts whose leases had ended but that were still there.
+    /// The holds, with parts whose leases had ended but that were still there.
     holds: Vec<Held>,
     now_ms: u64,
     is_free: bool,
@@ -96,8 +96,10 @@ pub(crate) struct Before {
 
 impl Before {
     pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
-        let (holds, token) = (resource.holds(now_ms), resource.token());
-        let (is_free, is_unmarked) = (resource.0.door.is_none(), resource.is_unmarked());
+        let holds = resource.holds(now_ms);
+        let token = resource.token();
+        let is_free = resource.0.door.is_none();
+        let is_unmarked = resource.is_unmarked();
         Self { holds, now_ms, is_free, is_unmarked, token, seen }
     }
 
@@ -135,8 +137,8 @@ impl World {
         if let Some(Held { who, .. }) = lost {
             self.breaks(Law::S1, || format!("{who:?} loses lock {lock} by {command:?}"));
         }
-        // First: one that asks after its patience is queued anew, behind those that this command
-        // grants the lock to.
+        // This goes first: a waiter that asks after its patience is queued anew, behind the waiters
+        // that this command grants the lock to.
         self.follow(lock, name, command, answer, now_ms);
         let is_new = |held: &Held| before.live_hold(held.who).is_none();
         let (granted, kept): (Vec<Held>, Vec<Held>) = after.iter().copied().partition(is_new);
@@ -169,7 +171,7 @@ impl World {
         if granted.is_empty() {
             return;
         }
-        // In the order in which they came: each is the next of those that are left.
+        // The grants follow the order of arrival: each is the next of the waiters that are left.
         let waits = &self.records[lock].waits;
         let ticket = |held: &Held| waits.get(&held.who).map_or(u64::MAX, |wait| wait.ticket);
         granted.sort_by_key(ticket);
@@ -186,7 +188,8 @@ impl World {
         }
     }
 
-    /// Tokens rise over all locks, but for parts that are held together: they share one.
+    /// Checks that tokens rise over all locks, but for parts that are held together: they share
+    /// one.
     fn tokens(
         &mut self,
         lock: usize,
@@ -204,7 +207,8 @@ impl World {
         let is_shared = after.iter().any(|held| !held.is_whole() && is_kept(held));
         let shared = before.token.filter(|_| is_shared);
         let Seen { elsewhere_us, .. } = before.seen;
-        let (last, floor_us) = (self.issued, before.seen.floor_us());
+        let last = self.issued;
+        let floor_us = before.seen.floor_us();
         let record = &mut self.records[lock];
         record.tokens.retain(|who, _| after.iter().any(|held| held.who == *who));
         for Held { who, .. } in granted {
@@ -239,7 +243,7 @@ impl World {
         }
     }
 
-    /// A member that leaves is neither there nor comes back.
+    /// Checks that a member that leaves is neither there nor comes back.
     fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
         let Command::Leave { leaving } = command else { return };
         let state = &self.server.locks[lock];
@@ -251,7 +255,7 @@ impl World {
         }
     }
 
-    /// What is free is handed on, as far as it goes.
+    /// Checks that everything that is free was granted, as far as it fits.
     fn goes_on(
         &mut self,
         lock: usize,
@@ -263,7 +267,7 @@ impl World {
         let looks_only = match command {
             Command::Renew { .. } | Command::Confirm { .. } => true,
             Command::Reduce { member, .. } => before.live_hold(who(member)).is_none(),
-            // Who asks again for what it holds is only told so.
+            // A holder that asks again only learns that it holds.
             Command::Acquire { member, .. } => {
                 let is_refused =
                     matches!(answer, Answer::Acquired(reply) if reply.outcome == Acquired::Refused);
@@ -287,7 +291,7 @@ impl World {
         let is_given_up = match self.slots[name as usize] {
             Some(slot) => {
                 let core = &self.processes[slot].core;
-                // One that could not tell the server for long enough has said so.
+                // A node that could not tell the server for long enough has said so.
                 core.phase(number).is_none() && core.counts().failed == 0
             }
             // A hold that outlives its process ends by itself: no leave says that it is over.
@@ -298,7 +302,7 @@ impl World {
         }
     }
 
-    /// With those whose guards are valid.
+    /// Checks that the grants fit beside the holds whose guards are valid.
     fn go_together(&mut self, lock: usize, granted: &[Held]) {
         let believes = |guard: &&Guard| {
             let now = self.processes[guard.slot].moment(self.now);
@@ -315,7 +319,7 @@ impl World {
         }
     }
 
-    /// What stands before it cannot be reached, or is no longer there.
+    /// Checks that each member before it cannot be reached, or is no longer there.
     fn is_next(&mut self, lock: usize, who: Who, caller: u64, before: &Before) {
         let record = &mut self.records[lock];
         let ticket = record.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
@@ -332,7 +336,8 @@ impl World {
             return;
         }
         let mut barged = None;
-        let (queue, aside) = (state.queue(), state.aside());
+        let queue = state.queue();
+        let aside = state.aside();
         for other in ahead {
             if aside.contains(&other) {
                 // Its node's next touch puts it back, also where a late copy has queued it anew.
@@ -348,7 +353,7 @@ impl World {
         }
     }
 
-    /// Writes down who waits, by what is answered.
+    /// Records the waiters, by the answers.
     fn follow(&mut self, lock: usize, name: u64, command: &Command, answer: &Answer, now_ms: u64) {
         let record = &mut self.records[lock];
         let patient = |wait: &Wait| now_ms < wait.until_ms;
@@ -366,7 +371,7 @@ impl World {
                         wait.until_ms = wait.until_ms.max(newcomer_ms);
                     }
                     wait => {
-                        // Those behind it may have gone: then it is last at its own place.
+                        // The members behind it may have gone: then it is last at its own place.
                         let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
                         if let Some(ticket) = place {
                             let queue = self.server.locks[lock].queue();
@@ -410,8 +415,8 @@ impl World {
         }
     }
 
-    /// A guard was just given, or extended: the server has its hold, and longer than the guard
-    /// says.
+    /// Checks a guard that was just made, or extended: the server has its hold, and for longer than
+    /// the guard says.
     pub(crate) fn has_lease(&mut self, place: Place, lock: usize, number: u64) {
         let process = &self.processes[place.slot];
         let guards = &self.records[lock].guards;
@@ -434,8 +439,8 @@ impl World {
         }
     }
 
-    /// A new guard has the token of the hold that it stands for, or a store would refuse what it
-    /// writes.
+    /// Checks that a new guard has the token of its hold: a store would refuse its writes
+    /// otherwise.
     pub(crate) fn has_token(
         &mut self,
         place: Place,
@@ -456,7 +461,7 @@ impl World {
         }
     }
 
-    /// A process hears of a hold that was force-released: from now on its guard is not valid, and
+    /// Tells a process of a hold that was force-released: from now on its guard is not valid, and
     /// no grant that was on its way becomes one.
     pub(crate) fn hears_of_revoked(&mut self, name: u64, event: &Event) {
         let Event::Revoked { numbers } = event else { return };
@@ -465,15 +470,15 @@ impl World {
         }
     }
 
-    /// A process is subscribed anew: it has every grant confirmed that was on its way. A guard
-    /// hears of its end with its next renewal.
+    /// Tells a process that it is subscribed anew: it has every grant confirmed that was on its
+    /// way. A guard hears of its end with its next renewal.
     pub(crate) fn hears_again(&mut self, place: Place) {
         let core = &self.processes[place.slot].core;
         let has_guard = |number| matches!(core.phase(number), Some(Phase::Held | Phase::Offered));
         self.untold.retain(|(name, number)| *name != place.name || has_guard(*number));
     }
 
-    /// A guard that has ended was told so, unless nothing could tell it.
+    /// Checks that a guard that has ended was told so, unless nothing could tell it.
     pub(crate) fn was_told(&mut self, place: Place, shared: &Shared) {
         let process = &self.processes[place.slot];
         let until = process.world_us(shared.until());
@@ -483,7 +488,7 @@ impl World {
         }
     }
 
-    /// A grant that its caller did not come for is given back after a claim.
+    /// Checks that a grant is released after a claim if its caller does not come for it.
     pub(crate) fn lapses(
         &mut self,
         place: Place,
@@ -505,11 +510,11 @@ impl World {
         }
     }
 
-    /// A node that is told of a hold of its own has it in its table from then on, so that it is
-    /// used or given back.
+    /// Checks that a node that is told of a hold of its own has it in its table from then on, so
+    /// that the hold is used or released.
     pub(crate) fn is_known(&mut self, place: Place, command: &Command, answer: &Answer) {
         let is_asked_for = |grant: &Grant| match command {
-            // It grants nothing.
+            // These grant nothing.
             Command::Renew { .. } | Command::Confirm { .. } => true,
             Command::Reduce { member, .. } => *member == grant.member,
             _ => false,
@@ -543,8 +548,8 @@ fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
     }
 }
 
-/// One that does not fit beside what is in use and the others, in whatever order they are granted:
-/// if they fit in any, then in that of their limits.
+/// The first member that does not fit beside the weight in use and the others, in any order of
+/// granting: if they fit in any, then in the order of their limits.
 fn exceeds(mut used: u64, granted: &[Held]) -> Option<Who> {
     let mut granted = granted.to_vec();
     granted.sort_by_key(|held| held.limit);

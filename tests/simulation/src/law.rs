@@ -1,21 +1,20 @@
-//! The laws, and what is said of one that is broken.
+//! The laws, and the report of a broken one.
 
 use std::fmt;
 
 use crate::plan::Size;
 
-/// What must hold. The names are those of `docs/reliability.md`.
+/// A law that must hold. The names are those of `docs/reliability.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Law {
-    /// Nothing but its end and its own release takes a hold away, and what is granted fits beside
-    /// the others.
+    /// A hold ends by its own end or its own release alone, and each grant fits beside the others.
     S1,
     /// A guard that says it is valid has its lease, to its own end.
     S2,
-    /// Tokens rise over all locks, but for parts that are held together; a guard has that of its
-    /// hold.
+    /// Tokens rise over all locks, but for parts that are held together; a guard has the token of
+    /// its hold.
     S3,
-    /// What was given up is never granted.
+    /// A member that was given up is never granted.
     S5,
     /// A release counts once.
     S6,
@@ -23,30 +22,30 @@ pub enum Law {
     /// for a minute.
     S7,
     /// A new token is above every token that the process has seen, and above the server's time when
-    /// it connected; that of a new hold, also one that is shared, above everything that the process
-    /// has seen on earlier servers.
+    /// it connected; the token of a new hold, also one that is shared, is above everything that the
+    /// process has seen on earlier servers.
     S9,
-    /// Grants follow the order of arrival among those that can be reached.
+    /// Grants follow the order of arrival among the waiters that can be reached.
     F1,
-    /// A waiter that is heard of within its patience keeps its place, also where it was passed
-    /// over.
+    /// A waiter that is heard of within its patience keeps its place, also if it was passed over.
     F2,
-    /// What is free is handed on, as far as it goes.
+    /// Everything that is free is granted, as far as it fits.
     F5,
-    /// Without faults everything comes to rest in bounded time.
+    /// Everything comes to rest in bounded time without faults.
     L1,
-    /// A grant whose caller does not come costs the others a claim.
+    /// A grant whose caller does not come delays the others by a claim.
     L2,
-    /// Nothing stays behind.
+    /// No hold, waiter or key stays behind.
     L3,
-    /// A loss is told: before the deadline, at once if the server says so, and for good.
+    /// A guard learns of its loss: before the deadline, at once if the server says so, and for
+    /// good.
     L4,
-    /// A shutdown that says it released everything has.
+    /// A shutdown that says it released everything has done so.
     L6,
 }
 
 impl Law {
-    /// All of them.
+    /// All laws.
     pub const ALL: [Self; 15] = [
         Self::S1,
         Self::S2,
@@ -66,14 +65,14 @@ impl Law {
     ];
 }
 
-/// A law that was broken.
+/// The report of a law that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// How far the run got.
+    /// The size of the run at that point.
     pub size: Size,
-    /// Which,
+    /// The law.
     pub law: Law,
-    /// and how.
+    /// The facts that break it.
     pub how: String,
 }
 

@@ -4,7 +4,7 @@
 //! Everything in a run follows from its plan, and so from a number: a history that breaks a law is
 //! replayed by its seed, on every machine.
 //!
-//! - `plan`, `fault`, `law`: how large a run is, what goes wrong, and which laws hold under it, as
+//! - `plan`, `fault`, `law`: the size of a run, its faults, and the laws that hold under them, as
 //!   one table;
 //! - `world`, `agenda`: virtual time, and one event after the other; `dice`: chance;
 //! - `network`, `server`, `resource`, `trouble`: the messages on their way, the protocol's function
@@ -44,7 +44,7 @@ pub fn run(plan: Plan) -> Result<Outcome, Broken> {
     world::World::new(plan).run()
 }
 
-/// The same, and tells of all requests and answers that have `text` in them.
+/// Runs a plan to its end, and prints all requests and answers that have `text` in them.
 ///
 /// # Errors
 /// As [`run`].

@@ -9,9 +9,9 @@ use crate::network::REQUEST_TIMEOUT_US;
 use crate::process::{Closing, Process};
 use crate::world::{MS, World};
 
-/// A process looks whether its machine was suspended at least as often.
+/// The longest time after which a process looks whether its machine was suspended.
 const LOOKS_US: u64 = 1_000 * MS;
-/// How often a node that is shut down looks how far it is.
+/// The time after which a node that is shut down checks its progress again.
 const PROGRESS_US: u64 = 2 * MS;
 
 impl World {
@@ -28,7 +28,8 @@ impl World {
         self.server.subscribe(name);
         let waits = self.plan.faults.have_any([Fault::Promote]);
         let server = (self.server.era, self.server.time_us(self.now));
-        let (now, callers) = (self.now, self.plan.callers as usize);
+        let now = self.now;
+        let callers = self.plan.callers as usize;
         Process::new(name, seed, now, rate, server, callers, u32::from(waits))
     }
 
@@ -40,7 +41,7 @@ impl World {
         }
     }
 
-    /// Another process takes its place.
+    /// Puts another process in its place.
     fn succeed(&mut self, place: Place) {
         let noticed = self.dice.below(4_000 * MS);
         self.notice(place, noticed);
@@ -59,7 +60,7 @@ impl World {
     pub(crate) fn plan_tick(&mut self, place: Place) {
         let process = &mut self.processes[place.slot];
         if process.unseen > 0 {
-            // Its timers have slept.
+            // The timers of the process have slept.
             return;
         }
         let Some(next) = process.core.next() else { return };
@@ -108,7 +109,7 @@ impl World {
         self.at(tick_at, place, What::Tick);
     }
 
-    /// As `Locks::shutdown` does it.
+    /// Shuts the node down, as `Locks::shutdown` does.
     fn shut_down(&mut self, place: Place) {
         self.event(place, |core| core.close());
         let mut from = Some(0);

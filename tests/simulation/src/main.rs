@@ -1,4 +1,4 @@
-//! `lock-simulate`: runs seeds until a law is broken, and says which seed it was.
+//! `lock-simulate`: runs seeds until a law is broken, and prints the seed.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod options;
@@ -11,7 +11,7 @@ use lock_simulate::{Law, Outcome, Plan, Size, reduce, run, trace};
 
 use options::Options;
 
-/// How often it says how far it is.
+/// The time between two reports of progress.
 const NEWS: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -43,9 +43,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What all threads have come to.
+/// The work of all threads so far.
 struct Progress {
-    /// All seeds before this one were taken, and are done at the end.
+    /// The next seed: all seeds before it were taken, and are done at the end.
     next: u64,
     left: u64,
     total: Outcome,
@@ -56,7 +56,8 @@ struct Progress {
 impl Progress {
     fn of(options: &Options) -> Self {
         let left = if options.total.is_some() { u64::MAX } else { options.runs };
-        let (total, told) = (Outcome::default(), Instant::now());
+        let total = Outcome::default();
+        let told = Instant::now();
         Self { next: options.seed, left, total, broken: None, told }
     }
 
@@ -68,7 +69,8 @@ impl Progress {
         if self.told.elapsed() > NEWS {
             self.told = Instant::now();
             let sure = self.next.saturating_sub(options.jobs).max(options.seed);
-            let (events, holds) = (self.total.size.events, self.total.holds);
+            let events = self.total.size.events;
+            let holds = self.total.holds;
             eprintln!("{events} events, {holds} lock cycles; to go on: --seed {sure}");
         }
         self.left -= 1;
@@ -105,7 +107,7 @@ fn smaller(kind: &str, plan: Plan, law: Law, seconds: u64) -> String {
 fn work(options: &Options, progress: &Mutex<Progress>) {
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        // Not held while a seed runs.
+        // The lock is not held while a seed runs.
         let Some(seed) = lock().take(options) else { return };
         for (kind, plan) in options.plans(seed) {
             let outcome = match &options.trace {

@@ -1,5 +1,5 @@
-//! The network: requests and answers in their order as long as a connection lasts, and what becomes
-//! of them when it does not.
+//! The network: requests and answers in their order as long as a connection lasts, and their fate
+//! when it breaks.
 
 use proto::node::Ask;
 use proto::{Acquired, Answer, Event, Link, LockErrorKind, NodeId, StoreError};
@@ -9,11 +9,11 @@ use crate::fault::Fault;
 use crate::process::Seen;
 use crate::world::{MS, World};
 
-/// After this time a request counts as not answered, and its connection is given up.
+/// The time after which a request counts as not answered, and its connection is given up.
 pub(crate) const REQUEST_TIMEOUT_US: u64 = 2_000 * MS;
-/// How long a copy of a request may sit in some buffer.
+/// The longest time that a copy of a request may sit in some buffer.
 pub(crate) const BUFFERED_US: u64 = 55_000 * MS;
-/// How long after a request a copy of it may run, while the connection lasts.
+/// The longest time after a request that a copy of it may run, while the connection lasts.
 const REPEATED_US: u64 = 600 * MS;
 
 impl World {
@@ -28,7 +28,7 @@ impl World {
         self.send_by(place, ask, false)
     }
 
-    /// By a connection of its own, and waits there until the replica has it.
+    /// Sends by a connection of its own, and waits there until the replica has the write.
     pub(crate) fn confirm(&mut self, place: Place, ask: Ask) {
         self.send_by(place, ask, true);
     }
@@ -51,7 +51,9 @@ impl World {
             arrival = arrival.max(process.last_arrival + 1);
             process.last_arrival = arrival;
         }
-        let (era, sent, seen) = (process.era, self.now, process.seen);
+        let era = process.era;
+        let sent = self.now;
+        let seen = process.seen;
         self.at(arrival, place, What::Arrive { request, ask, era, sent, seen, waits });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
@@ -60,8 +62,8 @@ impl World {
         request
     }
 
-    /// Lets a copy of a request run as well. Returns how late the answer is passed on: an acquire's
-    /// comes after the copy has run.
+    /// Lets a copy of a request run as well. Returns the delay of the answer: an acquire's comes
+    /// after the copy has run.
     pub(crate) fn repeat(
         &mut self,
         place: Place,
@@ -84,14 +86,14 @@ impl World {
         acquired.map_or(0, |_| late)
     }
 
-    /// What is late may be too late.
+    /// Plans the end of a request's time: an answer that is late may be too late.
     pub(crate) fn times_out(&mut self, place: Place, request: u64, at: u64) {
         if at > self.now + REQUEST_TIMEOUT_US / 4 {
             self.at(self.now + REQUEST_TIMEOUT_US, place, What::TimedOut { request });
         }
     }
 
-    /// The connection for requests breaks: nothing that is on its way is answered any more.
+    /// Breaks the connection for requests: no open request is answered any more.
     pub(crate) fn disconnect(&mut self, place: Place) {
         let process = &mut self.processes[place.slot];
         if !process.is_connected {
@@ -100,7 +102,7 @@ impl World {
         process.is_connected = false;
         (process.last_arrival, process.last_reply) = (0, 0);
         for ask in std::mem::take(&mut process.open) {
-            // Under another number, so that no request has its arrival and its answer.
+            // The answer has another number: no request has both its arrival and its answer.
             let (request, ask) = ask;
             self.requests += 1;
             let renamed = self.requests;
@@ -145,7 +147,8 @@ impl World {
         self.at(self.server.reachable(self.now) + again, place, What::Subscribed);
     }
 
-    /// The server notices after this time that a subscription is gone, if that is the last one.
+    /// Plans for the server to notice after this time that a subscription is gone, if it is the
+    /// last one.
     pub(crate) fn notice(&mut self, place: Place, after: u64) {
         if let Some(subscription) = self.server.subscription(place.name) {
             let at = self.server.reachable(self.now) + after;
@@ -170,7 +173,8 @@ impl World {
             false => Link::down("cut"),
         };
         let process = &self.processes[place.slot];
-        let (commands, subscription) = (of(process.is_connected), of(process.is_subscribed));
+        let commands = of(process.is_connected);
+        let subscription = of(process.is_subscribed);
         self.event(place, |core| core.linked(commands, subscription));
     }
 

@@ -2,7 +2,7 @@
 
 use lock_simulate::{Fault, Faults, KINDS, Plan};
 
-/// What it prints if asked for.
+/// The help text.
 const HELP: &str = "\
 Usage: lock-simulate [OPTION]... [KIND]...
 
@@ -27,14 +27,14 @@ One run, instead of what the seed says:
 
 ";
 
-/// What was asked for.
+/// The options of the command line.
 pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) runs: u64,
     pub(crate) total: Option<u64>,
     pub(crate) jobs: u64,
     pub(crate) trace: Option<String>,
-    /// Seconds.
+    /// The time for reducing a run, in seconds.
     pub(crate) reduce: u64,
     kinds: Vec<String>,
     events: u64,
@@ -59,7 +59,7 @@ pub(crate) fn help() -> String {
 }
 
 impl Options {
-    /// Takes the arguments apart. The error is the one that is not understood.
+    /// Parses the arguments. The error is the argument that is not understood.
     pub(crate) fn from(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             seed: 1,

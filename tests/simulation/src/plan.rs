@@ -1,28 +1,29 @@
-//! A run: what happens in it follows from its plan, and so from a number.
+//! `Plan`: the number and the sizes from which everything in a run follows.
 
 use crate::fault::Faults;
 use crate::law::Law;
 
-/// A run: everything in it follows from this.
+/// A plan of a run: everything in the run follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Where all chance comes from.
+    /// The seed of all chance.
     pub seed: u64,
-    /// Calls of a table or of the protocol's function, before everything comes to rest.
+    /// The number of calls of a table or of the protocol's function, before everything comes to
+    /// rest.
     pub events: u64,
-    /// Processes at a time.
+    /// The number of processes at a time.
     pub nodes: u64,
-    /// Callers of each.
+    /// The number of callers of each process.
     pub callers: u64,
-    /// Locks that they share.
+    /// The number of locks that they share.
     pub locks: u64,
-    /// How often callers ask for a lock, all together, at most.
+    /// The greatest number of attempts of all callers together.
     pub operations: u64,
-    /// What goes wrong,
+    /// The faults and their rates.
     pub faults: Faults,
-    /// and which of it really happens: from this one on,
+    /// The number of the first fault that really happens.
     pub first: u64,
-    /// up to this one.
+    /// The number of the last fault that really happens.
     pub last: u64,
 }
 
@@ -33,45 +34,47 @@ impl Plan {
             0 => (100 + seed % 301, 1 + seed % 3, 5 + seed % 60),
             _ => (2 + seed % 20, 1 + seed % 9, 1 + seed % 7),
         };
-        let (operations, first, last) = (u64::MAX, 0, u64::MAX);
+        let operations = u64::MAX;
+        let first = 0;
+        let last = u64::MAX;
         Self { seed, events, nodes, callers, locks, operations, faults, first, last }
     }
 }
 
-/// How far a run got.
+/// The size of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Calls of a table or of the protocol's function.
+    /// The number of calls of a table or of the protocol's function.
     pub events: u64,
-    /// What went wrong.
+    /// The number of faults that happened.
     pub faults: u64,
-    /// Attempts that callers began.
+    /// The number of attempts that callers began.
     pub operations: u64,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// How far it got.
+    /// The size that the run reached.
     pub size: Size,
-    /// Guards that callers had.
+    /// The number of guards that callers had.
     pub holds: u64,
-    /// Of these, those that read or have permits,
+    /// The number of guards for reads or permits.
     pub parts: u64,
-    /// and those that were lost.
+    /// The number of guards that were lost.
     pub lost: u64,
-    /// Members that a node gave up to tell the server of, and says so.
+    /// The number of members that a node gave up to tell the server of, and says so.
     pub given_up: u64,
-    /// How often laws were broken that do not hold under these faults.
+    /// The number of breaks of each law that does not hold under these faults.
     pub counted: [u64; Law::ALL.len()],
-    /// Virtual milliseconds.
+    /// The virtual milliseconds that the run lasted.
     pub lasted_ms: u64,
-    /// What all of it boils down to: two runs that differ anywhere differ here.
+    /// A digest of all events: two runs that differ anywhere differ here.
     pub digest: u64,
 }
 
 impl Outcome {
-    /// Adds another run's.
+    /// Adds the result of another run.
     pub fn add(&mut self, other: &Self) {
         self.size.events += other.size.events;
         self.size.faults += other.size.faults;

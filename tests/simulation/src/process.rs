@@ -1,4 +1,4 @@
-//! One process: a node's table, its clock, its connections, and those who call it.
+//! One process: a node's table, its clock, its connections, and its callers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 use proto::NodeId;
 use proto::node::{Ask, Core, Moment, Rules, Seat};
 
-/// What a guard reads: how long it may rely on its hold.
+/// The deadline and the loss that a guard reads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared(Rc<Inner>);
 
@@ -52,7 +52,7 @@ impl Seat for Shared {
     }
 }
 
-/// One who takes locks, one after the other.
+/// A caller that takes locks, one after the other.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
     Idle,
@@ -61,7 +61,7 @@ pub(crate) enum Caller {
         lock: usize,
         lease_us: u64,
         shared: Shared,
-        /// When it was woken first.
+        /// The time at which it was woken first.
         woken: Option<u64>,
         /// Whether its hold ends by itself although it is renewed.
         ends: bool,
@@ -70,21 +70,21 @@ pub(crate) enum Caller {
         number: u64,
         lock: usize,
         shared: Shared,
-        /// Of the same lock, while it is held.
+        /// A second attempt on the same lock, while it is held.
         again: Option<u64>,
         ends: bool,
     },
     Releases,
 }
 
-/// How far a shutdown has come.
+/// The stage of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// Until no attempt is left, and nothing to give back,
+    /// Waits until no attempt is left, and no hold to be released.
     Attempts,
-    /// until no hold is left or its time is up,
+    /// Waits until no hold is left or its time is up.
     Holds,
-    /// and until all is given back.
+    /// Waits until all holds are released.
     Rest,
 }
 
@@ -93,25 +93,25 @@ pub(crate) struct Process {
     pub(crate) id: NodeId,
     pub(crate) core: Core<Shared>,
     pub(crate) callers: Vec<Caller>,
-    /// Each caller's operations: what was meant for an earlier one comes too late.
+    /// The number of each caller's operation: an event for an earlier one comes too late.
     pub(crate) turns: Vec<u64>,
-    /// µs of the world at its begin, and how fast its clock goes, in millionths.
+    /// The time of the world at its begin, µs. The rate of its clock is in millionths.
     born_us: u64,
     rate: u64,
-    /// µs for which its machine was suspended, and it has not noticed yet.
+    /// The µs for which its machine was suspended, and that it has not noticed yet.
     pub(crate) unseen: u64,
     pub(crate) is_subscribed: bool,
     pub(crate) is_connected: bool,
-    /// Until when it does nothing.
+    /// The time until which it does nothing.
     pub(crate) stopped_until: u64,
     /// The server that it is connected to.
     pub(crate) era: u64,
     pub(crate) seen: Seen,
     pub(crate) closing: Option<(Closing, u64)>,
-    /// Requests arrive in their order: not before this.
+    /// The arrival of the last request: the next one does not arrive before it.
     pub(crate) last_arrival: u64,
     pub(crate) last_reply: u64,
-    /// Requests that are on their way, by a number of their own.
+    /// The requests that are on their way, by a number of their own.
     pub(crate) open: BTreeMap<u64, Ask>,
     /// The next tick that is planned.
     pub(crate) tick_at: Option<u64>,
@@ -130,16 +130,16 @@ pub(crate) struct Seen {
     pub(crate) elsewhere_us: u64,
 }
 
-/// A time that is so much ahead of the floor is taken over.
+/// The distance from the floor above which a time is taken over.
 const AHEAD_US: u64 = 1_000_000;
 
 impl Seen {
-    /// No new token is below this.
+    /// The floor: no new token is below it.
     pub(crate) fn floor_us(&self) -> u64 {
         self.taken_us.max(self.token)
     }
 
-    /// A new connection stands: its server's time, and whether it is another server.
+    /// Notes a new connection: its server's time, and whether it is another server.
     pub(crate) fn greet(&mut self, now_us: u64, is_another: bool) {
         if is_another {
             self.elsewhere_us = self.latest_us.max(self.token);
@@ -149,7 +149,7 @@ impl Seen {
         self.taken_us = self.taken_us.max(now_us);
     }
 
-    /// An answer tells a time.
+    /// Notes the time in an answer.
     pub(crate) fn note(&mut self, now_us: u64) {
         self.latest_us = self.latest_us.max(now_us);
         if now_us >= self.floor_us() + AHEAD_US {
@@ -157,8 +157,8 @@ impl Seen {
         }
     }
 
-    /// An answer or a message tells a token. A message of an earlier server that is late counts as
-    /// one of the present server, as it does in the store: it does not say whose it is.
+    /// Notes the token in an answer or a message. A late message of an earlier server counts as one
+    /// of the present server, as it does in the store: it does not name its server.
     pub(crate) fn note_token(&mut self, token: u64) {
         self.token = self.token.max(token);
     }
@@ -213,7 +213,7 @@ impl Process {
         Moment::from_micros(self.counted(now_us - self.born_us))
     }
 
-    /// The same without that look.
+    /// The same time before the process looks whether its machine was suspended.
     pub(crate) fn timers(&self, now_us: u64) -> Moment {
         Moment::from_micros(self.counted(now_us - self.born_us - self.unseen))
     }
@@ -222,20 +222,20 @@ impl Process {
         (u128::from(passed_us) * u128::from(self.rate) / 1_000_000) as u64
     }
 
-    /// When this moment is in the world.
+    /// The time of the world at this moment.
     pub(crate) fn world_us(&self, moment: Moment) -> u64 {
         let passed = u128::from(moment.as_micros()) * 1_000_000 / u128::from(self.rate);
         self.born_us + passed as u64 + 1
     }
 
-    /// When the reply is here that the server sends so that it would arrive at this time: after
-    /// those before it.
+    /// The arrival of a reply that the server sends so that it would arrive at this time: after the
+    /// replies before it.
     pub(crate) fn replies_at(&mut self, at: u64) -> u64 {
         self.last_reply = at.max(self.last_reply + 1);
         self.last_reply
     }
 
-    /// Whether nothing of it is left to do.
+    /// Whether nothing is left to do for it.
     pub(crate) fn is_at_rest(&self) -> bool {
         let counts = self.core.counts();
         let idle = self.callers.iter().all(|caller| matches!(caller, Caller::Idle));

@@ -1,16 +1,16 @@
-//! From a run that breaks a law to a small one that breaks the same.
+//! `Reduce`: the way from a run that breaks a law to a small one that breaks the same.
 
 use std::time::{Duration, Instant};
 
 use crate::fault::Faults;
 use crate::plan::{Plan, Size};
 
-/// How many other seeds are tried with fewer nodes, callers or locks: there, chance falls
+/// The number of other seeds that are tried with fewer nodes, callers or locks: there, chance falls
 /// differently.
 const SEEDS: u64 = 12;
 
-/// Takes away nodes, callers, locks, faults, operations and events, as long as `breaks` says how
-/// far a plan gets before it breaks the law, and there is time.
+/// Takes away nodes, callers, locks, faults, operations and events, as long as there is time and
+/// `breaks` returns the size at which the plan breaks the law.
 pub fn reduce(plan: Plan, patience: Duration, breaks: impl Fn(Plan) -> Option<Size>) -> Plan {
     let until = Instant::now() + patience;
     let Some(size) = breaks(plan) else { return plan };
@@ -34,7 +34,7 @@ struct Search<B> {
 }
 
 impl<B: Fn(Plan) -> Option<Size>> Search<B> {
-    /// Whether this plan breaks the law, too. Then it is the best.
+    /// Whether this plan breaks the law, too. Then it becomes the best.
     fn is_enough(&mut self, plan: Plan) -> bool {
         if plan == self.best || Instant::now() > self.until {
             return false;
@@ -59,7 +59,7 @@ impl<B: Fn(Plan) -> Option<Size>> Search<B> {
         }
         self.is_enough(Plan { last: self.size.faults, ..self.best });
         self.lower(|plan| &mut plan.last, 0, false);
-        // From the front: the later the first one, the fewer.
+        // The range shrinks from the front: the later the first one, the fewer.
         let mut step = self.best.last.saturating_sub(self.best.first) / 2;
         while step > 0 {
             if !self.is_enough(Plan { first: self.best.first + step, ..self.best }) {
@@ -76,7 +76,7 @@ impl<B: Fn(Plan) -> Option<Size>> Search<B> {
         self.lower(|plan| &mut plan.events, 1, false);
     }
 
-    /// Brings a number down as far as it goes, first in large steps.
+    /// Lowers a number as far as it goes, first in large steps.
     fn lower(&mut self, field: fn(&mut Plan) -> &mut u64, least: u64, with_other_seeds: bool) {
         let mut step = (*field(&mut self.best) - least).div_ceil(2);
         while step > 0 && Instant::now() < self.until {

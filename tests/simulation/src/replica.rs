@@ -1,27 +1,28 @@
-//! The server's replica: what it has had when, and how much of that it has acknowledged.
+//! The server's replica: its copies by time, and the part of them that it has acknowledged.
 
 use std::collections::VecDeque;
 
 use crate::resource::Resource;
 use crate::world::MS;
 
-/// How often all locks are copied; one whose copy is to be acknowledged is copied at once.
+/// The time between two copies of all locks; a lock whose copy is to be acknowledged is copied at
+/// once.
 const COPIED_US: u64 = 500 * MS;
-/// How far behind a replica is at most when it takes over.
+/// The longest time by which a replica is behind when it takes over.
 const BEHIND_US: u64 = 3_000 * MS;
-/// How long a process waits until replicas have acknowledged.
+/// The longest time that a process waits for replicas to acknowledge.
 const WAIT_US: u64 = 300 * MS;
 
 #[derive(Default)]
 pub(crate) struct Replica {
-    /// By lock: what it was when, oldest first.
+    /// The copies of each lock with their times, oldest first.
     copies: Vec<VecDeque<(u64, Resource)>>,
     /// The values of the counter of tokens and their times, oldest first.
     counters: VecDeque<(u64, Option<u64>)>,
     copied_at: Option<u64>,
-    /// When it got everything for the first time.
+    /// The time at which it had everything for the first time.
     follows_since: u64,
-    /// From when on the primary knows that it has everything up to when.
+    /// The times at which the primary learned of an acknowledgement, and the times that it covers.
     acknowledged: Vec<(u64, u64)>,
     pub(crate) behind_until: u64,
 }
@@ -45,8 +46,8 @@ impl Replica {
         self.acknowledged.retain(|(_, upto)| upto + BEHIND_US > now);
     }
 
-    /// A process waits for what was just written to this lock. Returns when it goes on, and how
-    /// many replicas have it by then.
+    /// Waits for the replica to have the last write to this lock. Returns the time at which the
+    /// process goes on, and the number of replicas that have it by then.
     pub(crate) fn wait_for(
         &mut self,
         [now, arrives]: [u64; 2],
@@ -65,20 +66,20 @@ impl Replica {
         }
     }
 
-    /// The earliest that it may be, and still have everything that it has acknowledged, or that
-    /// was there when it began to follow.
+    /// The earliest time of a copy with everything that the replica has acknowledged, or that was
+    /// there when it began to follow.
     pub(crate) fn acknowledged(&self, now: u64) -> u64 {
         let known = self.acknowledged.iter().filter(|(at, _)| *at <= now);
         known.map(|(_, upto)| *upto).fold(self.follows_since, u64::max)
     }
 
-    /// The earliest that it is at all.
+    /// The earliest time of a copy at all.
     pub(crate) fn earliest(now: u64) -> u64 {
         now.saturating_sub(BEHIND_US)
     }
 
-    /// What it knows, if it has received everything up to this time; nothing before it has followed
-    /// at all.
+    /// The state of the replica, if it has received everything up to this time; nothing before it
+    /// has followed at all.
     pub(crate) fn known(&self, upto: u64) -> Option<(Vec<Resource>, Option<u64>)> {
         self.copied_at?;
         let locks = self.copies.iter().map(|copies| last(copies, upto).unwrap_or_default());
@@ -91,7 +92,7 @@ fn last<T: Clone>(copies: &VecDeque<(u64, T)>, upto: u64) -> Option<T> {
     copies.iter().rev().find(|(at, _)| *at <= upto).map(|(_, copy)| copy.clone())
 }
 
-/// The first that is kept is the one of the earliest time that may be asked for.
+/// Drops old copies: the first one that is kept is that of the earliest time that may be asked for.
 fn forget<T>(copies: &mut VecDeque<(u64, T)>, now: u64) {
     while copies.get(1).is_some_and(|(at, _)| at + BEHIND_US < now) {
         copies.pop_front();

@@ -11,12 +11,12 @@ use crate::plan::Plan;
 /// The kinds of demands for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// All of it, always.
+    /// The whole lock, always.
     Locks,
     ReadWrite,
-    /// So many at a time, and now and then all of it for one.
+    /// So many permits at a time, and now and then the whole lock for one caller.
     Permits(u32),
-    /// Anything, with limits of up to so many.
+    /// Any demand, with limits of up to so many.
     Anything(u32),
 }
 
@@ -31,7 +31,7 @@ impl Form {
         }
     }
 
-    /// What somebody asks for.
+    /// Draws a demand of a caller.
     pub(crate) fn demand(self, dice: &mut Dice) -> Demand {
         let demand = match self {
             Self::Locks => Some(Demand::ALONE),
@@ -56,7 +56,7 @@ fn permits(dice: &mut Dice, limit: u32) -> Option<Demand> {
     Demand::permits(1 + dice.below(limit.min(3).into()) as u32, limit).ok()
 }
 
-/// How much one command does: in every third run so little that much is left for the next.
+/// The bounds of one command: in every third run so small that much is left for the next.
 pub(crate) fn bounds(plan: &Plan) -> Bounds {
     match plan.seed % 3 {
         0 => Bounds { granted: 2, reclaimed: 2, ..Bounds::default() },
@@ -68,13 +68,13 @@ pub(crate) fn bounds(plan: &Plan) -> Bounds {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resource(pub(crate) QueueState);
 
-/// A hold.
+/// A member's hold.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) who: Who,
     pub(crate) ends_ms: u64,
     pub(crate) weight: u64,
-    /// How much may be in use with it.
+    /// The weight that may be in use with it.
     pub(crate) limit: u64,
 }
 
@@ -86,12 +86,12 @@ impl Held {
 }
 
 impl Resource {
-    /// All locks of a run, as a server has them that knows nothing.
+    /// The state of all locks of a run on a server that knows nothing.
     pub(crate) fn all(plan: &Plan) -> Vec<Self> {
         (0..plan.locks).map(|_| Self::default()).collect()
     }
 
-    /// The member in the door, and when its lease ends.
+    /// The member in the door, and the end of its lease.
     fn whole(&self) -> Option<Held> {
         let (member, ends_ms) = self.0.at_door()?;
         let ends_ms = ends_ms.expect("nobody takes its end away");
@@ -114,14 +114,14 @@ impl Resource {
         held.collect()
     }
 
-    /// The same without those whose leases have ended.
+    /// The holds whose leases have not ended.
     pub(crate) fn live(&self, now_ms: u64) -> Vec<Held> {
         let mut held = self.holds(now_ms);
         held.retain(|held| held.ends_ms > now_ms);
         held
     }
 
-    /// Who waits, in order.
+    /// The waiters, in order.
     pub(crate) fn queue(&self) -> Vec<Who> {
         self.0.queue.iter().map(|(_, member)| who(member)).collect()
     }
@@ -137,7 +137,7 @@ impl Resource {
         })
     }
 
-    /// Whether it waits, and its node was heard of lately.
+    /// Whether the member waits, and its node was heard of lately.
     pub(crate) fn hopes(&self, waiting: Who, now_ms: u64) -> bool {
         let mut queue = self.0.queue.iter().map(|(_, member)| member);
         queue.any(|member| who(member) == waiting && self.is_patient(member, now_ms))
@@ -149,7 +149,7 @@ impl Resource {
         members.map(|(_, member)| who(member)).collect()
     }
 
-    /// Whether it holds or waits.
+    /// Whether the member holds or waits.
     pub(crate) fn knows(&self, member: &Member, now_ms: u64) -> bool {
         let is_holder = self.holds(now_ms).iter().any(|held| held.who == who(member));
         is_holder || self.0.queue.get(member).is_some()
@@ -200,7 +200,7 @@ impl Resource {
         self.0.patience.get(member.node()).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
-    /// The first that could be granted now, if it waits although what it asks for is free.
+    /// The first waiter that could be granted now: its demand is free, but it waits.
     pub(crate) fn left_waiting(
         &self,
         now_ms: u64,
@@ -214,7 +214,7 @@ impl Resource {
             if caller != Some(name) && !self.is_patient(member, now_ms) {
                 continue;
             }
-            // Nothing is free by its limit: then it is not asked whether it is there.
+            // Nothing is free by its limit: then it makes no difference whether it is there.
             if used >= member.demand().limit() {
                 return None;
             }
@@ -226,8 +226,8 @@ impl Resource {
     }
 }
 
-/// For how long a member that has just come, or asked again, keeps its place at least: its node's
-/// patience is renewed only if less than this is left.
+/// The time for which a member that has just come, or asked again, keeps its place at least: its
+/// node's patience is renewed only if less than this is left.
 pub(crate) const NEWCOMER_MS: u64 = 10_000;
-/// For how long one keeps it that was touched.
+/// The time for which a member that was touched keeps its place.
 pub(crate) const TOUCHED_MS: u64 = PATIENCE_MS;

@@ -27,7 +27,7 @@ impl World {
         busy
     }
 
-    /// What the server has of a process, in the first lock where it has something.
+    /// The member of a process that the server knows, in the first lock where it knows one.
     pub(crate) fn remains_of(&mut self, name: u64) -> Option<(usize, Who)> {
         let now_ms = self.server.time_us(self.now) / 1_000;
         let leaked = &self.leaked;
@@ -41,9 +41,9 @@ impl World {
         })
     }
 
-    /// When everything has arrived, the server knows no member that lives and has gone, but what
-    /// ends by itself because it was leaked, or because its node could not give it back in time.
-    /// Once every lease has ended, it knows no holder at all.
+    /// Checks, when everything has arrived, that the server knows no member that lives and has
+    /// gone, but holds that end by themselves, because they were leaked or their node could not
+    /// release them in time. Once every lease has ended, it knows no holder at all.
     pub(crate) fn left_behind(&mut self, have_ended: bool) {
         let now_ms = self.server.time_us(self.now) / 1_000;
         for lock in 0..self.server.locks.len() {
@@ -52,7 +52,8 @@ impl World {
             let held: Vec<Who> = state.live(now_ms).into_iter().map(|held| held.who).collect();
             let mut members = held.iter().copied().chain(state.queue()).chain(state.aside());
             let is_left = |(name, number): &Who| {
-                let (name, number) = (*name, *number);
+                let name = *name;
+                let number = *number;
                 let core = self.slots[name as usize].map(|slot| &self.processes[slot].core);
                 core.is_some_and(|core| core.phase(number).is_none() && core.counts().failed == 0)
                     && !self.leaked.contains(&(name, number))
@@ -65,7 +66,8 @@ impl World {
         }
     }
 
-    /// Once every key has ended, nothing is left of any lock. Only the counter has no end.
+    /// Checks, once every key has ended, that nothing is left of any lock. Only the counter has no
+    /// end.
     pub(crate) fn nothing_is_left(&mut self) {
         let now_ms = self.server.time_us(self.now) / 1_000;
         for lock in 0..self.server.locks.len() {

@@ -20,27 +20,28 @@ use crate::world::{MS, World};
 
 /// The server's time at the begin, µs.
 const START_US: u64 = 1_700_000_000_000_000;
-/// What arrives later than this has been in a buffer once.
+/// The delay above which a request has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
     /// The counter of tokens.
     pub(crate) counter: Option<u64>,
-    /// How much one command does.
+    /// The bounds of one command.
     bounds: Bounds,
-    /// Its clock: up to the first of the world it shows the second, and from there on it goes,
+    /// The clock: up to the first time, of the world, it shows the second, and from there on it
+    /// runs.
     pub(crate) clock: (u64, u64),
-    /// so many millionths a second.
+    /// The rate of the clock, in millionths.
     rate: u64,
-    /// By how much it was set back, in all.
+    /// The time by which the clock was set back, in all.
     pub(crate) set_back_us: u64,
-    /// The latest that it has shown, as of its last step.
+    /// The latest time that the clock has shown, as of its last step.
     pub(crate) peak_us: u64,
-    /// By name: the subscription that it counts, 0 if none.
+    /// The subscription that it counts for each process, by name; 0 if none.
     heard: Vec<u64>,
     subscriptions: u64,
-    /// Counts up with every server that takes its place.
+    /// The number of the server, which rises with every server that takes its place.
     pub(crate) era: u64,
     pub(crate) down_until: u64,
     pub(crate) frozen_until: u64,
@@ -52,7 +53,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(plan: &Plan, dice: &mut Dice) -> Self {
-        // With that of a process it is three quarters of the margin at most.
+        // Together with a process's rate it is three quarters of the margin at most.
         let rate = dice.of(998_000, 1_002_000);
         Self {
             locks: Resource::all(plan),
@@ -74,27 +75,27 @@ impl Server {
         }
     }
 
-    /// Its time, µs.
+    /// The server's time, µs.
     pub(crate) fn time_us(&self, now: u64) -> u64 {
         let (since, showed) = self.clock;
         let passed = now.saturating_sub(since);
         showed + (u128::from(passed) * u128::from(self.rate) / 1_000_000) as u64
     }
 
-    /// Sets its clock.
+    /// Sets the server's clock.
     pub(crate) fn show(&mut self, now: u64, time_us: u64) {
         self.set_back_us += self.time_us(now).saturating_sub(time_us);
         self.clock = (now.max(self.clock.0), time_us);
     }
 
-    /// When it shows this time, if nothing happens to its clock.
+    /// The time of the world at which the clock shows this time, if nobody sets it.
     pub(crate) fn world_us(&self, time_us: u64) -> u64 {
         let (since, showed) = self.clock;
         let passed = u128::from(time_us.saturating_sub(showed)) * 1_000_000;
         since + (passed / u128::from(self.rate)) as u64
     }
 
-    /// From when on a connection can be had.
+    /// The time from which a connection can be had.
     pub(crate) fn reachable(&self, now: u64) -> u64 {
         now.max(self.frozen_until).max(self.down_until)
     }
@@ -126,13 +127,13 @@ impl Server {
         self.heard.fill(0);
     }
 
-    /// Why it does not run this, if it does not.
+    /// The error with which the server refuses this command, if it does.
     fn refuses(&self, now: u64, lock: usize, command: &Command) -> Option<StoreError> {
         if now < self.read_only_until {
             let text = "READONLY You can't write against a read only replica.";
             return Some(StoreError::refused(LockErrorKind::ReadOnly, text));
         }
-        // What gives memory back is allowed, and so is asking again for what one has.
+        // A release frees memory, so it is allowed; so is an acquire by a holder.
         let Command::Acquire { member, .. } = command else { return None };
         let has = self.locks[lock].knows(member, self.time_us(now) / 1_000);
         let text = "OOM command not allowed when used memory > 'maxmemory'.";
@@ -158,7 +159,7 @@ impl World {
             return self.at(until, place, again(ask));
         }
         if !is_open {
-            // Of a connection that broke: lost, or sitting in some buffer.
+            // A request of a connection that broke: lost, or sitting in some buffer.
             let is_first = self.now < sent + FRESH_US;
             if self.now > sent + BUFFERED_US {
                 return;
@@ -173,7 +174,7 @@ impl World {
             }
         }
         if self.upset() {
-            // It is another one now, or none.
+            // The primary is another one now, or none.
             return self.arrive(place, again(ask));
         }
         let lock = index(&ask);
@@ -204,7 +205,7 @@ impl World {
     pub(crate) fn arrive_again(&mut self, place: Place, what: What) {
         let What::Repeated { ask, era, seen } = what else { return };
         let lock = index(&ask);
-        // While the server is stopped it is lost: otherwise it would run after the answer.
+        // While the server is stopped the copy is lost: otherwise it would run after the answer.
         let is_lost = era != self.server.era
             || self.server.frozen_until > self.now
             || self.server.refuses(self.now, lock, &ask.command).is_some();
@@ -243,7 +244,7 @@ impl World {
 }
 
 impl Server {
-    /// One command, by the rules of the protocol.
+    /// Runs one command, by the rules of the protocol.
     fn step(
         &mut self,
         lock: usize,
@@ -272,7 +273,7 @@ fn event(message: Message) -> (NodeId, Event) {
     }
 }
 
-/// Whom it tells which token.
+/// The tokens that it tells, and the members that it tells them to.
 fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
     let own = answer.grants().iter().map(|grant| (who(&grant.member), grant.token.get()));
     let others = events.iter().flat_map(|(node, event)| {
@@ -286,7 +287,7 @@ fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
     own.chain(others).collect()
 }
 
-/// The answer as it comes over the wire: those of the short ways leave most of it out.
+/// The answer as it comes over the wire: short layouts leave most of it out.
 fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource) -> Answer {
     let is_lock = |member: &Member| member.demand() == Demand::ALONE;
     let is_alone = is.queue_len() == 0;
@@ -318,7 +319,7 @@ fn leave_out<T>(reply: &mut Reply<T>, with_time: bool) {
     }
 }
 
-/// Locks are named by their numbers.
+/// The index of a lock, whose name is its number.
 pub(crate) fn index(ask: &Ask) -> usize {
     ask.lock.as_str().parse().expect("locks are numbers")
 }

@@ -1,4 +1,4 @@
-//! What goes wrong with the server.
+//! The faults of the server.
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
@@ -7,14 +7,14 @@ use crate::resource::Resource;
 use crate::server::Server;
 use crate::world::{MS, World};
 
-/// How far the clocks of two servers are apart at most.
+/// The greatest difference between the clocks of two servers.
 const APART_US: u64 = 5_000 * MS;
-/// A tombstone is remembered for a minute by the server's clock.
+/// The time for which the server remembers a tombstone: a minute by its clock.
 const MINUTE_US: u64 = 60_000 * MS;
 
 impl World {
-    /// Before a request: whatever befalls the server. Returns whether the request has to look again
-    /// where it is.
+    /// Draws the server's faults before a request. Returns whether the request has to look up the
+    /// server again.
     pub(crate) fn upset(&mut self) -> bool {
         self.copy();
         if self.strikes(Fault::Freeze) {
@@ -36,7 +36,7 @@ impl World {
             let until = self.now + self.dice.below(10_000 * MS);
             self.server.clock = (until, time_us);
         }
-        // Here, more commands may run in a microsecond than on any server.
+        // More commands may run in a microsecond here than on any server.
         let time_us = self.server.time_us(self.now);
         let is_behind = self.server.counter.is_some_and(|counter| counter < time_us);
         if is_behind && self.strikes(Fault::LoseCount) {
@@ -49,7 +49,7 @@ impl World {
         if is_behind && self.strikes(Fault::Wipe) {
             self.server.locks = Resource::all(&self.plan);
             self.server.counter = None;
-            // It began anew, or somebody has emptied it.
+            // The server began anew, or somebody has emptied it.
             return self.dice.one_in(2) && self.replace();
         }
         if self.strikes(Fault::Lag) {
@@ -69,8 +69,8 @@ impl World {
         false
     }
 
-    /// The replica takes over, with everything up to a time that is not before `from`. Returns
-    /// whether it has followed at all.
+    /// Makes the replica the primary, with everything up to a time that is not before `from`.
+    /// Returns whether the replica has followed at all.
     fn take_over(&mut self, from: u64) -> bool {
         let upto = self.dice.of(from.max(Replica::earliest(self.now)), self.now);
         let Some(known) = self.server.replica.known(upto) else { return false };
@@ -78,7 +78,7 @@ impl World {
         true
     }
 
-    /// No guard relies on what the new server does not know.
+    /// Checks that no guard relies on a hold that the new server does not know.
     fn all_have_leases(&mut self) {
         for lock in 0..self.records.len() {
             let guards = self.records[lock].guards.iter();
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// Another server takes its place, without its connections.
+    /// Puts another server in its place, without its connections.
     fn replace(&mut self) -> bool {
         self.server.era += 1;
         self.server.replica = Replica::default();
@@ -111,7 +111,8 @@ impl World {
         }
     }
 
-    /// That of another server is not quite the same, and not further back than a minute in all.
+    /// Changes the clock: another server's differs a little, and lags by no more than a minute in
+    /// all.
     fn change_clock(&mut self) {
         let server = &mut self.server;
         let time_us = server.time_us(self.now);
@@ -121,7 +122,7 @@ impl World {
         server.show(self.now, to_us.max(lowest));
     }
 
-    /// By a minute at most in all: leases end by that clock.
+    /// Sets the clock back, by a minute at most in all: leases end by that clock.
     fn turn_back(&mut self) {
         let server = &mut self.server;
         let time_us = server.time_us(self.now);

@@ -17,47 +17,47 @@ use crate::process::{Process, Shared};
 use crate::server::Server;
 
 pub(crate) const MS: u64 = 1_000;
-/// How long after the last fault everything may take to come to rest: a late copy's minute, and
-/// what it may hold up.
+/// The longest time from the last fault until everything has come to rest: a late copy's minute,
+/// and the delays that it may cause.
 const REST_US: u64 = 150_000 * MS;
-/// After this time every lease has ended that nothing renews, on a clock that was set back, too.
+/// The time after which every lease without renewal has ended, also on a clock that was set back.
 const LEASES_US: u64 = 90_000 * MS;
-/// And after this time every key: that of parts lives up to 90 s longer than they, and a clock that
-/// was set back is a minute behind.
+/// The time after which every key has ended: that of parts lives up to 90 s longer than they, and a
+/// clock that was set back is a minute behind.
 const KEYS_US: u64 = 150_000 * MS;
-/// How often it is looked whether everything has come to rest.
+/// The time between two looks whether everything has come to rest.
 const LOOK_US: u64 = 50 * MS;
 
 pub(crate) struct World {
     pub(crate) plan: Plan,
-    /// What happens anyway,
+    /// The dice of the usual events.
     pub(crate) dice: Dice,
-    /// and what goes wrong.
+    /// The dice of the faults.
     chance: Dice,
     pub(crate) now: u64,
     pub(crate) agenda: Agenda,
     pub(crate) requests: u64,
-    /// Locks are named by their numbers.
+    /// The names of the locks: their numbers.
     pub(crate) names: Vec<LockName>,
     pub(crate) server: Server,
     pub(crate) processes: Vec<Process>,
-    /// By name: the slot of each process that lives.
+    /// The slot of each process that lives, by name.
     pub(crate) slots: Vec<Option<usize>>,
-    /// By name: whether it was shut down and has said that nothing is left.
+    /// Whether a process was shut down and has said that nothing is left, by name.
     pub(crate) ended_well: Vec<bool>,
-    /// By request: whose release it is.
+    /// The caller whose release a request is, by request.
     pub(crate) releases: BTreeMap<u64, usize>,
     pub(crate) records: Vec<Record>,
-    /// Kept by their callers until they end by themselves.
+    /// The members whose holds their callers keep until they end by themselves.
     pub(crate) leaked: BTreeSet<Who>,
-    /// Force-released, and their processes have not been told yet.
+    /// The members that were force-released, and whose processes have not been told yet.
     pub(crate) untold: BTreeSet<Who>,
     /// The greatest token that was told.
     pub(crate) issued: u64,
     pub(crate) is_calm: bool,
     broken: Option<(Law, String)>,
     pub(crate) outcome: Outcome,
-    /// What is to be told of: all requests and answers with this in them.
+    /// The text that selects the requests and answers to be printed.
     pub(crate) trace: Option<String>,
 }
 
@@ -114,10 +114,12 @@ impl World {
         }
     }
 
-    /// Everything is delivered, and nothing goes wrong any more: each waiter is served or told,
-    /// and nothing stays behind.
+    /// Delivers everything, without further faults: each waiter is served or told, and nothing
+    /// stays behind.
     fn come_to_rest(&mut self) {
-        let (calm_since, mut look_at, mut rest_since) = (self.now, 0, None);
+        let calm_since = self.now;
+        let mut look_at = 0;
+        let mut rest_since = None;
         let forgets = self.plan.faults.have_any([Fault::Wipe, Fault::FailOver, Fault::Promote]);
         while let Some((at, place, what)) = self.agenda.take() {
             self.now = at;
@@ -139,7 +141,7 @@ impl World {
                 }
                 continue;
             }
-            // What a replica still knows of those who have gone ends by itself, too.
+            // A replica's knowledge of members that have gone ends by itself, too.
             if rest_since.is_none() && !forgets {
                 self.left_behind(false);
             }
@@ -205,7 +207,7 @@ impl World {
         }
     }
 
-    /// One event of a table that a caller causes.
+    /// Runs one event of a table that a caller causes.
     pub(crate) fn event<T>(
         &mut self,
         place: Place,
@@ -215,7 +217,7 @@ impl World {
         self.event_at(place, now, event)
     }
 
-    /// One that looks first whether the machine was suspended.
+    /// Runs one event that first checks whether the machine was suspended.
     pub(crate) fn looks<T>(
         &mut self,
         place: Place,
@@ -254,7 +256,7 @@ impl World {
         value
     }
 
-    /// Whether this goes wrong now.
+    /// Whether this fault happens now.
     pub(crate) fn strikes(&mut self, fault: Fault) -> bool {
         let rate = self.plan.faults.rate(fault);
         if rate == 0 || self.is_calm || !self.chance.one_in(rate) {
@@ -268,7 +270,7 @@ impl World {
         self.agenda.put(at, place, what);
     }
 
-    /// A law is broken, or it is counted that it is, if it does not hold under these faults.
+    /// Reports that a law is broken, or counts it if the law does not hold under these faults.
     pub(crate) fn breaks(&mut self, law: Law, how: impl FnOnce() -> String) {
         self.outcome.counted[law as usize] += 1;
         if self.broken.is_none() && self.plan.faults.keep(law) {
@@ -276,7 +278,7 @@ impl World {
         }
     }
 
-    /// Tells of something that happens, if it is asked for.
+    /// Prints an event, if it is asked for.
     #[allow(clippy::print_stderr, reason = "for those who look for what went wrong")]
     pub(crate) fn tell(&self, place: Place, what: &str, it: &dyn fmt::Debug) {
         let Some(text) = &self.trace else { return };

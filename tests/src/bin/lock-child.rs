@@ -1,4 +1,4 @@
-//! `lock-child URL [peers]`: one process with one node, for tests that kill it or stop it. Obeys
+//! `lock-child URL [peers]`: one process with one node, for tests that kill it or stop it. It obeys
 //! lines on standard input and answers with lines on standard output:
 //!
 //! | line | answers |
@@ -68,7 +68,8 @@ async fn main() {
             }
             ["status"] => {
                 let status = locks.status();
-                let (waiting, holding) = (status.waiting, status.holding);
+                let waiting = status.waiting;
+                let holding = status.holding;
                 say(&format!("status {waiting} {holding} {}", status.places_lost));
             }
             _ => panic!("not understood: {line}"),
@@ -79,7 +80,8 @@ async fn main() {
 async fn lock(acquire: lockcore::Acquire, name: String, guards: Guards) {
     match acquire.await {
         Ok(guard) => {
-            let (token, lost) = (guard.fencing_token(), guard.cancellation_token());
+            let token = guard.fencing_token();
+            let lost = guard.cancellation_token();
             guards.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), guard);
             say(&format!("granted {name} {token}"));
             lost.cancelled().await;

@@ -1,9 +1,9 @@
 //! A child process with many waiters on one lock: `lock-crowd URL KEY NAME COUNT`.
 //!
-//! Writes `ready` once connected, and starts when a line comes in. Waiter i is labelled `NAME-i`.
-//! Inside its critical section it counts itself in `crowd-inside` and appends its label to
-//! `crowd-order`; afterwards it writes a line `label token inside`. Ends with status 0 when all
-//! have had their turn.
+//! The program writes `ready` once connected, and starts when a line comes in. Waiter i is labelled
+//! `NAME-i`. Inside its critical section it counts itself in `crowd-inside` and appends its label
+//! to `crowd-order`; afterwards it writes a line `label token inside`. The program ends with status
+//! 0 when all have had their turn.
 #![expect(clippy::print_stdout, reason = "standard output is how the test hears of it")]
 
 use std::env;
@@ -39,7 +39,7 @@ async fn main() {
     }
 }
 
-/// One turn; returns what is to be reported of it.
+/// Takes one turn; returns the line of its report.
 async fn wait(locks: Locks, mut redis: Raw, key: String, label: String) -> String {
     let request = locks.key(key.as_str()).label(&label).queue_limit(10_000);
     let guard = request.lock().await.expect("everybody gets the lock");

@@ -1,7 +1,7 @@
-//! `check`: what must be true of what the clients saw, together with what the server did.
+//! `check`: compares the records of the clients with the commands of the server.
 //!
-//! Everything is sorted once and then looked at once: O(n log n) of the attempts. An attempt whose
-//! end is not on record may have ended either way.
+//! Everything is sorted once and then read once: O(n log n) of the attempts. An attempt without an
+//! end on record may have ended either way.
 
 #[cfg(test)]
 mod tests;
@@ -15,38 +15,38 @@ use super::record::{End, Pair};
 use super::trace::ServerGrant;
 use super::violation::{Violation, What};
 
-/// What a call may take beyond its bound on a machine that does other things as well.
+/// The time that a call may take beyond its bound on a machine that does other things as well.
 const SLACK_US: i64 = 3_000_000;
-/// The two clocks are read one after the other.
+/// The difference of two clocks that are read one after the other.
 const CLOCKS_US: i64 = 500;
 
-/// A guard is told this long before its deadline that it is lost, so that it is not too late: a
-/// hundredth of the lease, and where any is lost no lease is longer than 900 ms.
+/// The time before its deadline at which a guard learns that it is lost, so that this is not too
+/// late: a hundredth of the lease, and where any is lost no lease is longer than 900 ms.
 const LEAD_US: i64 = 10_000;
 
-/// Where everybody is soon connected again, a grant is heard of before this.
+/// The bound within which a client hears of a grant where every node is soon connected again.
 const UNHEARD_US: i64 = 1_000_000;
 
-/// What one child went through.
+/// The events in the life of one child.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate {
-    /// When it was about to be killed.
+    /// The time at which it was about to be killed.
     pub(super) killed: Option<i64>,
-    /// From when to when it was stopped.
+    /// The times at which it was stopped and continued.
     pub(super) stopped: Vec<(i64, i64)>,
 }
 
-/// All that is known of a run.
+/// All evidence of a run.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     pub(super) attempts: Vec<Attempt>,
     pub(super) grants: Vec<ServerGrant>,
     pub(super) fates: BTreeMap<u32, Fate>,
-    /// How far the server's clock is ahead of the clients'.
+    /// The time by which the server's clock is ahead of the clients'.
     pub(super) server_ahead: i64,
-    /// Whether no grant may run out unknown to everybody.
+    /// Whether no grant may expire unclaimed.
     pub(super) all_claimed: bool,
-    /// When the run was over, by the clients' clock.
+    /// The time at which the run was over, by the clients' clock.
     pub(super) end: i64,
 }
 
@@ -72,7 +72,7 @@ fn held(evidence: &Evidence) -> impl Iterator<Item = (&Attempt, Grant)> {
     evidence.attempts.iter().filter_map(|attempt| Some((attempt, attempt.grant?)))
 }
 
-/// Until when the holder believed in its hold, as far as is on record.
+/// The end of the holder's belief in its hold, as far as is on record.
 fn believed_until(evidence: &Evidence, attempt: &Attempt, grant: Grant) -> i64 {
     match (attempt.ending, evidence.fates.get(&attempt.child).and_then(|fate| fate.killed)) {
         (Some(ending), _) => ending.at.min(ending.until),
@@ -81,7 +81,7 @@ fn believed_until(evidence: &Evidence, attempt: &Attempt, grant: Grant) -> i64 {
     }
 }
 
-/// What a client believed to hold of a lock, and for how long.
+/// A hold that a client believed to have, with its weight and its time.
 struct Belief<'a> {
     attempt: &'a Attempt,
     weight: u64,
@@ -89,12 +89,13 @@ struct Belief<'a> {
     until: i64,
 }
 
-/// One, or two of a writer that goes on as a reader.
+/// The belief of a hold, or two of a writer that goes on as a reader.
 fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<Belief<'a>> {
-    let (from, until) = (grant.at, believed_until(evidence, attempt, grant));
+    let from = grant.at;
+    let until = believed_until(evidence, attempt, grant);
     let belief = |weight: u32, from, until| Belief { attempt, weight: weight.into(), from, until };
     match attempt.reduction {
-        // From then on it counts on no more, whether the server hears of it or not.
+        // The writer counts only on a read from then on, whether the server hears of it or not.
         Some(reduction) => vec![
             belief(attempt.weight, from, until.min(reduction.at)),
             belief(1, reduction.at, until),
@@ -103,12 +104,13 @@ fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<B
     }
 }
 
-/// At no instant clients believe to hold more of one lock than there is: beside a write or a lock
-/// nothing, and of permits their limit. All who ask for permits of one lock have the same limit.
+/// Checks that at no instant clients believe to hold more of one lock than there is: beside a write
+/// or a lock nothing, and of permits their limit. All requests for permits of one lock have the
+/// same limit.
 fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
     let mut beliefs: Vec<_> = held(evidence)
         .flat_map(|(attempt, grant)| beliefs(evidence, attempt, grant))
-        // A process that was stopped may be told of what is over.
+        // A process that was stopped may learn late of a hold that has ended.
         .filter(|belief| belief.from < belief.until)
         .collect();
     beliefs.sort_by_key(|belief| (belief.attempt.lock, belief.from));
@@ -137,9 +139,9 @@ struct Told<'a> {
     token: u64,
     asked: i64,
     at: i64,
-    /// Whether others may have the same.
+    /// Whether others may have the same token.
     is_shared: bool,
-    /// Whether it is above all before it.
+    /// Whether the token is above all before it.
     is_new: bool,
 }
 
@@ -147,7 +149,9 @@ fn told(evidence: &Evidence) -> Vec<Told<'_>> {
     let mut told = Vec::new();
     for (attempt, grant) in held(evidence).filter(|(_, grant)| grant.token > 0) {
         let is_shared = attempt.weight < ALL;
-        let (token, asked, at) = (grant.token, attempt.invoked, grant.at);
+        let token = grant.token;
+        let asked = attempt.invoked;
+        let at = grant.at;
         told.push(Told { attempt, token, asked, at, is_shared, is_new: !is_shared });
         if let Some(reduction) = attempt.reduction
             && let (Some(token), Some((at, _))) = (reduction.token, reduction.answered)
@@ -165,7 +169,7 @@ fn tokens(evidence: &Evidence, found: &mut Vec<Violation>) {
     rising(told, found);
 }
 
-/// Tokens are given out once, but for those who share.
+/// Checks that each token is given out once, but for parts that share one.
 fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
     let mut by_token: HashMap<(u32, u64), &Told<'_>> = HashMap::new();
     for told in all {
@@ -179,8 +183,8 @@ fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// Who asks after another was granted gets no lower token, and to write, or to go on as a reader, a
-/// higher one.
+/// Checks that an attempt after another's grant gets no lower token, and a higher one to write, or
+/// to go on as a reader.
 fn rising(mut told: Vec<Told<'_>>, found: &mut Vec<Violation>) {
     let mut granted: Vec<_> =
         told.iter().map(|told| (told.attempt.lock, told.at, told.token)).collect();
@@ -203,7 +207,7 @@ fn rising(mut told: Vec<Told<'_>>, found: &mut Vec<Violation>) {
     }
 }
 
-/// Every grant is one of the server's, and no guard outlives the lease there.
+/// Checks that every grant is one of the server's, and no guard outlives the lease there.
 fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     let mut given: HashMap<_, Vec<&ServerGrant>> = HashMap::new();
     for grant in &evidence.grants {
@@ -211,7 +215,7 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
     for (attempt, grant) in held(evidence) {
         let who = Some((attempt.child, attempt.number));
-        // Permits tell no token: theirs is the last.
+        // Permits tell no token: the last grant counts for them.
         let is_it = |given: &&&ServerGrant| {
             let is_told = given.token == grant.token || given.again.contains(&grant.token);
             grant.token == 0 || is_told
@@ -233,7 +237,8 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// A grant that no process hears of costs the others its lease, and its waiter its turn.
+/// Checks that no grant stays unclaimed: it would cost the others its lease, and its waiter its
+/// turn.
 fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
     let attempts: HashMap<_, _> = evidence
         .attempts
@@ -253,7 +258,7 @@ fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Who is told that its hold was lost had reached its deadline.
+/// Checks that a guard that was told of its loss had reached its deadline.
 fn losses(evidence: &Evidence, found: &mut Vec<Violation>) {
     for (attempt, _) in held(evidence) {
         let ended = attempt.ending.map(|ending| (ending.until, attempt.released));
@@ -269,7 +274,8 @@ fn losses(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Every call ends within its bound, the time not counted for which its process was stopped.
+/// Checks that every call ends within its bound; time for which its process was stopped does not
+/// count.
 fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
     for attempt in &evidence.attempts {
         let fate = evidence.fates.get(&attempt.child).cloned().unwrap_or_default();
@@ -301,8 +307,8 @@ fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// A fenced pair is never seen half written, and never more is in use than there is, by those whose
-/// holds are valid.
+/// Checks that no fenced pair is seen half written, and that holders with valid holds never use
+/// more than there is.
 fn uses(evidence: &Evidence, found: &mut Vec<Violation>) {
     for attempt in &evidence.attempts {
         if let Some([Pair::Torn, _]) = attempt.read {

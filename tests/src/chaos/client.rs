@@ -1,4 +1,4 @@
-//! A child process: clients that lock, work and give back, or do not, and write down what they see.
+//! A child process: clients that lock, work and release, or do not, and record it.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,11 +22,11 @@ use super::kind::{Habits, Kind};
 use super::record::{End, Record};
 use super::register::{Half, Registers};
 
-/// Locks of a run, at most. More clients than locks: most grants are hand-overs.
+/// The greatest number of locks of a run. There are more clients: most grants are hand-overs.
 pub(super) const LOCKS: u32 = 8;
 /// The longest wait that a client allows.
 const LONGEST_WAIT_MS: u64 = 2_000;
-/// Where all use one lock at a time, they use it for so long.
+/// The time for which all clients use one lock, where they use one at a time.
 const TOGETHER_US: i64 = 500_000;
 
 /// The name of a lock in the store.
@@ -34,18 +34,18 @@ pub(super) fn lock_name(lock: u32) -> String {
     format!("torture-{lock}")
 }
 
-/// The label of an attempt, by which it is found in what the server did.
+/// The label of an attempt, which its commands at the server carry.
 pub(super) fn label(child: u32, attempt: u32) -> String {
     format!("c{child}-{attempt}")
 }
 
-/// Child and attempt of a label.
+/// The child and the attempt of a label.
 pub(super) fn read_label(label: &str) -> Option<(u32, u32)> {
     let (child, attempt) = label.strip_prefix('c')?.split_once('-')?;
     Some((child.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// What a child is told at its start.
+/// The orders of a child at its start.
 #[derive(Clone, Debug)]
 struct Orders {
     child: u32,
@@ -54,7 +54,7 @@ struct Orders {
     locks: Locks,
     registers: Registers,
     gauge: Gauge,
-    /// How far the wall clock is ahead of that of the records.
+    /// The time by which the wall clock is ahead of the clock of the records.
     wall_ahead: i64,
     stop: CancellationToken,
     journal: Journal,
@@ -62,7 +62,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// The same client's next lock.
+    /// The number of the same client's next lock.
     fn lock(&self, dice: &mut Dice) -> u32 {
         match self.habits.together {
             true => (now_us() / TOGETHER_US % i64::from(LOCKS)) as u32,
@@ -70,13 +70,13 @@ impl Orders {
         }
     }
 
-    /// What a request may take, and once more if the server has forgotten the script.
+    /// The bound of a request, and once more if the server has forgotten the script.
     fn bound(&self) -> i64 {
         2 * self.habits.request_timeout.as_micros() as i64
     }
 }
 
-/// One attempt of a client.
+/// A client's attempt.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     attempt: u32,
@@ -85,7 +85,7 @@ struct Asked {
     demand: Demand,
 }
 
-/// Where the records go. Each is one write, so that a killed child leaves whole lines.
+/// The file of the records. Each record is one write, so that a killed child leaves whole lines.
 #[derive(Clone, Debug)]
 struct Journal(Arc<Mutex<File>>);
 
@@ -182,14 +182,14 @@ async fn run(mut orders: Orders, mut dice: Dice) {
         if is_fixed && dice.percent(orders.habits.overstay) {
             held.lost().await;
         } else if !is_fixed && dice.percent(orders.habits.overstay) {
-            // Long enough to be renewed.
+            // The hold is long enough to be renewed.
             sleep(lease.mul_f64(1.5)).await;
         }
         give_back(&orders, &mut dice, held, attempt).await;
     }
 }
 
-/// An attempt of any sort. Its outcome is on record, unless it holds the lock.
+/// Begins an attempt of any sort. Its outcome is on record, unless it holds the lock.
 async fn acquire(
     orders: &Orders,
     dice: &mut Dice,
@@ -210,7 +210,7 @@ async fn acquire(
         invoked(orders.habits.request_timeout);
         request.try_acquire(demand).await
     } else {
-        // Most are patient: those who give up at once leave nothing to hand over.
+        // Most are patient: an attempt that is cancelled at once leaves nothing to hand over.
         let shortest = if dice.percent(10) { 0 } else { LONGEST_WAIT_MS / 2 };
         let wait = Duration::from_millis(dice.of(shortest..=LONGEST_WAIT_MS));
         let acquire = request.wait(wait).acquire(demand).map_ok(Some);
@@ -252,8 +252,8 @@ fn ended(error: &LockError) -> End {
     }
 }
 
-/// The critical section. It checks its hold at the beginning only, as most programs do: what comes
-/// between that and its end is what fencing is for.
+/// Works in the critical section. It checks its hold at the beginning only, as most programs do:
+/// fencing covers the time from there to its end.
 async fn work(orders: &mut Orders, dice: &mut Dice, held: &LockGuard, asked: Asked) {
     let pause = dice.percent(orders.habits.slow).then(|| dice.of(0..=orders.habits.slow_us));
     let works = dice.below(orders.habits.works) == 0 && !held.is_lost();
@@ -298,7 +298,8 @@ async fn use_some(
     pause: impl Future<Output = ()>,
 ) {
     let Asked { attempt, lock, demand, .. } = asked;
-    let (who, weight) = (label(orders.child, attempt), demand.weight());
+    let who = label(orders.child, attempt);
+    let weight = demand.weight();
     let until = at_us(held.deadline()) + orders.wall_ahead;
     let [valid, all] = orders.gauge.enter(lock, &who, weight, until).await;
     orders.journal.write(&Record::Counted { attempt, valid, all });
@@ -306,14 +307,16 @@ async fn use_some(
     orders.gauge.leave(lock, &who, weight).await;
 }
 
-/// Goes on as a reader, if that can be had, and works as one.
+/// Goes on as a reader, if it can, and works as one.
 async fn read_on(
     orders: &mut Orders,
     dice: &mut Dice,
     guard: LockGuard,
     asked: Asked,
 ) -> LockGuard {
-    let (attempt, until, bound) = (asked.attempt, at_us(guard.deadline()), orders.bound());
+    let attempt = asked.attempt;
+    let until = at_us(guard.deadline());
+    let bound = orders.bound();
     orders.journal.write(&Record::Reducing { at: now_us(), attempt, until, bound });
     let (held, end, token) = match guard.downgrade().await {
         Ok(guard) => {
@@ -333,8 +336,9 @@ async fn read_on(
 }
 
 async fn give_back(orders: &Orders, dice: &mut Dice, held: LockGuard, attempt: u32) {
-    // The deadline first: what is written is then never later than what was believed.
-    let (until, bound) = (at_us(held.deadline()), orders.bound());
+    // The deadline is read first: the recorded one is then never later than the client's belief.
+    let until = at_us(held.deadline());
+    let bound = orders.bound();
     orders.journal.write(&Record::Ending { at: now_us(), attempt, until, bound });
     if dice.percent(10) {
         drop(held);

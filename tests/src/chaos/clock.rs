@@ -5,16 +5,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// Readings further apart than this were interrupted, and are repeated.
+/// The difference above which two readings count as interrupted, and are repeated.
 const CLOSE_US: i64 = 50;
 
-/// Microseconds of the machine's monotonic clock: the same in all of its processes.
+/// The microseconds of the machine's monotonic clock: the same in all of its processes.
 pub(super) fn now_us() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
 
-/// An instant on that clock, never later than it really is.
+/// The microseconds of an instant on that clock, never later than it really is.
 pub(super) fn at_us(instant: Instant) -> i64 {
     let (before, now) = read_with(Instant::now);
     match instant.checked_duration_since(now) {
@@ -23,13 +23,14 @@ pub(super) fn at_us(instant: Instant) -> i64 {
     }
 }
 
-/// How far the wall clock is ahead of the monotonic one. On one machine the server's clock is that.
+/// The time by which the wall clock, which is the server's on one machine, is ahead of the
+/// monotonic one.
 pub(super) fn wall_ahead_us() -> i64 {
     let (before, wall) = read_with(SystemTime::now);
     micros(wall.duration_since(UNIX_EPOCH).expect("a clock after 1970")) - before
 }
 
-/// Another clock's reading, with ours just before it.
+/// Reads another clock, with ours just before it.
 fn read_with<T>(other: impl Fn() -> T) -> (i64, T) {
     loop {
         let before = now_us();

@@ -11,14 +11,15 @@ use crate::{PATIENCE_MS, Proxy, Raw, RedisServer, eventually, patience_key, queu
 
 /// The time that the waiting node gives each request.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
-/// Nothing is renewed meanwhile, so every script is the waiting node's.
+/// The lease of the holder, so long that nothing is renewed: every script is the waiting node's.
 const HELD_FOR: Duration = Duration::from_secs(600);
-/// Queues that one script looks at, and acquires of callers that are on their way at once.
+/// The number of queues that one script reads, and of acquires that are on their way at once.
 const PART: usize = 250;
 const SOON: Duration = Duration::from_secs(60);
 
-/// The ends of the node's patience for each queue: how many queues have no waiter, in how many it
-/// is over, and the lowest end of all in ms. KEYS: queues, then the keys of the patience.
+/// A script that reads the ends of the node's patience for each queue: the number of queues that
+/// have no waiter, the number in which the patience is over, and the lowest end of all in ms. KEYS:
+/// queues, then the keys of the patience.
 const LOOK: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -36,28 +37,28 @@ const LOOK: &str = "
     end
     return { missing, passed, lowest }";
 
-/// What the server says of some queues.
+/// The server's state of some queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Queues in which none waits.
+    /// The number of queues without a waiter.
     pub missing: usize,
-    /// Queues in which somebody was silent for too long.
+    /// The number of queues in which a node was silent for too long.
     pub passed: usize,
-    /// When the first of all waiters will have been silent for too long, in ms by the server's
-    /// clock.
+    /// The time at which the first of all waiters will have been silent for too long, in ms by the
+    /// server's clock.
     pub lowest_ms: u64,
 }
 
-/// One node that waits for many locks, which another node holds.
+/// A node that waits for many locks, which another node holds.
 #[derive(Debug)]
 pub struct Crowd {
-    /// Past the proxy.
+    /// A connection past the proxy.
     pub redis: Raw,
-    /// Before the node that waits, and only that one.
+    /// The proxy before the node that waits, and before no other.
     pub proxy: Proxy,
     /// The node that waits.
     pub locks: Locks,
-    /// The server of all.
+    /// The server of both nodes.
     pub server: RedisServer,
     names: Vec<String>,
     accepted: u64,
@@ -66,7 +67,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// One that waits for so many locks.
+    /// Starts a node that waits for so many locks.
     ///
     /// # Panics
     ///
@@ -95,8 +96,7 @@ impl Crowd {
         Self { redis, proxy, locks, server, names, accepted, _waiting: waiting, _held: held }
     }
 
-    /// What the server says of all queues. Asked for in parts, so that it does not keep the server
-    /// busy.
+    /// Reads the server's state of all queues, in parts, so that it does not keep the server busy.
     pub async fn look(&mut self) -> Look {
         let mut all = Look { missing: 0, passed: 0, lowest_ms: u64::MAX };
         for part in self.names.chunks(PART) {
@@ -128,7 +128,7 @@ impl Crowd {
         look.lowest_ms > since_us / 1_000 + PATIENCE_MS.unsigned_abs()
     }
 
-    /// Connections that the node opened since it waits.
+    /// The number of connections that the node has opened since it waits.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.proxy.accepted() - self.accepted

@@ -1,4 +1,4 @@
-//! The dead: how long a hand-over takes that has to pass over many waiters of a killed process.
+//! The dead: the time of a hand-over that has to pass over many waiters of a killed process.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -41,7 +41,7 @@ impl Waiting {
         Self { child, leash, node }
     }
 
-    /// Ends when the server knows that it is gone.
+    /// Kills the process; returns when the server knows that it is gone.
     pub(super) async fn kill(mut self, redis: &mut Raw) {
         drop(self.leash);
         self.child.kill().await.expect("a child of ours");
@@ -50,8 +50,8 @@ impl Waiting {
     }
 }
 
-/// How long the script takes that releases the lock and grants it to the one live waiter behind
-/// `dead` dead ones, as the server measures it (SLOWLOG).
+/// Measures the script that releases the lock and grants it to the one live waiter behind `dead`
+/// dead ones, by the server's clock (SLOWLOG).
 ///
 /// # Panics
 ///
@@ -67,7 +67,7 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     eventually("one more waits", SOON, async || redis.queue(KEY).await.len() == dead + 1).await;
     crowd.kill(&mut redis).await;
 
-    // Not MONITOR, which makes the script itself slower.
+    // MONITOR would make the script itself slower.
     redis.configure("slowlog-log-slower-than", "0").await;
     guard.release().await.expect("held until now");
     let granted = timeout(SOON, waiting).await.expect("it is handed over");
@@ -77,7 +77,7 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     longest_script(&mut redis).await
 }
 
-/// The one that handed over: its time, waiting for nothing, is what the next one waited for.
+/// The time of the longest script, which handed over: the next waiter has waited for so long.
 async fn longest_script(redis: &mut Raw) -> Duration {
     type Entry = (u64, u64, u64, Vec<String>, String, String);
     let commands: Vec<Entry> = redis.ask(cmd("SLOWLOG").arg("GET").arg(-1)).await;

@@ -1,9 +1,10 @@
-//! Failovers by real sentinels under load, one after the other, and what each cost: leases that
-//! overlapped, updates that were lost, tokens that fell, places that were lost, and for how long
-//! nothing was granted, at all and under one name. The load is locks, reads, writes and permits.
+//! Failovers by real sentinels under load, one after the other, and the cost of each: leases that
+//! overlapped, updates that were lost, tokens that fell, places that were lost, and the time for
+//! which nothing was granted, at all and under one name. The load is locks, reads, writes and
+//! permits.
 //!
-//! It has a judge of its own: the others follow every command of one server, and here another takes
-//! its place.
+//! This run has a judge of its own: the others follow every command of one server, and here another
+//! takes its place.
 
 mod count;
 mod fault;
@@ -20,41 +21,41 @@ use count::Cost;
 use fault::Scene;
 use load::Load;
 
-/// Of each primary.
+/// The number of replicas of each primary.
 const REPLICAS: u32 = 2;
-/// The load runs for so long before a fault,
+/// The time for which the load runs before a fault.
 const BEFORE: Duration = Duration::from_secs(1);
-/// and after the new primary is there.
+/// The time for which the load runs after the new primary is there.
 const AFTER: Duration = Duration::from_secs(3);
 
-/// What is to be run.
+/// The failovers of a run.
 #[derive(Debug, Clone)]
 pub struct FailoverPlan {
-    /// In turns.
+    /// The faults, in turns.
     pub faults: Vec<Fault>,
-    /// How many in all.
+    /// The number of failovers in all.
     pub count: usize,
-    /// How many replicas a grant waits for, of two.
+    /// The number of replicas that a grant waits for, of two.
     pub replicas: u32,
     /// Whether every server takes writes only while a replica follows it.
     pub careful: bool,
 }
 
-/// One failover.
+/// The record of one failover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// Its fault, with a `+` if another failover came by itself: the sentinels may have seen a
-    /// fault where there was none.
+    /// The name of its fault, with a `+` if another failover came by itself: the sentinels may have
+    /// seen a fault where there was none.
     kind: String,
     replicas: u32,
     careful: bool,
-    /// From the fault until another server was the primary.
+    /// The time from the fault until another server was the primary.
     promoted_ms: u64,
     cost: Cost,
 }
 
 impl FailoverPlan {
-    /// Runs them, and tells of each.
+    /// Runs the failovers, and passes each record to `tell`.
     ///
     /// # Panics
     ///

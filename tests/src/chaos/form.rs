@@ -10,18 +10,18 @@ use super::dice::Dice;
 /// The forms of the locks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// Half of them are locked only, a quarter is read, too, a quarter is held in permits.
+    /// Half of the locks are locked only, a quarter is read, too, a quarter is held in permits.
     All,
-    /// All are locked only: the hot ways of the scripts.
+    /// All locks are locked only: the most frequent commands of the scripts.
     Lock,
-    /// Half of them are read, too, half are held in permits.
+    /// Half of the locks are read, too, half are held in permits.
     Shared,
 }
 
 impl Forms {
     const ALL: [Self; 3] = [Self::All, Self::Lock, Self::Shared];
 
-    /// Whether some of its locks are held in parts.
+    /// Whether some of the locks are held in parts.
     pub(super) fn share(self) -> bool {
         self != Self::Lock
     }
@@ -49,11 +49,11 @@ impl FromStr for Forms {
 /// The demands of one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// It is locked only.
+    /// The lock is locked only.
     Lock,
-    /// It is locked and read.
+    /// The lock is locked and read.
     Read,
-    /// So many permits at a time, and now and then it is locked.
+    /// The lock is held in so many permits at a time, and now and then it is locked.
     Permits(u32),
 }
 

@@ -1,13 +1,14 @@
-//! The gauge of permits: per lock how much is in use, counted by those who use it as they come and
+//! The gauge of permits: the number in use of each lock, counted by the clients as they come and
 //! go, on a server that no fault concerns.
 
 use redis::{Script, cmd};
 
 use crate::Raw;
 
-/// A client comes in, with its weight, until its deadline. Answers how much is in use then: by
-/// those whose deadlines have not passed, and by all who have not left. One that comes in after its
-/// own deadline has nothing to say about the others. The dead are forgotten after ten seconds.
+/// The script of a client that comes in, with its weight, until its deadline. It answers the weight
+/// in use then: of the clients before their deadlines, and of all that have not left. A client that
+/// comes in after its own deadline answers nothing about the others. Dead clients are forgotten
+/// after ten seconds.
 const ENTER: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -35,8 +36,8 @@ impl Gauge {
         Self { redis: Raw::connect(url).await, enter: Script::new(ENTER) }
     }
 
-    /// Comes in until `until`, µs of the wall clock. How much is in use with it: by those whose
-    /// holds are valid, and by all who have not left.
+    /// Comes in until `until`, µs of the wall clock. Returns the weight in use with it: of the
+    /// clients with valid holds, and of all that have not left.
     pub(super) async fn enter(
         &mut self,
         lock: u32,
@@ -72,7 +73,8 @@ mod tests {
         let server = RedisServer::start();
         let mut gauge = Gauge::connect(&server.url()).await;
         let now = Raw::connect(&server.url()).await.time_us().await as i64;
-        let (later, over) = (now + 60_000_000, now - 1_000_000);
+        let later = now + 60_000_000;
+        let over = now - 1_000_000;
         assert_eq!(gauge.enter(1, "ann", 2, later).await, [2, 2]);
         assert_eq!(gauge.enter(1, "ben", 1, over).await, [0, 3], "it is late itself");
         assert_eq!(gauge.enter(1, "cat", 3, later).await, [5, 6]);

@@ -1,37 +1,37 @@
-//! What all clients of a run saw, read back from their files.
+//! The history: the records of all clients of a run, read back from their files.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::record::{End, Pair, Record};
 
-/// One attempt, as far as it got.
+/// An attempt, as far as it got.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempt {
     pub(super) child: u32,
     pub(super) number: u32,
     pub(super) lock: u32,
-    /// How much it asks for, and how much may be held with it.
+    /// The weight that it asks for.
     pub(super) weight: u32,
     pub(super) limit: u32,
     pub(super) invoked: i64,
     pub(super) bound: i64,
-    /// When the acquisition was answered, given up or granted.
+    /// The time at which the acquisition was answered, cancelled or granted.
     pub(super) answered: Option<i64>,
     pub(super) grant: Option<Grant>,
-    /// Where a read was made of its write.
+    /// The change of its write to a read.
     pub(super) reduction: Option<Reduction>,
     pub(super) ending: Option<Ending>,
     pub(super) released: Option<(i64, End)>,
     /// Whether the fenced register has accepted its write, if there was one.
     pub(super) wrote: Option<bool>,
-    /// What it saw of a fenced pair of registers, and of an unfenced one.
+    /// The state of a fenced pair of registers, and of an unfenced one, as it saw them.
     pub(super) read: Option<[Pair; 2]>,
-    /// What was held with it: by those whose holds were valid, and by all who had not left.
+    /// The weight held with it: of the clients with valid holds, and of all that had not left.
     pub(super) counted: Option<[u64; 2]>,
 }
 
-/// A hold, as it was told.
+/// A hold, as its client was told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub(super) at: i64,
@@ -39,18 +39,18 @@ pub(super) struct Grant {
     pub(super) until: i64,
 }
 
-/// A write that is made a read: from `at` on its holder counts on no more than that.
+/// A write that is made a read: from `at` on its holder counts on a read only.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reduction {
     pub(super) at: i64,
     pub(super) until: i64,
     pub(super) bound: i64,
     pub(super) answered: Option<(i64, End)>,
-    /// That of the read.
+    /// The token of the read.
     pub(super) token: Option<u64>,
 }
 
-/// Its end, as its holder meant it.
+/// The end of a hold, as its holder meant it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) at: i64,
@@ -58,15 +58,15 @@ pub(super) struct Ending {
     pub(super) bound: i64,
 }
 
-/// Everything that one child has written.
+/// Reads all records of one child.
 pub(super) fn read(file: &Path, child: u32) -> Result<Vec<Attempt>, String> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
-        // Killed before it began.
+        // The child was killed before it began.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("{}: {error}", file.display())),
     };
-    // What a killed child has not finished writing is no line.
+    // A line that a killed child has not finished does not count.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut attempts: HashMap<u32, Attempt> = HashMap::new();
     for line in whole.lines() {

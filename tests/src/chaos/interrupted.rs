@@ -1,5 +1,5 @@
-//! An interruption of a crowd: what the server has to do when one node's connection breaks that
-//! waits for very many locks.
+//! An interruption of a crowd: the server's work when the connection of one node breaks that waits
+//! for very many locks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,36 +11,36 @@ use redis::cmd;
 use super::crowd::Crowd;
 use crate::{CommandStats, Connections, Raw};
 
-/// Longer than a waiter may be silent.
+/// The time of the watch, longer than a waiter may be silent.
 const WATCHED: Duration = Duration::from_secs(20);
-/// Between two looks at all queues: they cost the server something, too.
+/// The time between two looks at all queues: they cost the server something, too.
 const LOOKS: Duration = Duration::from_millis(250);
-/// Between two PINGs.
+/// The time between two PINGs.
 const PINGS: Duration = Duration::from_millis(1);
 
-/// Scripts that take less are not looked at one by one.
+/// The time below which the SLOWLOG leaves scripts out.
 const LONG: Duration = Duration::from_micros(500);
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupted {
-    /// Connections that broke after the first was cut.
+    /// The number of connections that broke after the first was cut.
     pub breaks: u64,
-    /// Waiters that were silent for longer than they may be, at any look.
+    /// The greatest number of waiters, at any look, that were silent for longer than they may be.
     pub passed: usize,
-    /// Places that waiters lost.
+    /// The number of places that waiters lost.
     pub places_lost: u64,
-    /// From the cut until every waiter was touched.
+    /// The time from the cut until every waiter was touched.
     pub touched: Duration,
-    /// How long it was watched.
+    /// The time of the watch.
     pub watched: Duration,
-    /// Scripts of the node,
+    /// The number of scripts of the node.
     pub scripts: u64,
-    /// how long they ran by the server's clock,
+    /// The time of these scripts by the server's clock.
     pub busy: Duration,
-    /// and the longest of them; nothing if none took as long as is looked for.
+    /// The longest of these scripts; none if all were shorter than the SLOWLOG's limit.
     pub longest: Option<Duration>,
-    /// How long a PING of another process' thread took, shortest first.
+    /// The times of the PINGs of another process' thread, shortest first.
     pub pings: Vec<Duration>,
 }
 
@@ -51,7 +51,7 @@ pub struct Interrupted {
 /// If it does not wait for all of them in time.
 pub async fn interrupted(keys: usize) -> Interrupted {
     let mut crowd = Crowd::start(keys).await;
-    // Not MONITOR, which makes the scripts themselves slower.
+    // MONITOR would make the scripts themselves slower.
     crowd.redis.configure("slowlog-max-len", "100000").await;
     crowd.redis.configure("slowlog-log-slower-than", &LONG.as_micros().to_string()).await;
     let pings = Pings::start(crowd.server.url());
@@ -61,7 +61,7 @@ pub async fn interrupted(keys: usize) -> Interrupted {
     crowd.proxy.cut(Connections::Commands).await;
     let mut measured = Interrupted::default();
     while cut.elapsed() < WATCHED {
-        tokio::time::sleep(LOOKS).await; // the span that is measured
+        tokio::time::sleep(LOOKS).await; // the measured span
         let look = crowd.look().await;
         measured.passed = measured.passed.max(look.passed + look.missing);
         if measured.touched.is_zero() && Crowd::is_touched_since(&look, since_us) {
@@ -73,7 +73,7 @@ pub async fn interrupted(keys: usize) -> Interrupted {
     crowd.redis.configure("slowlog-log-slower-than", "-1").await;
     measured.breaks = crowd.reconnects() - 1;
     measured.places_lost = crowd.locks.status().places_lost;
-    // By digest: only the node that waits runs something so meanwhile.
+    // The count is by digest: only the node that waits runs a script so meanwhile.
     let ran = CommandStats::read(&mut crowd.redis).await.since(&before).of("evalsha");
     (measured.scripts, measured.busy) = (ran.calls, Duration::from_micros(ran.usec));
     measured.longest = longest(&mut crowd.redis).await;
@@ -87,7 +87,7 @@ async fn longest(redis: &mut Raw) -> Option<Duration> {
     scripts.map(|script| Duration::from_micros(script.2)).max()
 }
 
-/// Another caller of the server, on a thread of its own.
+/// A caller of the server on a thread of its own.
 struct Pings {
     stops: Arc<AtomicBool>,
     thread: thread::JoinHandle<Vec<Duration>>,

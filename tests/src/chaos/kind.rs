@@ -1,4 +1,4 @@
-//! `Kind`: one kind of fault, and how the clients behave while it happens.
+//! `Kind`: one kind of fault, and the habits of the clients while it happens.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -34,42 +34,42 @@ pub enum Kind {
     MemoryFull,
     /// The connection for messages is cut, or silent.
     Subscription,
-    /// Half of all attempts are given up, at any moment.
+    /// Half of all attempts are cancelled, at any moment.
     Cancel,
-    /// Leases that nothing renews, and holders who stay to the end of them.
+    /// Nothing renews the leases, and holders stay to the end of them.
     ShortLease,
     /// The server is stopped (SIGSTOP) for a while.
     ServerStop,
-    /// All of these.
+    /// All kinds happen in one run.
     Mixed,
 }
 
-/// How clients behave.
+/// The habits of the clients.
 #[derive(Clone, Debug)]
 pub(super) struct Habits {
-    /// Lease in ms.
+    /// The lease in ms.
     pub(super) lease_ms: RangeInclusive<u64>,
-    /// How many of 100 attempts have a lease that nothing renews.
+    /// The number of 100 attempts that have a lease that nothing renews.
     pub(super) fixed: u64,
-    /// How many of 100 holders stay until such a lease has ended, or until another one was renewed.
+    /// The number of 100 holders that stay until such a lease has ended, or until another was
+    /// renewed.
     pub(super) overstay: u64,
-    /// How many of 100 attempts are given up.
+    /// The number of 100 attempts that are cancelled.
     pub(super) cancel: u64,
-    /// One attempt in so many works on the registers, how many of 100 take their time, and at most
-    /// how much of it.
+    /// The number of attempts of which one works on the registers.
     pub(super) works: usize,
     pub(super) slow: u64,
     pub(super) slow_us: u64,
-    /// Clients of a child.
+    /// The number of clients of a child.
     pub(super) clients: u64,
     /// Whether all use one lock at a time.
     pub(super) together: bool,
-    /// How long a request may take.
+    /// The longest time of a request.
     pub(super) request_timeout: Duration,
 }
 
 impl Kind {
-    /// Every kind, in the order of the table.
+    /// All kinds, in the order of the table.
     pub const ALL: [Self; 17] = [
         Self::Calm,
         Self::Kill,
@@ -97,8 +97,8 @@ impl Kind {
         !quiet.contains(&self)
     }
 
-    /// Whether everybody stays alive and is soon connected again, so that no grant runs out
-    /// unknown.
+    /// Whether every process stays alive and is soon connected again, so that no grant expires
+    /// unclaimed.
     pub(super) fn claims_everything(self) -> bool {
         let brief =
             [Self::CutRequest, Self::CutReply, Self::Lost, Self::ClientKill, Self::Subscription];
@@ -112,7 +112,7 @@ impl Kind {
 
     pub(super) fn habits(self) -> Habits {
         let (lease_ms, fixed) = match self {
-            // What a dead or stopped process costs the others.
+            // The cost of a dead or stopped process for the others.
             Self::Kill | Self::Stop => (100..=300, 30),
             Self::ShortLease => (100..=200, 100),
             Self::Delay | Self::Freeze | Self::Mixed => (150..=500, 40),
@@ -124,7 +124,8 @@ impl Kind {
             kind if kind.claims_everything() => 500,
             _ => 200,
         };
-        // One client a node: else a reply to another one tells of a grant whose message was lost.
+        // One client a node: else a reply to another client tells of a grant whose message was
+        // lost.
         let together = self == Self::Subscription;
         let clients = if together { 1 } else { 8 };
         // When a process is stopped, some of its clients are to be between their read and their

@@ -1,5 +1,5 @@
-//! What may be left in Redis when all clients have gone: nothing of those that ended, and of those
-//! that were killed only what ends by itself.
+//! The keys that may be left in Redis when all clients have gone: none of clients that ended, and
+//! of killed clients only keys that end by themselves.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::{
 async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     let name = lock_name(lock);
     let holds = redis.scores(&holds_key(&name)).await.into_iter();
-    // One that has ended stays until it is in the way of another.
+    // A part that has ended stays until it is in the way of another.
     let live = holds.filter(|(_, end)| *end as i64 > now_ms).map(|(member, _)| member);
     let mut members: Vec<String> = live.collect();
     members.extend(redis.holder(&name).await);
@@ -30,7 +30,7 @@ async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     members
 }
 
-/// Looks at once for what no process may have left.
+/// Reads at once the members that no process may have left.
 pub(super) async fn of_the_living(redis: &mut Raw, killed: &HashSet<u32>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut say = |detail: String| found.push(Violation::new(What::LeftBehind, detail));
@@ -57,8 +57,8 @@ pub(super) async fn of_the_living(redis: &mut Raw, killed: &HashSet<u32>) -> Vec
     found
 }
 
-/// Waits until everything of the dead has ended by itself, then takes all of every lock once: after
-/// that only tombstones remain, behind doors that say so, and the counter of tokens.
+/// Waits until everything of the dead has ended by itself, then locks every lock once: after that
+/// only tombstones remain, behind doors that say so, and the counter of tokens.
 pub(super) async fn of_the_dead(server: &RedisServer, redis: &mut Raw) -> Vec<Violation> {
     let mut found = Vec::new();
     sleep(Duration::from_millis(last_end_ms(redis).await)).await;
@@ -76,7 +76,8 @@ pub(super) async fn of_the_dead(server: &RedisServer, redis: &mut Raw) -> Vec<Vi
     locks.shutdown(Duration::from_secs(5)).await;
     let mut expected = vec![COUNTER.to_owned()];
     for lock in 0..LOCKS {
-        let (door, gone) = (door_key(&lock_name(lock)), gone_key(&lock_name(lock)));
+        let door = door_key(&lock_name(lock));
+        let gone = gone_key(&lock_name(lock));
         if redis.exists(&gone).await {
             let text = redis.get(&door).await;
             if text.as_deref().is_none_or(|text| !text.starts_with("-*0:")) {
@@ -98,7 +99,7 @@ async fn now_ms(redis: &mut Raw) -> i64 {
     (redis.time_us().await / 1_000) as i64
 }
 
-/// How long until the last lease and the last patience are over.
+/// The time until the last lease and the last patience are over.
 async fn last_end_ms(redis: &mut Raw) -> u64 {
     let now_ms = now_ms(redis).await;
     let mut last = 0;

@@ -1,5 +1,5 @@
-//! Very many holds that are lost at once: how early their guards are told, and how long others wait
-//! for the node meanwhile.
+//! Very many holds that are lost at once: the time before their deadlines at which their guards are
+//! told, and the time that others wait for the node meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,25 +14,25 @@ use tokio::time::{Instant, sleep};
 use crate::{Connections, Flow, Proxy, RedisServer, eventually};
 
 const LEASE: Duration = Duration::from_secs(10);
-/// A guard's deadline comes so long after the request that renewed it, at the least.
+/// The least time between a request that renewed a guard and the guard's deadline.
 const RENEWED: Duration = Duration::from_millis(9_800);
-/// Acquires on their way at once.
+/// The number of acquires on their way at once.
 const AT_ONCE: usize = 250;
-/// Between two looks of another caller.
+/// The time between two calls of another caller.
 const LOOKS: Duration = Duration::from_micros(500);
 const SOON: Duration = Duration::from_secs(60);
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Lost {
-    /// Guards that were told at or after their deadline.
+    /// The number of guards that were told at or after their deadline.
     pub late: usize,
-    /// How long before its deadline each guard was told, least first; zero for those that were
-    /// late.
+    /// The time before its deadline at which each guard was told, least first; zero for the late
+    /// ones.
     pub early: Vec<Duration>,
-    /// Between the first deadline and the last.
+    /// The time between the first deadline and the last.
     pub spread: Duration,
-    /// How long each call of another caller took, shortest first.
+    /// The time of each call of another caller, shortest first.
     pub calls: Vec<Duration>,
 }
 
@@ -59,7 +59,7 @@ pub async fn lost(holds: usize) -> Lost {
     })
     .await;
     proxy.freeze(Connections::All, Flow::Both).await;
-    sleep(Duration::from_millis(500)).await; // what was answered before is taken in
+    sleep(Duration::from_millis(500)).await; // earlier answers are read by then
     let calls = Calls::start(locks.clone());
     let mut waiting = JoinSet::new();
     for guard in guards {
@@ -67,13 +67,14 @@ pub async fn lost(holds: usize) -> Lost {
             let deadline = guard.deadline();
             guard.cancellation_token().cancelled().await;
             let told = Instant::now();
-            // Nothing is given back while it is measured.
+            // Nothing is released during the measurement.
             std::mem::forget(guard);
             (told, deadline)
         });
     }
     let told = waiting.join_all().await;
-    let (first, last) = (told.iter().map(|at| at.1).min(), told.iter().map(|at| at.1).max());
+    let first = told.iter().map(|at| at.1).min();
+    let last = told.iter().map(|at| at.1).max();
     let mut early: Vec<_> =
         told.iter().map(|(told, deadline)| deadline.saturating_duration_since(*told)).collect();
     early.sort_unstable();
@@ -85,8 +86,8 @@ pub async fn lost(holds: usize) -> Lost {
     }
 }
 
-/// Another caller of the node, on a thread of its own: each of its calls takes the node's mutex
-/// once, and does nothing else that takes time.
+/// A caller of the node on a thread of its own: each of its calls takes the node's mutex once, and
+/// does nothing else that takes time.
 struct Calls {
     stops: Arc<AtomicBool>,
     thread: thread::JoinHandle<Vec<Duration>>,

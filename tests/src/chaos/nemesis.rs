@@ -1,4 +1,4 @@
-//! The faults: a seed's schedule of them, and doing them.
+//! The nemesis: a seed's schedule of faults, and their execution.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::dice::Dice;
 use super::kind::Kind;
 use crate::{Connections, Fault, Flow, Proxy, Raw, RedisServer, Request};
 
-/// How long a fault waits for a request to strike.
+/// The time that a fault waits for a request to strike.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// One fault. Times are in ms.
+/// A fault. Times are in ms.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     Kill,
@@ -27,7 +27,7 @@ pub(super) enum Action {
     HoldReply(u64),
     Freeze(Connections, Flow, u64),
     Repeat,
-    /// Never an acquire: no connection delivers that twice.
+    /// Repeats a request, but never an acquire: no connection delivers one twice.
     RepeatLater(u64),
     ClientKill(usize),
     ScriptFlush,
@@ -38,17 +38,17 @@ pub(super) enum Action {
     StopServer(u64),
 }
 
-/// One fault of a schedule.
+/// One step of a schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
-    /// Before it, ms.
+    /// The pause before the fault, ms.
     pub(super) pause: u64,
-    /// Which of the children it concerns.
+    /// The child that the fault concerns.
     pub(super) victim: usize,
     pub(super) action: Action,
 }
 
-/// The faults of a seed, without end: the same for the same seed.
+/// The schedule of a seed, without end: the same for the same seed.
 pub(super) struct Schedule {
     kind: Kind,
     dice: Dice,
@@ -65,7 +65,7 @@ impl Schedule {
         Some(match kind {
             Kind::Calm | Kind::Cancel | Kind::ShortLease => return None,
             Kind::Kill => Action::Kill,
-            // Up to three of the longest leases.
+            // Up to three times the longest lease.
             Kind::Stop => Action::Stop(dice.of(20..=900)),
             Kind::CutRequest => Action::CutRequest(dice.below(2_000)),
             Kind::CutReply => Action::CutReply(dice.below(2_000)),
@@ -105,12 +105,12 @@ impl Iterator for Schedule {
         let pause = match self.kind {
             Kind::Kill => self.dice.of(100..=500),
             Kind::ScriptFlush => self.dice.of(0..=10),
-            // Meanwhile nothing else happens.
+            // Nothing else happens meanwhile.
             Kind::ServerStop | Kind::Subscription => self.dice.of(50..=250),
             _ => self.dice.of(5..=100),
         };
         let victim = self.dice.below(self.victims);
-        // Among all kinds there are some that do nothing.
+        // The mixed kind draws again if a kind does nothing.
         let action = loop {
             match self.action(self.kind) {
                 Some(action) => break action,
@@ -122,7 +122,7 @@ impl Iterator for Schedule {
     }
 }
 
-/// What does the faults of proxies and of the server.
+/// The faults of proxies and of the server.
 pub(super) struct Nemesis {
     pub(super) redis: Raw,
     pub(super) counts: BTreeMap<&'static str, u64>,
@@ -133,7 +133,7 @@ impl Nemesis {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// Does a fault that concerns no process, and undoes it. Counts it if it has struck.
+    /// Does a fault that concerns no process, and undoes it. Counts the fault if it has struck.
     pub(super) async fn strike(&mut self, action: &Action, proxy: &Proxy, server: &RedisServer) {
         let (name, fault) = match *action {
             Action::CutRequest(at) => ("cut within a request", proxy.cut_request(at, is_script)),
@@ -182,7 +182,7 @@ impl Nemesis {
                     self.count("subscription cut");
                 }
             }
-            // Sent by the server, as it thinks to somebody, and never delivered.
+            // The server sends the messages, and nobody receives them.
             Action::LoseMessages(ms) => {
                 proxy.freeze(Connections::Subscriptions, Flow::Replies).await;
                 sleep(Duration::from_millis(ms)).await;
@@ -220,7 +220,7 @@ impl Nemesis {
         }
     }
 
-    /// Any connection but the harness' own.
+    /// Kills any connection but the harness' own.
     async fn kill_client(&mut self, which: usize) {
         let list: String = self.redis.ask(cmd("CLIENT").arg("LIST")).await;
         let own: u64 = self.redis.ask(cmd("CLIENT").arg("ID")).await;
@@ -248,7 +248,8 @@ fn is_script(request: &Request) -> bool {
     request.is("EVALSHA") || request.is("EVAL")
 }
 
-/// An acquire by any of its scripts: a copy that runs after all is over takes the lock once more.
+/// Whether the request is an acquire: a copy that runs after all is over acquires the lock once
+/// more.
 fn may_queue(request: &Request) -> bool {
     let scripts = scripts::of_queue();
     let acquires = [&scripts.lock, &scripts.acquire];

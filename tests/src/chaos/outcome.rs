@@ -1,4 +1,4 @@
-//! What to run, how it went, and one line of the table about it.
+//! The plan of a run, its outcome, and its line of the table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,45 +8,45 @@ use super::form::Forms;
 use super::kind::Kind;
 use super::violation::Violation;
 
-/// What to run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The kind of fault.
     pub kind: Kind,
-    /// What the locks are used as.
+    /// The forms in which the locks are used.
     pub forms: Forms,
-    /// Of the schedule, and of what each client does.
+    /// The seed of the schedule, and of each client's choices.
     pub seed: u64,
-    /// How many grants at least.
+    /// The least number of grants.
     pub cycles: u64,
 }
 
-/// How it went.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Grants that a client was told of.
+    /// The number of grants that a client was told of.
     pub cycles: u64,
-    /// Those among them of what is read, written or held in permits.
+    /// The number of these grants for reads, writes or permits.
     pub shared: u64,
-    /// Attempts of all clients.
+    /// The number of attempts of all clients.
     pub attempts: u64,
-    /// Faults that struck, by name.
+    /// The number of faults that struck, by name.
     pub faults: BTreeMap<&'static str, u64>,
-    /// How often a waiter was passed over by a grant because its node was not connected.
+    /// The number of waiters that a grant passed over because their nodes were not connected.
     pub passed_over: u64,
-    /// Holds that their clients were told to have lost.
+    /// The number of holds that their clients were told to have lost.
     pub lost_holds: u64,
-    /// Fenced writes that were accepted, and that were refused as stale.
+    /// The numbers of fenced writes that were accepted, and that were refused as stale.
     pub fenced: (u64, u64),
-    /// Writes to the unfenced registers, and how many of them were lost.
+    /// The numbers of writes to the unfenced registers, and of lost ones among them.
     pub unfenced: (u64, u64),
-    /// How often the unfenced pair was read, and how often it was torn.
+    /// The numbers of reads of the unfenced pair, and of torn ones among them.
     pub read: (u64, u64),
-    /// How often permits were counted, and how often those who had not left were too many.
+    /// The numbers of counts of permits, and of those with too many that had not left.
     pub counted: (u64, u64),
-    /// Everything that must not have happened.
+    /// The events that must not have happened.
     pub violations: Vec<Violation>,
-    /// How long it took.
+    /// The time that the run took.
     pub took: Duration,
 }
 
@@ -54,14 +54,13 @@ impl Outcome {
     /// The table's head; its rows are made by [`row`](Self::row).
     pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
 
-    /// One line of the table.
+    /// A line of the table.
     #[must_use]
     pub fn row(&self, kind: Kind) -> String {
         self.line(kind)
     }
 
-    /// The last line of the table, under all the others; it took as long as all of them, one after
-    /// the other.
+    /// The last line of the table, under all the others; its time is the sum of theirs.
     #[must_use]
     pub fn total(outcomes: &[Self]) -> String {
         let mut total = Self::default();

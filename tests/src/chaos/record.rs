@@ -1,63 +1,63 @@
-//! `Record`: one line of what a client saw. All times are of the machine's monotonic clock, in µs.
+//! `Record`: one line of a client's log. All times are of the machine's monotonic clock, in µs.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How an attempt ended without a hold, or how a hold ended.
+/// The end of an attempt without a hold, or of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// As it should.
+    /// The end was as it should be.
     Ok,
-    /// Refused: taken, full, or not had in time.
+    /// The attempt was refused: held, full, or not had in time.
     Refused,
     /// The hold had ended before.
     Lost,
-    /// Not known: an error of the connection or of the server.
+    /// The end is not known: an error of the connection or of the server.
     Unknown,
 }
 
-/// What a reader saw of a pair of registers that are only written together.
+/// A reader's view of a pair of registers that are only written together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pair {
-    /// Both were equal.
+    /// Both registers were equal.
     Equal,
-    /// They were not.
+    /// The registers differed.
     Torn,
-    /// It was refused one of them, as its token was stale.
+    /// One of the registers refused the reader, as its token was stale.
     Refused,
 }
 
-/// What happened to attempt `attempt` of a child.
+/// An event of attempt `attempt` of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// It asks for `weight` of a lock of which `limit` may be held, and is to have an answer within
-    /// `bound`.
+    /// The attempt asks for `weight` of a lock of which `limit` may be held, and is to have an
+    /// answer within `bound`.
     Invoked { at: i64, attempt: u32, lock: u32, weight: u32, limit: u32, bound: i64 },
-    /// It holds the lock, for certain until `until`. Permits have the token 0.
+    /// The attempt holds the lock, for certain until `until`. Permits have the token 0.
     Granted { at: i64, attempt: u32, token: u64, until: i64 },
-    /// It does not hold it.
+    /// The attempt does not hold the lock.
     Failed { at: i64, attempt: u32, end: End },
-    /// Its future was dropped.
+    /// The future of the attempt was dropped.
     Dropped { at: i64, attempt: u32 },
-    /// It is about to give the lock back; it was certain until `until`.
+    /// The attempt is about to release the lock; it was certain until `until`.
     Ending { at: i64, attempt: u32, until: i64, bound: i64 },
     /// The release was answered.
     Released { at: i64, attempt: u32, end: End },
-    /// It is about to make a read of its write; it was certain until `until`.
+    /// The attempt is about to make a read of its write; it was certain until `until`.
     Reducing { at: i64, attempt: u32, until: i64, bound: i64 },
-    /// That was answered. Unless it went well, the token is 0.
+    /// The change to a read was answered. Unless it went well, the token is 0.
     Reduced { at: i64, attempt: u32, end: End, token: u64 },
-    /// Its fenced write was answered.
+    /// The attempt's fenced write was answered.
     Wrote { attempt: u32, accepted: bool },
-    /// It read a pair of registers, fenced and not.
+    /// The attempt read a pair of registers, fenced and not.
     Read { attempt: u32, fenced: Pair, plain: Pair },
-    /// When it came in, so much was held of the lock with it: by those whose holds were valid, and
-    /// by all who had not left.
+    /// The weight held when the attempt came in, of the clients with valid holds, and of all that
+    /// had not left.
     Counted { attempt: u32, valid: u64, all: u64 },
 }
 
 impl Record {
-    /// The attempt that it is about.
+    /// The number of the attempt.
     pub(super) fn attempt(&self) -> u32 {
         match self {
             Self::Invoked { attempt, .. }
@@ -178,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_record_reads_back_what_it_was() {
-        let (at, attempt) = (123_456, 7);
+        let at = 123_456;
+        let attempt = 7;
         let records = [
             Record::Invoked { at, attempt, lock: 3, weight: 2, limit: 1 << 30, bound: 2_000_000 },
             Record::Granted { at, attempt, token: (1 << 53) - 1, until: at + 5 },

@@ -1,15 +1,15 @@
 //! The resource that the locks protect: per lock a pair of registers that checks tokens, and one
 //! that does not. Writers read the first of each pair, and write both of it together, with one
-//! added; who reads an old value loses an update. Readers read the first and then the second, and
-//! are to find them equal.
+//! added; a writer that reads an old value loses an update. Readers read the first and then the
+//! second, and are to find them equal.
 
 use redis::Script;
 
 use super::record::Pair;
 use crate::Raw;
 
-/// Reads one of each pair, showing a token. The fenced one refuses a token below the highest it was
-/// shown.
+/// The script that reads one of each pair, showing a token. The fenced one refuses a token below
+/// the highest it was shown.
 const READ: &str = r"
 local plain = redis.call('HGET', KEYS[2], ARGV[2]) or '0'
 local highest = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
@@ -17,7 +17,7 @@ if tonumber(ARGV[1]) < highest then return { '', plain } end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 return { redis.call('HGET', KEYS[1], ARGV[2]) or '0', plain }";
 
-/// Writes both of each pair, counting what is accepted.
+/// The script that writes both of each pair, counting accepted writes.
 const WRITE: &str = r"
 redis.call('HSET', KEYS[2], 'value', ARGV[3], 'second', ARGV[3])
 redis.call('HINCRBY', KEYS[2], 'accepted', 1)
@@ -26,7 +26,7 @@ redis.call('HSET', KEYS[1], 'value', ARGV[2], 'second', ARGV[2])
 redis.call('HINCRBY', KEYS[1], 'accepted', 1)
 return 1";
 
-/// Which register of a pair.
+/// The half of a pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Half {
     First,
@@ -50,16 +50,16 @@ pub(super) struct Registers {
     write: Script,
 }
 
-/// What was read; a writer is to write it back with one added.
+/// The values of a read; a writer writes them back with one added.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values {
-    /// `None`: refused.
+    /// The value of the fenced register; `None` if it refused the token.
     fenced: Option<u64>,
     plain: u64,
 }
 
 impl Values {
-    /// What a reader knows who has read this of the first registers, and then the other of the
+    /// The view of a reader that has read this of the first registers, and then `second` of the
     /// second: of the fenced pair, and of the unfenced one.
     pub(super) fn pairs(self, second: Self) -> [Pair; 2] {
         let pair = |is_equal| if is_equal { Pair::Equal } else { Pair::Torn };
@@ -69,7 +69,7 @@ impl Values {
     }
 }
 
-/// How many writes were accepted, and how many of them are in the value.
+/// The number of accepted writes, and the number of them that are in the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) accepted: u64,
@@ -96,7 +96,7 @@ impl Registers {
         Values { fenced: fenced.parse().ok(), plain }
     }
 
-    /// Returns whether the fenced register has accepted it.
+    /// Writes both pairs; returns whether the fenced register has accepted it.
     pub(super) async fn write(&mut self, lock: u32, token: u64, read: Values) -> bool {
         let [fenced, plain] = names(lock);
         let next = read.fenced.map_or(String::new(), |value| (value + 1).to_string());
@@ -105,7 +105,7 @@ impl Registers {
         call.invoke_async(self.redis.connection()).await.expect("the resource answers")
     }
 
-    /// Of the fenced and of the unfenced register of a lock.
+    /// The counts of the fenced and of the unfenced register of a lock.
     pub(super) async fn counts(&mut self, lock: u32) -> [Count; 2] {
         let mut counts = [Count::default(); 2];
         for (name, count) in names(lock).into_iter().zip(&mut counts) {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::RedisServer;
 
-    /// Two that read before either writes: what a lock is there to prevent.
+    /// Two tasks read before either writes: a lock is there to prevent this.
     #[tokio::test]
     async fn a_stale_token_is_refused_where_it_is_checked_and_loses_an_update_where_it_is_not() {
         let server = RedisServer::start();
@@ -159,7 +159,7 @@ mod tests {
         assert!(registers.write(1, 11, written).await);
         let second = registers.read(1, Half::Second, 10).await;
         assert_eq!(first.pairs(second), [Pair::Refused, Pair::Torn]);
-        // Were both of one token, the fenced pair would be torn as well.
+        // If both had one token, the fenced pair would be torn as well.
         let second = registers.read(1, Half::Second, 11).await;
         assert_eq!(first.pairs(second), [Pair::Torn, Pair::Torn]);
     }

@@ -24,21 +24,21 @@ use super::worker::Worker;
 use crate::{Monitor, Proxy, Raw, RedisServer, Watcher};
 
 const CHILDREN: usize = 4;
-/// Without any grant for so long, the run is stuck.
+/// The time without any grant after which the run is stuck.
 const STUCK: Duration = Duration::from_secs(30);
-/// For a child to finish what it has begun.
+/// The time for a child to finish its work.
 const ENDING: Duration = Duration::from_secs(30);
-/// Where everybody is to be soon connected again, who was struck is left alone for so long: a
-/// connection that broke within 100 ms is replaced after a pause, and after many such in a row the
-/// pause is a second.
+/// The time for which a victim is left alone after a fault where every node is to be soon connected
+/// again: a connection that broke within 100 ms is replaced after a pause, and after many such in a
+/// row the pause is a second.
 const REST: Duration = Duration::from_millis(300);
-/// Where each control must notice something, so many faults at least: one in three costs the
-/// unfenced register an update. What is more seldom is waited for, ten times as long at most.
+/// The least number of faults where each control must notice something: one in three costs the
+/// unfenced register an update. Rarer events are waited for, ten times as long at most.
 const FOR_A_LOSS: u64 = 40;
-/// Between two looks at how far the run is.
+/// The time between two looks at the progress of the run.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Runs a plan. `program` is the binary that has the children's role.
+/// Runs a plan. `program` is the binary of the children.
 ///
 /// # Panics
 ///
@@ -59,12 +59,12 @@ struct Stage<'a> {
     args: Vec<Vec<String>>,
     directory: PathBuf,
     server: RedisServer,
-    /// Where processes are killed, a tool that subscribes to everything: it must not hide a death.
+    /// A tool that subscribes to everything, where processes are killed: it must not hide a death.
     _watcher: Option<Watcher>,
     resource: RedisServer,
     proxies: Vec<Proxy>,
     workers: Vec<Worker>,
-    /// Those that were killed or have ended.
+    /// The children that were killed or have ended.
     gone: Vec<Worker>,
     trace: Arc<Mutex<Trace>>,
     monitor: Option<Monitor>,
@@ -80,7 +80,8 @@ fn lock(trace: &Mutex<Trace>) -> MutexGuard<'_, Trace> {
 
 impl<'a> Stage<'a> {
     async fn set(program: &'a Path, plan: &Plan) -> Self {
-        let (server, resource) = (RedisServer::start(), RedisServer::start());
+        let server = RedisServer::start();
+        let resource = RedisServer::start();
         let trace = Arc::new(Mutex::new(Trace::new(plan.kind.disturbs_connections())));
         let monitor = Monitor::each(server.address(), {
             let trace = Arc::clone(&trace);
@@ -128,10 +129,11 @@ impl<'a> Stage<'a> {
         Worker::start(self.program, number, &self.directory, &self.args[slot])
     }
 
-    /// Until there were enough grants, or none for too long.
+    /// Plays the faults until there were enough grants, or none for too long.
     async fn play(&mut self, plan: &Plan) -> Option<Violation> {
         let mut schedule = Schedule::new(plan.kind, plan.seed, CHILDREN);
-        let (mut last, mut progress) = (0, Instant::now());
+        let mut last = 0;
+        let mut progress = Instant::now();
         let mut rested = [Instant::now(); CHILDREN];
         loop {
             let (grants, violations) = {
@@ -185,7 +187,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// No more faults, and no more clients.
+    /// Ends all faults, and all clients.
     async fn end(&mut self) {
         self.workers.iter_mut().for_each(Worker::tell_to_stop);
         for mut worker in self.workers.drain(..) {
@@ -269,7 +271,7 @@ impl<'a> Stage<'a> {
         Outcome { violations, ..outcome }
     }
 
-    /// What all clients have written down so far.
+    /// Reads the records of all clients so far.
     fn attempts(&self) -> Result<Vec<Attempt>, String> {
         let mut attempts = Vec::new();
         for worker in self.workers.iter().chain(&self.gone) {
@@ -278,7 +280,7 @@ impl<'a> Stage<'a> {
         Ok(attempts)
     }
 
-    /// Whether each control has noticed something, where it must, or never will.
+    /// Whether each control that must notice something has noticed it, or never will.
     async fn is_enough(&self, plan: &Plan) -> bool {
         let struck: u64 = self.nemesis.counts.values().sum();
         if !plan.kind.needs_losses() || struck >= 10 * FOR_A_LOSS {
@@ -306,19 +308,21 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A reader saw halves of two writes in the unfenced pair.
+/// Whether a reader saw halves of two writes in the unfenced pair.
 fn is_torn(attempt: &Attempt) -> bool {
     matches!(attempt.read, Some([_, Pair::Torn]))
 }
 
-/// Those who had not left the gauge had more than there is.
+/// Whether clients that had not left the gauge had more than there is.
 fn is_crowded(attempt: &Attempt) -> bool {
     attempt.counted.is_some_and(|[_, all]| all > attempt.limit.into())
 }
 
-/// Each control has to have noticed what it is for: else the run has shown nothing.
+/// Lists the controls that have noticed nothing: without them the run has shown nothing.
 fn toothless(outcome: &Outcome, forms: Forms) -> Vec<Violation> {
-    let (unfenced, read, counted) = (outcome.unfenced, outcome.read, outcome.counted);
+    let unfenced = outcome.unfenced;
+    let read = outcome.read;
+    let counted = outcome.counted;
     let mut controls = vec![("unfenced writes was lost", unfenced)];
     if forms.share() {
         controls.push(("reads of the unfenced pair was torn", read));

@@ -1,4 +1,4 @@
-//! A stall: how much a killed process with many waiters costs those that live, on its own lock and
+//! A stall: the cost of a killed process with many waiters for the live ones, on its own lock and
 //! on others of the same server.
 
 use std::path::Path;
@@ -16,9 +16,9 @@ use crate::{Raw, RedisServer, eventually, queue_key};
 
 const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "stalled";
-/// Live tasks on the lock of the dead, half of them in each of two nodes.
+/// The number of live tasks on the lock of the dead, half of them in each of two nodes.
 const TASKS: usize = 16;
-/// Seconds that are looked at after the kill.
+/// The number of seconds after the kill that count.
 const SECONDS: usize = 8;
 
 fn name(lock: usize) -> String {
@@ -33,8 +33,8 @@ async fn wait_until_all_wait(redis: &mut Raw, count: usize, locks: usize) {
     }
 }
 
-/// The turns of those that live in each second after a process was killed that waited `dead` times
-/// for the same lock.
+/// Counts the turns of the live tasks in each second after the kill of a process that waited `dead`
+/// times for the same lock.
 ///
 /// # Panics
 /// If there is no server.
@@ -50,7 +50,8 @@ pub async fn turns_past_the_dead(program: &Path, dead: usize) -> Vec<u64> {
     for _ in 0..2 {
         let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
         for _ in 0..TASKS / 2 {
-            let (locks, turns) = (locks.clone(), Arc::clone(&turns));
+            let locks = locks.clone();
+            let turns = Arc::clone(&turns);
             living.spawn(async move {
                 loop {
                     let acquire = locks.key(name(0)).queue_limit(100_000).lock();
@@ -74,19 +75,19 @@ pub async fn turns_past_the_dead(program: &Path, dead: usize) -> Vec<u64> {
     counted
 }
 
-/// How the acquire and release of an unrelated lock suffers.
+/// The acquire and release times of an unrelated lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Unrelated {
-    /// The time that 99 of 100 pairs stay below, in the second before the kill,
+    /// The time that 99 of 100 pairs stay below, in the second before the kill.
     pub before: Duration,
-    /// and in the second after it.
+    /// The time that 99 of 100 pairs stay below, in the second after the kill.
     pub after: Duration,
     /// The longest script after the kill, as the server measured it.
     pub longest_script: Duration,
 }
 
-/// The pairs of an unrelated lock around the death of a process that waited `dead` times for each
-/// of `locks` locks, which a living one holds and then releases together.
+/// Measures the pairs of an unrelated lock around the death of a process that waited `dead` times
+/// for each of `locks` locks, which a live process holds and then releases together.
 ///
 /// # Panics
 /// If there is no server.
@@ -118,9 +119,10 @@ pub async fn unrelated_past_the_dead(program: &Path, dead: usize, locks: usize) 
     Unrelated { before, after, longest_script: longest_script(&mut redis).await }
 }
 
-/// Pairs for a second; the time that 99 of 100 stay below.
+/// Acquires and releases for a second; returns the time that 99 of 100 pairs stay below.
 async fn pairs(locks: &Locks) -> Duration {
-    let (began, mut took) = (Instant::now(), Vec::new());
+    let began = Instant::now();
+    let mut took = Vec::new();
     while began.elapsed() < Duration::from_secs(1) {
         let pair = Instant::now();
         let guard = locks.lock("unrelated").await.expect("the server answers");

@@ -1,4 +1,5 @@
-//! Takeovers: how long after the kill of a holder the next has the lock, by the server's clock.
+//! Takeovers: the time from the kill of a holder until the next has the lock, by the server's
+//! clock.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -14,21 +15,22 @@ use tokio::time::timeout;
 use crate::{Grants, Leash, Raw, RedisServer, door_key, eventually};
 
 const LEASE: Duration = Duration::from_millis(600);
-/// How many are killed at a time.
+/// The number of holders that are killed at a time.
 const AT_ONCE: usize = 4;
-/// For what takes no time on an idle machine.
+/// The bound of actions that take no time on an idle machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// What was measured.
+/// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Takeover {
-    /// From the kill to the next grant, µs, of holders that did not renew after the next had come.
+    /// The times from the kill to the next grant, µs, of holders that did not renew after the next
+    /// waiter had come.
     pub known: Vec<u64>,
-    /// The same of those that did, so that the next had to learn of the new end.
+    /// The times of holders that did, so that the next waiter had to learn of the new end.
     pub renewed: Vec<u64>,
 }
 
-/// Kills `kills` holders, each a process of its own, while somebody waits.
+/// Kills `kills` holders, each a process of its own, while a task waits.
 ///
 /// # Panics
 ///
@@ -38,8 +40,10 @@ pub async fn takeovers(program: &Path, kills: usize) -> Takeover {
     let grants = Grants::watch(&server);
     let mut running = JoinSet::new();
     for first in 0..AT_ONCE {
-        let (program, url, grants) = (program.to_owned(), server.url(), grants.clone());
-        // Blocks a thread: what waits for a condition cannot move between threads.
+        let program = program.to_owned();
+        let url = server.url();
+        let grants = grants.clone();
+        // Blocks a thread: a future that waits for a condition cannot move between threads.
         let runtime = Handle::current();
         running
             .spawn_blocking(move || runtime.block_on(lane(&program, &url, first, kills, &grants)));
@@ -53,7 +57,7 @@ pub async fn takeovers(program: &Path, kills: usize) -> Takeover {
     all
 }
 
-/// Every fourth kill, one after the other.
+/// Runs every fourth kill, one after the other.
 async fn lane(program: &Path, url: &str, first: usize, kills: usize, grants: &Grants) -> Takeover {
     let locks = Locks::connect(url).await.expect("the server accepts a node");
     let mut redis = Raw::connect(url).await;
@@ -125,7 +129,7 @@ pub async fn hold(url: &str, key: &str, lease: Duration, renews: bool) {
     let _ = input.next_line().await;
 }
 
-/// To the process that has started this one; one that has gone needs no answer.
+/// Prints a line for the process that has started this one; a parent that is gone needs no answer.
 pub(super) fn say(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{line}");
@@ -134,10 +138,10 @@ pub(super) fn say(line: &str) {
 impl Takeover {
     /// The longest takeover without a renewal in between: the lease, and 250 ms.
     pub const BOUND: Duration = LEASE.saturating_add(Duration::from_millis(250));
-    /// With one: a touch period more.
+    /// The longest takeover with a renewal in between: a touch period more.
     pub const BOUND_RENEWED: Duration = LEASE.saturating_add(Duration::from_millis(4_250));
 
-    /// How many took longer than their bound.
+    /// The number of takeovers that took longer than their bound.
     #[must_use]
     pub fn violations(&self) -> usize {
         let over = |took: &[u64], bound: Duration| {

@@ -1,8 +1,8 @@
-//! `Trace`: follows what the server does to each lock, command by command as MONITOR shows it, and
-//! checks each script against what the commands before it have left.
+//! `Trace`: follows the server's changes to each lock, command by command as MONITOR shows them,
+//! and checks each script against the state after the commands before it.
 //!
-//! This is the server's own order, exactly: of enqueues as of grants. It knows the keys and rules
-//! of the protocol's page, and of the scripts no more than their names.
+//! This is the server's own order, exactly: of enqueues as of grants. The trace knows the keys and
+//! rules of the protocol's page, and of the scripts no more than their names.
 
 mod lock;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use crate::{COUNTER, MonitorLine, PATIENCE_MS, Source};
 use lock::Lock;
 pub(super) use lock::who;
 
-/// How many scripts are remembered.
+/// The number of scripts that are remembered.
 const RECENT: usize = 64;
 /// The scripts that the protocol's page has rules for.
 const SCRIPTS: [&str; 11] = [
@@ -42,19 +42,19 @@ pub(super) struct ServerGrant {
     pub(super) token: u64,
     /// The tokens that its client was told when it asked again.
     pub(super) again: Vec<u64>,
-    /// Child and attempt, if the member was a client's.
+    /// The child and the attempt, if the member was a client's.
     pub(super) who: Option<(u32, u32)>,
-    /// When, by the server's clock, µs.
+    /// The time of the grant, by the server's clock, µs.
     pub(super) at: i64,
-    /// The lease has ended by then for certain.
+    /// The time by which the lease has ended for certain.
     pub(super) ends: i64,
-    /// It was not given back: another grant came after its lease.
+    /// Whether it was not released: another grant came after its lease.
     pub(super) ran_out: bool,
     /// The token that it had from then on as a read of a write.
     pub(super) reduced: Option<u64>,
 }
 
-/// What all of a run's scripts have done so far.
+/// The effects of all scripts of a run so far.
 pub(super) struct Trace {
     passes_allowed: bool,
     names: HashMap<String, u32>,
@@ -63,7 +63,7 @@ pub(super) struct Trace {
     /// The counter of tokens.
     counter: u64,
     script: Option<Script>,
-    /// The last scripts, to tell what came before a violation.
+    /// The last scripts, for the report of a violation.
     recent: VecDeque<Script>,
     pub(super) grants: Vec<ServerGrant>,
     pub(super) passed_over: u64,
@@ -72,12 +72,12 @@ pub(super) struct Trace {
 
 /// The commands of one script: one atomic step.
 struct Script {
-    /// When it began, by the server's clock, µs.
+    /// The time at which it began, by the server's clock, µs.
     at: i64,
     name: &'static str,
     args: HashSet<String>,
     lines: Vec<Line>,
-    /// The counter's value after it.
+    /// The value of the counter after the script.
     counter: u64,
     /// The tokens of its messages.
     told: Vec<u64>,
@@ -96,14 +96,14 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Score and member, of a `ZADD key [flags] score member ...`.
+    /// The scores and members of a `ZADD key [flags] score member ...`.
     pub(super) fn scores(&self) -> impl Iterator<Item = (i64, &str)> {
         let flags = usize::from(self.is_new_only() || self.is_lower_only());
         let pairs = self.args[flags..].chunks_exact(2);
         pairs.filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].as_str())))
     }
 
-    /// Whether it changes no member that is there.
+    /// Whether the command changes no member that is there.
     pub(super) fn is_new_only(&self) -> bool {
         self.args.first().is_some_and(|arg| arg == "NX")
     }
@@ -117,7 +117,7 @@ impl Line {
         self.key == key && self.command == command
     }
 
-    /// The members that it gives the lock to, or a longer lease.
+    /// The members that the command gives the lock to, or a longer lease.
     fn holders(&self) -> Vec<&str> {
         match (self.key, self.command.as_str()) {
             (Key::Door, "PSETEX") => {
@@ -128,7 +128,7 @@ impl Line {
         }
     }
 
-    /// The members that it passes over.
+    /// The members that the command passes over.
     fn passed(&self) -> Vec<&str> {
         match self.is(Key::Passed, "ZADD") {
             true => self.scores().map(|(_, member)| member).collect(),
@@ -142,7 +142,7 @@ pub(super) fn unmarked(text: &str) -> &str {
     text.strip_prefix(['+', '-']).unwrap_or(text)
 }
 
-/// What a key of a lock is for.
+/// The purpose of a key of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Door,
@@ -154,21 +154,21 @@ pub(super) enum Key {
     Gone,
 }
 
-/// What a script does in all, looked at before it is followed line by line.
+/// The effects of a whole script, collected before it is followed line by line.
 pub(super) struct Step<'a> {
-    /// It began after this, by the server's clock,
+    /// The server's time before which it did not begin.
     pub(super) at: i64,
-    /// and was over at this: the server may have been stopped in between.
+    /// The server's time by which it was over: the server may have been stopped in between.
     pub(super) by: i64,
-    /// The script,
+    /// The name of the script.
     pub(super) name: &'static str,
-    /// and its own arguments.
+    /// The script's own arguments.
     pub(super) args: &'a HashSet<String>,
-    /// Members that it passes over.
+    /// The members that it passes over.
     pub(super) passed: HashSet<&'a str>,
-    /// Members it grants the lock to, or a longer lease.
+    /// The members that it grants the lock to, or a longer lease.
     pub(super) held: HashSet<&'a str>,
-    /// The token that it drew, and above which this had to be.
+    /// The token that it drew, which must be above `above`.
     pub(super) issued: Option<u64>,
     pub(super) above: u64,
     /// The tokens of its messages.
@@ -180,13 +180,13 @@ impl Step<'_> {
         ["lock", "acquire"].contains(&self.name)
     }
 
-    /// Whether it gives back what this member holds.
+    /// Whether it releases the hold of this member.
     pub(super) fn gives_back(&self, member: &str) -> bool {
         let gives_back = ["unlock", "release", "leave", "force_release"].contains(&self.name);
         gives_back && self.args.contains(member)
     }
 
-    /// Whether it may leave what is free: it only renews.
+    /// Whether it may leave something free: it only renews.
     pub(super) fn only_renews(&self) -> bool {
         ["extend", "renew", "confirm"].contains(&self.name)
     }
@@ -224,12 +224,14 @@ impl Trace {
         if line.is("EVALSHA") || line.is("EVAL") {
             let args = (3..line.args.len()).map(|index| line.text(index)).collect();
             let name = self.scripts.get(&line.text(1)).copied().unwrap_or_default();
-            let (lines, told, counter) = (Vec::new(), Vec::new(), self.counter);
+            let lines = Vec::new();
+            let told = Vec::new();
+            let counter = self.counter;
             self.script = Some(Script { at, name, args, lines, told, counter });
         }
     }
 
-    /// A command of the script.
+    /// Adds a command of the script.
     fn inside(&mut self, at: i64, line: &MonitorLine) {
         let found = self.line(at, line);
         let Some(script) = &mut self.script else { return };
@@ -312,7 +314,7 @@ fn issued(before: u64, script: &Script) -> Option<u64> {
     (last != before && token != before).then_some(token)
 }
 
-/// What the last scripts did to a lock.
+/// A report of the last scripts on a lock.
 fn before(scripts: &VecDeque<Script>, lock: usize) -> String {
     let mut text = String::new();
     for script in scripts.iter().filter(|script| script.lines.iter().any(|line| line.lock == lock))

@@ -1,22 +1,22 @@
-//! `Violation`: something that must never happen, and did.
+//! `Violation`: an event that must never happen, and did.
 
 use std::fmt;
 
-/// What kind of promise was broken.
+/// The kind of promise that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// Clients believed at one instant to hold more of a lock than there is.
     Overlap,
     /// The server granted more of a lock than was free beside the leases that had not ended.
     TwoHolds,
-    /// The written sum of what is in use is not that of the holds.
+    /// The written sum of the weights in use is not that of the holds.
     WrongSum,
-    /// A token was given out twice, or was not above all before it; or those who share had not the
-    /// same.
+    /// A token was given out twice, or was not above all before it; or members that share had not
+    /// the same.
     TokenNotRising,
-    /// Somebody was granted before a live waiter ahead of it.
+    /// A member was granted before a live waiter ahead of it.
     OutOfOrder,
-    /// What was free was not handed on as far as it goes.
+    /// Something free was not granted, although a waiter fitted.
     LeftWaiting,
     /// A waiter was passed over although nothing had happened to its connection.
     PassedOver,
@@ -26,14 +26,13 @@ pub enum What {
     QueuedTwice,
     /// A member was granted again after its hold, or after it had been given up.
     GrantedAgain,
-    /// A hold was ended by somebody else's request.
+    /// Another member's request ended a hold.
     WrongRelease,
-    /// A hold without an end, or with a later one than was asked for.
+    /// A hold had no end, or a later one than was asked for.
     Endless,
     /// A guard believed in its hold beyond the lease on the server.
     LateDeadline,
-    /// A grant ran out though the client it was meant for was alive and connected, and never heard
-    /// of it.
+    /// A grant expired though its client was alive and connected, and the client never heard of it.
     Unclaimed,
     /// A client was told of a grant that the server never gave.
     UnknownGrant,
@@ -43,7 +42,7 @@ pub enum What {
     Late,
     /// No lock was granted for a long time.
     Stuck,
-    /// Something stayed behind in Redis.
+    /// A key stayed behind in Redis.
     LeftBehind,
     /// A fenced write was overwritten unread.
     LostUpdate,
@@ -57,12 +56,12 @@ pub enum What {
     Broken,
 }
 
-/// One of these, with what was seen.
+/// A violation with its details.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which promise.
+    /// The kind of promise.
     pub what: What,
-    /// For people.
+    /// The details for people.
     pub detail: String,
 }
 

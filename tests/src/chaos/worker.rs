@@ -11,20 +11,20 @@ use super::checker::Fate;
 use super::clock::now_us;
 use crate::{Leash, signal};
 
-/// A running child; killed when this is dropped.
+/// A running child; it is killed when this is dropped.
 pub(super) struct Worker {
     pub(super) number: u32,
     pub(super) fate: Fate,
     pub(super) file: PathBuf,
     process: Child,
     pid: u32,
-    /// Closed to end it.
+    /// The input, which is closed to end the child.
     input: Option<ChildStdin>,
     leash: Option<Leash>,
 }
 
 impl Worker {
-    /// Starts `program` in the role of a child: it connects, and goes on until told to stop.
+    /// Starts `program` as a child: it connects, and goes on until told to stop.
     pub(super) fn start(program: &Path, number: u32, directory: &Path, args: &[String]) -> Self {
         let file = directory.join(format!("child-{number}"));
         let mut process = Command::new(program)
@@ -42,14 +42,14 @@ impl Worker {
         Self { number, fate: Fate::default(), file, process, pid, input, leash }
     }
 
-    /// SIGKILL; gone when this returns.
+    /// Kills the child (SIGKILL); it is gone when this returns.
     pub(super) async fn kill(&mut self) {
         self.fate.killed = Some(now_us());
         self.leash = None;
         let _ = self.process.kill().await; // waits for it as well
     }
 
-    /// Stopped for `pause`.
+    /// Stops the child for `pause`.
     pub(super) async fn stop_for(&mut self, pause: Duration) {
         let from = now_us();
         signal::stop(self.pid);
@@ -58,12 +58,12 @@ impl Worker {
         self.fate.stopped.push((from, now_us()));
     }
 
-    /// Asks it to stop.
+    /// Asks the child to stop.
     pub(super) fn tell_to_stop(&mut self) {
         self.input = None;
     }
 
-    /// Waits for its end; says why if it is not a good one.
+    /// Waits for the child's end; returns the reason of a bad one.
     pub(super) async fn ended(&mut self, limit: Duration) -> Result<(), String> {
         let ended = timeout(limit, self.process.wait()).await;
         let result = match ended {
@@ -78,7 +78,7 @@ impl Worker {
         result
     }
 
-    /// Whether it has ended though it was not told to.
+    /// Whether the child has ended though it was not told to.
     pub(super) fn is_gone(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }

@@ -10,9 +10,9 @@ use tower::BoxError;
 
 /// The body of every request and answer.
 pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
-/// What [`streamed`] takes.
+/// A piece of a body from [`streamed`].
 pub type Piece = Result<Frame<Bytes>, BoxError>;
-/// Sends pieces; without it the body ends.
+/// The sender of pieces; the body ends when it is dropped.
 pub type Pieces = mpsc::UnboundedSender<Piece>;
 
 /// A body of this text.
@@ -25,7 +25,7 @@ pub fn piece(text: &'static str) -> Piece {
     Ok(Frame::data(Bytes::from_static(text.as_bytes())))
 }
 
-/// A body of what is sent; it ends when the sender goes.
+/// A body of the pieces that are sent; it ends when the sender goes.
 pub fn streamed() -> (Pieces, AnyBody) {
     let (pieces, received) = mpsc::unbounded_channel();
     let frames = stream::unfold(received, async |mut received| {

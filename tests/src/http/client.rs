@@ -8,34 +8,34 @@ use tokio::time::timeout;
 
 use crate::LIMIT;
 
-/// A connection; dropped, it is closed.
+/// A connection, which is closed on drop.
 #[derive(Debug)]
 pub struct Client {
-    /// For what a test reads or writes by hand.
+    /// The stream, for a test that reads or writes by hand.
     pub stream: TcpStream,
 }
 
-/// What a server sent until it closed the connection.
+/// The bytes of a server until it closed the connection.
 #[derive(Debug)]
 pub struct Answer {
-    /// 0 if there is no head.
+    /// The status; 0 if there is no head.
     pub status: u16,
-    /// In lower case.
+    /// The head in lower case.
     pub head: String,
-    /// As text.
+    /// The body as text.
     pub body: String,
     /// The body as it came.
     pub bytes: Vec<u8>,
 }
 
 impl Client {
-    /// A connection on which nothing was sent.
+    /// Opens a connection and sends nothing.
     pub async fn connect(address: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(address).await.expect("the server listens") }
     }
 
-    /// A connection on which one request was sent, its last: `request` is method and path,
-    /// `headers` are lines with their ends.
+    /// Opens a connection and sends one request, its last: `request` is method and path, `headers`
+    /// are lines with their ends.
     pub async fn send(address: SocketAddr, request: &str, headers: &str) -> Self {
         let mut client = Self::connect(address).await;
         let head = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
@@ -43,7 +43,7 @@ impl Client {
         client
     }
 
-    /// Sends this.
+    /// Sends this text.
     pub async fn write(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).await.expect("the server takes it");
     }
@@ -97,7 +97,7 @@ impl Answer {
     }
 }
 
-/// The answer to a GET with these headers, which are lines with their ends.
+/// Sends a GET with these headers, which are lines with their ends; returns the answer.
 pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
     Client::send(address, &format!("GET {path}"), headers).await.answer().await
 }

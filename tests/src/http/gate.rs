@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::LIMIT;
 
-/// What handlers pass: they tell that they run, and go on when they may.
+/// A gate for handlers: they tell that they run, and wait to be let on.
 #[derive(Clone, Debug)]
 pub struct Gate {
     entered: mpsc::UnboundedSender<()>,
@@ -15,7 +15,7 @@ pub struct Gate {
     open: Arc<Semaphore>,
 }
 
-/// Who lets handlers on.
+/// The other side of a gate, which lets handlers on.
 #[derive(Debug)]
 pub struct Keeper {
     entered: mpsc::UnboundedReceiver<()>,
@@ -23,7 +23,7 @@ pub struct Keeper {
     open: Arc<Semaphore>,
 }
 
-/// A gate that is closed.
+/// Makes a closed gate.
 pub fn gate() -> (Gate, Keeper) {
     let open = Arc::new(Semaphore::new(0));
     let (entered, is_entered) = mpsc::unbounded_channel();
@@ -52,7 +52,7 @@ impl Keeper {
         timeout(LIMIT, self.finished.recv()).await.expect("a handler finishes").expect("a gate");
     }
 
-    /// No handler runs but those that [`Keeper::entered`] told of.
+    /// Whether no handler runs but those that [`Keeper::entered`] told of.
     pub fn is_alone(&mut self) -> bool {
         self.entered.try_recv().is_err()
     }

@@ -15,7 +15,7 @@ use tower::BoxError;
 use crate::LIMIT;
 use crate::http::AnyBody;
 
-/// One connection, also of its clones.
+/// A connection that its clones share.
 #[derive(Clone, Debug)]
 pub struct Multiplexed {
     sender: SendRequest<AnyBody>,
@@ -23,12 +23,12 @@ pub struct Multiplexed {
 }
 
 impl Multiplexed {
-    /// A connection to this server.
+    /// Opens a connection to this server.
     pub async fn connect(address: SocketAddr) -> Self {
         Self { sender: Self::sender(address).await, address }
     }
 
-    /// What sends requests with bodies of any one kind.
+    /// Opens a connection for requests with bodies of any one kind.
     pub async fn sender<B>(address: SocketAddr) -> SendRequest<B>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
@@ -40,7 +40,7 @@ impl Multiplexed {
         sender
     }
 
-    /// Status and body of the answer.
+    /// Sends a POST; returns the status and the body of the answer.
     pub async fn post(&self, path: &str, body: AnyBody) -> (u16, String) {
         let uri = format!("http://{}{path}", self.address);
         let request = Request::post(uri).body(body).expect("a path");

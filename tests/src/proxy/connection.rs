@@ -21,7 +21,7 @@ pub(super) struct Connection {
     subscribed: AtomicBool,
     cut: CancellationToken,
     closed: CancellationToken,
-    /// For each request that is unanswered, in order, what is to happen to its reply.
+    /// The fate of the reply to each request that is unanswered, in order.
     unanswered: Mutex<VecDeque<Unanswered>>,
 }
 
@@ -33,7 +33,7 @@ struct Unanswered {
     copy: Option<Vec<u8>>,
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 enum End {
     /// One side has closed it, or it was cut.
     Closed,
@@ -53,7 +53,7 @@ impl Connection {
         let shared = shared.clone();
         tokio::spawn(async move {
             let end = connection.run(&shared, client).await;
-            // Both sockets are closed: now it may be said.
+            // Both sockets are closed: the connection may count as closed now.
             shared.strike_off(number);
             connection.closed.cancel();
             if let End::Struck(fault) = end {
@@ -122,7 +122,8 @@ impl Connection {
                 }
                 Some(Action::CopyLater) => {
                     if let Some(fault) = fault.take() {
-                        let (server, frame) = (shared.server, frame.clone());
+                        let server = shared.server;
+                        let frame = frame.clone();
                         tokio::spawn(async move {
                             fault.hold().await;
                             run_copy(server, &frame).await;
@@ -184,7 +185,7 @@ impl Connection {
                             fault.strike();
                         }
                     }
-                    // Those were over before the request was sent.
+                    // These faults were over before the request was sent.
                     Some(
                         Action::LoseRequest
                         | Action::HoldRequest

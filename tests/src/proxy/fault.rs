@@ -1,4 +1,4 @@
-//! `Fault`: something that happens once, to one request or its reply.
+//! `Fault`: a fault that happens once, to one request or its reply.
 
 use tokio_util::sync::CancellationToken;
 
@@ -13,13 +13,13 @@ impl Request {
         Self { args }
     }
 
-    /// Its arguments, the command's name first.
+    /// The arguments, the command's name first.
     #[must_use]
     pub fn args(&self) -> &[Vec<u8>] {
         &self.args
     }
 
-    /// Whether it is this command, in upper or lower case.
+    /// Whether the request is this command, in upper or lower case.
     #[must_use]
     pub fn is(&self, command: &str) -> bool {
         self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
@@ -39,19 +39,19 @@ pub(super) enum Action {
     LoseRequest,
     HoldRequest,
     LoseReply,
-    /// The connection stays.
+    /// Swallows the reply; the connection stays.
     SwallowReply,
     HoldReply,
-    /// After so many bytes of it, counted round.
+    /// Cuts the connection after so many bytes of the request, counted round.
     CutRequest(usize),
     CutReply(usize),
-    /// A copy runs as well: before the reply is passed on, or when it is released.
+    /// Runs a copy as well, before the reply is passed on.
     CopyAtOnce,
     CopyLater,
 }
 
 impl Action {
-    /// Whether it needs to know which reply is whose.
+    /// Whether the fault needs to know which request a reply answers.
     pub(super) fn is_on_reply(self) -> bool {
         matches!(
             self,
@@ -64,8 +64,7 @@ impl Action {
     }
 }
 
-/// A fault that was ordered: it strikes at most once. Dropping this neither revokes nor releases
-/// it.
+/// A fault that was ordered: it strikes at most once. A drop neither revokes nor releases it.
 #[derive(Clone, Debug)]
 pub struct Fault {
     action: Action,
@@ -82,24 +81,24 @@ impl Fault {
         self.action
     }
 
-    /// Waits until it has struck: what was to be lost is lost and the connection closed, what was
-    /// to be held is held (of a reply: the server has executed the request).
+    /// Waits until it has struck: a lost frame is lost and the connection closed, a held frame is
+    /// held (of a reply: the server has executed the request).
     pub async fn struck(&self) {
         self.struck.cancelled().await;
     }
 
-    /// Whether it has struck.
+    /// Whether the fault has struck.
     #[must_use]
     pub fn has_struck(&self) -> bool {
         self.struck.is_cancelled()
     }
 
-    /// Lets what is held flow on; if it has not struck yet, it never will.
+    /// Lets a held frame flow on; if it has not struck yet, it never will.
     pub fn release(&self) {
         self.released.cancel();
     }
 
-    /// Whether it is still to strike.
+    /// Whether the fault is still to strike.
     pub(super) fn waits(&self) -> bool {
         !self.released.is_cancelled()
     }

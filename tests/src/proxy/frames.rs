@@ -1,4 +1,4 @@
-//! `Frames`: cuts what comes in on a socket into whole requests or replies.
+//! `Frames`: cuts the bytes from a socket into whole requests or replies.
 
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;

@@ -19,7 +19,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens when this returns. To be called in a runtime's context.
+    /// Listens when this returns. The caller is in a runtime's context.
     pub(super) fn start(address: SocketAddr, shared: Arc<Shared>) -> Self {
         // Blocks for no time: binding does not wait.
         let socket = std::net::TcpListener::bind(address).expect("the port is ours");
@@ -30,7 +30,7 @@ impl Listener {
         Self { address, stop, task }
     }
 
-    /// Connections are refused when this returns.
+    /// Stops; connections are refused when this returns.
     pub(super) async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("accepting does not panic");

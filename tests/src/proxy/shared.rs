@@ -1,4 +1,4 @@
-//! `Shared`: what all connections of a proxy have in common.
+//! `Shared`: the state that all connections of a proxy have in common.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use super::gates::Gates;
 pub(super) struct Shared {
     pub(super) server: SocketAddr,
     pub(super) gates: Gates,
-    /// Requests passed on.
+    /// The number of requests that were passed on.
     pub(super) requests: AtomicU64,
-    /// Replies and messages passed on.
+    /// The number of replies and messages that were passed on.
     pub(super) replies: AtomicU64,
     accepted: AtomicU64,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
@@ -43,7 +43,7 @@ impl Shared {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Lists a connection; its number.
+    /// Lists a connection; returns its number.
     pub(super) fn enlist(&self, connection: Arc<Connection>) -> u64 {
         let number = self.accepted.fetch_add(1, Ordering::SeqCst);
         lock(&self.open).insert(number, connection);
@@ -69,7 +69,7 @@ impl Shared {
         fault
     }
 
-    /// The first fault ordered for such a request; it is not armed any more.
+    /// Takes the first fault ordered for such a request; it is not armed any more.
     pub(super) fn take_fault(&self, request: &Request, subscribed: bool) -> Option<Fault> {
         let mut armed = lock(&self.armed);
         armed.retain(|(fault, _)| fault.waits());
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-/// Locks; a panic while locked would be a bug of the harness.
+/// Locks a mutex; a panic while locked would be a bug of the harness.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic in a lock")
 }

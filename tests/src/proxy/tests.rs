@@ -9,7 +9,7 @@ use super::*;
 use crate::{Raw, RedisServer, eventually};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// Long enough for a reply that is not held to arrive.
+/// The time within which a reply that is not held arrives.
 const SILENCE: Duration = Duration::from_millis(50);
 
 async fn start() -> (RedisServer, Proxy, Raw) {
@@ -97,7 +97,7 @@ async fn nothing_reaches_the_server_while_frozen_and_all_of_it_after() {
     assert_eq!(proxy.requests(), requests + 1);
 }
 
-/// The next message, `None` when the connection has ended.
+/// Reads the next message, `None` when the connection has ended.
 async fn next_message(subscription: &mut redis::aio::PubSub) -> Option<redis::Msg> {
     let mut messages = subscription.on_message();
     timeout(LIMIT, messages.next()).await.expect("a message or the end in time")

@@ -10,16 +10,18 @@ use futures_util::{StreamExt, stream};
 use lock_tests::chaos::{FailoverPlan, Fault, Forms, Kind, Outcome, Plan, run};
 use tokio::sync::Mutex;
 
-/// Seventeen kinds of faults: more than 20 000 cycles in all, of locks, reads, writes and permits.
+/// The cycles of each kind. Seventeen kinds of faults make more than 20 000, of locks, reads,
+/// writes and permits.
 const CYCLES: u64 = 1_300;
 
-/// Kinds at a time. Each ends with 15 s in which nothing happens: the patience of its nodes.
+/// The number of kinds at a time. Each ends with 15 s in which nothing happens: the patience of its
+/// nodes.
 const AT_ONCE: usize = 3;
 
-/// Each loads the machine as much as it is to be loaded.
+/// The lock of the tests, each of which loads the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// `$LOCK_CHAOS_SEED` repeats a schedule; without it, every run has another.
+/// The seed: `$LOCK_CHAOS_SEED` repeats a schedule; without it, every run has another.
 fn seed() -> u64 {
     match std::env::var("LOCK_CHAOS_SEED") {
         Ok(seed) => seed.parse().expect("a seed is a number"),
@@ -31,7 +33,8 @@ fn seed() -> u64 {
 async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let seed = seed();
-    let (mut cycles, mut shared) = (0, 0);
+    let mut cycles = 0;
+    let mut shared = 0;
     let mut report = format!("seed {seed}\n{}\n", Outcome::HEAD);
     let mut violations = Vec::new();
     let outcomes = stream::iter(Kind::ALL).map(async |kind| {
@@ -58,7 +61,8 @@ async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
     assert!((cycles / 3..=cycles * 2 / 3).contains(&shared), "{shared} of them shared\n{report}");
 }
 
-/// One failover of each kind, side by side. `lock-torture failovers` counts them by the hundred.
+/// Runs one failover of each kind, side by side. `lock-torture failovers` counts them by the
+/// hundred.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failovers_break_no_promise_where_grants_wait_for_all_replicas() {
     let _alone = ONE_AT_A_TIME.lock().await;

@@ -9,10 +9,10 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// More than anything here should take; a test that waits this long has failed.
+/// The bound of anything here; a test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Much longer than a test: what happens within `SOON` was not the end of such a lease.
+/// A lease much longer than a test: no event within `SOON` is its end.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) fn ms(ms: u64) -> Duration {
@@ -22,7 +22,7 @@ pub(crate) fn ms(ms: u64) -> Duration {
 pub(crate) enum Backend {
     Memory(MemoryStore),
     Redis(RedisServer),
-    /// By its URL.
+    /// The URL of the sentinels.
     Sentinel(String),
 }
 
@@ -38,8 +38,8 @@ impl Backend {
         Self::Redis(RedisServer::start())
     }
 
-    /// All of them on the same servers, which take some seconds to find each other; each in a
-    /// database of its own.
+    /// Makes a backend on the same servers for all tests, because they take some seconds to find
+    /// each other; each has a database of its own.
     pub(crate) async fn sentinel() -> Self {
         static WATCHED: OnceCell<Watched> = OnceCell::const_new();
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
@@ -49,7 +49,7 @@ impl Backend {
         Self::Sentinel(format!("{}/{database}", watched.url()))
     }
 
-    /// A new node, whose locks have a long lease.
+    /// Connects a new node, whose locks have a long lease.
     pub(crate) async fn node(&self) -> Locks {
         self.build(Locks::builder().defaults(LockOptions::new().lease(LONG))).await
     }
@@ -75,7 +75,7 @@ impl Backend {
     }
 }
 
-/// Starts to wait; in the queue as the last of `length` when this returns.
+/// Starts to wait; the waiter is the last of `length` in the queue when this returns.
 pub(crate) async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {
     let waiting = tokio::spawn(locks.lock(key));
     until_waiting(length, locks, key).await;
@@ -96,7 +96,7 @@ pub(crate) async fn is_free(locks: &Locks, key: &str) -> bool {
     seen.holders.is_empty() && seen.waiters.is_empty()
 }
 
-/// L3: neither on the store nor in the node is anything left.
+/// Waits until nothing is left on the store or in the node (L3).
 pub(crate) async fn until_nothing_is_left(locks: &Locks, key: &str) {
     eventually("none holds or waits", SOON, async || is_free(locks, key).await).await;
     let idle = async || {
@@ -106,19 +106,19 @@ pub(crate) async fn until_nothing_is_left(locks: &Locks, key: &str) {
     eventually("the node has nothing left to do", SOON, idle).await;
 }
 
-/// The guard of an acquisition that ends soon.
+/// Waits for the guard of an acquisition that ends soon.
 pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
     let joined = timeout(SOON, waiting).await.expect("granted in time");
     joined.expect("no panic").expect("granted")
 }
 
-/// A test that hangs has failed.
+/// Bounds a test: one that hangs has failed.
 pub(crate) async fn in_time(test: impl Future<Output = ()>) {
     timeout(3 * SOON, test).await.expect("the test ends");
 }
 
-/// Whatever it is, it ends soon, and by itself: the look that a timeout takes at its end does not
-/// count.
+/// Waits for a future that ends soon, and by itself: the look that a timeout takes at its end does
+/// not count.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let started = Instant::now();
     let end = timeout(SOON, what).await.expect("an end in time");

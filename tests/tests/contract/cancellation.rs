@@ -15,7 +15,7 @@ on_every_store!(
     an_acquisition_dropped_unread_after_its_grant_passes_the_lock_on,
 );
 
-/// More than an acquisition needs.
+/// The number of polls, more than an acquisition needs.
 const POLLS: usize = 8;
 
 /// Polls up to so many times, with time for the store in between, then drops.
@@ -25,7 +25,7 @@ async fn poll_and_drop<F: Future>(acquire: F, polls: usize) {
         if poll!(acquire.as_mut()).is_ready() {
             return;
         }
-        // Every other time at once, so that the drop meets each state in between as well.
+        // It does not wait every other time, so that the drop meets each state in between as well.
         if number % 2 == 0 {
             tokio::task::yield_now().await;
         } else {

@@ -1,4 +1,4 @@
-//! A connection that goes while something is held.
+//! A connection that breaks while a lock is held.
 
 use lock_tests::{Proxy, RedisServer, Request, eventually};
 use lockcore::{Connection, HoldState, LockErrorKind, Locks};
@@ -44,13 +44,13 @@ fn is_script_for(request: &Request, member: &str) -> bool {
 
 // L1, L5: a task that waits for an answer is woken by it, however long it was on its way.
 #[tokio::test]
-async fn a_slow_answer_wakes_whoever_waits_for_it() {
+async fn a_slow_answer_wakes_any_caller_that_waits_for_it() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address());
     let locks = Locks::builder().label("slow").connect(proxy.url()).await.expect("connected");
     let other = Locks::connect(server.url()).await.expect("connected");
 
-    // Granted.
+    // The lock is granted.
     let held_back = proxy.hold_reply(|request| is_script_for(request, ":slow"));
     let waiting = tokio::spawn(locks.lock("key"));
     held_back.struck().await;
@@ -58,7 +58,7 @@ async fn a_slow_answer_wakes_whoever_waits_for_it() {
     held_back.release();
     let guard = granted(waiting).await;
 
-    // Released.
+    // The lock is released.
     let held_back = proxy.hold_reply(|request| is_script_for(request, ":slow"));
     let release = tokio::spawn(guard.release());
     held_back.struck().await;
@@ -66,7 +66,7 @@ async fn a_slow_answer_wakes_whoever_waits_for_it() {
     held_back.release();
     soon(release).await.expect("no panic").expect("held until now");
 
-    // Queued, and granted by a message.
+    // The attempt is queued, and granted by a message.
     let guard = other.lock("key").await.expect("free");
     let held_back = proxy.hold_reply(|request| is_script_for(request, ":slow"));
     let waiting = tokio::spawn(locks.lock("key"));

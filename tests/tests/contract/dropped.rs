@@ -19,12 +19,12 @@ on_every_store!(
 
 const ROUNDS: usize = 50;
 
-/// How many tasks of this runtime have not ended.
+/// The number of tasks of this runtime that have not ended.
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// Waits until no more tasks are there than `before`, and nothing of a node is connected.
+/// Waits until only `before` tasks are left, and nothing of a node is connected.
 async fn until_nothing_is_left(backend: &Backend, before: usize) {
     eventually("no task is left", SOON, async || tasks() <= before).await;
     if let Backend::Redis(server) = backend {
@@ -108,15 +108,15 @@ async fn a_locks_that_is_dropped_with_a_release_that_is_not_polled_leaves_nothin
         let guard = locks.lock(round.to_string()).await.expect("free");
         releases.push(guard.release());
     }
-    // Each is finished by a task of its own, though its future is neither polled nor dropped.
+    // A task of its own finishes each, though its future is neither polled nor dropped.
     until_nothing_is_left(&backend, before).await;
     for release in releases {
         release.await.expect("held until now");
     }
 }
 
-// The end that follows the answer to the last release is not left to the next look at the clock,
-// which may be a second away.
+// The answer to the last release ends the node, not the next look at the clock, which may be a
+// second away.
 #[tokio::test]
 async fn the_answer_of_the_last_release_ends_a_dropped_locks_at_once() {
     let backend = Backend::redis();
@@ -163,7 +163,7 @@ async fn a_locks_that_is_dropped_while_the_server_is_away_leaves_nothing_once_it
     drop(waiting);
     drop(guard);
     drop(locks);
-    // It cannot have been released yet.
+    // The release cannot have run yet.
     tokio::time::sleep(ms(300)).await;
     assert!(tasks() > before, "the release is given up");
     proxy.accept();

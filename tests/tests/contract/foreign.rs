@@ -18,7 +18,7 @@ on_every_store!(
     a_call_polled_without_timers_panics_says_so_and_leaves_nothing,
 );
 
-/// Uses the node whenever it wakes somebody, as an executor of another kind may.
+/// A waker that uses the node whenever it is woken, as an executor of another kind may.
 struct CallsBack {
     locks: Locks,
     calls: AtomicUsize,
@@ -27,7 +27,7 @@ struct CallsBack {
 impl Wake for CallsBack {
     fn wake(self: Arc<Self>) {
         let _ = self.locks.status();
-        // Begins an attempt and takes it back.
+        // It begins an attempt and cancels it.
         let mut attempt = Box::pin(self.locks.lock("another"));
         let _ = attempt.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(attempt);
@@ -47,7 +47,8 @@ impl CallsBack {
     }
 }
 
-/// On a thread of its own: one that waits for itself would take the test with it.
+/// Runs the work on a thread of its own: a thread that waits for itself would take the test with
+/// it.
 fn aside(work: impl Future<Output = ()> + Send + 'static) {
     let runtime = tokio::runtime::Handle::current();
     std::thread::spawn(move || runtime.block_on(work));

@@ -36,7 +36,8 @@ async fn a_grant_whose_future_is_not_polled_is_passed_on_after_a_claim_and_had_l
     let store = MemoryStore::new();
     let options = LockOptions::new().lease(LONG);
     let node = || Locks::builder().defaults(options).on_memory(&store).expect("options");
-    let (a, b) = (node(), node());
+    let a = node();
+    let b = node();
     let guard = a.lock("key").await.expect("free");
     let mut unread = Box::pin(b.lock("key"));
     assert!(futures_util::poll!(unread.as_mut()).is_pending());

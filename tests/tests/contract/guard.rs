@@ -1,4 +1,4 @@
-//! What a guard is good for, and how a hold is given back.
+//! The guard's powers, and the ways to release a hold.
 
 use lockcore::{HoldState, LockErrorKind};
 use tokio::time::Instant;
@@ -7,15 +7,15 @@ use crate::backend::{Backend, LONG, granted, is_free, ms, soon, until_nothing_is
 
 on_every_store!(
     a_release_frees_the_lock_once_and_for_all,
-    a_lock_is_given_back_with_the_last_of_several_guards,
-    a_drop_gives_back_and_hands_over,
-    a_drop_on_a_thread_without_a_runtime_gives_back,
+    a_lock_is_released_with_the_last_of_several_guards,
+    a_drop_releases_and_hands_over,
+    a_drop_on_a_thread_without_a_runtime_releases,
     a_release_that_nobody_awaits_runs_all_the_same,
     a_lost_hold_cannot_be_entered_again,
     a_leaked_hold_stays_until_its_lease_ends_and_nothing_renews_it,
     a_leak_tells_the_other_guards_that_they_have_lost,
     a_guard_tells_its_key_token_state_and_deadline,
-    a_panic_gives_back,
+    a_panic_releases,
 );
 
 // S6.
@@ -37,7 +37,7 @@ async fn a_release_frees_the_lock_once_and_for_all(backend: &Backend) {
 }
 
 // S6.
-async fn a_lock_is_given_back_with_the_last_of_several_guards(backend: &Backend) {
+async fn a_lock_is_released_with_the_last_of_several_guards(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let first = a.lock("key").await.expect("free");
     let second = first.reenter().expect("held");
@@ -55,7 +55,7 @@ async fn a_lock_is_given_back_with_the_last_of_several_guards(backend: &Backend)
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_drop_gives_back_and_hands_over(backend: &Backend) {
+async fn a_drop_releases_and_hands_over(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let guard = a.lock("key").await.expect("free");
     let waiting = wait_as(1, &b, "key").await;
@@ -65,7 +65,7 @@ async fn a_drop_gives_back_and_hands_over(backend: &Backend) {
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_drop_on_a_thread_without_a_runtime_gives_back(backend: &Backend) {
+async fn a_drop_on_a_thread_without_a_runtime_releases(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let guard = a.lock("key").await.expect("free");
     std::thread::spawn(move || drop(guard)).join().expect("no panic");
@@ -128,7 +128,7 @@ async fn a_guard_tells_its_key_token_state_and_deadline(backend: &Backend) {
     assert_eq!(guard.key(), "50%25 %7Boff%7D");
     assert_eq!(guard.state(), HoldState::Held);
     assert!(!guard.is_lost() && !guard.cancellation_token().is_cancelled());
-    // S2: earlier than the lease's end as the server counts it.
+    // S2: the deadline is before the lease's end as the server counts it.
     assert!(guard.deadline() > before && guard.deadline() <= before + LONG);
     let seen = locks.inspect("50% {off}").await.expect("an inspection");
     assert!(guard.deadline() < Instant::now() + seen.holders[0].lease);
@@ -136,7 +136,7 @@ async fn a_guard_tells_its_key_token_state_and_deadline(backend: &Backend) {
     assert!(is_free(&locks, "50% {off}").await);
 }
 
-async fn a_panic_gives_back(backend: &Backend) {
+async fn a_panic_releases(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let guard = a.lock("key").await.expect("free");
     let panicked = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! What people see of a lock and of a node.
+//! The view of a lock and of a node for people.
 
 use lockcore::{Connection, Locks};
 

@@ -103,7 +103,7 @@ async fn a_foreign_name_is_refused_where_no_queue_is_shared_with_jvms(backend: &
     assert_eq!(locks.status().waiting, 0);
 }
 
-// L3: all that is left of many locks is the counter of tokens, which they share.
+// L3: only the counter of tokens is left of many locks, which they share.
 #[tokio::test]
 async fn locks_that_are_free_leave_nothing_but_the_counter_of_tokens() {
     let backend = Backend::redis();

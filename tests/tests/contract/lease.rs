@@ -1,4 +1,4 @@
-//! How long a hold lasts: renewed, fixed, limited.
+//! The time of a hold: renewed, fixed, limited.
 
 use lock_tests::{Monitor, MonitorLine, Source};
 use lockcore::LockErrorKind;
@@ -42,8 +42,8 @@ async fn a_fixed_lease_ends_although_the_guard_lives_and_the_next_gets_the_lock(
     let stop = guard.cancellation_token();
     soon(guard.lost()).await;
     assert!(guard.is_lost() && stop.is_cancelled());
-    // To be told in time needs a processor in time: that is tested with a paused clock, in
-    // `memory`.
+    // A guard is told in time only if it has a processor in time: a test with a paused clock covers
+    // that, in `memory`.
     assert!(guard.deadline() < started + ms(500), "it counts from the request");
     let next = granted(waiting).await;
     assert!(next.fencing_token() > guard.fencing_token());

@@ -1,4 +1,4 @@
-//! What the caller allows: how long, how many, and which options and names there are at all.
+//! The caller's limits: times, numbers, and the options and names that there are at all.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ on_every_store!(
     a_wait_of_zero_asks_once,
     a_queue_as_long_as_allowed_is_full_for_who_allows_no_more,
     as_many_as_may_wait_do_and_one_more_is_refused,
-    a_place_to_wait_is_given_back_whatever_ends_the_wait,
-    a_place_to_wait_is_given_back_by_a_shutdown,
+    a_place_to_wait_is_freed_whatever_ends_the_wait,
+    a_place_to_wait_is_freed_by_a_shutdown,
     a_bad_name_is_refused_by_everything_that_takes_one,
     an_option_out_of_its_range_is_refused_and_named,
 );
@@ -41,7 +41,7 @@ async fn a_wait_that_is_over_ends_with_timeout_and_leaves_nothing(backend: &Back
 async fn a_wait_limit_does_not_end_a_hold(backend: &Backend) {
     let locks = backend.node().await;
     let guard = locks.lock_timeout("key", ms(100)).await.expect("free");
-    tokio::time::sleep(ms(200)).await; // longer could only find more
+    tokio::time::sleep(ms(200)).await; // longer can only find more
     assert!(!guard.is_lost());
     guard.release().await.expect("held until now");
 }
@@ -86,7 +86,7 @@ async fn as_many_as_may_wait_do_and_one_more_is_refused(backend: &Backend) {
     );
     let error = far.lock("free").await.expect_err("nothing is sent, so it is not known to be free");
     assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
-    // Who asks once does not wait, and who waits elsewhere waits in another Locks.
+    // A caller that asks once does not wait, and one that waits elsewhere waits in another Locks.
     assert!(far.try_lock("one").await.expect("an answer").is_none());
     drop(far.try_lock("free").await.expect("an answer").expect("free"));
     let elsewhere = wait_as(2, &near, "one").await;
@@ -101,7 +101,7 @@ async fn as_many_as_may_wait_do_and_one_more_is_refused(backend: &Backend) {
     until_nothing_is_left(&far, "one").await;
 }
 
-async fn a_place_to_wait_is_given_back_whatever_ends_the_wait(backend: &Backend) {
+async fn a_place_to_wait_is_freed_whatever_ends_the_wait(backend: &Backend) {
     let near = backend.node().await;
     let far = backend.build(Locks::builder().max_waiting(1)).await;
     let guard = near.lock("key").await.expect("free");
@@ -128,14 +128,14 @@ async fn a_place_to_wait_is_given_back_whatever_ends_the_wait(backend: &Backend)
     guard.release().await.expect("held until now");
     granted(queued).await.release().await.expect("held until now");
     let held = granted(waiting).await;
-    // A hold is no wait.
+    // A hold does not count as a wait.
     let other = far.lock("other").await.expect("free");
     held.release().await.expect("held until now");
     other.release().await.expect("held until now");
     until_nothing_is_left(&far, "key").await;
 }
 
-async fn a_place_to_wait_is_given_back_by_a_shutdown(backend: &Backend) {
+async fn a_place_to_wait_is_freed_by_a_shutdown(backend: &Backend) {
     let near = backend.node().await;
     let far = backend.build(Locks::builder().max_waiting(1)).await;
     let guard = near.lock("key").await.expect("free");
@@ -143,7 +143,7 @@ async fn a_place_to_wait_is_given_back_by_a_shutdown(backend: &Backend) {
     far.shutdown(Duration::ZERO).await;
     let error = waiting.await.expect("no panic").expect_err("shut down");
     assert_eq!(error.kind(), LockErrorKind::Closed);
-    // Not QueueFull: that would be looked at first.
+    // The error is not QueueFull, which would be checked first.
     assert_eq!(far.lock("key").await.expect_err("shut down").kind(), LockErrorKind::Closed);
     guard.release().await.expect("held until now");
 }
@@ -209,7 +209,7 @@ async fn what_is_refused_for_its_name_or_options_is_never_sent() {
         assert!(locks.key("key").queue_limit(0).lock().await.is_err());
         assert!(locks.key("key").lease(ms(1)).try_lock().await.is_err());
     }
-    locks.ping().await.expect("an answer"); // behind all that was sent
+    locks.ping().await.expect("an answer"); // behind all sent requests
     let sent = CommandStats::read(&mut redis).await.since(&before);
     assert_eq!((sent.calls("evalsha"), sent.calls("eval")), (0, 0));
 }

@@ -1,4 +1,4 @@
-//! How a guard learns that its hold is lost.
+//! The ways in which a guard learns that its hold is lost.
 
 use futures_util::FutureExt as _;
 use lockcore::{HoldState, LockErrorKind};

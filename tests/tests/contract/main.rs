@@ -1,5 +1,5 @@
-//! What a `Locks` promises, whatever it stands on: each fact on the store in memory, on Redis, and
-//! on a primary that sentinels watch. `replaced` is what still holds while such a primary is
+//! The promises of a `Locks`, on every store: each fact on the store in memory, on Redis, and on a
+//! primary that sentinels watch. `replaced` has the facts that still hold while such a primary is
 //! replaced, over and over.
 
 /// Makes three tests of each function: one on the store in memory, one on a server of its own, and

@@ -111,7 +111,7 @@ async fn a_store_that_stays_away_ends_a_wait_with_unavailable() {
     let took = started.elapsed();
     assert!(took >= Duration::from_secs(15) && took < Duration::from_secs(61), "{took:?}");
 
-    // One that comes back in time is waited for.
+    // A store that comes back in time is waited for.
     let waiting = tokio::spawn(locks.lock("key"));
     sleep(Duration::from_secs(5)).await;
     store.refuse(None);
@@ -121,7 +121,8 @@ async fn a_store_that_stays_away_ends_a_wait_with_unavailable() {
 // Each node has its own handle; one store is one lock.
 #[tokio::test(start_paused = true)]
 async fn two_stores_have_nothing_in_common() {
-    let (one, other) = (Locks::in_memory(), Locks::in_memory());
+    let one = Locks::in_memory();
+    let other = Locks::in_memory();
     let guard = one.lock("key").await.expect("free");
     let guard_too = other.try_lock("key").await.expect("an answer").expect("another lock");
     guard.release().await.expect("held until now");

@@ -1,4 +1,4 @@
-//! What the metrics count, and that the manual names them all.
+//! The values of the metrics, and the list of them all in the manual.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn measured(work: impl AsyncFnOnce(Locks, Locks)) -> String {
     recorder.handle().render()
 }
 
-/// The value of a counter, or how many values a histogram has; 0 if there is none.
+/// The value of a counter, or the number of values of a histogram; 0 if there is none.
 fn count(measured: &str, name: &str) -> u64 {
     let values = measured.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     values.map(|value| value.parse::<u64>().expect("a count")).sum()
@@ -61,7 +61,7 @@ fn an_acquire_that_ends_without_the_lock_counts_by_its_cause() {
         let waiting = wait_as(1, &b, "key").await;
         let error = b.key("key").queue_limit(1).lock().await.expect_err("full");
         assert_eq!(error.kind(), LockErrorKind::QueueFull);
-        // A caller that goes away was not refused.
+        // A caller that cancels was not refused.
         waiting.abort();
         drop(guard);
     });
@@ -79,7 +79,7 @@ fn renewals_and_losses_are_counted() {
         guard.lost().await;
     });
     assert_eq!(count(&lost, "lockcore_lost_total"), 1);
-    // A third of 30 s apart, or up to a thirtieth sooner.
+    // Renewals are a third of 30 s apart, or up to a thirtieth less.
     let renewed = count(&lost, "lockcore_renewals_total{outcome=\"renewed\"}");
     assert!((5..=7).contains(&renewed), "{renewed}");
     assert_eq!(count(&lost, "lockcore_renewals_total{outcome=\"failed\"}"), 0);

@@ -12,7 +12,7 @@ on_every_store!(locks_and_reads_and_writes_of_one_name_never_overlap);
 
 const TURNS: usize = 40;
 
-/// How many read, or -1 while one has it alone.
+/// The number of readers, or -1 while one task has it alone.
 #[derive(Default)]
 struct Resource(AtomicI64);
 
@@ -32,7 +32,7 @@ impl Resource {
     }
 }
 
-/// A release of the service. Of each, tasks that only read the resource, and tasks that change it.
+/// A release of the service. It has tasks that only read the resource, and tasks that change it.
 #[derive(Clone, Copy)]
 enum Release {
     Old,

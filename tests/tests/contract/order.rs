@@ -1,4 +1,4 @@
-//! Who is next.
+//! The order of grants.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,7 +40,8 @@ async fn futures_of_one_task_are_served_in_the_order_in_which_they_were_polled(b
     let locks = backend.node().await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let sections = (0..20).map(|number| {
-        let (locks, order) = (locks.clone(), Arc::clone(&order));
+        let locks = locks.clone();
+        let order = Arc::clone(&order);
         async move {
             let guard = locks.lock("key").await.expect("granted");
             let token: FencingToken = guard.fencing_token();

@@ -1,4 +1,4 @@
-//! What still holds while the primary is replaced, over and over.
+//! The facts that still hold while the primary is replaced, over and over.
 //!
 //! A call that is on its way when the primary goes may end as unavailable: a release then goes on
 //! in the background, and an acquire waits it out for 15 s, unless its grant needs replicas. Order
@@ -16,17 +16,18 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::ms;
 
-/// Much longer than several failovers: what is free before that was given back.
+/// The lease, much longer than several failovers: a lock that is free before its end was released.
 const LEASE: Duration = Duration::from_secs(120);
-/// More than several failovers take on a busy machine.
+/// The bound of a test, more than several failovers take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
-/// A call that is neither a wait nor without a limit: its wait or the request's time, and looks.
+/// The bound of a call that is neither a wait nor without a limit: its wait or the request's time,
+/// and looks.
 const BOUND: Duration = Duration::from_secs(6);
-/// Each fact sees so many; of the first, maybe only the end.
+/// The number of failovers that each fact sees; of the first, maybe only the end.
 const FAILOVERS: usize = 2;
 
 /// Makes a test of each function, while primaries are replaced in this way. A grant needs so many
-/// replicas: what both have, a promoted one has.
+/// replicas: a promoted replica has every write that both have.
 macro_rules! while_primaries_are {
     ($name:ident, $replaced:expr, $replicas:expr, $($fact:ident),+ $(,)?) => {
         mod $name {
@@ -75,7 +76,7 @@ impl World<'_> {
         self.node_with(LEASE).await
     }
 
-    /// A node that connects between two failovers, or after one.
+    /// Connects a node between two failovers, or after one.
     async fn node_with(&self, lease: Duration) -> Locks {
         eventually_some("a node connects", LIMIT, async || {
             let options = LockOptions::new().lease(lease);
@@ -121,19 +122,19 @@ async fn lock(locks: &Locks, key: &str) -> LockGuard {
     acquired(|| locks.lock(key)).await
 }
 
-/// The primary is away, or it is none any more.
+/// Whether the primary is away, or is none any more.
 fn is_away(error: &LockError) -> bool {
     matches!(error.kind(), LockErrorKind::Unavailable | LockErrorKind::ReadOnly)
 }
 
-/// At once, or in the background; it was held until now in either case.
+/// Releases at once, or in the background; the lock was held until now in either case.
 async fn give_back(guard: LockGuard) {
     if let Err(error) = guard.release().await {
         assert!(is_away(&error), "{error}");
     }
 }
 
-/// What is done under the lock of `key`.
+/// The work under the lock of `key`.
 #[derive(Default)]
 struct Section {
     is_entered: AtomicBool,
@@ -162,7 +163,8 @@ async fn turns_never_overlap_their_tokens_rise_and_all_are_served(world: &World<
     let is_over = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..6)
         .map(|number| {
-            let (locks, section) = (nodes[number % 3].clone(), Arc::clone(&section));
+            let locks = nodes[number % 3].clone();
+            let section = Arc::clone(&section);
             let is_over = Arc::clone(&is_over);
             tokio::spawn(async move {
                 let mut turns = 0;
@@ -217,8 +219,9 @@ async fn what_is_cancelled_leaves_nothing(world: &World<'_>) {
     let guard = lock(&a, "key").await;
     let mut round = 0;
     while world.goes_on() {
-        let (waiting, other) = (tokio::spawn(b.lock("key")), tokio::spawn(b.try_lock("key")));
-        // From before it is sent to long after it is queued.
+        let waiting = tokio::spawn(b.lock("key"));
+        let other = tokio::spawn(b.try_lock("key"));
+        // The attempt is dropped from before it is sent to long after it is queued.
         sleep(ms(round * 7 % 200)).await;
         waiting.abort();
         other.abort();
@@ -229,7 +232,7 @@ async fn what_is_cancelled_leaves_nothing(world: &World<'_>) {
     nothing_is_left(&[a, b], "key").await;
 }
 
-/// How many are in: a write counts as all.
+/// The weight of all that are in: a write counts as all.
 #[derive(Default)]
 struct Room(AtomicI64);
 
@@ -246,7 +249,8 @@ impl Room {
 async fn readers_meet_no_writer_and_permits_are_never_too_many(world: &World<'_>) {
     const ALL: i64 = 100;
     let nodes = world.nodes::<2>().await;
-    let (document, pool) = (Room::default(), Room::default());
+    let document = Room::default();
+    let pool = Room::default();
     let reads = async |locks: &Locks| {
         while world.goes_on() {
             let guard = acquired(|| locks.read("document")).await;
@@ -298,7 +302,7 @@ fn is_idle(locks: &Locks) -> bool {
     (status.waiting, status.holding, status.releasing) == (0, 0, 0)
 }
 
-/// L3, over failovers that go on.
+/// Checks that nothing is left (L3), over failovers that go on.
 async fn nothing_is_left(nodes: &[Locks], key: &str) {
     eventually("it is free", LEASE / 2, async || {
         let seen = nodes[0].inspect(key).await;

@@ -1,4 +1,4 @@
-//! Runtimes, threads, and what outlives what.
+//! Runtimes, threads, and values that outlive others.
 
 use std::sync::mpsc;
 
@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Runtime};
 use crate::backend::{Backend, LONG, granted, soon, until_nothing_is_left, wait_as};
 
 on_every_store!(
-    a_guard_outlives_its_locks_and_still_gives_back,
+    a_guard_outlives_its_locks_and_still_releases,
     a_future_outlives_its_locks_and_is_still_served,
     a_lock_is_polled_and_released_on_a_runtime_that_is_not_its_own,
     the_end_of_a_runtime_ends_what_waits_with_closed,
 );
 
-async fn a_guard_outlives_its_locks_and_still_gives_back(backend: &Backend) {
+async fn a_guard_outlives_its_locks_and_still_releases(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let guard = a.lock("key").await.expect("free");
     drop(a);
@@ -107,8 +107,8 @@ async fn on_its_own_runtime(
     (locks, runtime)
 }
 
-// S4, S6: every reply tells the grant of its node; one that was on its way while the guard was
-// given back must not make the node give back the same hold a second time, and first.
+// S4, S6: every reply tells the grant of its node; a reply that was on its way during a release
+// must not make the node release the same hold a second time, and first.
 #[test]
 fn a_hold_that_lasted_is_never_called_lost_however_many_threads_compete() {
     let backend = Backend::redis();

@@ -7,13 +7,13 @@ use lockcore::LockErrorKind;
 use crate::backend::{Backend, soon, until_nothing_is_left, until_waiting};
 
 on_every_store!(
-    a_section_runs_under_the_lock_and_gives_it_back,
+    a_section_runs_under_the_lock_and_releases_it,
     a_section_is_stopped_when_the_hold_is_lost,
-    a_section_that_is_dropped_gives_the_lock_back,
+    a_section_that_is_dropped_releases_the_lock,
     sections_never_overlap,
 );
 
-async fn a_section_runs_under_the_lock_and_gives_it_back(backend: &Backend) {
+async fn a_section_runs_under_the_lock_and_releases_it(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let value = a
         .with("key", async |guard| {
@@ -38,7 +38,7 @@ async fn a_section_is_stopped_when_the_hold_is_lost(backend: &Backend) {
     until_nothing_is_left(&a, "key").await;
 }
 
-async fn a_section_that_is_dropped_gives_the_lock_back(backend: &Backend) {
+async fn a_section_that_is_dropped_releases_the_lock(backend: &Backend) {
     let locks = backend.node().await;
     let other = locks.clone();
     let section =
@@ -56,7 +56,8 @@ async fn sections_never_overlap(backend: &Backend) {
     let guard = nodes[0].lock("key").await.expect("free");
     let mut tasks = Vec::new();
     for number in 0..12 {
-        let (locks, running) = (nodes[number % 3].clone(), running.clone());
+        let locks = nodes[number % 3].clone();
+        let running = running.clone();
         tasks.push(tokio::spawn(async move {
             for _ in 0..5 {
                 let section = locks.with("key", async |_| {

@@ -1,4 +1,4 @@
-//! What several may hold at once: reads beside each other, a write alone, permits up to their
+//! Locks that several hold at once: reads beside each other, a write alone, permits up to their
 //! limit.
 
 use futures_util::future::join_all;
@@ -32,12 +32,12 @@ on_every_store!(
     an_inspection_tells_who_holds_and_waits_for_what,
     what_is_forced_off_is_lost_and_granted_on,
     bad_numbers_are_refused_before_anything_is_sent,
-    what_a_closed_node_held_is_given_back,
+    what_a_closed_node_held_is_released,
 );
 
 type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
-/// Starts to wait; in the queue as the last of `length` when this returns.
+/// Starts to wait; the waiter is the last of `length` in the queue when this returns.
 async fn wait_as(length: usize, locks: &Locks, acquire: Acquire) -> Waiting {
     let waiting = tokio::spawn(acquire);
     let seen = async || locks.inspect("key").await.expect("it").waiters.len() == length;
@@ -119,7 +119,7 @@ async fn a_released_write_lets_all_reads_of_all_nodes_in_at_once(backend: &Backe
     until_nothing_is_left(&b).await;
 }
 
-// F5: the rest follows by the node that was told of it.
+// F5: the node that was told of them asks for the rest.
 async fn more_reads_than_one_command_grants_are_all_granted(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let write = a.write("key").await.expect("free");
@@ -248,8 +248,8 @@ async fn holds_are_renewed_together_and_outlive_their_leases(backend: &Backend) 
     until_nothing_is_left(&a).await;
 }
 
-// S8: a lease that ended does not keep others out, nor does it let anybody in before.
-// P5: until its room was needed, a dead reader looked like a holder.
+// S8: a lease that ended does not keep others out, nor does it let any attempt in before. P5: until
+// its room was needed, a dead reader looked like a holder.
 async fn a_hold_whose_lease_has_ended_is_not_shown(backend: &Backend) {
     let locks = backend.node().await;
     let alive = locks.read("key").await.expect("free");
@@ -307,7 +307,7 @@ async fn a_write_that_others_share_is_not_downgraded(backend: &Backend) {
     until_nothing_is_left(&locks).await;
 }
 
-// S1: one name is one thing, whatever is asked of it.
+// S1: one name is one lock, for every demand.
 async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let two = Demand::permits(1, 2).expect("a demand");
@@ -318,7 +318,7 @@ async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backe
                 locks.key("key").try_acquire(demand).await.expect("an answer")
             };
             let one = once(&a, first).await.expect("free");
-            // A permit counts a read as one that is out.
+            // A read counts as one permit that is out.
             if first != Demand::ALONE && second != Demand::ALONE {
                 let other = once(&b, second).await.expect(&pair);
                 one.release().await.expect("held until now");
@@ -419,7 +419,7 @@ async fn what_is_forced_off_is_lost_and_granted_on(backend: &Backend) {
 
 async fn bad_numbers_are_refused_before_anything_is_sent(backend: &Backend) {
     let locks = backend.node().await;
-    // Had it asked anybody, the answer would be that the node is closed.
+    // If it had asked a node, the answer would be that the node is closed.
     locks.shutdown(ms(0)).await;
     for (count, limit) in [(0, 1), (2, 1), (1, 1 << 30), (0, 0), (u32::MAX, u32::MAX)] {
         let refused = locks.key("key").permits(count, limit).await.expect_err("no such permits");
@@ -433,9 +433,10 @@ async fn bad_numbers_are_refused_before_anything_is_sent(backend: &Backend) {
     assert_eq!(locks.read("").await.expect_err("no name").kind(), LockErrorKind::InvalidKey);
 }
 
-async fn what_a_closed_node_held_is_given_back(backend: &Backend) {
+async fn what_a_closed_node_held_is_released(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    let (read, permit) = (a.read("key").await.expect("free"), a.permit("key", 9).await);
+    let read = a.read("key").await.expect("free");
+    let permit = a.permit("key", 9).await;
     let waiting = wait_as(1, &b, a.write("key")).await;
     let write = wait_as(2, &b, b.write("key")).await;
     a.shutdown(ms(0)).await;

@@ -13,21 +13,21 @@ use crate::backend::{Backend, SOON, granted, is_free, ms, soon, until_waiting, w
 on_every_store!(
     a_shutdown_ends_waiting_refuses_new_ones_and_waits_for_holds,
     a_shutdown_of_zero_takes_every_hold_away_at_once,
-    a_shutdown_takes_away_what_is_not_given_back_in_time,
+    a_shutdown_takes_away_what_is_not_released_in_time,
     a_shutdown_of_an_idle_node_is_done_at_once,
     a_shutdown_hands_nothing_to_its_own_waiters,
     a_shutdown_waits_for_an_acquire_that_is_just_being_dropped,
     a_shutdown_waits_for_a_guard_that_is_just_being_dropped,
 );
 
-/// Stops a thread at its first event, until it may go on.
+/// A subscriber that stops a thread at its first event, until it may go on.
 struct Gate {
     reached: mpsc::Sender<()>,
     open: Mutex<mpsc::Receiver<()>>,
 }
 
-/// Drops something in a thread of its own, and returns when that has come to its first event. It
-/// goes on when it is told to.
+/// Drops something in a thread of its own, and returns when the drop has come to its first event.
+/// It goes on when it is told to.
 fn drop_up_to_the_gate(
     dropped: impl Send + 'static,
 ) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
@@ -100,7 +100,7 @@ async fn a_shutdown_of_zero_takes_every_hold_away_at_once(backend: &Backend) {
 }
 
 // L6.
-async fn a_shutdown_takes_away_what_is_not_given_back_in_time(backend: &Backend) {
+async fn a_shutdown_takes_away_what_is_not_released_in_time(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let guard = a.lock("key").await.expect("free");
     let started = Instant::now();
@@ -133,8 +133,8 @@ async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
     drop(guard);
 }
 
-/// In the queue, and the node has heard so: its answers come in order, and the acquire's is before
-/// this inspection's.
+/// Waits until the attempt is in the queue, and its node has heard so: answers come in order, and
+/// the acquire's is before this inspection's.
 async fn until_known_to_wait(node: &Locks, other: &Locks, key: &str) {
     until_waiting(1, other, key).await;
     node.inspect(key).await.expect("an inspection");
@@ -151,7 +151,7 @@ async fn a_shutdown_waits_for_an_acquire_that_is_just_being_dropped(backend: &Ba
         () = until_known_to_wait(&a, &b, "key") => {}
     }
     let (dropping, open) = drop_up_to_the_gate(acquire);
-    // It is out of the node's books, and the thread gets no further.
+    // The attempt has left the node's table, and the thread gets no further.
     let report = soon(a.shutdown(SOON)).await;
     assert_eq!((report.ended, report.unreleased), (0, 0));
     assert_eq!(b.inspect("key").await.expect("an inspection").waiters, []);
@@ -166,7 +166,7 @@ async fn a_shutdown_waits_for_a_guard_that_is_just_being_dropped(backend: &Backe
     let guard = a.lock("key").await.expect("free");
     let (dropping, open) = drop_up_to_the_gate(guard);
     let shutdown = tokio::spawn(async move { a.shutdown(SOON).await });
-    // For a shutdown that does not wait to end.
+    // A shutdown that does not wait has time to end.
     tokio::time::sleep(ms(200)).await;
     assert!(!shutdown.is_finished(), "the lock is still held");
     open.send(()).expect("it stands at the gate");

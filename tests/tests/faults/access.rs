@@ -1,4 +1,4 @@
-//! Users with few rights (ACL): the least that works, and what is said when any of it is missing.
+//! Users with few rights (ACL): the least that works, and the errors when any of it is missing.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use redis::cmd;
 
 use crate::common::{LONG, SOON, connected, granted, held, release, soon};
 
-/// Useful, not needed: version and memory policy, scripts by digest from the first call on, and
-/// ending a connection that was replaced.
+/// The useful rights that are not needed: version and memory policy, scripts by digest from the
+/// first call on, and ending a connection that was replaced.
 const OPTIONAL: &[&str] = &["info", "script|load", "client|info", "client|kill"];
 
 fn url(address: std::net::SocketAddr) -> String {
@@ -25,7 +25,7 @@ async fn connect(builder: LocksBuilder, server: &RedisServer) -> Result<Locks, L
     soon("an answer", builder.connect(url(server.address()))).await
 }
 
-/// A server with the manual's user, but for some of its rules.
+/// Starts a server with the manual's user, but for some of its rules.
 async fn server_without(missing: &[&str]) -> (RedisServer, Raw) {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
@@ -51,7 +51,7 @@ fn advised(text: &str) -> Vec<&str> {
     rules.split(' ').collect()
 }
 
-/// Everything a node does, also after its connections were replaced.
+/// Runs all commands of a node, also after its connections were replaced.
 async fn exercise(server: &RedisServer) {
     let proxy = Proxy::start(server.address());
     let mut redis = Raw::connect(&server.url()).await;
@@ -103,7 +103,7 @@ async fn a_user_with_the_optional_rights_can_do_everything_and_is_denied_nothing
     exercise(&server).await;
 }
 
-/// Before 7.0 a script cannot ask which rights its user has, so the optional ones are tried there.
+/// Tries the optional rights before 7.0: a script there cannot ask which rights its user has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denied_nothing() {
     let (server, mut redis) = server_without(&[]).await;
@@ -120,8 +120,8 @@ async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denie
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its_exact_name() {
     let (server, mut redis) = server_without(&[]).await;
-    // Asked for at connect only by scripts that can: before 7.0, an idle connection is the first to
-    // PING, a server that has forgotten the scripts the first to need EVAL.
+    // Only scripts that can do so ask for rights at connect: before 7.0, an idle connection is the
+    // first to PING, a server that has forgotten the scripts the first to need EVAL.
     let later = |name: &str| server.version() < (7, 0) && ["ping", "eval"].contains(&name);
     let mut looked_at = 0;
     for missing in manual_commands().filter(|name| !later(name)) {
@@ -191,8 +191,10 @@ async fn the_rules_for_queues_shared_with_jvms_are_enough_and_each_of_them_is_ne
     }
     allow(&mut redis, &["reset"].into_iter().chain(peers_rules()).collect::<Vec<_>>()).await;
     redis.ask::<()>(cmd("ACL").arg("LOG").arg("RESET")).await;
-    let (near, far) = (connect(with_peers(), &server).await, connect(with_peers(), &server).await);
-    let (near, far) = (near.expect("all is allowed"), far.expect("all is allowed"));
+    let near = connect(with_peers(), &server).await;
+    let far = connect(with_peers(), &server).await;
+    let near = near.expect("all is allowed");
+    let far = far.expect("all is allowed");
     let guard = held(&near, "k", LONG).await;
     let waiting = tokio::spawn(far.lock("k"));
     eventually("it waits", SOON, async || {
@@ -245,7 +247,7 @@ async fn a_right_that_is_taken_away_later_is_denied_and_named_where_the_server_n
     let error = soon("an answer", locks.try_lock("k")).await.expect_err("PSETEX is missing");
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
     let text = error.to_string();
-    // 6.2 and 7.0 do not say which command of a script it was.
+    // 6.2 and 7.0 do not name the command of a script.
     let advice = if server.version() >= (7, 2) { "allow +psetex" } else { "connect again" };
     assert!(text.contains(advice), "{text}");
     redis.ask::<()>(&set_user("locker", |rule| rule == "+evalsha")).await;

@@ -1,4 +1,5 @@
-//! What most of these tests do: a server with a proxy before it, waiters in a known order, bounds.
+//! The setup of most of these tests: a server with a proxy before it, waiters in a known order,
+//! bounds.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use lockcore::{LockError, LockGuard, Locks};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// What happens at once, on a machine that is busy with other things.
+/// The bound of anything that happens at once, on a machine that is busy with other things.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// The default lease: nothing that a test waits for may wait for its end.
+/// The default lease: no test waits for its end.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 /// A lease for tests that wait for its end; long enough that no busy machine loses it.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
@@ -20,7 +21,7 @@ pub(crate) type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 pub(crate) struct Setup {
     pub(crate) server: RedisServer,
     pub(crate) proxy: Proxy,
-    /// Past the proxy.
+    /// A connection past the proxy.
     pub(crate) redis: Raw,
 }
 
@@ -32,22 +33,22 @@ pub(crate) async fn setup() -> Setup {
 }
 
 impl Setup {
-    /// A tool that subscribes to everything on this server.
+    /// Starts a tool that subscribes to everything on this server.
     pub(crate) async fn watched(&self) -> Watcher {
         Watcher::start(&self.server.url()).await
     }
 
-    /// A node through the proxy.
+    /// Connects a node through the proxy.
     pub(crate) async fn through(&self) -> Locks {
         connect(&self.proxy.url()).await
     }
 
-    /// A node past the proxy.
+    /// Connects a node past the proxy.
     pub(crate) async fn direct(&self) -> Locks {
         connect(&self.server.url()).await
     }
 
-    /// A process of its own, past the proxy.
+    /// Starts a process of its own, past the proxy.
     pub(crate) async fn child(&self) -> LockChild {
         LockChild::start(env!("CARGO_BIN_EXE_lock-child"), &self.server.url()).await
     }
@@ -57,12 +58,12 @@ pub(crate) async fn connect(url: &str) -> Locks {
     soon("a connection", Locks::connect(url)).await.expect("the server accepts us")
 }
 
-/// A guard that is to be had at once.
+/// Acquires a free lock.
 pub(crate) async fn held(locks: &Locks, key: &str, lease: Duration) -> LockGuard {
     soon("the lock", locks.key(key).lease(lease).lock()).await.expect("the lock is free")
 }
 
-/// An attempt that has its place in the queue when this returns.
+/// Starts an attempt, which has its place in the queue when this returns.
 pub(crate) async fn queued(locks: &Locks, key: &str, lease: Duration, redis: &mut Raw) -> Waiting {
     let before = queue(redis, key).await;
     let node = locks.node().to_string();
@@ -75,12 +76,12 @@ pub(crate) async fn queued(locks: &Locks, key: &str, lease: Duration, redis: &mu
     waiting
 }
 
-/// The guard that a waiter gets.
+/// Waits for the guard of a waiter.
 pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
     soon("the grant", waiting).await.expect("no panic").expect("the lock in the end")
 }
 
-/// Panics if `future` takes longer than what happens at once may take.
+/// Panics if `future` takes longer than [`SOON`].
 #[track_caller]
 pub(crate) fn soon<T>(what: &str, future: impl IntoFuture<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
@@ -97,7 +98,7 @@ pub(crate) async fn release(guard: LockGuard) {
     soon("the release", guard.release()).await.expect("the hold lasted");
 }
 
-/// The waiting members, next first.
+/// Reads the waiting members, next first.
 pub(crate) async fn queue(redis: &mut Raw, key: &str) -> Vec<String> {
     redis.queue(key).await
 }
@@ -107,12 +108,12 @@ pub(crate) async fn queue_has(redis: &mut Raw, key: &str, count: usize) {
     eventually(&what, SOON, async || queue(redis, key).await.len() == count).await;
 }
 
-/// The member that holds.
+/// Reads the member that holds.
 pub(crate) async fn holder(redis: &mut Raw, key: &str) -> Option<String> {
     redis.holder(key).await
 }
 
-/// The last number of the counter of tokens, which all locks share. The places of waiters are
+/// Reads the last number of the counter of tokens, which all locks share. The places of waiters are
 /// numbers of it, too.
 pub(crate) async fn counter(redis: &mut Raw) -> u64 {
     let text = redis.get(COUNTER).await;
@@ -123,7 +124,7 @@ pub(crate) fn channel(node: &str) -> String {
     format!("lockcore:grants:{node}")
 }
 
-/// How many connections of the node the server publishes its grants to.
+/// Waits until the server publishes the node's grants to so many connections.
 pub(crate) async fn listens(redis: &mut Raw, node: &str, count: usize) {
     let what = format!("the server counts {count} subscriptions of {node}");
     let channel = channel(node);
@@ -134,7 +135,8 @@ pub(crate) async fn connected(locks: &Locks) {
     eventually("connected", SOON, async || locks.status().is_connected()).await;
 }
 
-/// Nobody holds the lock or waits for it, and the keys that are left expire by themselves.
+/// Waits until no member holds the lock or waits for it; the keys that are left expire by
+/// themselves.
 pub(crate) async fn nothing_left(redis: &mut Raw, key: &str) {
     eventually("neither hold nor queue is left", SOON, async || {
         holder(redis, key).await.is_none()

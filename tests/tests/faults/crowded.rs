@@ -4,8 +4,8 @@ use lock_tests::CommandStats;
 use lock_tests::Connections;
 use lock_tests::chaos::Crowd;
 
-// All at once, requests timed out in the node's own queue at the server, which broke the next
-// connection, and so on. Whether a second one breaks depends on the machine, too:
+// With all touches at once, requests timed out in the node's own queue at the server, which broke
+// the next connection, and so on. Whether a second one breaks depends on the machine, too:
 // `lock-torture interrupted` counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_waiting_locks_are_touched_after_a_break_and_keep_their_places() {

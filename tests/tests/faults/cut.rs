@@ -24,7 +24,8 @@ async fn nobody_overlaps_and_everybody_gets_through_while_connections_are_cut_ag
     for proxy in &proxies {
         let locks = connect(&proxy.url()).await;
         for _ in 0..2 {
-            let (locks, witness) = (locks.clone(), Arc::clone(&witness));
+            let locks = locks.clone();
+            let witness = Arc::clone(&witness);
             workers.push(tokio::spawn(async move {
                 for _ in 0..VISITS {
                     let acquire = locks.key("k").lease(LONG).lock();
@@ -106,7 +107,8 @@ async fn holder_of(setup: &mut crate::common::Setup) -> Option<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_stays_where_it_was_when_it_only_missed_messages() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     let member = queue(&mut setup.redis, "k").await;
@@ -124,7 +126,8 @@ async fn a_waiter_stays_where_it_was_when_it_only_missed_messages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_whose_message_is_lost_is_told_by_the_next_touch() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     // Its claim is 2 s, its touch period 0.8 s.
     let lease = Duration::from_secs(6);
@@ -145,7 +148,8 @@ async fn a_grant_whose_message_is_lost_is_told_by_the_next_touch() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnect() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     setup.proxy.freeze(Connections::Subscriptions, Flow::Replies).await;

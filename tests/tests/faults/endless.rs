@@ -15,7 +15,8 @@ async fn persist(setup: &mut Setup, key: &str) {
 async fn a_door_without_an_end_gets_one_by_the_next_renewal() {
     for has_waiter in [false, true] {
         let mut setup = setup().await;
-        let (locks, other) = (setup.direct().await, setup.direct().await);
+        let locks = setup.direct().await;
+        let other = setup.direct().await;
         let guard = held(&locks, "k", SHORT).await;
         let waiting = match has_waiter {
             true => Some(crate::common::queued(&other, "k", LONG, &mut setup.redis).await),

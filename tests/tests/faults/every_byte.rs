@@ -1,5 +1,5 @@
 //! Connections cut after every single byte of a request and of a reply: the same outcome, or an
-//! error that says that it is not known, and never a second hold.
+//! error that says that the outcome is not known, and never a second hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,27 +11,28 @@ use lockcore::{LockErrorKind, Locks};
 use crate::common::{LONG, SOON, connect, holder, queue, release, soon};
 use crate::script::runs;
 
-/// More than any frame here is long. The proxy counts round, so each of a frame's bytes is a place
-/// to cut.
+/// The number of places to cut, above the length of any frame here. The proxy counts round, so each
+/// of a frame's bytes is one of them.
 const PLACES: usize = 512;
-/// Most replies are short.
+/// The number of places in a reply: most are short.
 const REPLY_PLACES: usize = 64;
-/// How many cut at once.
+/// The number of nodes whose connections are cut at once.
 const LANES: usize = 32;
 
-/// Length of a request on the wire.
+/// The length of a request on the wire.
 fn length(request: &Request) -> usize {
     let header = |count: usize| count.to_string().len() + 3;
     let arg = |arg: &Vec<u8>| header(arg.len()) + arg.len() + 2;
     header(request.args().len()) + request.args().iter().map(arg).sum::<usize>()
 }
 
-/// Requests of a script, of which the longest is remembered.
+/// Matches the requests of a script, and remembers the length of the longest.
 fn measured(
     script: &str,
     longest: &Arc<AtomicUsize>,
 ) -> impl Fn(&Request) -> bool + Send + 'static {
-    let (runs, longest) = (runs(script), Arc::clone(longest));
+    let runs = runs(script);
+    let longest = Arc::clone(longest);
     move |request| {
         let matches = runs(request);
         if matches {
@@ -49,9 +50,10 @@ struct Lane {
 }
 
 impl Lane {
-    /// Takes and gives back a lock while a cut strikes its acquire.
+    /// Acquires and releases a lock while a cut strikes its acquire.
     async fn acquire_cut(&mut self, place: usize, arm: impl FnOnce(&Proxy) -> Fault) {
-        let (locks, redis) = (&self.locks, &mut self.redis);
+        let locks = &self.locks;
+        let redis = &mut self.redis;
         let key = format!("k{place}");
         let cut = arm(&self.proxy);
         let lock = soon("the lock", locks.key(&key).lease(LONG).lock()).await;
@@ -64,9 +66,10 @@ impl Lane {
         assert_eq!(holder(redis, &key).await, None, "place {place}");
     }
 
-    /// The same while it strikes its release.
+    /// Acquires and releases a lock while a cut strikes its release.
     async fn release_cut(&mut self, place: usize, arm: impl FnOnce(&Proxy) -> Fault) {
-        let (locks, redis) = (&self.locks, &mut self.redis);
+        let locks = &self.locks;
+        let redis = &mut self.redis;
         let key = format!("k{place}");
         let lock = locks.key(&key).lease(LONG);
         let guard = soon("the lock", lock.clone().lock()).await.expect("a free lock");
@@ -84,7 +87,8 @@ impl Lane {
 async fn at_every_place(places: usize, cut: impl AsyncFn(&mut Lane, usize)) {
     let server = RedisServer::start();
     let lanes = (0..LANES).map(|first| {
-        let (server, cut) = (&server, &cut);
+        let server = &server;
+        let cut = &cut;
         async move {
             let proxy = Proxy::start(server.address());
             let locks = connect(&proxy.url()).await;

@@ -22,7 +22,8 @@ async fn flood(redis: &mut Raw, node: &str, count: usize, message: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_thousand_messages_of_strangers_delay_a_grant_and_do_not_forge_one() {
     let mut setup = setup().await;
-    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let locks = setup.direct().await;
+    let other = setup.direct().await;
     let guard = held(&locks, "k", LONG).await;
     let waiting = queued(&other, "k", LONG, &mut setup.redis).await;
     let node = other.node().to_string();
@@ -41,15 +42,17 @@ async fn a_subscriber_too_slow_for_the_server_is_cut_off_and_gets_its_grant_all_
     let server = RedisServer::options().arg("client-output-buffer-limit", limit).start();
     let proxy = Proxy::start(server.address());
     let mut redis = Raw::connect(&server.url()).await;
-    let (locks, slow) = (connect(&server.url()).await, connect(&proxy.url()).await);
+    let locks = connect(&server.url()).await;
+    let slow = connect(&proxy.url()).await;
     let guard = held(&locks, "k", LONG).await;
     let waiting = queued(&slow, "k", LONG, &mut redis).await;
     let node = slow.node().to_string();
     proxy.freeze(Connections::Subscriptions, Flow::Replies).await;
     let channel = channel(&node);
     let noise = "x".repeat(256 * 1024);
-    let (publisher, redis) = (&channel, &mut redis);
-    // More than sockets hold: it ends when the server has cut the subscription off.
+    let publisher = &channel;
+    let redis = &mut redis;
+    // The flood is more than sockets hold: it ends when the server has cut the subscription off.
     eventually("the server has cut it off", SOON, async || {
         redis.publish(publisher, &noise).await == 0
     })

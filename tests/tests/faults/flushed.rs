@@ -22,7 +22,8 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     for _ in 0..2 {
         let locks = setup.direct().await;
         for _ in 0..3 {
-            let (locks, witness) = (locks.clone(), Arc::clone(&witness));
+            let locks = locks.clone();
+            let witness = Arc::clone(&witness);
             workers.push(tokio::spawn(async move {
                 for _ in 0..20 {
                     let acquire = locks.key("k").lease(LONG).lock();
@@ -39,7 +40,8 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     }
     let done = Arc::new(AtomicBool::new(false));
     let flushing = tokio::spawn({
-        let (mut redis, done) = (setup.redis.clone(), Arc::clone(&done));
+        let mut redis = setup.redis.clone();
+        let done = Arc::clone(&done);
         async move {
             let mut flushes = 0;
             while !done.load(Ordering::Relaxed) {
@@ -61,8 +63,8 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     nothing_left(&mut setup.redis, "other").await;
 }
 
-/// A hold that its node was told of by a message. A touch tells of it, too, but that answer stays
-/// on the way.
+/// Returns a hold that its node was told of by a message. A touch tells of it, too, but that answer
+/// stays on the way.
 async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, LockGuard) {
     let near = setup.direct().await;
     let before = held(&near, "k", LONG).await;
@@ -96,7 +98,7 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
     .await;
     touch.release();
     soon("the release", forgotten.struck()).await;
-    // Time for what must not happen: longer can only find more.
+    // The time for an event that must not happen: longer can only find more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(holder(&mut setup.redis, "k").await, member, "something else gave it back");
     forgotten.release();
@@ -126,7 +128,7 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_relea
     setup.redis.ask::<()>(cmd("SCRIPT").arg("LOAD").arg(leave.source())).await;
     touch.release();
     soon("the release", forgotten.struck()).await;
-    // Time for what must not happen: longer can only find more.
+    // The time for an event that must not happen: longer can only find more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(holder(&mut setup.redis, "k").await, member, "a leave has overtaken it");
     forgotten.release();

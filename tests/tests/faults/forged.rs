@@ -16,7 +16,8 @@ fn number(member: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_name_nobody_who_waits_grant_nothing() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.direct().await);
+    let near = setup.direct().await;
+    let far = setup.direct().await;
     let guard = held(&near, "k", LONG).await;
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     let member = queue(&mut setup.redis, "k").await.remove(0);
@@ -35,7 +36,7 @@ async fn messages_that_name_nobody_who_waits_grant_nothing() {
         format!("p 1 {number} 0"),
         format!("p 9 {unknown} 30000"),
         format!("p 9 {member} 30000"),
-        // As the dialect of Redisson tells it.
+        // The form of a grant in the dialect of Redisson.
         String::new(),
         "g".to_owned(),
         "hello".to_owned(),
@@ -54,7 +55,7 @@ async fn messages_that_name_nobody_who_waits_grant_nothing() {
     for message in &messages {
         assert_eq!(setup.redis.publish(&channel(&node), message).await, 1, "{message}");
     }
-    // Messages are read in order: the true one comes last, and the guard is of that one.
+    // Messages are read in order: the true one comes last, and the guard has its token.
     assert!(!waiting.is_finished());
     let before = guard.fencing_token();
     release(guard).await;

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::common::{LONG, SOON, held, queued, setup, soon};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
-/// What a busy machine may add to a bound.
+/// The time that a busy machine may add to a bound.
 const SLACK: Duration = Duration::from_secs(2);
 
 async fn impatient(proxy: &Proxy) -> Locks {
@@ -90,7 +90,8 @@ async fn a_holder_cut_off_is_uncertain_and_then_lost_before_its_deadline() {
     assert_eq!(error.kind(), LockErrorKind::Lost);
 }
 
-// It was *held* until the connection had been tried once more: a short lease was over by then.
+// The hold was *held* until the connection had been tried once more: a short lease was over by
+// then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_uncertain_from_the_time_out_of_its_renewal_on() {
     let setup = setup().await;
@@ -106,7 +107,8 @@ async fn a_hold_is_uncertain_from_the_time_out_of_its_renewal_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_deadline_of_a_guard_lies_before_the_end_of_its_lease() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let check = async |guard: &lockcore::LockGuard, redis: &mut lock_tests::Raw| {
         let (_, left) = redis.hold("k").await.expect("it holds");
         let end = Instant::now() + Duration::from_millis(u64::try_from(left).expect("a lease"));
@@ -114,11 +116,11 @@ async fn the_deadline_of_a_guard_lies_before_the_end_of_its_lease() {
     };
     let guard = held(&near, "k", LONG).await;
     check(&guard, &mut setup.redis).await;
-    // One that is handed over, by a message that comes late: its lease began when it was sent.
+    // The lock is handed over, by a message that comes late: its lease began when it was sent.
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     setup.proxy.freeze(Connections::All, Flow::Replies).await;
     crate::common::release(guard).await;
-    tokio::time::sleep(Duration::from_secs(1)).await; // what the message is late by
+    tokio::time::sleep(Duration::from_secs(1)).await; // the delay of the message
     setup.proxy.thaw();
     let guard = crate::common::granted(waiting).await;
     check(&guard, &mut setup.redis).await;
@@ -127,12 +129,13 @@ async fn the_deadline_of_a_guard_lies_before_the_end_of_its_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_without_limit_ends_when_nothing_has_succeeded_for_fifteen_seconds() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let _guard = held(&near, "k", LONG).await;
     let in_queue = queued(&far, "k", Duration::from_secs(1), &mut setup.redis).await;
     setup.proxy.freeze(Connections::All, Flow::Both).await;
     let frozen = Instant::now();
-    // One that has its place and one that never reached the server.
+    // One attempt has its place and one has never reached the server.
     let asking = tokio::spawn(far.key("k").lease(Duration::from_secs(1)).lock());
     for (waiting, what) in [(in_queue, "in the queue"), (asking, "asking")] {
         let ended = tokio::time::timeout(SOON + SOON, waiting).await.expect(what);

@@ -8,15 +8,15 @@ use lockcore::{LockErrorKind, Locks};
 use crate::common::{LONG, SOON, connected, held, setup, soon};
 use crate::script::Script;
 
-/// Long after the last request on a connection, and long before a heartbeat looks at it.
+/// The time after the last request on a connection, long before a heartbeat looks at it.
 const QUIET: Duration = Duration::from_millis(50);
 
-// One thread: what the server has closed by then is seen before the next request is sent.
+// One thread: it sees every connection that the server has closed before it sends the next request.
 #[tokio::test]
 async fn what_is_asked_after_an_idle_connection_was_killed_goes_out_once_on_the_next_one() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
-    // From then on the server knows these scripts, too.
+    // The server knows these scripts, too, from then on.
     soon("a look", locks.inspect("k")).await.expect("an answer");
     soon("an order", locks.force_release("k")).await.expect("an answer");
     for name in ["release", "ping", "inspect", "force_release"] {
@@ -69,10 +69,10 @@ async fn a_request_that_is_answered_late_breaks_no_connection_whose_ping_is_answ
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     setup.proxy.release_replies();
     soon("a ping", locks.ping()).await.expect("answered after the one that was late");
-    tokio::time::sleep(patience * 3 / 2).await; // in which a PING without an answer would break it
+    tokio::time::sleep(patience * 3 / 2).await; // a PING without an answer would break it meanwhile
     assert!(locks.status().is_connected());
     assert_eq!(setup.proxy.accepted(), accepted, "the connections of the beginning");
-    // One that stays silent is given up.
+    // A connection that stays silent is given up.
     setup.proxy.freeze(Connections::Commands, Flow::Replies).await;
     soon("its time", locks.inspect("k")).await.expect_err("nothing was answered");
     eventually("a new connection", SOON, async || setup.proxy.accepted() > accepted).await;

@@ -1,5 +1,5 @@
-//! Processes killed with SIGKILL: what they held and where they waited. On each server a tool
-//! subscribes to everything, which must not hide a death.
+//! Processes killed with SIGKILL: their holds and their places. On each server a tool subscribes to
+//! everything, which must not hide a death.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::common::{
     LONG, SHORT, granted, held, listens, queue, queue_has, queued, release, setup, soon,
 };
 
-/// Far below the claim of a lease of 30 s, which a dead grantee would cost.
+/// The bound, far below the claim of a lease of 30 s, which a dead grantee would cost.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -34,7 +34,8 @@ async fn a_process_killed_at_the_head_of_the_queue_costs_the_next_nothing() {
 async fn a_process_killed_in_the_middle_of_the_queue_costs_those_behind_nothing() {
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
-    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let locks = setup.direct().await;
+    let other = setup.direct().await;
     let guard = held(&locks, "k", LONG).await;
     let before = queued(&other, "k", LONG, &mut setup.redis).await;
     let mut child = setup.child().await;
@@ -70,7 +71,7 @@ async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
     listens(&mut setup.redis, child.node(), 0).await;
     release(guard).await;
     let guard = timeout(AT_ONCE, granted(next)).await.expect("all dead are passed over");
-    // Put aside: a connection that blips keeps its place. But not for long.
+    // The members stand aside, because a connection that blips keeps its place, but not for long.
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new());
     let aside = passed_key("k", child.node());
     assert_eq!(setup.redis.scores(&aside).await.len(), DEAD);
@@ -78,8 +79,8 @@ async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
     release(guard).await;
 }
 
-/// By how much each of these locks, which this node has by now, was granted after the end of the
-/// lease before, in µs; the least first.
+/// The times from the end of the lease before to the grant of each of these locks, which this node
+/// has by now, in µs; the least first.
 async fn granted_after(ends: &[(String, i64)], grants: &Grants, node: &str) -> Vec<i64> {
     let mut after = Vec::new();
     for (key, end_us) in ends {
@@ -89,15 +90,15 @@ async fn granted_after(ends: &[(String, i64)], grants: &Grants, node: &str) -> V
     after
 }
 
-/// No lease is cut short, and as a rule a machine that is busy with other things grants as quickly
-/// as one that is not.
+/// Checks that no lease is cut short, and that as a rule a busy machine grants as quickly as an
+/// idle one.
 fn is_in_time(after: &[i64]) {
     // The server rounds to milliseconds.
     assert!(after[0] >= -2_000, "granted {after:?} us after the leases had ended");
     assert!(after[after.len() / 2] <= 100_000, "granted {after:?} us after the leases had ended");
 }
 
-/// When the lease of each of these locks ends, by the server's clock, µs, if nobody renews it.
+/// The end of the lease of each of these locks, by the server's clock, µs, without renewals.
 async fn ends_of(keys: &[String], redis: &mut Raw) -> Vec<(String, i64)> {
     let mut ends = Vec::new();
     for key in keys {
@@ -119,11 +120,12 @@ async fn the_lock_of_a_killed_holder_goes_to_the_next_within_100_ms_of_the_end_o
     let grants = Grants::watch(&setup.server);
     let mut child = setup.child().await;
     let locks = setup.direct().await;
-    let (mut waiting, mut first) = (Vec::new(), Vec::new());
+    let mut waiting = Vec::new();
+    let mut first = Vec::new();
     for key in keys() {
         child.lock(&key, &key, SHORT).await;
         first.push(child.granted(&key).await);
-        // A lease of its own that says nothing about the holder's.
+        // The waiter has a lease of its own that says nothing about the holder's.
         waiting.push(queued(&locks, &key, LONG, &mut setup.redis).await);
     }
     child.kill();
@@ -142,7 +144,8 @@ async fn a_newcomer_has_the_lock_within_100_ms_of_its_lease_when_holder_and_all_
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
     let grants = Grants::watch(&setup.server);
-    let (mut holder, mut crowd) = (setup.child().await, setup.child().await);
+    let mut holder = setup.child().await;
+    let mut crowd = setup.child().await;
     for key in keys() {
         holder.lock(&key, &key, SHORT).await;
         holder.granted(&key).await;

@@ -1,4 +1,4 @@
-//! Locks that were leaked on purpose: requests of the same node do not give them back.
+//! Locks that were leaked on purpose: requests of the same node do not release them.
 
 use lock_tests::eventually;
 use tokio::time::Instant;
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::common::{SHORT, SOON, held, holder, queued, release, setup, soon};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leaked_lock_stays_taken_until_its_lease_ends_whoever_asks_for_it() {
+async fn a_leaked_lock_stays_held_until_its_lease_ends_whichever_caller_asks_for_it() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
     let guard = held(&locks, "k", SHORT + SHORT).await;

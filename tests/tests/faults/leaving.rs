@@ -1,5 +1,5 @@
-//! What is given back while the server refuses it for a lasting reason: it is given back once the
-//! reason is gone.
+//! Holds and places that the server refuses to release for a lasting reason: they are released once
+//! the reason is gone.
 
 use lock_tests::{CommandStats, Raw, eventually, queue_key};
 use lockcore::{LockErrorKind, Locks};
@@ -7,10 +7,10 @@ use redis::cmd;
 
 use crate::common::{LONG, SOON, Setup, held, queue, queued, release, setup};
 
-/// So many of a node's requests failed that it did not give up at the first.
+/// The number of failed requests after which a node has certainly not given up at the first.
 const SEVERAL: u64 = 3;
 
-/// How often the server refused a command for this reason.
+/// The number of commands that the server refused for this reason.
 async fn refused(redis: &mut Raw, reason: &str) -> u64 {
     let errors = redis.info("errorstats").await;
     let counted = errors.lines().find_map(|line| {
@@ -33,9 +33,10 @@ async fn allow_scripts(setup: &mut Setup, sign: char) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_that_could_not_be_given_back_without_a_right_are_given_back_once_it_is_there() {
+async fn holds_that_could_not_be_released_without_a_right_are_released_once_it_is_there() {
     let mut setup = setup().await;
-    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let locks = setup.direct().await;
+    let other = setup.direct().await;
     let dropped = held(&locks, "dropped", LONG).await;
     let released = held(&locks, "released", LONG).await;
     allow_scripts(&mut setup, '-').await;
@@ -61,11 +62,13 @@ async fn holds_that_could_not_be_given_back_without_a_right_are_given_back_once_
 async fn a_waiter_that_could_not_leave_a_queue_of_another_type_leaves_it_once_it_is_a_queue_again()
 {
     let mut setup = setup().await;
-    let (holder, locks) = (setup.direct().await, setup.direct().await);
+    let holder = setup.direct().await;
+    let locks = setup.direct().await;
     let guard = holder.key("k").fixed_lease(LONG * 10).lock().await.expect("free");
     let waiting = queued(&locks, "k", LONG, &mut setup.redis).await;
     let redis = &mut setup.redis;
-    let (queue_of, aside) = (queue_key("k"), "aside");
+    let queue_of = queue_key("k");
+    let aside = "aside";
     redis.ask::<()>(cmd("RENAME").arg(&queue_of).arg(aside)).await;
     redis.ask::<()>(cmd("SET").arg(&queue_of).arg("a text")).await;
     let before = CommandStats::read(redis).await;

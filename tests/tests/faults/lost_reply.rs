@@ -16,14 +16,15 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated()
     let mut setup = setup().await;
     let locks = setup.through().await;
     let fault = setup.proxy.lose_reply(runs("lock"));
-    setup.proxy.refuse().await; // nothing is repeated until we have looked
+    setup.proxy.refuse().await; // nothing is repeated until the test has looked
     let waiting = tokio::spawn(locks.lock("k"));
     soon("the fault", fault.struck()).await;
-    let (granted_to, told) = (holder(&mut setup.redis, "k").await, counter(&mut setup.redis).await);
+    let granted_to = holder(&mut setup.redis, "k").await;
+    let told = counter(&mut setup.redis).await;
     assert!(granted_to.is_some(), "the script has run");
     setup.proxy.accept();
     let guard = granted(waiting).await;
-    // That of a lock stands nowhere: who asks again gets a new one.
+    // The token of a lock stands nowhere: a client that asks again gets a new one.
     assert!(guard.fencing_token().get() > told);
     assert_eq!(holder(&mut setup.redis, "k").await, granted_to);
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new(), "nor does it wait");
@@ -34,7 +35,8 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_whose_reply_is_lost_has_the_same_place_when_it_is_repeated() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     let fault = setup.proxy.lose_reply(runs("lock"));
     let first = tokio::spawn(far.lock("k"));
@@ -56,7 +58,8 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_place_when_it_is_repeated()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_whose_reply_is_lost_has_freed_the_lock_once_and_its_repetition_harms_nobody() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&far, "k", LONG).await;
     let waiting = queued(&near, "k", LONG, &mut setup.redis).await;
     let fault = setup.proxy.lose_reply(runs("unlock"));
@@ -75,7 +78,7 @@ async fn a_grant_told_only_in_a_lost_reply_is_told_again() {
     let mut setup = setup().await;
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
-    // Of the same node: the release's reply is all that tells it.
+    // The waiter is of the same node: only the release's reply tells of its grant.
     let waiting = queued(&locks, "k", LONG, &mut setup.redis).await;
     let fault = setup.proxy.lose_reply(runs("unlock"));
     setup.proxy.refuse().await;
@@ -95,7 +98,8 @@ async fn a_grant_told_only_in_a_lost_reply_is_told_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leave_whose_reply_is_lost_is_repeated_and_leaves_nothing() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     let fault = setup.proxy.lose_reply(runs("leave"));
@@ -136,7 +140,8 @@ async fn a_renewal_whose_reply_is_lost_is_repeated_and_the_hold_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_touch_whose_reply_is_lost_costs_no_place() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     let fault = setup.proxy.lose_reply(runs("touch"));
     let waiting = queued(&far, "k", SHORT, &mut setup.redis).await;
@@ -225,7 +230,7 @@ async fn an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted() 
     let before = CommandStats::read(&mut late.redis).await.calls("evalsha");
     late.fault.release();
     let redis = &mut late.redis;
-    // And after it the first copy of its leave, which was sent on the same connection.
+    // The first copy of its leave runs after it, which was sent on the same connection.
     eventually("the late acquire runs", SOON, async || {
         CommandStats::read(redis).await.calls("evalsha") > before
     })
@@ -238,13 +243,14 @@ async fn an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_was_replaced_runs_nothing_any_more() {
     let mut late = late_acquire("+@all").await;
-    let (redis, proxy) = (&mut late.redis, &late.proxy);
+    let redis = &mut late.redis;
+    let proxy = &late.proxy;
     eventually("the server has closed it", SOON, async || proxy.open(Connections::Commands) == 1)
         .await;
     let before = CommandStats::read(redis).await.calls("evalsha");
     late.fault.release();
     let guard = soon("an answer", late.locks.try_lock("k")).await.expect("an answer");
     release(guard.expect("it is free")).await;
-    // The try and the release.
+    // These are the try and the release.
     assert_eq!(CommandStats::read(redis).await.calls("evalsha"), before + 2);
 }

@@ -1,4 +1,4 @@
-//! Servers that somebody else runs: commands are switched off, and proxies stand before them.
+//! Servers of a provider: commands are switched off, and proxies stand before them.
 
 use lock_tests::{RedisOptions, RedisServer};
 use lockcore::{LockErrorKind, Locks};
@@ -7,7 +7,7 @@ use redis::cmd;
 use crate::common::soon;
 use crate::refused::refused;
 
-/// A server that does not know these commands.
+/// Starts a server that does not know these commands.
 fn server_without(commands: &[&str]) -> RedisServer {
     let without = |options: RedisOptions, command: &&str| {
         options.arg("rename-command", &format!("{command} switched-off-{command}"))
@@ -15,10 +15,11 @@ fn server_without(commands: &[&str]) -> RedisServer {
     commands.iter().fold(RedisServer::options(), without).start()
 }
 
-/// Locks, queues, hands over, tries, looks and gives back.
+/// Acquires, queues, hands over, tries, inspects and releases.
 async fn everything_works(server: &RedisServer) {
     let connect = async || soon("accepted", Locks::connect(server.url())).await.expect("accepted");
-    let (one, other) = (connect().await, connect().await);
+    let one = connect().await;
+    let other = connect().await;
     let guard = soon("granted", one.lock("k")).await.expect("free");
     let waiting = tokio::spawn(other.lock("k"));
     lock_tests::eventually("it waits", crate::common::SOON, async || {
@@ -37,7 +38,7 @@ async fn everything_works(server: &RedisServer) {
 async fn commands_that_services_switch_off_are_not_needed() {
     for missing in [
         &["CONFIG", "ACL", "DEBUG", "MONITOR", "SAVE", "BGSAVE", "SHUTDOWN", "REPLICAOF"][..],
-        // Neither who a connection is nor how to end it can be asked for.
+        // Without these, the node cannot name its connections or end them.
         &["CONFIG", "ACL", "CLIENT"],
         // Scripts are then sent whole at their first use.
         &["CONFIG", "SCRIPT"],

@@ -1,4 +1,4 @@
-//! One node of which very many ask for one lock at once.
+//! One node with very many attempts on one lock at once.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ use tokio::task::coop::unconstrained;
 
 use crate::common::{LONG, SOON, held, queue, queue_has, setup, soon};
 
-// All at once, they waited for each other at the server until requests timed out there. What was
-// asked for again then had to be looked for in the queue, which takes the longer the longer it is.
+// With all acquires at once, they waited for each other at the server until requests timed out
+// there. The repeated ones then had to be looked for in the queue, which takes the longer the
+// longer it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_order() {
     const COUNT: usize = 3_000;
@@ -19,14 +20,14 @@ async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_
     let mut setup = setup().await;
     let other = setup.direct().await;
     let _guard = held(&other, "k", LONG).await;
-    // What is not answered while the proxy is frozen does not time out.
+    // Requests without an answer do not time out while the proxy is frozen.
     let builder = Locks::builder().request_timeout(Duration::from_secs(60));
     let locks = soon("a connection", builder.connect(setup.proxy.url())).await.expect("it stands");
     let before = CommandStats::read(&mut setup.redis).await;
     setup.proxy.freeze(Connections::Commands, Flow::Replies).await;
 
     let attempts = (0..COUNT).map(|_| locks.key("k").queue_limit(COUNT as u32).lock());
-    // In one turn of one task, which would else end in the midst.
+    // All attempts begin in one turn of one task, which would otherwise end in the midst.
     let waiting = tokio::spawn(unconstrained(join_all(attempts)));
     eventually("all wait", SOON, async || locks.status().waiting == COUNT).await;
     queue_has(&mut setup.redis, "k", AT_ONCE).await;

@@ -1,4 +1,4 @@
-//! A server whose memory is full: nothing new, but what is held and who waits goes on.
+//! A server whose memory is full: it grants no new lock, but holds and waiters go on.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::common::{LONG, SHORT, SOON, granted, held, nothing_left, queued, rele
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_memory_refuses_new_locks_by_name_while_holds_and_waiters_go_on() {
     let mut setup = setup().await;
-    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let locks = setup.direct().await;
+    let other = setup.direct().await;
     let guard = held(&locks, "k", SHORT).await;
     let waiting = queued(&other, "k", SHORT, &mut setup.redis).await;
     let dropped = held(&locks, "dropped", LONG).await;
@@ -35,11 +36,12 @@ async fn a_full_memory_refuses_new_locks_by_name_while_holds_and_waiters_go_on()
     nothing_left(redis, "dropped").await;
     release(guard).await;
     let guard = granted(waiting).await;
-    // Its claim is renewed as well.
+    // The claim of the waiter is renewed as well.
     let first_deadline = guard.deadline();
     eventually("it is renewed", SOON, async || guard.deadline() > first_deadline).await;
     assert_eq!(guard.state(), HoldState::Held);
-    let (one, two) = (held_count(&other), held_count(&locks));
+    let one = held_count(&other);
+    let two = held_count(&locks);
     assert_eq!((one, two), (1, 0));
     release(guard).await;
     nothing_left(redis, "k").await;

@@ -1,4 +1,4 @@
-//! Whose a connection is, as an operator sees it on the server.
+//! The owner of a connection, as an operator sees it on the server.
 
 use lock_tests::acl::set_user;
 use lock_tests::{Raw, RedisServer, eventually};
@@ -7,7 +7,7 @@ use redis::cmd;
 
 use crate::common::{LONG, SOON, connected, granted, held, queued, release, setup, soon};
 
-/// The lines of CLIENT LIST that hold a word.
+/// The number of lines of CLIENT LIST that hold a word.
 async fn clients_with(redis: &mut Raw, word: &str) -> usize {
     let list: String = redis.ask(cmd("CLIENT").arg("LIST")).await;
     list.lines().filter(|line| line.split(' ').any(|field| field == word)).count()
@@ -32,7 +32,7 @@ async fn the_connections_of_a_node_have_its_label_and_our_name_also_when_they_we
     connected(&locks).await;
 }
 
-/// The greeting that sets the name also sets the protocol: it has to be the one that is spoken.
+/// The greeting that sets the name also sets the protocol: it has to be the spoken one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_url_may_choose_the_newer_protocol() {
     let mut setup = setup().await;
@@ -41,7 +41,7 @@ async fn a_url_may_choose_the_newer_protocol() {
     let far = far.expect("accepted");
     let near = setup.direct().await;
     assert_eq!(clients_with(&mut setup.redis, "resp=3").await, {
-        // Before 7.0 the list does not tell.
+        // The list does not tell before 7.0.
         if setup.server.version() >= (7, 0) { 2 } else { 0 }
     });
     assert_eq!(clients_with(&mut setup.redis, "name=lockcore:far").await, 1);

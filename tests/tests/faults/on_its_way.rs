@@ -10,7 +10,7 @@ use crate::common::{LONG, held, nothing_left, setup, soon};
 use crate::script::runs;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_had_inspected_and_given_back_by_a_caller_on_another_runtime() {
+async fn a_lock_is_acquired_inspected_and_released_by_a_caller_on_another_runtime() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
     let another = thread::spawn(move || {
@@ -55,7 +55,7 @@ async fn a_runtime_that_polled_and_ended_leaves_nothing_of_its_acquire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_gives_back_what_an_acquire_on_its_way_was_granted() {
+async fn a_shutdown_releases_what_an_acquire_on_its_way_was_granted() {
     let mut setup = setup().await;
     let locks = setup.through().await;
     let late = setup.proxy.hold_reply(runs("lock"));
@@ -79,7 +79,7 @@ async fn a_shutdown_waits_for_a_release_on_its_way() {
     let releasing = tokio::spawn(guard.release());
     soon("the release", late.struck()).await;
     let shutdown = tokio::spawn(async move { locks.shutdown(Duration::from_secs(1)).await });
-    // Time for what must not happen: longer can only find more.
+    // The time for an event that must not happen: longer can only find more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!shutdown.is_finished(), "the release has not been answered");
     late.release();

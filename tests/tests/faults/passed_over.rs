@@ -9,7 +9,8 @@ use crate::common::{LONG, SOON, connected, granted, held, listens, queue, queued
 async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     let passed = queued(&far, "k", LONG, &mut setup.redis).await;
     let next = queued(&near, "k", LONG, &mut setup.redis).await;
@@ -21,7 +22,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     release(guard).await;
     let guard = granted(next).await;
 
-    // Out of the way of the others.
+    // The passed over member is out of the way of the others.
     assert_eq!(queue(&mut setup.redis, "k").await, places[2..]);
     let aside = passed_key("k", far.node().as_str());
     assert!((1..=15_000).contains(&setup.redis.pttl(&aside).await), "it ends");
@@ -45,7 +46,8 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
 async fn a_waiter_who_stays_away_after_being_passed_over_is_forgotten_after_fifteen_seconds() {
     let mut setup = setup().await;
     let _watcher = setup.watched().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "k", LONG).await;
     let gone = queued(&far, "k", LONG, &mut setup.redis).await;
     setup.proxy.refuse().await;
@@ -55,7 +57,8 @@ async fn a_waiter_who_stays_away_after_being_passed_over_is_forgotten_after_fift
     let guard = held(&near, "k", LONG).await;
     let waiting = queued(&near, "k", LONG, &mut setup.redis).await;
     assert_eq!(queue(&mut setup.redis, "k").await.len(), 1, "nobody walks over it again");
-    let (redis, aside) = (&mut setup.redis, passed_key("k", far.node().as_str()));
+    let redis = &mut setup.redis;
+    let aside = passed_key("k", far.node().as_str());
     eventually("it is forgotten", SOON, async || !redis.exists(&aside).await).await;
     setup.proxy.accept();
     eventually("its loss is counted", SOON, async || far.status().places_lost == 1).await;

@@ -16,12 +16,14 @@ async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_cou
         .arg("appendfsync", "always")
         .start();
     let mut redis = Raw::connect(&server.url()).await;
-    let (locks, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let locks = connect(&server.url()).await;
+    let other = connect(&server.url()).await;
     let guard =
         soon("the lock", locks.key("k").fixed_lease(LONG).lock()).await.expect("a free lock");
     let first = queued(&other, "k", LONG, &mut redis).await;
     let second = queued(&locks, "k", LONG, &mut redis).await;
-    let (held_by, places) = (holder(&mut redis, "k").await, queue(&mut redis, "k").await);
+    let held_by = holder(&mut redis, "k").await;
+    let places = queue(&mut redis, "k").await;
     let last = counter(&mut redis).await;
     let left = redis.hold("k").await.expect("it holds").1;
 
@@ -32,7 +34,7 @@ async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_cou
     assert_eq!(holder(&mut redis, "k").await, held_by);
     assert_eq!(queue(&mut redis, "k").await, places);
     assert_eq!(counter(&mut redis).await, last);
-    // It did not stand still while the server was down, and nothing has renewed it.
+    // The lease did not stand still while the server was down, and nothing has renewed it.
     assert!(redis.hold("k").await.expect("it holds").1 <= left);
 
     eventually("connected again", SOON, async || {

@@ -1,5 +1,5 @@
-//! Servers that cannot be reached, or will not or cannot carry locks: an error in time that says
-//! which.
+//! Servers that cannot be reached, or will not or cannot carry locks: an error in time that names
+//! the reason.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use lock_tests::FakeServer;
 
 const PASSWORD: &str = "hunter2";
 
-/// Everything that an error shows.
+/// The texts of all forms of an error.
 fn shown(error: &LockError) -> String {
     let mut text = format!("{error} {error:?}");
     let mut source = error.source();
@@ -25,7 +25,7 @@ fn shown(error: &LockError) -> String {
     text
 }
 
-/// Connecting must fail as `kind` within the three seconds it promises, saying `words`.
+/// Checks that connecting fails as `kind` within the three seconds it promises, saying `words`.
 pub(crate) async fn refused(url: &str, kind: LockErrorKind, words: &[&str]) {
     let start = Instant::now();
     let error = soon("an answer", Locks::connect(url)).await.expect_err("it cannot be used");
@@ -60,7 +60,7 @@ async fn a_url_that_is_none_is_an_invalid_option() {
     }
 }
 
-// P6: it was answered with the form of one server.
+// P6: the error named the form of one server.
 #[tokio::test]
 async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
     for url in [
@@ -101,11 +101,13 @@ async fn a_replica_is_refused_as_read_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_becomes_a_replica_refuses_as_read_only_and_waiters_ride_it_out() {
     let mut setup = setup().await;
-    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let locks = setup.direct().await;
+    let other = setup.direct().await;
     let guard = held(&locks, "k", LONG).await;
     let waiting = queued(&other, "k", LONG, &mut setup.redis).await;
     let mut follow = cmd("REPLICAOF");
-    // Of a port where no server answers: it keeps its data, and refuses writes.
+    // The server becomes a replica of a port without a server: it keeps its data, and refuses
+    // writes.
     let closed = Port::free();
     follow.arg("127.0.0.1").arg(closed.number());
     setup.redis.ask::<()>(&follow).await;

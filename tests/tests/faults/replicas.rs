@@ -8,9 +8,9 @@ use redis::cmd;
 
 use crate::common::{LONG, SOON, queued, soon};
 
-/// Long enough for a replica on a busy machine.
+/// The timeout for a replica on a busy machine.
 const PATIENT: Duration = Duration::from_millis(1_500);
-/// For replicas that do not answer.
+/// The timeout for replicas that do not answer.
 const SHORT: Duration = Duration::from_millis(100);
 
 /// A primary and its replica, which has all that the primary has.
@@ -31,7 +31,7 @@ async fn pair() -> Pair {
     wait.arg(1).arg(100);
     let mut attached = false;
     while !attached {
-        // Counts only replicas that have what this connection has written.
+        // The primary counts only replicas that have the writes of this connection.
         at_primary.ask::<()>(cmd("SET").arg("written").arg(1)).await;
         attached = at_primary.ask::<u32>(&wait).await == 1;
     }
@@ -50,7 +50,7 @@ async fn build(builder: LocksBuilder, server: &RedisServer) -> Result<Locks, Loc
     soon("a connection", builder.connect(server.url())).await
 }
 
-/// That an acquire was refused for want of replicas, and that what it had is given back.
+/// Checks that an acquire was refused for want of replicas, and that its grant is released.
 async fn refused_and_given_back<T>(answer: Result<T, LockError>, words: &str, locks: &Locks) {
     let Err(error) = answer else { panic!("it was granted") };
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
@@ -95,7 +95,7 @@ async fn reads_and_permits_are_there_only_once_the_replica_has_them() {
 }
 
 #[tokio::test]
-async fn a_grant_that_too_few_replicas_have_is_given_back_and_says_how_many_came() {
+async fn a_grant_that_too_few_replicas_have_is_released_and_says_how_many_came() {
     let pair = pair().await;
     let locks = pair.requiring(2, PATIENT).await;
     let answer = soon("an answer", locks.lock("key")).await;
@@ -158,7 +158,7 @@ async fn many_holds_are_renewed_together_and_stay_held() {
     let guards = soon("all guards", futures_util::future::try_join_all(all)).await.expect("free");
     let before = CommandStats::read(&mut pair.at_primary).await;
     // Each is renewed at least three times.
-    tokio::time::sleep(2 * LEASE).await; // what is measured
+    tokio::time::sleep(2 * LEASE).await; // the measured time
     assert!(guards.iter().all(|guard| guard.state() == HoldState::Held));
     let ran = CommandStats::read(&mut pair.at_primary).await.since(&before);
     let asked = ran.calls("evalsha");

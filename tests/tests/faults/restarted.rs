@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::common::{LONG, SOON, Waiting, connect, connected, held, queued, release, soon};
 use crate::witness::Witness;
 
-/// An attempt that goes in, looks around and comes out again.
+/// Starts an attempt that goes in, looks around and comes out again.
 fn visiting(waiting: Waiting, witness: Arc<Witness>) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let guard = waiting.await.expect("no panic").expect("the lock in the end");
@@ -36,7 +36,7 @@ async fn waiters_of_a_server_restarted_empty_all_get_the_lock_one_at_a_time_with
         visits.push(visiting(waiting, Arc::clone(&witness)));
     }
     server.kill();
-    // A restart without the last writes is what no lock on one server survives: the holder stops
+    // No lock on one server survives a restart without the last writes: the holder stops first.
     // first.
     drop(visit);
     drop(guard);

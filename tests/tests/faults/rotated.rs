@@ -8,7 +8,7 @@ use redis::cmd;
 
 use crate::common::{SOON, granted, release, soon};
 
-/// What a provider knows, as a program would have it: something else replaces it.
+/// The password of a provider, as a program would have it: another task replaces it.
 #[derive(Clone)]
 struct Password(Arc<Mutex<String>>);
 
@@ -34,21 +34,21 @@ async fn set_user(redis: &mut Raw, rules: &[&str]) {
     redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("app").arg(rules)).await;
 }
 
-/// What no other knows: without a provider there is no way in.
+/// The password of all other users: without a provider there is no way in.
 const OTHERS: &str = "of-others";
 
 fn guarded() -> RedisServer {
     RedisServer::options().arg("requirepass", OTHERS).start()
 }
 
-/// Without a password.
+/// The server's URL without a password.
 fn url(server: &RedisServer) -> String {
     format!("redis://{}/", server.address())
 }
 
 const ALL: [&str; 4] = ["on", "allkeys", "allchannels", "+@all"];
 
-/// All connections of `app`, both of each node.
+/// Kills all connections of `app`, both of each node.
 async fn kill_connections(redis: &mut Raw) {
     let killed: usize = redis.ask(cmd("CLIENT").arg("KILL").arg("USER").arg("app")).await;
     assert!(killed >= 2, "{killed}");
@@ -65,7 +65,8 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
         let url = url(&server);
         async move { soon("a connection", builder.connect(url)).await.expect("accepted") }
     });
-    let (near, far) = (near.await, far.await);
+    let near = near.await;
+    let far = far.await;
     let guard = soon("the lock", near.lock("k")).await.expect("free");
     let waiting = tokio::spawn(far.lock("k"));
     queued(&near, "k", 1).await;
@@ -74,7 +75,7 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     // Connections that stand stay.
     soon("an answer", near.ping()).await.expect("an answer");
     kill_connections(&mut redis).await;
-    // The old one is refused for as long as the provider does not know of the new one.
+    // The server refuses the old password for as long as the provider does not know of the new one.
     eventually("it is refused, and says so", SOON, async || {
         let lockcore::Connection::Down { reason } = near.status().commands else { return false };
         reason.to_lowercase().contains("authentication")
@@ -130,7 +131,7 @@ async fn a_primary_that_takes_over_is_spoken_to_with_the_password_of_now() {
     release(guard).await;
     // The sentinels may take their time to turn the other replica to the new primary.
     eventually("a replica follows", SOON, async || followers(&mut primary, 1).await > 0).await;
-    // Also on the connections that wait for a replica.
+    // The connections that wait for a replica use it, too.
     eventually("a grant is acknowledged", SOON, async || match locks.try_lock("k").await {
         Ok(Some(guard)) => guard.release().await.is_ok(),
         _ => false,

@@ -15,7 +15,8 @@ fn runtime() -> Runtime {
 #[test]
 fn a_runtime_that_ends_ends_its_waiters_and_its_holds_fall_by_their_lease() {
     let server = RedisServer::start();
-    let (theirs, ours) = (runtime(), runtime());
+    let theirs = runtime();
+    let ours = runtime();
     let (locks, guard, other) = theirs.block_on(async {
         let locks = connect(&server.url()).await;
         let guard = held(&locks, "k", SHORT).await;
@@ -47,7 +48,8 @@ fn a_runtime_that_ends_ends_its_waiters_and_its_holds_fall_by_their_lease() {
 #[test]
 fn a_guard_released_or_dropped_after_its_runtime_ended_neither_panics_nor_hangs() {
     let server = RedisServer::start();
-    let (theirs, ours) = (runtime(), runtime());
+    let theirs = runtime();
+    let ours = runtime();
     let (locks, released, dropped) = theirs.block_on(async {
         let locks = connect(&server.url()).await;
         let released = held(&locks, "released", LONG).await;
@@ -84,7 +86,7 @@ fn everything_may_be_dropped_outside_of_a_runtime() {
     theirs.block_on(async { release(held(&locks, "k", LONG).await).await });
 }
 
-/// Nothing runs on it but what is blocked on.
+/// A runtime that runs only the futures that it is blocked on.
 fn undriven() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
@@ -92,7 +94,8 @@ fn undriven() -> Runtime {
 #[test]
 fn calls_on_a_node_whose_runtime_is_not_driven_end_in_their_time_and_leave_nothing() {
     let server = RedisServer::start();
-    let (theirs, ours) = (undriven(), runtime());
+    let theirs = undriven();
+    let ours = runtime();
     let timeout = Duration::from_millis(200);
     let locks = theirs.block_on(async {
         Locks::builder().request_timeout(timeout).connect(server.url()).await.expect("connected")
@@ -121,7 +124,8 @@ fn calls_on_a_node_whose_runtime_is_not_driven_end_in_their_time_and_leave_nothi
 #[test]
 fn every_call_after_the_end_of_a_runtime_says_so_and_none_panics() {
     let server = RedisServer::start();
-    let (theirs, ours) = (runtime(), runtime());
+    let theirs = runtime();
+    let ours = runtime();
     let (locks, guards) = theirs.block_on(async {
         let locks = connect(&server.url()).await;
         let guards = [held(&locks, "one", LONG).await, held(&locks, "two", LONG).await];

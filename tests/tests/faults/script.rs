@@ -1,4 +1,4 @@
-//! The scripts by their digests: which of them a request runs.
+//! The scripts by their digests: the script that a request runs.
 
 use lock_tests::Request;
 use proto::wire::scripts;
@@ -22,7 +22,7 @@ impl Script {
         self.runs(request.args())
     }
 
-    /// The same of a command's arguments.
+    /// Whether a command with these arguments runs the script.
     pub(crate) fn runs(&self, args: &[Vec<u8>]) -> bool {
         let Some([name, script]) = args.get(..2) else { return false };
         name.eq_ignore_ascii_case(b"EVALSHA") && script == self.0.digest.as_bytes()
@@ -30,7 +30,7 @@ impl Script {
     }
 }
 
-/// For the faults of a proxy: the requests that run the script of this name.
+/// Matches, for the faults of a proxy, the requests that run the script of this name.
 pub(crate) fn runs(name: &str) -> impl Fn(&Request) -> bool + Send + 'static {
     let script = Script::named(name);
     move |request| script.runs_in(request)

@@ -34,7 +34,7 @@ async fn shut_down(timeout: Duration, request_timeout: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_shutdown_without_a_server_ends_in_time_and_counts_what_it_could_not_give_back() {
+async fn a_shutdown_without_a_server_ends_in_time_and_counts_what_it_could_not_release() {
     shut_down(Duration::from_secs(1), Duration::from_millis(500)).await;
 }
 

@@ -22,7 +22,7 @@ async fn a_stopped_waiter_is_overtaken_after_its_claim_and_waits_on_when_continu
     let grants = Grants::watch(&setup.server);
     let given_us = setup.redis.time_us().await;
     release(guard).await;
-    // Still connected, so it is its turn; its claim of 2 s is all that this costs.
+    // It is still connected, so it is its turn; its claim of 2 s is all that this costs.
     let guard = soon("the second", granted(second)).await;
     let late_us = grants.at("k", locks.node().as_str()).await - given_us;
     assert!((1_900_000..6_000_000).contains(&late_us), "overtaken after {late_us} us");
@@ -58,7 +58,7 @@ async fn a_stopped_holder_knows_its_loss_at_once_when_continued_and_harms_nobody
     let guard = soon("the takeover", granted(next)).await;
     assert!(file.write(guard.fencing_token().get()));
 
-    // Written while it is stopped, so that these are the first things it does.
+    // The line is written while it is stopped, so that these are the first things it does.
     child.tell("state a");
     child.tell("release a");
     signal::resume(child.pid());

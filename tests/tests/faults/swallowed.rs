@@ -12,14 +12,15 @@ use tokio::time::{Instant, sleep};
 use crate::common::{LONG, SOON, held, queue_has, release, setup, soon};
 use crate::script::runs;
 
-/// For so long after the answer went missing, requests may fail.
+/// The time after the missing answer in which requests may fail.
 const HEALED: Duration = Duration::from_secs(5);
 
 // T5: `x` got the grant of `free2`, with its token, while another process held `x`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_gets_the_grant_of_another_one() {
     let mut setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let guard = held(&near, "x", LONG).await;
     let fault = setup.proxy.swallow_reply(runs("lock"));
     let first = tokio::spawn(far.lock("free1"));
@@ -27,7 +28,7 @@ async fn no_lock_gets_the_grant_of_another_one() {
     let x = tokio::spawn(far.lock("x"));
     queue_has(&mut setup.redis, "x", 1).await;
     let second = tokio::spawn(far.lock("free2"));
-    // One whose answer was another's may end with an error.
+    // An attempt that got another's answer may end with an error.
     for free in [first, second] {
         match soon("an answer", free).await.expect("no panic") {
             Ok(guard) => release(guard).await,
@@ -44,7 +45,7 @@ async fn no_lock_gets_the_grant_of_another_one() {
     }
 }
 
-/// Turns of many tasks, and the time of the last one that failed.
+/// The turns of many tasks, and the time of the last one that failed.
 struct Traffic {
     ends: Arc<AtomicBool>,
     failed_ms: Arc<AtomicU64>,
@@ -53,11 +54,13 @@ struct Traffic {
 
 impl Traffic {
     fn start(locks: &Locks) -> Self {
-        let (ends, failed_ms) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let ends = Arc::new(AtomicBool::new(false));
+        let failed_ms = Arc::new(AtomicU64::new(0));
         let began = Instant::now();
         let task = |number: usize| {
-            let (locks, ends, failed_ms) =
-                (locks.clone(), Arc::clone(&ends), Arc::clone(&failed_ms));
+            let locks = locks.clone();
+            let ends = Arc::clone(&ends);
+            let failed_ms = Arc::clone(&failed_ms);
             tokio::spawn(async move {
                 let mut turns = 0;
                 while !ends.load(Ordering::SeqCst) {
@@ -122,7 +125,7 @@ async fn a_missing_answer_to_a_renewal_costs_no_hold() {
     let fault = setup.proxy.swallow_reply(runs("extend"));
     let guard = held(&locks, "k", Duration::from_secs(6)).await;
     soon("the fault", fault.struck()).await;
-    // The PING after the time-out gets no answer either, or that of another.
+    // The PING after the time-out gets no answer either, or the answer to another request.
     eventually("the connection was replaced", SOON, async || setup.proxy.accepted() > 2).await;
     release(held(&locks, "other", LONG).await).await;
     sleep(Duration::from_secs(6)).await;
@@ -135,7 +138,8 @@ async fn a_missing_answer_to_a_renewal_costs_no_hold() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_does_not_tell_its_run_in_time_is_no_other_server() {
     let setup = setup().await;
-    let (near, far) = (setup.direct().await, setup.through().await);
+    let near = setup.direct().await;
+    let far = setup.through().await;
     let read = soon("a read", near.read("doc")).await.expect("free");
     // Its answer tells a time after the token.
     release(held(&far, "other", LONG).await).await;

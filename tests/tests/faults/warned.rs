@@ -1,4 +1,4 @@
-//! What is worth a warning, and what may stand in a log.
+//! Warnings, and the texts that may stand in a log.
 
 use std::time::{Duration, Instant};
 
@@ -33,8 +33,8 @@ async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
-/// A grant's channel is made of the prefix of the process that grants: one with another never hears
-/// of its own.
+/// The granting process makes a grant's channel from its own prefix: a process with another prefix
+/// never hears of its grants.
 #[tokio::test]
 async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compare() {
     let (log, _here) = Log::listen();
@@ -48,7 +48,7 @@ async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compar
     while log.warnings().is_empty() {
         assert!(started.elapsed() < 3 * SOON, "no warning");
         let next = queued(&near, "k", LONG, &mut setup.redis).await;
-        tokio::time::sleep(Duration::from_millis(500)).await; // hand-overs need not be many
+        tokio::time::sleep(Duration::from_millis(500)).await; // few hand-overs are enough
         release(guard).await;
         guard = granted(next).await;
     }

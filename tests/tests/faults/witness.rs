@@ -1,10 +1,10 @@
-//! `Witness`: what a lock protects, and what notices if it does not.
+//! `Witness`: the resource that a lock protects, which notices a broken lock.
 
 use std::sync::Mutex;
 
 use lockcore::LockGuard;
 
-/// Counts who is inside, and remembers the highest token that has written.
+/// A count of the visitors inside, and the highest token that has written.
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
     seen: Mutex<Seen>,
@@ -17,11 +17,11 @@ struct Seen {
     highest: u64,
 }
 
-/// Somebody inside, until dropped.
+/// A visit, which lasts until it is dropped.
 pub(crate) struct Visit<'a>(&'a Witness);
 
 impl Witness {
-    /// Enters with a guard. Panics if somebody else is inside, or a higher token was.
+    /// Enters with a guard. Panics if another visitor is inside, or a higher token was.
     pub(crate) fn enter(&self, guard: &LockGuard) -> Visit<'_> {
         let mut seen = self.seen.lock().expect("no panic inside");
         assert_eq!(seen.inside, 0, "two are inside at once");
@@ -36,7 +36,7 @@ impl Witness {
         self.seen.lock().expect("no panic inside").visits
     }
 
-    /// A write that is fenced: refused if a higher token has written.
+    /// Writes with fencing; refuses if a higher token has written.
     pub(crate) fn write(&self, token: u64) -> bool {
         let mut seen = self.seen.lock().expect("no panic inside");
         let accepted = token >= seen.highest;

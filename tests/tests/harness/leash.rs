@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use lock_tests::{RedisServer, eventually, signal};
 
-/// Set in the copy of this test binary that is to be killed.
+/// The variable that is set in the copy of this test binary that is to be killed.
 const VICTIM: &str = "LOCK_TESTS_LEASH_VICTIM";
 
-/// The part of the copy: starts a server, says where, and waits for its end.
+/// Plays the copy: starts a server, prints its process, and waits for its end.
 fn be_killed() -> ! {
     let server = RedisServer::start();
     let directory = format!("lock-tests-{}-{}", std::process::id(), server.address().port());
     let line = format!("{} {}", server.address(), std::env::temp_dir().join(directory).display());
-    // Past the test runner, which captures what is printed.
+    // The line goes past the test runner, which captures printed text.
     std::fs::write("/dev/stderr", format!("\nvictim {line}\n")).expect("stderr takes a line");
     server.freeze(); // the worst case: it would not notice a closed connection or a gentle signal
     loop {

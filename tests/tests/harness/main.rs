@@ -1,4 +1,4 @@
-//! The harness itself: that its faults are what they say they are.
+//! The harness itself: that its faults are as their documentation says.
 
 mod leash;
 mod monitor;

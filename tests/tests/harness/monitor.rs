@@ -69,7 +69,8 @@ async fn of_a_server_that_dies_what_it_said_before_is_kept() {
 async fn two_monitors_do_not_end_each_other() {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
-    let (first, second) = (Monitor::start(server.address()), Monitor::start(server.address()));
+    let first = Monitor::start(server.address());
+    let second = Monitor::start(server.address());
     drop(first.stop());
     redis.get("key").await;
     assert!(second.stop().iter().any(|line| line.is("GET")));

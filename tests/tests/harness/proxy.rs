@@ -9,15 +9,15 @@ use redis::{Client, RedisResult, cmd};
 use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(10);
-/// How long a thing that must not happen is given to happen: longer can only find more.
+/// The time for an event that must not happen: longer can only find more.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 struct Setup {
     server: RedisServer,
     proxy: Proxy,
-    /// Past the proxy.
+    /// A connection past the proxy.
     direct: Raw,
-    /// Through the proxy.
+    /// A connection through the proxy.
     through: Raw,
 }
 

@@ -10,7 +10,8 @@ use tokio::time::timeout;
 #[tokio::test]
 async fn a_killed_server_refuses_connections_and_comes_back_empty_on_the_same_port() {
     let mut server = RedisServer::start();
-    let (url, pid) = (server.url(), server.pid());
+    let url = server.url();
+    let pid = server.pid();
     let mut redis = Raw::connect(&url).await;
     let _: () = redis.ask(cmd("SET").arg("key").arg("value")).await;
     server.kill();
@@ -30,7 +31,7 @@ async fn a_frozen_server_accepts_connections_and_answers_only_once_thawed() {
     server.freeze();
     TcpStream::connect(server.address()).expect("the kernel accepts for a stopped process");
     let late = tokio::spawn(async move { redis.get("key").await });
-    // Time for what must not happen: longer could only find more.
+    // The time for an event that must not happen: longer can only find more.
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!late.is_finished());
     server.thaw();

@@ -1,4 +1,4 @@
-//! The same checks on as many inputs as one has time for, without a fuzzer.
+//! The same checks on as many inputs as there is time for, without a fuzzer.
 
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::checks;
 
-/// Reads a number from the environment; what is no number is an error, not a default.
+/// Reads a number from the environment; anything else is an error, not a default.
 fn setting(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => {
@@ -16,7 +16,7 @@ fn setting(name: &str, default: u64) -> u64 {
     }
 }
 
-/// SplitMix64: the whole run follows from its seed.
+/// A generator (SplitMix64): the whole run follows from its seed.
 struct Random(u64);
 
 impl Random {
@@ -36,7 +36,8 @@ impl Random {
     }
 }
 
-/// A new input, or an old one with a few bytes changed, dropped, doubled or crossed with another.
+/// Draws a new input, or an old one with a few bytes changed, dropped, doubled or crossed with
+/// another.
 fn input(random: &mut Random, kept: &mut Vec<Vec<u8>>) -> Vec<u8> {
     let mut bytes = if random.below(4) == 0 || kept.len() < 2 {
         random.bytes()
@@ -65,13 +66,15 @@ fn input(random: &mut Random, kept: &mut Vec<Vec<u8>>) -> Vec<u8> {
     bytes
 }
 
-/// `LOCK_INPUTS` inputs (1 000 000), from `LOCK_SEED` on (1); on all cores.
+/// Checks `LOCK_INPUTS` inputs (1 000 000), from `LOCK_SEED` on (1); on all cores.
 #[test]
 #[ignore = "as long as one likes: LOCK_INPUTS=50000000 cargo test --release -p lock-tests --test inputs -- --ignored --nocapture"]
 fn no_input_of_a_long_run_panics() {
-    let (inputs, seed) = (setting("LOCK_INPUTS", 1_000_000), setting("LOCK_SEED", 1));
+    let inputs = setting("LOCK_INPUTS", 1_000_000);
+    let seed = setting("LOCK_SEED", 1);
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let (begun, done) = (Instant::now(), AtomicU64::new(0));
+    let begun = Instant::now();
+    let done = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let done = &done;
@@ -90,9 +93,10 @@ fn no_input_of_a_long_run_panics() {
             });
         }
     });
-    let (done, took) = (done.into_inner(), begun.elapsed());
+    let done = done.into_inner();
+    let took = begun.elapsed();
     assert_eq!(done, inputs);
-    // In a test, printing is the report.
+    // A test reports by printing.
     #[allow(clippy::print_stdout)]
     {
         println!("{done} inputs from seed {seed}, 0 panics, {took:.1?}");

@@ -1,5 +1,5 @@
 //! Bad inputs: names, answers, messages and requests that no program should send. Nothing panics,
-//! and nothing becomes what it is not.
+//! and no input is taken for another thing.
 
 mod checks;
 mod long_run;

@@ -1,4 +1,4 @@
-//! What waiting and handing over cost the server, by its own counters.
+//! The cost of waits and hand-overs for the server, by its own counters.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn queued(redis: &mut Raw, count: usize) {
 async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
     const WAITERS: usize = 20;
     const SPAN: Duration = Duration::from_secs(9);
-    /// One every four seconds, and one for where the span begins.
+    /// The number of touches: one every four seconds, and one more at the begin of the span.
     const TOUCHES: u64 = 9 / 4 + 1;
 
     let server = RedisServer::start();
@@ -41,7 +41,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
     let monitor = Monitor::start(server.address());
     let before = CommandStats::read(&mut redis).await;
     let started = Instant::now();
-    tokio::time::sleep(SPAN).await; // the span that is measured
+    tokio::time::sleep(SPAN).await; // the measured span
     let ran = CommandStats::read(&mut redis).await.since(&before);
     // A machine that sleeps longer than it is told has the more touches.
     let periods = started.elapsed().saturating_sub(SPAN).as_secs() / 4;
@@ -57,7 +57,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
         .map(|line| line.text(0))
         .collect();
     assert!(other.is_empty(), "neither touch nor ping: {other:?}");
-    // Four connections, each at most every 5 s.
+    // There are four connections, each with a PING at most every 5 s.
     assert!(ran.calls("ping") <= 4 * (2 + periods), "{} pings", ran.calls("ping"));
 
     held.release().await.expect("held");
@@ -69,7 +69,7 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
 #[tokio::test]
 async fn a_hand_off_costs_one_script() {
     const HAND_OFFS: usize = 100;
-    /// Within this time nothing is touched, renewed or confirmed.
+    /// The time within which nothing is touched, renewed or confirmed.
     const QUIET: Duration = Duration::from_millis(3_500);
 
     let server = RedisServer::start();

@@ -12,25 +12,26 @@ use lockcore::Locks;
 const KEY: &str = "crowd";
 const PROCESSES: usize = 3;
 const WAITERS: usize = 1_000;
-/// The lock is let go when this many wait: the rest come while it is already being handed on.
+/// The number of waiters at which the lock is released: the rest come while it is already being
+/// handed on.
 const HEAD_START: usize = 300;
 
 /// A turn as its waiter tells it.
 struct Turn {
     label: String,
     token: u64,
-    /// How many were in the critical section, itself included.
+    /// The number of waiters in the critical section, itself included.
     inside: usize,
 }
 
-/// A child process; killed when this is dropped.
+/// A child process, which is killed when this is dropped.
 struct Crowd {
     child: Child,
     _leash: Leash,
 }
 
 impl Crowd {
-    /// Connected, and ready to start when this returns.
+    /// Starts the child; it is connected, and ready to start, when this returns.
     fn start(url: &str, name: &str, count: usize) -> (Self, BufReader<std::process::ChildStdout>) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_lock-crowd"))
             .args([url, KEY, name, &count.to_string()])
@@ -80,9 +81,10 @@ fn label(member: &str) -> Option<&str> {
     member.trim_start_matches(['+', '-']).strip_prefix("~2")?.splitn(5, ':').nth(4)
 }
 
-/// Labels in the order in which the server first saw them: queued, or granted at once.
+/// The labels in the order in which the server first saw them: queued, or granted at once.
 fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
-    let (queue, door) = (queue_key(KEY), door_key(KEY));
+    let queue = queue_key(KEY);
+    let door = door_key(KEY);
     let mut seen = HashSet::new();
     lines
         .iter()
@@ -94,7 +96,7 @@ fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
             let member = line.args.last().map(|arg| String::from_utf8_lossy(arg).into_owned());
             label(&member?).map(str::to_owned)
         })
-        // The first to wait marks the door of the gate's holder.
+        // The first waiter marks the door of the gate's holder.
         .filter(|label| label != "gate" && seen.insert(label.clone()))
         .collect()
 }

@@ -1,4 +1,4 @@
-//! What is left of locks that are no longer used.
+//! The keys that are left of locks that are no longer used.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockcore::Locks;
 use redis::cmd;
 
 const KEYS: usize = 100_000;
-/// Every tenth key has two at once, so that queues come and go as well.
+/// The distance between keys with two holders at once, so that queues come and go as well.
 const CONTENDED: usize = 10;
 const AT_ONCE: usize = 256;
 
@@ -25,7 +25,8 @@ async fn a_hundred_thousand_keys_leave_nothing_but_one_counter_and_few_tombstone
     let other = Locks::connect(server.url()).await.expect("connected");
 
     let turns = stream::iter(0..KEYS).map(|key| {
-        let (one, other) = (one.clone(), other.clone());
+        let one = one.clone();
+        let other = other.clone();
         tokio::spawn(async move {
             if key % CONTENDED == 0 {
                 tokio::join!(take_and_give_back(&one, key), take_and_give_back(&other, key));
@@ -35,7 +36,7 @@ async fn a_hundred_thousand_keys_leave_nothing_but_one_counter_and_few_tombstone
         })
     });
     let all = turns.buffer_unordered(AT_ONCE).for_each(async |turn| turn.expect("no panic"));
-    // Ten seconds on an idle machine; the bound is for one that compiles next to it.
+    // This takes ten seconds on an idle machine; the bound is for one that compiles next to it.
     tokio::time::timeout(Duration::from_secs(240), all).await.expect("all in time");
     eventually("nothing is waited for, held or given back", Duration::from_secs(5), async || {
         [&one, &other].into_iter().all(|locks| {
@@ -45,7 +46,9 @@ async fn a_hundred_thousand_keys_leave_nothing_but_one_counter_and_few_tombstone
     })
     .await;
 
-    let (mut cursor, mut counters, mut tombstones) = (0_u64, 0, 0);
+    let mut cursor = 0_u64;
+    let mut counters = 0;
+    let mut tombstones = 0;
     loop {
         let (next, keys): (u64, Vec<String>) =
             redis.ask(cmd("SCAN").arg(cursor).arg("COUNT").arg(1_000)).await;

@@ -1,4 +1,4 @@
-//! Order and cost on a real server: who is served when, what it costs the server, and what is left.
+//! Order and cost on a real server: the order of grants, their cost, and the keys that are left.
 
 mod cost;
 mod crowd;

@@ -17,7 +17,7 @@ pub(crate) const ALIVE: &str = "redisson_lock_alive:{shared}";
 pub(crate) const ARRIVALS: &str = "redisson_lock_arrivals:{shared}";
 pub(crate) const TOKEN: &str = "redisson_lock_token:{shared}";
 
-/// What happens at once, on a machine that is busy with other things.
+/// The bound of anything that happens at once, on a machine that is busy with other things.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) type Waiting = JoinHandle<Result<LockGuard, LockError>>;
@@ -40,7 +40,7 @@ impl Bench {
         Jvm::start(&self.server.url()).await
     }
 
-    /// Another node of ours.
+    /// Connects another node of ours.
     pub(crate) async fn node(&self) -> Locks {
         connect(&self.server.url()).await
     }
@@ -49,7 +49,7 @@ impl Bench {
         timeout(SOON, self.locks.lock(KEY)).await.expect("in time").expect("free")
     }
 
-    /// An attempt that stands in the queue when this returns.
+    /// Starts an attempt, which stands in the queue when this returns.
     pub(crate) async fn wait(&mut self, locks: &Locks) -> Waiting {
         let before = self.waiting().await.len();
         let acquire = locks.lock(KEY);
@@ -58,7 +58,7 @@ impl Bench {
         waiting
     }
 
-    /// A thread of a JVM that stands in the queue, and listens, when this returns.
+    /// Starts a thread of a JVM, which stands in the queue, and listens, when this returns.
     pub(crate) async fn wait_in(&mut self, jvm: &mut Jvm, what: &str, thread: &str, more: &str) {
         let member = jvm.member(thread).await;
         jvm.begin(what, thread, more);
@@ -66,7 +66,7 @@ impl Bench {
         assert!(self.waiting().await.contains(&member));
     }
 
-    /// Returns when the thread of a JVM would hear that it is to come for `lock`.
+    /// Waits until the thread of a JVM would hear that it is to come for `lock`.
     pub(crate) async fn until_heard(&mut self, lock: &str, member: &str) {
         let channel = format!("redisson_lock__channel:{{{lock}}}:{member}");
         let redis = &mut self.redis;
@@ -92,7 +92,7 @@ impl Bench {
         self.redis.ask(cmd("ZSCORE").arg(SCORES).arg(member)).await
     }
 
-    /// Nothing is left of the queue and the hold.
+    /// Waits until nothing is left of the queue and the hold.
     pub(crate) async fn nothing_is_left(&mut self) {
         for key in [KEY, QUEUE, SCORES, ALIVE, ARRIVALS] {
             assert!(!self.redis.exists(key).await, "{key} is still there");
@@ -105,7 +105,7 @@ pub(crate) async fn connect(url: &str) -> Locks {
     timeout(SOON, connecting).await.expect("in time").expect("the server accepts us")
 }
 
-/// The guard of an attempt whose turn comes.
+/// Waits for the guard of an attempt whose turn comes.
 pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
     timeout(SOON, waiting).await.expect("in time").expect("no panic").expect("granted")
 }

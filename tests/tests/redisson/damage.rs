@@ -1,4 +1,4 @@
-//! What else Redisson's queue suffers from, and what becomes of it where one of ours waits.
+//! Other damage of Redisson's queue, and its repair where one of ours waits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn a_head_that_leaves_a_free_lock_does_not_keep_it_from_the_next() {
     let mut bench = Bench::start().await;
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
-    // One that was told and will not come: it has no subscriber and no process.
+    // This thread was told and will not come: it has no subscriber and no process.
     let () = bench.redis.ask(cmd("RPUSH").arg(QUEUE).arg(GONE)).await;
     let soon = bench.now_ms().await + 300_000;
     let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(soon).arg(GONE)).await;
@@ -61,10 +61,11 @@ async fn whom_a_jvm_threw_out_gets_its_place_back() {
     let mut jvm = bench.jvm().await;
     let locks = bench.locks.clone();
     let guard = bench.hold().await;
-    let (first, second) = (bench.wait(&locks).await, bench.wait(&locks).await);
+    let first = bench.wait(&locks).await;
+    let second = bench.wait(&locks).await;
     bench.wait_in(&mut jvm, "lock", "a", "").await;
     let before = bench.waiting().await;
-    // For a clock that is far ahead, this is what the scores look like.
+    // The scores look so to a clock that is far ahead.
     let past = bench.now_ms().await - 1;
     for member in &before[..2] {
         let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(past).arg(member)).await;
@@ -92,7 +93,8 @@ async fn whom_a_jvm_s_delete_threw_out_come_back_in_the_order_in_which_they_came
     let turns = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     for number in 0..6 {
-        let (acquire, turns) = (nodes[number % 2].lock(KEY), Arc::clone(&turns));
+        let acquire = nodes[number % 2].lock(KEY);
+        let turns = Arc::clone(&turns);
         tasks.push(tokio::spawn(async move {
             let guard = acquire.await.expect("granted");
             turns.lock().expect("no panic").push(number);

@@ -1,4 +1,4 @@
-//! Leases that end on either side, and holders that outlast the patience of those who wait.
+//! Leases that end on either side, and holders that outlast the patience of the waiters.
 
 use std::time::Duration;
 
@@ -72,15 +72,16 @@ async fn a_holder_that_outlasts_the_wait_timeout_costs_us_no_place() {
     let second = bench.wait(&bench.node().await).await;
     bench.wait_in(&mut jvm, "lock", "b", "").await;
     let ours: Vec<_> = bench.waiting().await.into_iter().filter(|m| m.starts_with('~')).collect();
-    // The time is what this is about.
+    // The test is about this time.
     sleep(Duration::from_secs(10)).await;
     let later: Vec<_> = bench.waiting().await.into_iter().filter(|m| m.starts_with('~')).collect();
     assert_eq!(later, ours);
     assert_eq!(bench.waiting().await[0], ours[0], "still the first");
     release(holder).await;
     release(granted(first).await).await;
-    // The JVM's threads come before or after the second: that is theirs to lose.
-    let (mut a, mut b) = (false, false);
+    // The JVM's threads come before or after the second: their order is for them to lose.
+    let mut a = false;
+    let mut b = false;
     while !(a && b) {
         sleep(Duration::from_millis(20)).await;
         for (thread, done) in [("a", &mut a), ("b", &mut b)] {

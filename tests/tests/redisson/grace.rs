@@ -1,4 +1,4 @@
-//! The time that a thread has to subscribe, whatever became of others of its JVM.
+//! The time that a thread has to subscribe, whatever happened to others of its JVM.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn a_thread_that_is_not_subscribed_yet_keeps_its_place_behind_a_ghost_of_i
     jvm.tell("lock busy other");
     bench.until_heard("other", &busy).await;
     release(guard).await;
-    // The time is what this is about: the ghost has been told to come for most of its grace.
+    // The test is about this time: the ghost has been told to come for most of its grace.
     sleep(Duration::from_secs(5)).await;
     let late = jvm.member("late").await;
     jvm.begin("lock", "late", "");

@@ -1,4 +1,4 @@
-//! From a JVM to us and back, re-entrant holds, and force.
+//! Hand-overs from a JVM to us and back, re-entrant holds, and force.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::bench::{Bench, KEY, granted, release};
 use crate::jvm::Jvm;
 
 const TIMES: u32 = 10;
-/// Without being woken, a JVM looks again after up to 30 s, and we after up to 4 s.
+/// The bound of a woken wait: without a message, a JVM looks again after up to 30 s, and we after
+/// up to 4 s.
 const WOKEN: Duration = Duration::from_secs(10);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! `Jvm`: a process with one Redisson, told by the line what to do.
+//! `Jvm`: a process with one Redisson, which obeys lines.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use crate::bench::KEY;
 use crate::program;
 
-/// Generous: a machine that compiles next to the tests is slow to start a JVM.
+/// The time for an answer: a machine that compiles next to the tests is slow to start a JVM.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// Redisson's own defaults.
+/// The wait of Redisson's own defaults.
 const WAIT_MS: u64 = 300_000;
 const WATCHDOG_MS: u64 = 30_000;
 
@@ -22,9 +22,9 @@ pub(crate) struct Jvm {
     child: Child,
     input: ChildStdin,
     output: mpsc::UnboundedReceiver<String>,
-    /// Lines that were not asked for yet.
+    /// The lines that were not asked for yet.
     unclaimed: Vec<String>,
-    /// `None` only while it is being killed.
+    /// The leash, which is `None` only while the JVM is being killed.
     leash: Option<Leash>,
 }
 
@@ -33,12 +33,12 @@ impl Jvm {
         Self::start_with(url, WAIT_MS, WATCHDOG_MS).await
     }
 
-    /// With another `fairLockWaitTimeout` and another `lockWatchdogTimeout`.
+    /// Starts a JVM with another `fairLockWaitTimeout` and another `lockWatchdogTimeout`.
     pub(crate) async fn start_with(url: &str, wait_ms: u64, watchdog_ms: u64) -> Self {
         Self::run_peer(url, &[wait_ms, watchdog_ms]).await
     }
 
-    /// One that can subscribe to no more channels at a time.
+    /// Starts a JVM that can subscribe to no more channels at a time.
     pub(crate) async fn start_with_subscriptions(url: &str, count: u64) -> Self {
         Self::run_peer(url, &[WAIT_MS, WATCHDOG_MS, count]).await
     }
@@ -67,7 +67,7 @@ impl Jvm {
         jvm
     }
 
-    /// Gives it a line.
+    /// Sends it a line.
     pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("the JVM reads");
     }
@@ -77,7 +77,7 @@ impl Jvm {
         self.tell(&format!("{what} {thread} {KEY} {more}"));
     }
 
-    /// The end of what was begun.
+    /// Waits for the end of a begun action; returns its outcome.
     pub(crate) async fn end(&mut self, what: &str, thread: &str) -> String {
         self.answer(&format!("{what} {thread}")).await
     }
@@ -88,12 +88,12 @@ impl Jvm {
         self.end(what, thread).await
     }
 
-    /// How `thread` stands in the queue.
+    /// The member of `thread` in the queue.
     pub(crate) async fn member(&mut self, thread: &str) -> String {
         self.run("member", thread, "").await
     }
 
-    /// Whether the end of what was begun has come by now.
+    /// Whether the begun action has ended by now.
     pub(crate) fn has_ended(&mut self, what: &str, thread: &str) -> bool {
         while let Ok(line) = self.output.try_recv() {
             self.unclaimed.push(line);
@@ -101,7 +101,7 @@ impl Jvm {
         self.unclaimed.iter().any(|line| line.starts_with(&format!("{what} {thread} ")))
     }
 
-    /// What it has said by now in lines that begin with this word.
+    /// The lines that begin with this word and have come by now.
     pub(crate) fn said(&mut self, word: &str) -> Vec<String> {
         while let Ok(line) = self.output.try_recv() {
             self.unclaimed.push(line);
@@ -133,7 +133,7 @@ impl Jvm {
         }
     }
 
-    /// What its threads are doing: a JVM says so when it gets a SIGQUIT.
+    /// The stacks of its threads: a JVM prints them when it gets a SIGQUIT.
     async fn stacks(&mut self) -> String {
         let _ = Command::new("kill").args(["-QUIT", &self.child.id().to_string()]).status();
         let mut lines = Vec::new();
@@ -144,7 +144,7 @@ impl Jvm {
         lines.join("\n")
     }
 
-    /// Kills it (SIGKILL); gone when this returns.
+    /// Kills it (SIGKILL); it is gone when this returns.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill(); // a zombie until waited for: its id is not recycled before
         self.leash = None;

@@ -29,7 +29,8 @@ async fn a_jvm_killed_while_it_holds_costs_its_lease() {
 #[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn jvms_killed_with_many_waiting_threads_cost_one_grace_in_all() {
     let mut bench = Bench::start().await;
-    let (mut dying, mut another) = (bench.jvm().await, bench.jvm().await);
+    let mut dying = bench.jvm().await;
+    let mut another = bench.jvm().await;
     let mut living = bench.jvm().await;
     let locks = bench.locks.clone();
     let guard = bench.hold().await;
@@ -45,7 +46,7 @@ async fn jvms_killed_with_many_waiting_threads_cost_one_grace_in_all() {
     release(guard).await;
     assert_eq!(living.end("lock", "e").await, "ok");
     let spent = started.elapsed();
-    // The grace of 8 s, and the next time that somebody of ours looks.
+    // The grace of 8 s, and the next look of one of our waiters.
     assert!(spent < Duration::from_secs(16), "{spent:?}");
     assert_eq!(living.run("unlock", "e", "").await, "ok");
     release(granted(waiting).await).await;
@@ -86,7 +87,7 @@ async fn a_process_of_ours_killed_while_it_waits_is_passed_by_where_another_of_o
     release(guard).await;
     assert_eq!(jvm.end("lock", "a").await, "ok");
     let spent = started.elapsed();
-    // Passed over for 5 s, and the next time that somebody of ours looks.
+    // The 5 s after it is passed over, and the next look of one of our waiters.
     assert!(spent < Duration::from_secs(13), "{spent:?}");
     assert_eq!(jvm.run("unlock", "a", "").await, "ok");
     release(granted(waiting).await).await;
@@ -113,7 +114,8 @@ async fn a_process_of_ours_killed_at_the_head_is_out_of_a_jvm_s_way_after_a_minu
     lock_tests::eventually("a touch makes the head's score short", LEASE * 4, minute).await;
     child.kill();
     release(guard).await;
-    // None of ours looks any more. The minute passes: for the server that is a score in the past.
+    // No node of ours looks any more. The minute passes: for the server that is a score in the
+    // past.
     let past = bench.now_ms().await - 1;
     let () = bench.redis.ask(cmd("ZADD").arg(SCORES).arg(past).arg(&ours)).await;
     assert_eq!(jvm.end("lock", "a").await, "ok");

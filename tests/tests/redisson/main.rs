@@ -2,9 +2,9 @@
 //! server.
 //!
 //! The JVM's program stands in `tests/redisson`; Maven builds it once a version of Redisson, into
-//! the target directory. `scripts/test` runs these tests where Java and Maven are; by themselves:
-//! `cargo test -p lock-tests --test redisson -- --ignored`. `REDISSON_VERSION` chooses another
-//! version than that of the POM.
+//! the target directory. `scripts/test` runs these tests where Java and Maven are; this command
+//! runs them alone: `cargo test -p lock-tests --test redisson -- --ignored`. `REDISSON_VERSION`
+//! chooses another version than that of the POM.
 
 mod bench;
 mod damage;

@@ -11,7 +11,8 @@ async fn a_process_with_and_one_without_redisson_peers_do_not_exclude_each_other
     let theirs = bench.hold().await;
     let ours = without.try_lock(KEY).await.expect("answered").expect("it is another lock");
     // Each excludes its own side alone.
-    let (beside, behind) = (bench.node().await, Locks::connect(&bench.server.url()).await);
+    let beside = bench.node().await;
+    let behind = Locks::connect(&bench.server.url()).await;
     assert!(beside.try_lock(KEY).await.expect("answered").is_none());
     let behind = behind.expect("connected");
     assert!(behind.try_lock(KEY).await.expect("answered").is_none());

@@ -1,4 +1,4 @@
-//! Everybody's turn comes in the order in which the server saw them come.
+//! Every turn comes in the order in which the server saw the attempts come.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const TASKS: usize = 8;
 const ROUNDS: usize = 125;
 const INSIDE: &str = "inside";
 
-/// Turns of one task; how often it met somebody inside.
+/// Takes the turns of one task; returns the number of times that another was inside.
 async fn turns(locks: Locks, mut redis: Raw) -> usize {
     let mut met = 0;
     for _ in 0..ROUNDS {

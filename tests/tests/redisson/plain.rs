@@ -63,7 +63,7 @@ async fn tokens_rise_from_ours_to_a_fenced_lock_s_and_back_and_are_not_forgotten
         assert!(last > theirs, "{last} after {theirs}");
         assert_eq!(jvm.run("token", "a", "").await, last.to_string());
         release(guard).await;
-        // As if a minute had passed: nothing takes it away.
+        // A minute has passed, as it were: nothing takes the counter away.
         assert_eq!(bench.redis.pttl(TOKEN).await, -1);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/redisson");
 
-/// What `java -cp` needs.
+/// Returns the class path for `java -cp`.
 ///
 /// # Panics
 ///
@@ -18,7 +18,7 @@ pub(crate) fn class_path() -> &'static str {
     built.as_deref().unwrap_or_else(|reason| panic!("{reason}"))
 }
 
-/// Alone it tells whether the others can run.
+/// This test alone tells whether the others can run.
 #[test]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
 fn java_starts_and_maven_builds_the_program() {
@@ -35,7 +35,8 @@ fn find_or_build() -> Result<String, String> {
     if fs::read(directory.join("built-from")).is_ok_and(|from| from == sources) {
         return Ok(join(&directory));
     }
-    // Built aside: another process may do the same, and a build that fails leaves nothing.
+    // The build is in a directory of its own: another process may do the same, and a build that
+    // fails leaves nothing.
     let aside = cache.join(format!("redisson-{name}-{}", std::process::id()));
     build(&version, &aside)?;
     fs::write(aside.join("built-from"), sources).map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! What a queue went through, read off MONITOR.
+//! The history of a queue, read from MONITOR.
 
 use std::collections::VecDeque;
 
@@ -6,17 +6,18 @@ use lock_tests::{MonitorLine, Source};
 
 use crate::bench::{KEY, QUEUE};
 
-/// Plays the commands on the lock's keys through; returns who had it, in order.
+/// Plays the commands on the lock's keys through; returns the holders, in order.
 ///
 /// # Panics
 ///
-/// If somebody was granted the lock who was not next, or while another held it.
+/// If a member was granted the lock that was not next, or while another held it.
 pub(crate) fn turns(lines: &[MonitorLine]) -> Vec<String> {
     let mut waiting = VecDeque::new();
     let mut holder: Option<String> = None;
     let mut turns = Vec::new();
     for line in lines.iter().filter(|line| line.source == Source::Lua) {
-        let (key, member) = (line.text(1), line.text(2));
+        let key = line.text(1);
+        let member = line.text(2);
         if line.is("RPUSH") && key == QUEUE {
             waiting.push_back(member);
         } else if line.is("LPUSH") && key == QUEUE {

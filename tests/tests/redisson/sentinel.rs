@@ -11,18 +11,18 @@ use tokio::time::sleep;
 use crate::bench::{KEY, QUEUE, SOON, connect, granted, release};
 use crate::jvm::Jvm;
 
-/// Of a JVM whose watchdog has to outlast a failover. Redisson tries a renewal that meets the dead
-/// primary again for some seconds, and the next one comes a third of the lease later: on a busy
-/// machine that may be more than ten seconds.
+/// The lease of a JVM whose watchdog has to outlast a failover. Redisson tries a renewal that meets
+/// the dead primary again for some seconds, and the next one comes a third of the lease later: on a
+/// busy machine that may be more than ten seconds.
 const WATCHED_LEASE: Duration = Duration::from_secs(20);
-/// Of both, so that what a failover loses is short.
+/// The lease of both sides, short so that a failover costs little.
 const LEASE: Duration = Duration::from_secs(10);
 const THREADS: usize = 4;
 const TASKS: usize = 4;
-/// Turns before the failover, and from its begin on.
+/// The time of turns before the failover.
 const BEFORE: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(10);
-/// A section.
+/// The time of a section.
 const INSIDE: Duration = Duration::from_millis(2);
 
 async fn jvm(watched: &Watched) -> Jvm {
@@ -41,7 +41,7 @@ async fn queue(redis: &mut Raw) -> Vec<String> {
     redis.list(QUEUE).await
 }
 
-/// Until as many wait, and a thread of a JVM among them listens, if one is named.
+/// Waits until as many wait, and a thread of a JVM among them listens, if one is named.
 async fn until_waiting(redis: &mut Raw, count: usize, thread: Option<&str>) {
     let channel = thread.map(|member| format!("redisson_lock__channel:{{{KEY}}}:{member}"));
     eventually("it waits", SOON, async || {
@@ -54,7 +54,7 @@ async fn until_waiting(redis: &mut Raw, count: usize, thread: Option<&str>) {
     .await;
 }
 
-/// Hold, places and order are what the replicas know.
+/// The replicas know hold, places and order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn a_mixed_queue_keeps_its_order_when_the_primary_is_killed() {
@@ -112,11 +112,12 @@ async fn a_jvm_s_hold_outlasts_the_death_of_the_primary() {
     watched.in_step().await;
     watched.server(0).kill();
     let now = watched.promoted(0).await;
-    // Longer than its lease.
+    // This is longer than its lease.
     let mut redis = watched.raw(now).await;
     let end = tokio::time::Instant::now() + WATCHED_LEASE + WATCHED_LEASE / 5;
     while tokio::time::Instant::now() < end {
-        let (left, ahead) = (redis.pttl(KEY).await, end - tokio::time::Instant::now());
+        let left = redis.pttl(KEY).await;
+        let ahead = end - tokio::time::Instant::now();
         assert!(
             left > 0,
             "the JVM has not renewed its hold: PTTL {left}, {ahead:?} before the end"
@@ -130,7 +131,7 @@ async fn a_jvm_s_hold_outlasts_the_death_of_the_primary() {
     release(granted(waiting).await).await;
 }
 
-/// When somebody had the lock, by the clock that all processes of a machine share.
+/// A hold, by the clock that all processes of a machine share.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     begin: u128,
@@ -143,9 +144,10 @@ fn now() -> u128 {
     u128::from(now.tv_sec.unsigned_abs()) * 1_000_000_000 + u128::from(now.tv_nsec.unsigned_abs())
 }
 
-/// Turns of one of our tasks, and why acquires failed.
+/// Takes turns in one of our tasks; returns them, and the reasons of failed acquires.
 async fn turns(locks: Locks, until: u128) -> (Vec<Turn>, Vec<String>) {
-    let (mut turns, mut refused) = (Vec::new(), Vec::new());
+    let mut turns = Vec::new();
+    let mut refused = Vec::new();
     while now() < until {
         match locks.key(KEY).lease(LEASE).wait(LEASE).lock().await {
             Ok(guard) => {
@@ -171,7 +173,7 @@ fn overlaps(turns: &mut [Turn]) -> Vec<[Turn; 2]> {
     turns.windows(2).filter(|two| two[1].begin < two[0].end).map(|two| [two[0], two[1]]).collect()
 }
 
-/// What threads and tasks went through while the primary was replaced.
+/// The turns of threads and tasks while the primary was replaced.
 #[derive(Debug)]
 struct Run {
     turns: Vec<Turn>,
@@ -231,10 +233,11 @@ impl Run {
             .count()
     }
 
-    /// Both go on; nothing overlaps but what the failover has lost.
+    /// Checks that both go on, and that nothing overlaps but holds that the failover has lost.
     #[allow(clippy::print_stdout, reason = "figures for docs/redisson.md")]
     fn judge(mut self, what: &str) {
-        let (began, named) = (self.began, self.named);
+        let began = self.began;
+        let named = self.named;
         let phases = [0..began, began..named, named..u128::MAX];
         let [ours, theirs] =
             [false, true].map(|is_jvm| phases.clone().map(|within| self.count(is_jvm, within)));

@@ -1,4 +1,4 @@
-//! Those who do not wait, or not for ever.
+//! Attempts that do not wait, or not for ever.
 
 use std::time::Duration;
 
@@ -53,8 +53,8 @@ async fn a_wait_that_is_long_enough_ends_with_the_lock_and_another_leaves_the_qu
     bench.nothing_is_left().await;
 }
 
-/// D2: such a JVM subtracts its default of five minutes from everyone behind it, whatever it had
-/// added.
+/// D2: such a JVM subtracts its default of five minutes from every waiter behind it, whatever it
+/// had added.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Java and Maven: scripts/test --interop"]
 async fn asynchronous_timeouts_worth_400_s_do_not_cost_us_our_place() {

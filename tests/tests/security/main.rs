@@ -1,4 +1,4 @@
-//! Security: what a user with the least rights may do, and what stands in no log.
+//! Security: the actions of a user with the least rights, and the secrets that no log has.
 
 mod rights;
 mod secrets;

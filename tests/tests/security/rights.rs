@@ -20,7 +20,8 @@ fn allowed() -> BTreeSet<String> {
     manual_commands().map(str::to_owned).collect()
 }
 
-/// A server with the user of the manual; a connection that may do everything, and the user's URL.
+/// Starts a server with the user of the manual; returns a connection that may do everything, and
+/// the user's URL.
 async fn server() -> (RedisServer, Raw, String) {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
@@ -36,7 +37,8 @@ async fn connect(url: &str) -> Locks {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_line_in_the_manual_is_enough_for_every_public_operation() {
     let (server, mut redis, url) = server().await;
-    let (near, far) = (connect(&url).await, connect(&url).await);
+    let near = connect(&url).await;
+    let far = connect(&url).await;
     let lease = Duration::from_secs(2);
     let guard = soon(near.key("k").lease(lease).max_hold(SOON).lock()).await.expect("free");
     let again = guard.reenter().expect("held");
@@ -67,7 +69,7 @@ async fn the_line_in_the_manual_is_enough_for_every_public_operation() {
 }
 
 async fn nothing_was_denied(server: &RedisServer, redis: &mut Raw) {
-    // Before 7.0 nothing tells what the user may not do but doing it.
+    // Before 7.0 only an attempt shows a denied command.
     let tried: &[&str] =
         if server.version() < (7, 0) { &["info", "script", "client"] } else { &[] };
     for denied in denials(redis).await {
@@ -75,7 +77,7 @@ async fn nothing_was_denied(server: &RedisServer, redis: &mut Raw) {
     }
 }
 
-/// All that there is of reads, writes and permits.
+/// Uses everything about reads, writes and permits.
 async fn share(near: &Locks, far: &Locks) -> Result<(), LockError> {
     let name = "documents";
     let lease = Duration::from_secs(2);
@@ -100,7 +102,7 @@ async fn share(near: &Locks, far: &Locks) -> Result<(), LockError> {
     permits.release().await
 }
 
-/// What the server has denied so far.
+/// The denials of the server so far.
 async fn denials(redis: &mut Raw) -> Vec<String> {
     let log: Vec<Vec<Value>> = redis.ask(cmd("ACL").arg("LOG").arg(1_000)).await;
     let objects = log.iter().map(|entry| {
@@ -137,13 +139,13 @@ async fn the_line_in_the_manual_allows_the_commands_it_names_and_no_other() {
     let mut all = Vec::new();
     commands(&answer, &mut all);
     assert!(all.len() > 200, "{} commands", all.len());
-    // Any user may do these: they show who one is, and end the connection.
+    // Any user may do these: they show the user, and end the connection.
     all.retain(|(name, _)| !["auth", "hello", "quit", "reset"].contains(&name.as_str()));
     let can_ask = server.version() >= (7, 0);
     let mut may = BTreeSet::new();
     for (name, arity) in all {
         let mut words: Vec<_> = name.split('|').collect();
-        // Numbers, so that a count of keys is one; which keys it would be is not asked here.
+        // Numbers, so that a count of keys is one; the names of the keys make no difference here.
         words.resize(arity.max(words.len()), "1");
         let answer = if can_ask {
             redis.try_ask::<Value>(cmd("ACL").arg("DRYRUN").arg("locks").arg(&words)).await

@@ -22,7 +22,7 @@ fn builder(redact: bool) -> LocksBuilder {
     Locks::builder().redact_names(redact).request_timeout(Duration::from_millis(500))
 }
 
-/// A life of locks, with everything in it that can be shown noted; the text of all that.
+/// Runs a life of locks and notes all its texts; returns them.
 async fn everything_shown(redact: bool) -> String {
     let (log, _here) = Log::listen();
     let show = |value: &dyn Debug| log.note(&format!("{value:?} {value:#?}"));
@@ -105,7 +105,7 @@ async fn no_password_and_no_redacted_name_is_shown_anywhere() {
 async fn without_redaction_names_are_shown_and_passwords_still_not() {
     let text = everything_shown(false).await;
     assert_eq!(lines_with(&text, PASSWORD), Vec::<&str>::new());
-    // Otherwise the other test would prove nothing.
+    // The other test would prove nothing otherwise.
     for event in
         ["queued", "granted", "renewed", "released", "cancelled", "refused", "the hold is lost"]
     {

@@ -1,4 +1,5 @@
-//! What a node makes of its sentinels' answers, with sentinels that say what the test wants.
+//! The node's conclusions from its sentinels' answers, with sentinels that answer as the test
+//! wants.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,9 +11,10 @@ use redis::cmd;
 
 use crate::common::{SOON, connect, held, release, soon};
 
-/// What a sentinel answers that knows a primary at this port.
+/// The answer of a sentinel that knows a primary at this port.
 pub(crate) fn master(words: &[String], port: u16, epoch: u64) -> String {
-    let (port, epoch) = (port.to_string(), epoch.to_string());
+    let port = port.to_string();
+    let epoch = epoch.to_string();
     let fields = match &*words[1] {
         "MASTER" => ["config-epoch", &*epoch],
         _ => ["127.0.0.1", &*port],
@@ -21,7 +23,7 @@ pub(crate) fn master(words: &[String], port: u16, epoch: u64) -> String {
     format!("*{}\r\n{}", fields.len(), fields.concat())
 }
 
-/// A sentinel that names this primary.
+/// Starts a sentinel that names this primary.
 async fn naming(server: &RedisServer, epoch: u64) -> FakeServer {
     let port = server.port();
     FakeServer::start(move |words| master(words, port, epoch)).await
@@ -35,9 +37,11 @@ pub(crate) fn url(sentinels: &[&FakeServer]) -> String {
 
 #[tokio::test]
 async fn the_newest_configuration_counts_whatever_the_other_sentinels_say() {
-    let (old, new) = (RedisServer::start(), RedisServer::start());
-    let (cut_off, first, second) =
-        (naming(&old, 4).await, naming(&new, 5).await, naming(&old, 4).await);
+    let old = RedisServer::start();
+    let new = RedisServer::start();
+    let cut_off = naming(&old, 4).await;
+    let first = naming(&new, 5).await;
+    let second = naming(&old, 4).await;
     let locks = connect(&url(&[&cut_off, &first, &second])).await.expect("accepted");
     let _guard = held(&locks, "k").await;
     let there = connect(&new.url()).await.expect("accepted");
@@ -59,10 +63,11 @@ async fn a_sentinel_that_is_down_or_silent_is_no_reason_to_fail() {
     }
 }
 
-// H3: it may be the one that was cut off.
+// H3: this one may be the one that was cut off.
 #[tokio::test]
 async fn one_of_three_sentinels_is_not_believed_at_first() {
-    let (server, silent) = (RedisServer::start(), FakeServer::start(|_| String::new()).await);
+    let server = RedisServer::start();
+    let silent = FakeServer::start(|_| String::new()).await;
     let only = naming(&server, 1).await;
     let error = connect(&url(&[&silent, &only, &silent])).await.expect_err("refused");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
@@ -70,7 +75,7 @@ async fn one_of_three_sentinels_is_not_believed_at_first() {
     assert!(error.to_string().contains(told), "{error}");
 }
 
-/// How many connections of locks a server has.
+/// The number of connections of locks on a server.
 async fn connections(raw: &mut Raw) -> usize {
     let clients: String = raw.ask(cmd("CLIENT").arg("LIST")).await;
     clients.lines().filter(|line| line.contains("name=lockcore")).count()
@@ -85,7 +90,8 @@ async fn a_node_never_goes_back_to_an_older_primary_though_only_a_stale_sentinel
         let _replicas = [&old, &new]
             .map(|server| RedisServer::options().arg("replicaof", &source(server)).start());
         let stale = naming(&old, 1).await;
-        let (is_away, port) = (Arc::new(AtomicUsize::new(0)), new.port());
+        let is_away = Arc::new(AtomicUsize::new(0));
+        let port = new.port();
         let away = Arc::clone(&is_away);
         let newest = move |words: &[String]| match away.load(Ordering::Relaxed) {
             0 => master(words, port, 2),
@@ -109,7 +115,7 @@ async fn a_node_never_goes_back_to_an_older_primary_though_only_a_stale_sentinel
         is_away.store(1, Ordering::Relaxed);
         let mut raws = [Raw::connect(&old.url()).await, Raw::connect(&new.url()).await];
         raws[1].kill_the_command_connection().await;
-        // While it looks for a primary, again and again, it is granted nothing.
+        // The node is granted nothing while it looks for a primary, again and again.
         let until = tokio::time::Instant::now() + Duration::from_secs(4);
         while tokio::time::Instant::now() < until {
             let tried = soon("an answer", locks.try_lock("x")).await;
@@ -132,14 +138,16 @@ async fn a_node_never_goes_back_to_an_older_primary_though_only_a_stale_sentinel
 // H3.
 #[tokio::test]
 async fn a_stale_sentinel_that_answers_first_does_not_keep_a_node_at_the_old_primary() {
-    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let old = RedisServer::start();
+    let new = RedisServer::start();
     let stale = naming(&old, 1).await;
     let port = new.port();
     let late = async || {
         FakeServer::start_slow(Duration::from_millis(300), move |words| master(words, port, 2))
             .await
     };
-    let (one, other) = (late().await, late().await);
+    let one = late().await;
+    let other = late().await;
     let locks = connect(&url(&[&stale, &one, &other])).await.expect("accepted");
     let _guard = held(&locks, "k").await;
     assert!(is_held(&connect(&new.url()).await.expect("accepted"), "k").await);
@@ -147,7 +155,8 @@ async fn a_stale_sentinel_that_answers_first_does_not_keep_a_node_at_the_old_pri
 
 #[tokio::test]
 async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
-    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let old = RedisServer::start();
+    let new = RedisServer::start();
     let ports = [old.port(), new.port()];
     let at = Arc::new(AtomicUsize::new(0));
     let told = Arc::clone(&at);
@@ -162,12 +171,12 @@ async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
     eventually("the node locks at the new primary", SOON, async || {
         let guard = held(&locks, "k").await;
         let moved = is_held(&there, "k").await;
-        // What it held at the old one is not held at the new one.
+        // A hold at the old primary is not held at the new one.
         let _ = soon("the release", guard.release()).await;
         moved
     })
     .await;
-    // The subscription has followed, though nothing waits that would find it missing.
+    // The subscription has followed, though no waiter would find it missing.
     let mut raws = [Raw::connect(&old.url()).await, Raw::connect(&new.url()).await];
     eventually("the node listens there, and there only", SOON, async || {
         let mut listeners = Vec::new();
@@ -189,7 +198,8 @@ async fn a_node_follows_its_sentinels_though_the_old_primary_still_answers() {
 
 #[tokio::test]
 async fn an_older_configuration_is_no_reason_to_move() {
-    let (new, old) = (RedisServer::start(), RedisServer::start());
+    let new = RedisServer::start();
+    let old = RedisServer::start();
     let ports = [new.port(), old.port()];
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -287,7 +297,7 @@ async fn a_watched_primary_that_takes_writes_without_replicas_is_warned_of() {
     let sentinel = naming(&careless, 1).await;
     let _locks = connect(&self::url(&[&sentinel])).await.expect("accepted");
     assert_eq!(of_replicas(&log), 1, "{:?}", log.warnings());
-    // One address is its own business.
+    // A server with one address has no replicas to require.
     let _locks = connect(&careless.url()).await.expect("accepted");
     assert_eq!(of_replicas(&log), 1, "{:?}", log.warnings());
 }

@@ -11,7 +11,7 @@ use redis::cmd;
 use crate::asked::{master, url};
 use crate::common::{SOON, connect, release, soon};
 
-/// Longer than the test: it does not end by itself.
+/// The lease, longer than the test: it does not end by itself.
 const LEASE: Duration = Duration::from_secs(600);
 
 /// A primary that the sentinel names, and its replica.
@@ -31,7 +31,8 @@ impl Pair {
         let replica = RedisServer::options().arg("replicaof", &source).start();
         let at_primary = Raw::connect(&primary.url()).await;
         let at_replica = Raw::connect(&replica.url()).await;
-        let (ports, epoch) = ([primary.port(), replica.port()], Arc::new(AtomicU64::new(0)));
+        let ports = [primary.port(), replica.port()];
+        let epoch = Arc::new(AtomicU64::new(0));
         let named = Arc::clone(&epoch);
         let sentinel = FakeServer::start(move |words| {
             let epoch = named.load(Ordering::Relaxed);
@@ -45,7 +46,7 @@ impl Pair {
         connect(&url(&[&self.sentinel])).await.expect("accepted")
     }
 
-    /// From now on the replica gets nothing more; it has all that was written before.
+    /// Cuts the replica off; it has all writes before.
     async fn cut(&mut self) {
         let Self { at_primary, at_replica, .. } = self;
         eventually("the replica has everything", SOON, async || {
@@ -56,7 +57,7 @@ impl Pair {
         at_replica.ask::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
     }
 
-    /// The primary ends, and the sentinel names the replica.
+    /// Ends the primary, and makes the sentinel name the replica.
     fn fail_over(self) -> (RedisServer, FakeServer) {
         drop(self.primary);
         self.epoch.store(1, Ordering::Relaxed);
@@ -64,7 +65,7 @@ impl Pair {
     }
 }
 
-/// Waits out the time in which there is no primary.
+/// Acquires, waiting out the time in which there is no primary.
 async fn had<F, G, E>(acquire: impl Fn() -> F) -> G
 where
     F: IntoFuture<Output = Result<G, E>>,
@@ -89,7 +90,7 @@ async fn a_read_has_a_token_above_that_of_a_write_that_the_failover_lost() {
 
     let one = had(|| locks.read("doc")).await;
     assert!(one.fencing_token() > lost, "{} after {lost}", one.fencing_token());
-    // From there on it is shared as ever.
+    // Reads share it from there on as ever.
     let other = soon("a read", locks.read("doc")).await.expect("it fits");
     assert_eq!(one.fencing_token(), other.fencing_token());
 }
@@ -98,7 +99,8 @@ async fn a_read_has_a_token_above_that_of_a_write_that_the_failover_lost() {
 #[tokio::test]
 async fn a_hold_that_was_released_before_the_failover_keeps_nobody_out_after_it() {
     let mut pair = Pair::start().await;
-    let (locks, other) = (pair.node().await, pair.node().await);
+    let locks = pair.node().await;
+    let other = pair.node().await;
     let guard = soon("the lock", locks.key("k").lease(LEASE).lock()).await.expect("free");
     let permit =
         soon("a permit", locks.key("smtp").lease(LEASE).permits(1, 1)).await.expect("free");
@@ -107,7 +109,7 @@ async fn a_hold_that_was_released_before_the_failover_keeps_nobody_out_after_it(
     permit.release().await.expect("held");
     let _servers = pair.fail_over();
 
-    // Long before the leases end, which the new primary believes in.
+    // The leases in which the new primary believes are far from their ends.
     release(had(|| other.key("k").lock()).await).await;
     had(|| other.key("smtp").permits(1, 1)).await.release().await.expect("held");
 }

@@ -1,10 +1,10 @@
-//! What these tests share: bounds, and a lock taken at once.
+//! The common part of these tests: bounds, and a lock acquired at once.
 
 use std::time::Duration;
 
 use lockcore::{LockError, LockGuard, Locks};
 
-/// Longer than a failover takes on a busy machine.
+/// The bound of a failover on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) async fn soon<T>(what: &str, future: impl IntoFuture<Output = T>) -> T {
@@ -16,7 +16,7 @@ pub(crate) async fn connect(url: &str) -> Result<Locks, LockError> {
     soon("a connection", Locks::connect(url)).await
 }
 
-/// A guard that is to be had at once.
+/// Acquires a free lock.
 pub(crate) async fn held(locks: &Locks, key: &str) -> LockGuard {
     soon("the lock", locks.lock(key)).await.expect("the lock is free")
 }

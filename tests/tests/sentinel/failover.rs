@@ -29,7 +29,7 @@ async fn scene(options: RedisOptions) -> Scene {
         waiting.push(tokio::spawn(async move { locks.lock("k").await.expect("granted") }));
         queued(&holder, "k", place).await;
     }
-    // Replication is asynchronous: what is to survive has to be there first.
+    // Replication is asynchronous: the hold and the places have to be there first to survive.
     let mut primary = watched.raw(0).await;
     let mut replicas = [watched.raw(1).await, watched.raw(2).await];
     let last = queue(&mut primary).await;
@@ -54,7 +54,7 @@ async fn lease_left(redis: &mut Raw) -> i64 {
     redis.hold("k").await.map_or(0, |(_, left)| left)
 }
 
-/// The holder has been renewed by the new primary, then all have their turns in order.
+/// Checks that the new primary has renewed the holder, and that all have their turns in order.
 async fn turns_in_order(scene: Scene) {
     let Scene { watched, guard, waiting, holder } = scene;
     let mut primary = watched.raw(watched.settled().await).await;
@@ -101,13 +101,13 @@ async fn a_hold_and_its_waiters_survive_a_planned_failover() {
 
 #[tokio::test]
 async fn a_primary_that_was_frozen_and_comes_back_is_not_followed() {
-    // So it takes no writes when it comes back.
+    // The old primary takes no writes when it comes back, because of this.
     let options = RedisOptions::default().arg("min-replicas-to-write", "1");
     let mut scene = scene(options).await;
     scene.watched.server(0).freeze();
     let now = scene.watched.promoted(0).await;
     scene.watched.server(0).thaw();
-    // Until then the new one takes no writes either.
+    // The new primary takes no writes before that either.
     let mut primary = scene.watched.raw(now).await;
     eventually("the new primary has a replica", SOON, async || {
         let info = primary.info("replication").await;

@@ -26,12 +26,12 @@ impl Authority {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// For a server that is reached under `name`, or a client.
+    /// Makes the identity of a server that is reached under `name`, or of a client.
     pub(crate) fn sign(&self, name: &str) -> Identity {
         self.signed(name, |_| {})
     }
 
-    /// One whose time is over.
+    /// Makes an identity whose time is over.
     pub(crate) fn sign_expired(&self, name: &str) -> Identity {
         self.signed(name, |params| {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);

@@ -7,8 +7,8 @@ use crate::authority::Authority;
 use crate::setup::{Clients, Files, PASSWORD, Setup, soon};
 use crate::trusted::exercise;
 
-/// Real sentinels, of which clients have to know a user and its password, and servers with
-/// another one. Clients speak TLS with the sentinels.
+/// Real sentinels, of which clients have to know a user and its password, and servers with another
+/// one. Clients speak TLS with the sentinels.
 struct Guarded {
     watched: Watched,
     authority: Authority,
@@ -17,7 +17,7 @@ struct Guarded {
 }
 
 const OF_SENTINELS: &str = "among-sentinels";
-/// As docs/deploy.md has it.
+/// The sentinels' user of docs/deploy.md.
 const USER: &str = "user watcher on >watch-over +sentinel|master +sentinel|get-master-addr-by-name";
 
 impl Guarded {
@@ -43,7 +43,7 @@ impl Guarded {
         Locks::builder().tls_ca(&self.authority.pem)
     }
 
-    /// The sentinels, as this user.
+    /// The sentinels, with these credentials.
     fn sentinels(&self, credentials: &str) -> Sentinels {
         let urls =
             self.ports.iter().map(|port| format!("rediss://{credentials}{}", port.address()));
@@ -101,7 +101,7 @@ async fn sentinels_that_refuse_us_are_named_with_what_is_wrong() {
     let error = guarded.refusal(guarded.builder(), wrong).await;
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
 
-    // Plain text where TLS is spoken, and the other way round.
+    // One side speaks TLS and the other plain text, and the other way round.
     let plain = guarded.ports.iter().map(|port| format!("redis://{}", port.address()));
     let error = guarded.refusal(Locks::builder(), Sentinels::new("locks", plain)).await;
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
@@ -153,7 +153,7 @@ async fn certificates_are_refused_where_neither_sentinels_nor_primary_speak_tls(
     let error = builder().from_sentinels(plain.clone()).await.expect_err("without an effect");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
     assert!(error.to_string().contains("rediss://"), "{error}");
-    // They are for the primary, which is not reached: no sentinel is there.
+    // The certificates are for the primary, which is not reached: no sentinel is there.
     let plain = plain.primary("rediss://primary");
     let error = builder().from_sentinels(plain).await.expect_err("no sentinel is there");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");

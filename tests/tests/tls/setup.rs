@@ -8,7 +8,7 @@ use lockcore::{LockError, Locks, LocksBuilder};
 
 use crate::authority::{Authority, Identity};
 
-/// What happens at once, on a machine that is busy with other things.
+/// The bound of anything that happens at once, on a machine that is busy with other things.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) const PASSWORD: &str = "hunter2";
@@ -28,7 +28,7 @@ pub(crate) enum Clients {
 }
 
 impl Setup {
-    /// A server whose certificate says that it is 127.0.0.1.
+    /// Starts a server whose certificate says that it is 127.0.0.1.
     pub(crate) fn start() -> Self {
         let authority = Authority::new();
         let identity = authority.sign("127.0.0.1");
@@ -60,12 +60,12 @@ impl Setup {
         soon(self.builder().connect(self.url())).await.expect("it is trusted")
     }
 
-    /// Past TLS, for looking on.
+    /// Opens a connection past TLS, for looking on.
     pub(crate) async fn raw(&self) -> Raw {
         Raw::connect(&self.server.url()).await
     }
 
-    /// What is said to one who may not or cannot connect.
+    /// Returns the error of a client that may not or cannot connect.
     pub(crate) async fn refusal(&self, builder: LocksBuilder, url: &str) -> LockError {
         let error = soon(builder.connect(url)).await.expect_err("it is refused");
         let text = format!("{error} {error:?}");
@@ -78,7 +78,7 @@ pub(crate) async fn soon<T>(future: impl IntoFuture<Output = T>) -> T {
     tokio::time::timeout(SOON, future.into_future()).await.expect("at once")
 }
 
-/// A directory for what the server reads, gone with the test.
+/// A directory for the server's files, which is removed with the test.
 pub(crate) struct Files(PathBuf);
 
 impl Files {
@@ -89,7 +89,7 @@ impl Files {
         Self(directory)
     }
 
-    /// Options for a server, or a sentinel, that speaks TLS at `port`, beside its plain one.
+    /// The options for a server, or a sentinel, that speaks TLS at `port`, beside its plain one.
     pub(crate) fn speak_tls(
         &self,
         options: RedisOptions,

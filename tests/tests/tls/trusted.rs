@@ -10,7 +10,7 @@ use redis::cmd;
 use crate::authority::Authority;
 use crate::setup::{Clients, SOON, Setup, soon};
 
-/// Locks, waits in line and hands over; the loss that is told comes by a message alone.
+/// Locks, waits in line and hands over; a message alone tells of the loss.
 pub(crate) async fn exercise(near: &Locks, far: &Locks, setup: &Setup) {
     let mut redis = setup.raw().await;
     let guard = soon(near.lock("k")).await.expect("free");
@@ -30,14 +30,16 @@ pub(crate) async fn exercise(near: &Locks, far: &Locks, setup: &Setup) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_whose_authority_is_trusted_carries_locks_and_messages() {
     let setup = Setup::start();
-    let (near, far) = (setup.connect().await, setup.connect().await);
+    let near = setup.connect().await;
+    let far = setup.connect().await;
     exercise(&near, &far, &setup).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_connections_come_back_over_tls() {
     let setup = Setup::start();
-    let (near, far) = (setup.connect().await, setup.connect().await);
+    let near = setup.connect().await;
+    let far = setup.connect().await;
     let mut redis = setup.raw().await;
     // The server may still have a connection that was only used to connect.
     let alone = async || {
@@ -63,7 +65,7 @@ async fn both_connections_come_back_over_tls() {
     exercise(&near, &far, &setup).await;
 }
 
-// One thread: what the server has closed by then is seen before the next request is sent.
+// One thread: it sees every connection that the server has closed before it sends the next request.
 #[tokio::test]
 async fn what_is_asked_after_an_idle_connection_was_killed_goes_out_over_tls_on_the_next_one() {
     let setup = Setup::start();
@@ -71,7 +73,7 @@ async fn what_is_asked_after_an_idle_connection_was_killed_goes_out_over_tls_on_
     let mut redis = setup.raw().await;
     for what in ["release", "ping", "inspect", "force_release"] {
         let guard = soon(locks.lock("k")).await.expect("free");
-        tokio::time::sleep(Duration::from_millis(50)).await; // what makes it idle
+        tokio::time::sleep(Duration::from_millis(50)).await; // the connection is idle meanwhile
         redis.kill_the_command_connection().await;
         let answer = match what {
             "release" => soon(guard.release()).await,

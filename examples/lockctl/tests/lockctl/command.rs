@@ -19,7 +19,7 @@ async fn exec_ends_with_the_status_of_its_command() {
 }
 
 #[tokio::test]
-async fn a_command_that_does_not_start_gives_the_lock_back() {
+async fn a_command_that_does_not_start_releases_the_lock() {
     let url = server().url();
     run(&url, ["exec", "start", "--", "no-such-command-here"]).await.says(127, "no-such-command");
     assert_free(&url, "start").await;
@@ -60,7 +60,7 @@ async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_
     let waiter = lockctl(&url, ["exec", "k", "--", "true"]).output();
     let waiter = tokio::spawn(waiter);
     waiting(&url, "k", 1).await;
-    // Replication is asynchronous: the processes that are to survive have to be there first.
+    // Replication is asynchronous: the hold and the place have to be there first to survive.
     watched.in_step().await;
     watched.server(0).kill();
     watched.promoted(0).await;
@@ -84,6 +84,6 @@ async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_
 #[tokio::test]
 async fn a_lease_is_renewed_as_long_as_the_command_runs() {
     let url = server().url();
-    // Four leases long.
+    // The command runs for four leases.
     run(&url, ["exec", "--lease", "1.5", "renewed", "--", "sleep", "6"]).await.is(0);
 }

@@ -14,15 +14,15 @@ use tokio::time::timeout;
 /// A bound for events that come at once on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// One for all tests that leave it as it is; each has a key of its own.
+/// The server of all tests that leave it as it is; each has a key of its own.
 pub(crate) fn server() -> &'static RedisServer {
     static SERVER: OnceLock<RedisServer> = OnceLock::new();
     SERVER.get_or_init(RedisServer::start)
 }
 
-/// `lockctl`, in a process group of its own: a signal to it is one to it alone, and never a Ctrl-C.
-/// A shell that runs the tests in the background (`&`, `nohup`) ignores signals, which `lockctl`
-/// would inherit.
+/// Starts `lockctl` in a process group of its own: a signal to it is one to it alone, and never a
+/// Ctrl-C. A shell that runs the tests in the background (`&`, `nohup`) ignores signals, which
+/// `lockctl` would inherit.
 pub(crate) fn lockctl<A: AsRef<OsStr>>(
     url: &str,
     arguments: impl IntoIterator<Item = A>,
@@ -81,12 +81,12 @@ pub(crate) struct Running {
     pub(crate) process: Child,
     pub(crate) stdout: Lines<BufReader<ChildStdout>>,
     pub(crate) stderr: ChildStderr,
-    /// CMD ends with it at the latest, also when a test fails and `lockctl` is killed.
+    /// The input of CMD, whose end ends CMD, also when a test fails and `lockctl` is killed.
     pub(crate) stdin: Option<ChildStdin>,
 }
 
 impl Running {
-    /// `script` has to print a line when it is ready.
+    /// Starts `script`, which has to print a line when it is ready.
     pub(crate) async fn start(url: &str, options: &[&str], key: &str, script: &str) -> Self {
         let command = [key, "--", "sh", "-c", script];
         let arguments = ["exec"].iter().chain(options).chain(&command);
@@ -118,7 +118,8 @@ impl Running {
 
     pub(crate) async fn end(mut self) -> Ended {
         let status = wait(&mut self.process).await;
-        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let mut stdout = String::new();
+        let mut stderr = String::new();
         self.stdout.into_inner().read_to_string(&mut stdout).await.expect("stdout is text");
         self.stderr.read_to_string(&mut stderr).await.expect("stderr is text");
         Ended { code: status.code(), stdout, stderr }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::common::{Running, SOON, is_gone, run, server};
 
 #[tokio::test]
-async fn a_lock_taken_away_stops_the_command_and_exec_ends_with_74() {
+async fn a_lost_lock_stops_the_command_and_exec_ends_with_74() {
     let url = server().url();
     let holder = Running::start(&url, &[], "force", "echo; exec cat").await;
     run(&url, ["release", "--force", "force"]).await.is(0);
@@ -55,8 +55,8 @@ async fn a_loss_found_at_the_release_is_74() {
 #[tokio::test]
 async fn after_a_loss_nothing_of_what_the_command_has_started_is_at_work() {
     let url = server().url();
-    // A child that does not heed SIGTERM, below a shell that waits for it; one in a session of its
-    // own; and one whose parent has ended.
+    // The script starts a child that does not heed SIGTERM, below a shell that waits for it; one in
+    // a session of its own; and one whose parent has ended.
     let script = "export WORK='trap \"\" TERM; echo $$; while :; do sleep 0.05; done'; echo; \
                   sh -c 'sh -c \"$WORK\"; true' & \
                   setsid sh -c 'sh -c \"$WORK\"; true' & \

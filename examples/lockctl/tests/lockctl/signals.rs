@@ -9,7 +9,7 @@ use crate::common::{
 };
 
 #[tokio::test]
-async fn a_signal_is_passed_on_and_the_lock_given_back() {
+async fn a_signal_is_passed_on_and_the_lock_released() {
     let url = server().url();
     let script = "trap 'echo term; exit 7' TERM; trap 'echo int; exit 8' INT; \
                   trap 'echo hup; exit 9' HUP; echo; while kill -0 $PPID; do sleep 0.02; done";
@@ -25,7 +25,7 @@ async fn a_signal_is_passed_on_and_the_lock_given_back() {
     int.end().await.is(8);
     assert_free(&url, "signal").await;
 
-    // Untrapped, it kills CMD.
+    // An untrapped signal kills CMD.
     let plain = Running::start(&url, &[], "signal", "echo; exec cat").await;
     signal::interrupt(plain.pid());
     plain.end().await.is(128 + 2);
@@ -44,12 +44,12 @@ async fn a_signal_ends_the_wait_and_the_place_is_given_up() {
     assert_eq!(waiters.as_array().map(Vec::len), Some(0));
 }
 
-/// Says the name of each signal that it gets.
+/// A script that prints the name of each signal that it gets.
 const ECHOES: &str = "for s in HUP INT QUIT USR1 USR2 ALRM TERM CONT WINCH URG IO VTALRM PROF XCPU \
                       PWR 40 64; do trap \"echo $s\" $s; done; \
                       echo $$; while kill -0 $PPID; do sleep 0.02; done";
 
-// M4: those that lockctl did not catch ended it, and CMD worked on without the lock.
+// M4: signals that lockctl did not catch ended it, and CMD worked on without the lock.
 #[tokio::test]
 async fn every_signal_that_can_be_caught_reaches_the_command_and_lockctl_stays() {
     let url = server().url();

@@ -98,7 +98,8 @@ async fn a_wrong_password_is_69_and_says_so() {
 
 #[tokio::test]
 async fn the_option_redis_stands_before_or_behind_the_command_and_wins_over_the_environment() {
-    let (url, closed) = (server().url(), "redis://127.0.0.1:1/");
+    let url = server().url();
+    let closed = "redis://127.0.0.1:1/";
     run(closed, ["--redis", &url, "exec", "k", "--", "true"]).await.is(0);
     run(closed, ["exec", "--redis", &url, "k", "--", "true"]).await.is(0);
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::common::{Running, SOON, lockctl, run, server, wait, waiting};
 
 #[tokio::test]
-async fn a_lock_that_is_taken_is_75_after_the_wait() {
+async fn a_lock_that_is_held_is_75_after_the_wait() {
     let url = server().url();
     let holder = Running::start(&url, &[], "taken", "echo; exec cat").await;
     let started = Instant::now();
@@ -107,7 +107,8 @@ async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
     let holder_id = holder.pid();
     // Ends when no process has the other end open any more.
     let shown = tokio::task::spawn_blocking(move || {
-        let (mut terminal, mut shown) = (File::from(terminal), Vec::new());
+        let mut terminal = File::from(terminal);
+        let mut shown = Vec::new();
         let mut chunk = [0; 1024];
         let mut told = false;
         while let Ok(length @ 1..) = terminal.read(&mut chunk) {

@@ -48,7 +48,8 @@ impl Store for Overtaking {
         if !matches!(command, Command::Release { .. }) {
             return answer;
         }
-        let (released, renewed) = (Arc::clone(&self.released), Arc::clone(&self.renewed));
+        let released = Arc::clone(&self.released);
+        let renewed = Arc::clone(&self.renewed);
         StoreFuture::pending(async move {
             released.notify_one();
             renewed.notified().await;
@@ -64,8 +65,10 @@ impl Store for Overtaking {
         if !matches!(commands, [(_, Command::Renew { .. }), ..]) {
             return self.store.run_together(commands);
         }
-        let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
-        let (renewed, store) = (Arc::clone(&self.renewed), Arc::clone(&self.store));
+        let asked = Arc::clone(&self.asked);
+        let released = Arc::clone(&self.released);
+        let renewed = Arc::clone(&self.renewed);
+        let store = Arc::clone(&self.store);
         let renewals: Vec<(LockName, Command)> =
             commands.iter().map(|(lock, of)| ((*lock).clone(), (*of).clone())).collect();
         StoreFuture::pending(async move {

@@ -1,4 +1,4 @@
-//! What the Rust programs of `scripts/bench` share: the lines that they obey, see
+//! The part that the Rust programs of `scripts/bench` share: the lines that they obey, see
 //! `tests/peers/README.md`.
 #![forbid(unsafe_code)]
 
@@ -18,15 +18,15 @@ use tokio::sync::mpsc;
 use line::Line;
 use stay::Stay;
 
-/// A lock that can be taken and given back, however its library calls that.
+/// A lock that can be acquired and released, however its library calls that.
 pub trait Peer: Send + Sync + 'static {
-    /// What is kept while the lock is held.
+    /// The value that is kept while the lock is held.
     type Hold: Send + 'static;
 
-    /// Waits for the lock. Dropped meanwhile, it waits no longer.
+    /// Waits for the lock. The wait ends if the future is dropped.
     fn take(&self, key: String) -> impl Future<Output = Self::Hold> + Send;
 
-    /// Gives it back.
+    /// Releases the lock.
     fn give(&self, hold: Self::Hold) -> impl Future<Output = ()> + Send;
 }
 
@@ -40,7 +40,7 @@ pub fn run<P: Peer, C: Future<Output = P>>(name: &str, connect: impl FnOnce(Stri
         say(&format!("ready {name}"));
         obey(&peer).await;
     });
-    // Whatever is still held or waited for ends with the process.
+    // All holds and waits end with the process.
     std::process::exit(0);
 }
 
@@ -65,7 +65,8 @@ async fn obey<P: Peer>(peer: &Arc<P>) {
                 }
             }
             "crowd" => {
-                let (own, key) = (line.number("own") == 1, line.text("key"));
+                let own = line.number("own") == 1;
+                let key = line.text("key");
                 crowd.extend((0..line.number("count")).map(|number| {
                     let key = if own { format!("{key}:{number}") } else { key.to_owned() };
                     Stay::begin(peer, &key, None, None)
@@ -82,7 +83,7 @@ async fn obey<P: Peer>(peer: &Arc<P>) {
     }
 }
 
-/// Lines, read by a thread of their own: a blocking read on the runtime would keep it from ending.
+/// Reads lines on a thread of its own: a blocking read on the runtime would keep it from ending.
 fn input() -> mpsc::UnboundedReceiver<String> {
     let (lines, input) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -101,7 +102,7 @@ fn say(line: &str) {
     }
 }
 
-/// Nanoseconds of the clock that all processes of the machine share.
+/// The nanoseconds of the clock that all processes of the machine share.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

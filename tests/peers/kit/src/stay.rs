@@ -1,4 +1,4 @@
-//! `Stay`: one lock, asked for and then held until it is told to end.
+//! `Stay`: one lock, acquired and then held until the program is told to end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    /// With a name, it says when it is taken and when it has ended.
-    /// It waits no longer than its patience.
+    /// Begins to wait, for its patience at most. With a name, it reports the grant and the end.
     pub(crate) fn begin<P: Peer>(
         peer: &Arc<P>,
         key: &str,
         name: Option<String>,
         patience: Option<Duration>,
     ) -> Self {
-        let ((end, told), (took, taken)) = (oneshot::channel(), oneshot::channel());
+        let (end, told) = oneshot::channel();
+        let (took, taken) = oneshot::channel();
         let task = tokio::spawn(stay(Arc::clone(peer), key.to_owned(), name, patience, told, took));
         Self { end, taken, task }
     }
@@ -33,7 +33,7 @@ impl Stay {
         let _ = (&mut self.taken).await;
     }
 
-    /// Gives the lock back, or waits for it no longer.
+    /// Releases the lock, or stops waiting for it.
     pub(crate) async fn end(self) {
         let _ = self.end.send(());
         self.task.await.expect("a lock is taken and given back without a panic");

@@ -1,4 +1,4 @@
-//! The command `loop`: many tasks that take a lock, hold it and give it back, over and over.
+//! The command `loop`: many tasks that acquire a lock, hold it and release it, over and over.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use tokio::time::{sleep, timeout};
 use crate::line::Line;
 use crate::{Peer, now, say};
 
-/// When it was asked, granted, and given back; 0 for what did not happen.
+/// The times of the request, the grant, and the begin and the end of the release; 0 for an event
+/// that did not happen.
 type Turn = [u64; 4];
 
 #[derive(Clone, Copy)]
@@ -82,7 +83,8 @@ async fn turns<P: Peer>(
     turns
 }
 
-/// Another one for each turn, up to the greatest, and the same in every run.
+/// The patience of a turn: another one for each turn, up to the greatest, and the same in every
+/// run.
 fn patience(greatest: Duration, number: usize) -> Option<Duration> {
     (!greatest.is_zero()).then(|| greatest * (number * 7919 % 1000) as u32 / 1000)
 }

@@ -14,8 +14,8 @@ const SET: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2
 const DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// The least that a lock can do: two scripts on one multiplexed connection. It asks again at once
-/// while the lock is taken.
+/// A client that does the least that a lock can do: two scripts on one multiplexed connection. It
+/// asks again at once while the lock is held.
 pub struct Bare {
     redis: MultiplexedConnection,
     set: String,
@@ -24,7 +24,7 @@ pub struct Bare {
     taken: AtomicU64,
 }
 
-/// What stands in the key, and the place before the others of this process.
+/// The value in the key, and the place before the other tasks of this process.
 pub struct BareHold {
     key: String,
     owner: String,
@@ -32,10 +32,12 @@ pub struct BareHold {
 }
 
 impl Bare {
-    /// With the mutex, a fair mutex of the process stands before it; that is for a single lock.
+    /// Connects. With the mutex, a fair mutex of the process stands before the lock; that is for a
+    /// single lock.
     pub async fn connect(url: &str, has_mutex: bool) -> Self {
         let mut redis = connect(url).await;
-        let (set, delete) = (load(&mut redis, SET).await, load(&mut redis, DELETE).await);
+        let set = load(&mut redis, SET).await;
+        let delete = load(&mut redis, DELETE).await;
         Self { redis, set, delete, mutex: has_mutex.then(Arc::default), taken: AtomicU64::new(0) }
     }
 }

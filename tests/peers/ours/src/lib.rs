@@ -26,13 +26,13 @@ impl Peer for Ours {
     }
 }
 
-/// Without Nagle's delay, as our own connections.
+/// A client without Nagle's delay, as our own connections.
 pub fn client(url: &str) -> Client {
     let info = url.into_connection_info().expect("a URL");
     Client::open(info.set_tcp_settings(TcpSettings::default().set_nodelay(true))).expect("a URL")
 }
 
-/// A connection for commands.
+/// Opens a connection for commands.
 pub async fn connect(url: &str) -> MultiplexedConnection {
     client(url).get_multiplexed_async_connection().await.expect("the server is up")
 }

@@ -1,5 +1,5 @@
-//! Failovers, each a line of a file: a run goes on where the last one ended, and `--table` puts all
-//! lines of a file together.
+//! The records of failovers, one a line of a file: a run goes on where the last one ended, and
+//! `--table` puts all lines of a file together.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! `lock-torture`: runs the chaos of `lock_tests::chaos`, and is itself the children of it. Started
-//! by the test `chaos` and by `scripts/torture`.
+//! `lock-torture`: runs the chaos of `lock_tests::chaos`, and is its own child program. The test
+//! `chaos` and `scripts/torture` start it.
 
 mod failovers;
 
@@ -20,18 +20,18 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared] [K
        lock-torture lost HOLDS
        lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful]
        lock-torture failovers FILE --table";
-/// What the next may wait behind dead waiters, by the server's clock.
+/// The longest time that the next live waiter may wait behind dead ones, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
 const DEAD_ROUNDS: usize = 9;
-/// What one script of a node may keep the server busy for.
+/// The longest time that one script of a node may keep the server busy.
 const BURST: Duration = Duration::from_millis(5);
-/// What another caller may wait for a node's mutex.
+/// The longest time that another caller may wait for a node's mutex.
 const MUTEX: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 3;
-/// Kinds of faults at the same time, each with its own servers and children: most of a run is
-/// waiting.
+/// The number of kinds of faults at the same time, each with its own servers and children: most of
+/// a run is waiting.
 const AT_ONCE: usize = 4;
-/// Violations of one kind that are said.
+/// The number of violations of one kind that are printed.
 const MOST_SAID: usize = 5;
 
 fn main() -> ExitCode {
@@ -134,7 +134,7 @@ async fn faults(seed: u64, cycles: u64, forms: Forms, kinds: &[Kind]) -> ExitCod
     code
 }
 
-/// How many of each kind, and the first of them.
+/// Prints the number of violations of each kind, and the first of them.
 fn say_violations(outcome: &Outcome) {
     let mut kinds: Vec<(What, Vec<&Violation>)> = Vec::new();
     for violation in &outcome.violations {
@@ -172,21 +172,23 @@ async fn takeover(kills: usize) -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Judged by the median: a processor that is busy elsewhere makes any single one longer.
+/// Measures hand-overs past dead waiters. The median is judged: a processor that is busy elsewhere
+/// makes any single one longer.
 async fn dead(waiters: usize) -> ExitCode {
     let mut took = Vec::new();
     for _ in 0..DEAD_ROUNDS {
         took.push(chaos::hand_over_past_the_dead(&this_program(), waiters).await);
     }
     took.sort_unstable();
-    let (median, longest) = (took[DEAD_ROUNDS / 2], took[DEAD_ROUNDS - 1]);
+    let median = took[DEAD_ROUNDS / 2];
+    let longest = took[DEAD_ROUNDS - 1];
     say(&format!(
         "{waiters} dead waiters ahead: {DEAD_ROUNDS} times, median {median:.1?}, longest {longest:.1?}, bound {PAST_THE_DEAD:?}"
     ));
     if median <= PAST_THE_DEAD { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Each round on a runtime of its own: what one leaves behind is not in the way of the next.
+/// Runs each round on a runtime of its own: the tasks that one leaves behind do not delay the next.
 fn round<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     let measured = runtime.block_on(work);
@@ -194,8 +196,8 @@ fn round<T>(work: impl Future<Output = T>) -> T {
     measured
 }
 
-/// Measures the cost of a killed process for the live ones. The scripts are judged by the median of
-/// the rounds, as the dead are.
+/// Measures the cost of a killed process for the live ones. The median of the rounds is judged for
+/// the scripts, as in `dead`.
 async fn stall(waiters: usize, locks: usize) -> ExitCode {
     let turns = chaos::turns_past_the_dead(&this_program(), waiters).await;
     let later = &turns[turns.len() / 2..];
@@ -213,7 +215,8 @@ async fn stall(waiters: usize, locks: usize) -> ExitCode {
 }
 
 fn interrupted(keys: usize) -> ExitCode {
-    let (mut longest, mut broken) = (Vec::new(), 0);
+    let mut longest = Vec::new();
+    let mut broken = 0;
     for _ in 0..ROUNDS {
         let measured = round(chaos::interrupted(keys));
         let Interrupted { breaks, passed, places_lost, touched, watched, .. } = measured;
@@ -238,10 +241,11 @@ fn interrupted(keys: usize) -> ExitCode {
     if broken == 0 && longest <= BURST { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The mutex is judged by the median of the rounds: the longest call of each also counts what the
-/// processor did meanwhile.
+/// Measures holds that are lost at once. The median of the rounds is judged for the mutex: the
+/// longest call of each round also counts other work of the processor.
 fn lost(holds: usize) -> ExitCode {
-    let (mut longest, mut too_late) = (Vec::new(), 0);
+    let mut longest = Vec::new();
+    let mut too_late = 0;
     for _ in 0..ROUNDS {
         let Lost { late, early, spread, calls } = round(chaos::lost(holds));
         let least = early.first().copied().unwrap_or_default();
@@ -263,7 +267,7 @@ fn lost(holds: usize) -> ExitCode {
     if too_late == 0 && longest <= MUTEX { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What it says is what it is for.
+/// Prints a line: the lines are the result of the program.
 fn say(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{line}");

@@ -1,4 +1,4 @@
-//! Hand-made histories: each kind of violation is found, and what is allowed is not.
+//! Hand-made histories: each kind of violation is found, and allowed events are not.
 
 use super::super::history::{Ending, Reduction};
 use super::*;
@@ -30,7 +30,7 @@ fn read(number: u32, token: u64, from: i64, to: i64) -> Attempt {
     Attempt { weight: 1, ..hold(number, token, from, to) }
 }
 
-/// So many of three permits: without a token.
+/// An attempt that holds so many of three permits, without a token.
 fn permits(number: u32, weight: u32, from: i64, to: i64) -> Attempt {
     Attempt { weight, limit: 3, ..hold(number, 0, from, to) }
 }
@@ -43,7 +43,7 @@ fn reduced(write: Attempt, at: i64, token: u64) -> Attempt {
     Attempt { reduction: Some(reduction), ..write }
 }
 
-/// With a server that has given all of these grants, for long enough.
+/// A run with a server that has given all of these grants, for long enough.
 fn run(attempts: Vec<Attempt>) -> Evidence {
     let server = |attempt: &Attempt| {
         let grant = attempt.grant?;
@@ -106,7 +106,7 @@ fn a_long_hold_is_compared_with_all_that_begin_within_it() {
 }
 
 #[test]
-fn belief_ends_with_the_deadline_however_late_the_holder_gives_back() {
+fn belief_ends_with_the_deadline_however_late_the_holder_releases() {
     let mut late = hold(1, 10, 100 * MS, 900 * MS);
     late.released = Some((901 * MS, End::Lost));
     let evidence = run(vec![late, hold(2, 11, 210 * MS, 220 * MS)]);
@@ -146,7 +146,7 @@ fn a_token_given_out_twice_is_found() {
 fn a_token_that_fell_in_real_time_is_found_and_one_of_two_at_once_may_be_either() {
     let mut evidence = run(vec![hold(1, 11, 100 * MS, 110 * MS), hold(2, 10, 120 * MS, 130 * MS)]);
     assert_eq!(what(&evidence), [What::TokenNotRising]);
-    // Asked for before the other was granted: the order of the answers says nothing.
+    // The second was asked for before the other was granted: the order of the answers says nothing.
     evidence.attempts[1].invoked = 99 * MS;
     assert_eq!(what(&evidence), []);
 }
@@ -196,7 +196,7 @@ fn a_grant_that_its_waiter_does_not_hear_of_is_found() {
         reduced: None,
     });
     assert_eq!(what(&evidence), [What::Unclaimed]);
-    // It gave up at the same time.
+    // The waiter gave up at the same time.
     evidence.grants[0].at = 401 * MS;
     assert_eq!(what(&evidence), []);
 }

@@ -1,21 +1,21 @@
-//! What a failover cost, counted from the holds that were seen.
+//! The cost of a failover, counted from the holds of the clients.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::load::{Demand, Hold, NAMES, PERMITS, Seen};
 
-/// Two that ask at nearly the same time may reach the server the other way round.
+/// The longest time between two requests that may reach the server the other way round.
 const SAME_TIME: Duration = Duration::from_millis(20);
 
-/// What one failover cost.
+/// The figures of one failover.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Cost {
-    /// By name, in the order of [`FIGURES`].
+    /// The values by name, in the order of [`FIGURES`].
     pub(super) values: HashMap<&'static str, u64>,
 }
 
-/// All that is counted.
+/// The names of all figures.
 pub(super) const FIGURES: [&str; 15] = [
     "grants",
     "overlaps",
@@ -36,7 +36,10 @@ pub(super) const FIGURES: [&str; 15] = [
 
 pub(super) fn cost(seen: Seen, fault: Duration) -> Cost {
     let mut overlaps = (0, 0);
-    let (mut fallen, mut disorder, mut silent_name, mut still) = (0, 0, 0, 0);
+    let mut fallen = 0;
+    let mut disorder = 0;
+    let mut silent_name = 0;
+    let mut still = 0;
     let mut holds = seen.holds;
     holds.sort_by_key(|hold| hold.begin);
     for name in 0..NAMES {
@@ -68,7 +71,7 @@ pub(super) fn cost(seen: Seen, fault: Duration) -> Cost {
     Cost { values: FIGURES.into_iter().zip(values).collect() }
 }
 
-/// How many others may have the name at the same time, of those that `other` is one of.
+/// The number of others of the kind of `other` that may have the name at the same time.
 fn fit_beside(hold: &Hold, other: &Hold) -> usize {
     match (hold.demand, other.demand) {
         (Demand::Read, Demand::Read) => usize::MAX,
@@ -77,14 +80,15 @@ fn fit_beside(hold: &Hold, other: &Hold) -> usize {
     }
 }
 
-/// How often a hold began while others were valid that leave it no room, and the longest such time
-/// in µs.
+/// The number of holds that began while others were valid that leave them no room, and the longest
+/// such time in µs.
 fn overlapping(holds: &[Hold]) -> (u64, u64) {
-    let (mut number, mut longest) = (0, 0);
+    let mut number = 0;
+    let mut longest = 0;
     let mut valid: Vec<&Hold> = Vec::new();
     for hold in holds {
         valid.retain(|other| other.end > hold.begin);
-        // Those that have to end before there is room.
+        // Finds the holds that have to end before there is room.
         valid.sort_by_key(|other| other.end);
         let mut fitting = 0;
         let first_to_fit = valid.iter().rposition(|other| {
@@ -100,14 +104,15 @@ fn overlapping(holds: &[Hold]) -> (u64, u64) {
     (number, longest)
 }
 
-/// How many have a token below that of a hold before. Reads with no write between them share one.
+/// The number of holds with a token below that of a hold before. Reads with no write between them
+/// share one.
 fn fallen_tokens(holds: &[Hold]) -> u64 {
     let falls = holds.iter().enumerate().filter(|(at, hold)| {
         let before = |demand: Demand| {
             let began_before_it_asked = |other: &&Hold| other.begin < hold.asked;
             let mut before = holds[..*at].iter().rev().filter(|other| other.demand == demand);
             match (hold.demand, demand) {
-                // Two that are held together may hear of it in any order.
+                // Two reads that are held together may hear of it in any order.
                 (Demand::Read, Demand::Read) => before.find(began_before_it_asked),
                 _ => before.next(),
             }
@@ -128,10 +133,11 @@ fn fallen_tokens(holds: &[Hold]) -> u64 {
     falls.count() as u64
 }
 
-/// How many were granted although another that does not fit beside them had asked before and was
-/// granted later. Those that are granted together may hear of it in any order.
+/// The number of grants although another attempt that does not fit beside them had asked before and
+/// was granted later. Attempts that are granted together may hear of it in any order.
 fn out_of_order(holds: &[Hold]) -> u64 {
-    let (mut any, mut alone) = (Duration::MAX, Duration::MAX);
+    let mut any = Duration::MAX;
+    let mut alone = Duration::MAX;
     let mut disorder = 0;
     for hold in holds.iter().rev() {
         let (earliest, is_alone) = match hold.demand {
@@ -149,8 +155,7 @@ fn out_of_order(holds: &[Hold]) -> u64 {
     disorder
 }
 
-/// The longest time after the fault in which nothing was granted, in ms; up to when no more was
-/// asked for.
+/// The longest time after the fault without a grant, in ms, up to the last request.
 fn silence(holds: &[Hold], fault: Duration, over: Duration) -> u64 {
     let mut until = Duration::ZERO;
     let mut longest = Duration::ZERO;

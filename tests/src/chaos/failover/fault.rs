@@ -8,21 +8,21 @@ use redis::cmd;
 
 use crate::{Raw, RedisOptions, Watched};
 
-/// What happens to the primary.
+/// A way to take the primary out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// SIGKILL; it comes back empty, as a replica.
+    /// Kills the primary; it comes back empty, as a replica.
     Kill,
-    /// SIGSTOP; it comes back as it was, and thinks that it is the primary.
+    /// Stops the primary; it comes back as it was, and thinks that it is the primary.
     Freeze,
-    /// Replicas and sentinels no longer reach it, the clients still do.
+    /// Cuts the replicas and sentinels off from the primary; the clients still reach it.
     Partition,
-    /// The sentinels are asked for another one.
+    /// Asks the sentinels for another primary.
     Planned,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 4] = [Self::Kill, Self::Freeze, Self::Partition, Self::Planned];
 
     fn name(self) -> &'static str {
@@ -50,14 +50,14 @@ impl FromStr for Fault {
     }
 }
 
-/// A primary that serves on although it was replaced is left so for this long.
+/// The time for which a primary that was replaced serves on.
 const RETURNED: Duration = Duration::from_secs(2);
 
-/// Servers and sentinels, which stay for many failovers.
+/// The servers and sentinels, which stay for many failovers.
 pub(super) struct Scene {
     watched: Watched,
     primary: usize,
-    /// The one that was replaced, and how.
+    /// The server that was replaced, and its fault.
     broken: Option<(usize, Fault)>,
 }
 
@@ -72,12 +72,12 @@ impl Scene {
         Self { watched: Watched::start(options).await, primary: 0, broken: None }
     }
 
-    /// For clients.
+    /// The URL for clients.
     pub(super) fn url(&self) -> String {
         self.watched.url().replace("redis+sentinel://", "redis+sentinel://locks:locks@")
     }
 
-    /// Returns once another server is the primary.
+    /// Breaks the primary; returns once another server is the primary.
     pub(super) async fn break_by(&mut self, fault: Fault) {
         let old = self.primary;
         self.primary = match fault {
@@ -95,7 +95,7 @@ impl Scene {
                 for kind in ["replica", "pubsub", "normal"] {
                     let mut kill = cmd("CLIENT");
                     kill.arg("KILL").arg("TYPE").arg(kind).arg("USER").arg("default");
-                    // This very connection is one of them in the end.
+                    // This very connection is one of them at the end.
                     let _ = redis.try_ask::<()>(kill.arg("SKIPME").arg("yes")).await;
                 }
                 self.watched.promoted(old).await
@@ -105,7 +105,7 @@ impl Scene {
         self.broken = Some((old, fault));
     }
 
-    /// Returns once the old primary follows the new one: whether it is still the same.
+    /// Makes the old primary follow the new one; returns whether the new one is still the same.
     pub(super) async fn mend(&mut self) -> bool {
         let Some((old, fault)) = self.broken.take() else { return true };
         match fault {
@@ -123,7 +123,7 @@ impl Scene {
             }
             Fault::Planned => {}
         }
-        // Sooner than the sentinels do it, which takes them ten seconds.
+        // The sentinels would take ten seconds for it.
         let port = self.watched.server(self.primary).port();
         let mut redis = self.watched.raw(old).await;
         redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;

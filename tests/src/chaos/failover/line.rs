@@ -1,4 +1,4 @@
-//! A failover as a line of text, and many of them as a table.
+//! The text form of a failover, and the table of many.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -15,7 +15,7 @@ impl fmt::Display for Failover {
 }
 
 impl Failover {
-    /// What was printed of one.
+    /// Parses a printed failover.
     ///
     /// # Panics
     ///
@@ -34,9 +34,9 @@ impl Failover {
         }
     }
 
-    /// What must not be, and was. Where a grant waits for all replicas, each of them knows it,
-    /// whichever is promoted. Otherwise leases may overlap, and tokens are there to stop the one
-    /// that is older.
+    /// The violations of the failover. Where a grant waits for all replicas, each of them knows it,
+    /// whichever is promoted. Otherwise leases may overlap, and tokens are there to stop the old
+    /// one.
     ///
     /// A refused read alone is no violation: on a new primary, two reads that are held together may
     /// have two tokens, and the register sees them in any order. A read whose token is below that
@@ -63,7 +63,7 @@ impl Failover {
     }
 }
 
-/// A row for each kind of failover and way to run.
+/// A table with a row for each kind of failover and way to run.
 pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
     let mut groups: BTreeMap<(u32, bool, String), Vec<Failover>> = BTreeMap::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Tasks on several nodes that take a few names over and over, and note their holds.
+//! The load: tasks on several nodes that acquire a few names over and over, and note their holds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ pub(super) enum Demand {
     Lock,
     Read,
     Write,
-    /// One of [`PERMITS`].
+    /// Acquires one of [`PERMITS`].
     Permit,
 }
 
@@ -32,9 +32,9 @@ const TASKS: [&[Demand]; NAMES] = [
 pub(super) const NAMES: usize = 7;
 pub(super) const PERMITS: usize = 3;
 const NODES: usize = 5;
-/// Long enough that a hold outlives a failover.
+/// The lease, which is long enough for a hold to outlive a failover.
 const LEASE: Duration = Duration::from_secs(12);
-/// For a grant that too few replicas have.
+/// The longest wait for the replicas of a grant.
 const REPLICAS: Duration = Duration::from_millis(500);
 
 /// One hold, as its owner saw it, in time since the load began.
@@ -42,27 +42,27 @@ const REPLICAS: Duration = Duration::from_millis(500);
 pub(super) struct Hold {
     pub(super) name: usize,
     pub(super) demand: Demand,
-    /// 0 for permits, which have none.
+    /// The token, which is 0 for permits.
     pub(super) token: u64,
     pub(super) asked: Duration,
     pub(super) begin: Duration,
-    /// Until when its guard was valid.
+    /// The end of the time for which its guard was valid.
     pub(super) end: Duration,
 }
 
-/// What was seen of a whole run.
+/// The records of a whole run.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) holds: Vec<Hold>,
-    /// When no more was asked for.
+    /// The time of the last request.
     pub(super) over: Duration,
     pub(super) refused: u64,
     pub(super) timed_out: u64,
     pub(super) places_lost: u64,
-    /// Updates that are not in the registers, unfenced and fenced.
+    /// The numbers of updates that are not in the registers, unfenced and fenced.
     pub(super) lost: u64,
     pub(super) lost_fenced: u64,
-    /// Writes and reads that a token stopped.
+    /// The number of writes and reads that a token stopped.
     pub(super) stopped: u64,
     pub(super) reads_stopped: u64,
 }
@@ -77,7 +77,7 @@ struct World {
     is_over: AtomicBool,
 }
 
-/// A load that runs.
+/// A running load.
 pub(super) struct Load {
     world: Arc<World>,
     nodes: Vec<Locks>,
@@ -94,7 +94,8 @@ impl Load {
             timed_out: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
-        let (mut nodes, mut tasks) = (Vec::new(), JoinSet::new());
+        let mut nodes = Vec::new();
+        let mut tasks = JoinSet::new();
         for _ in 0..NODES {
             let mut builder = Locks::builder().lease(LEASE);
             if replicas > 0 {

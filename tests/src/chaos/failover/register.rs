@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A section: between reading a register and writing it back.
+/// The time of a section: between reading a register and writing it back.
 pub(super) const SECTION: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
@@ -21,18 +21,19 @@ pub(super) struct Fenced {
     writes: u64,
     /// The highest token.
     highest: u64,
-    /// Writes and reads that their token stopped.
+    /// The number of writes and reads that their token stopped.
     pub(super) stopped: u64,
     pub(super) reads_stopped: u64,
 }
 
 impl Fenced {
-    /// Updates that are not in the register.
+    /// The number of updates that are not in the register.
     pub(super) fn lost(&self) -> u64 {
         self.writes - self.value
     }
 
-    /// The value for the holder of this token, which is raised, unless there was a newer one.
+    /// Reads the value for the holder of this token and notes the token, unless there was a newer
+    /// one.
     fn read(&mut self, token: u64) -> Option<u64> {
         let is_old = token < self.highest;
         self.highest = self.highest.max(token);
@@ -45,12 +46,12 @@ impl Register {
         self.fenced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Updates that are not in the register without tokens.
+    /// The number of updates that are not in the register without tokens.
     pub(super) fn lost(&self) -> u64 {
         self.plain_writes.load(Ordering::SeqCst) - self.plain.load(Ordering::SeqCst)
     }
 
-    /// Reads both, waits, writes both with one added.
+    /// Reads both registers, waits, writes both with one added.
     pub(super) async fn update(&self, token: u64) {
         let plain = self.plain.load(Ordering::SeqCst);
         let fenced = self.fenced().read(token);
@@ -67,7 +68,7 @@ impl Register {
         }
     }
 
-    /// Reads the one with tokens, as a reader of many.
+    /// Reads the register with tokens, as a reader of many.
     pub(super) async fn read(&self, token: u64) {
         {
             let mut fenced = self.fenced();

@@ -1,5 +1,5 @@
-//! One lock as the commands leave it: who holds how much of it until when, and who waits in which
-//! order.
+//! One lock as the commands leave it: its holders with their weights and ends, and its waiters in
+//! their order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,24 +17,25 @@ const PASSED_US: i64 = 15_000_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Lock {
-    /// By place.
+    /// The waiters by place.
     queue: Vec<Waiter>,
     queue_ends: Option<i64>,
     /// The highest place so far.
     last_place: i64,
-    /// Up to when each node's waiting members are believed alive for certain.
+    /// The time up to which each node's waiting members are believed alive for certain.
     patience: HashMap<String, i64>,
-    /// Members that were passed over, with their places, and up to when those count for certain.
+    /// The members that were passed over, with their places, and the time up to which these count
+    /// for certain.
     aside: HashMap<String, (i64, i64)>,
-    /// With those whose leases have ended but that are still there.
+    /// The holds, with parts whose leases have ended but that are still there.
     holds: Vec<Hold>,
     /// Whether the door of a hold of everything outlives the lease.
     is_marked: bool,
-    /// Where the door is of parts: what all of them weigh, as it is written down, and its end.
+    /// The weight of all parts, as the door has it, and the door's end.
     parts: Option<Parts>,
-    /// That of the last grant.
+    /// The token of the last grant.
     token: u64,
-    /// Members that have given the lock back, and those with a tombstone; by hash, to be small.
+    /// The hashes of members that have released the lock or have a tombstone; hashes are small.
     spent: HashSet<u64>,
     gone: HashSet<u64>,
     done: Done,
@@ -59,30 +60,30 @@ struct Hold {
     member: String,
     demand: Demand,
     weight: u64,
-    /// When it was granted.
+    /// The time of the grant.
     at: i64,
-    /// The lease's end is between these two, by the server's clock.
+    /// The bounds of the lease's end, by the server's clock.
     ends_from: i64,
     ends_by: i64,
-    /// Its number among the grants of all locks; none in the step that grants it.
+    /// The number among the grants of all locks; none in the step that grants it.
     grant: Option<usize>,
 }
 
-/// What a step has done to the lock so far.
+/// The effects of a step on the lock so far.
 #[derive(Debug, Default)]
 struct Done {
-    /// Whether it has changed who holds or who waits.
+    /// Whether the step has changed the holders or the waiters.
     is_change: bool,
-    /// Waiters that have left the queue, or come back to be granted at once.
+    /// The waiters that have left the queue, or come back to be granted at once.
     left: Vec<Waiter>,
-    /// Holds that were not given back: others have the lock, or their leases had ended.
+    /// The holds that ended without a release: others have the lock, or their leases had ended.
     over: Vec<Hold>,
-    /// Members whose holds weigh less.
+    /// The members whose holds weigh less.
     reduced: HashSet<String>,
     is_write_reduced: bool,
 }
 
-/// Child and attempt of a member of ours.
+/// The child and the attempt of a member of ours.
 pub(in crate::chaos) fn who(member: &str) -> Option<(u32, u32)> {
     read_label(Member::parse(member)?.label())
 }
@@ -108,8 +109,7 @@ fn weigh<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> u64 {
     holds.into_iter().map(|hold| hold.weight).sum()
 }
 
-/// When something ends that lasts `ms` from a command of the step on: not before the one, and not
-/// after the other.
+/// The bounds of the end of a time that lasts `ms` from a command of the step on.
 fn ends(step: &Step<'_>, line: &Line, ms: i64) -> (i64, i64) {
     (step.at + ms * 1_000 - ROUNDING_US, line.at + ms * 1_000 + ROUNDING_US)
 }
@@ -117,7 +117,8 @@ fn ends(step: &Step<'_>, line: &Line, ms: i64) -> (i64, i64) {
 impl Hold {
     fn new(member: &str, at: i64, (ends_from, ends_by): (i64, i64)) -> Self {
         let demand = demand(member);
-        let (member, weight) = (member.to_owned(), demand.weight());
+        let member = member.to_owned();
+        let weight = demand.weight();
         Self { member, demand, weight, at, ends_from, ends_by, grant: None }
     }
 
@@ -125,19 +126,19 @@ impl Hold {
         self.grant.is_none()
     }
 
-    /// Whether it is of everything.
+    /// Whether the hold is of everything.
     fn is_whole(&self) -> bool {
         self.weight == Demand::ALONE.weight()
     }
 
-    /// Whether its lease had not ended for certain.
+    /// Whether the lease has certainly not ended.
     fn is_live(&self, at: i64) -> bool {
         at < self.ends_from
     }
 }
 
 impl Lock {
-    /// Forgets what has expired before the step.
+    /// Forgets keys that have expired before the step.
     pub(super) fn expire(&mut self, step: &Step<'_>) {
         if self.parts.is_some_and(|parts| parts.ends <= step.at) {
             self.parts = None;
@@ -214,7 +215,7 @@ impl Lock {
         self.done.is_change = true;
     }
 
-    /// What must be true after a whole script.
+    /// Checks the laws of a whole script.
     pub(super) fn finish_step(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
         let said = found.len();
         self.judge_weights(step, found);
@@ -228,7 +229,7 @@ impl Lock {
         }
     }
 
-    /// Writes the step's grants down, and what has become of those before.
+    /// Records the step's grants, and the ends of those before.
     pub(super) fn note(&mut self, step: &Step<'_>, lock: u32, grants: &mut Vec<ServerGrant>) {
         let done = std::mem::take(&mut self.done);
         for grant in done.over.iter().filter_map(|hold| hold.grant) {
@@ -259,7 +260,7 @@ impl Lock {
         }
     }
 
-    /// Where a member waits in the queue.
+    /// The place of a member in the queue.
     fn index(&self, member: &str) -> Option<usize> {
         self.queue.iter().position(|waiter| waiter.member == member)
     }
@@ -268,8 +269,8 @@ impl Lock {
         self.holds.iter().map(|hold| hold.member.clone()).collect()
     }
 
-    /// A member is put into the queue: a newcomer at its end, and one that was passed over at its
-    /// place.
+    /// Puts a member into the queue: a newcomer at its end, and a member that was passed over at
+    /// its place.
     fn queued(
         &mut self,
         step: &Step<'_>,
@@ -306,7 +307,7 @@ impl Lock {
         self.queue.insert(at, Waiter { member: member.to_owned(), place });
     }
 
-    /// A member is no longer in the queue: granted, passed over, by its own request, or because its
+    /// Takes a member out of the queue: granted, passed over, by its own request, or because its
     /// node was silent for too long.
     fn left(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
         let Some(index) = self.index(member) else { return };
@@ -321,7 +322,7 @@ impl Lock {
         self.done.left.push(self.queue.remove(index));
     }
 
-    /// A member is no longer aside.
+    /// Takes a member back from aside.
     fn returned(&mut self, member: &str) {
         if let Some((place, _)) = self.aside.remove(member)
             && self.index(member).is_none()
@@ -330,7 +331,8 @@ impl Lock {
         }
     }
 
-    /// The door names the member that holds everything: a new hold, a renewal, or another mark.
+    /// Follows a door that names the member that holds everything: a new hold, a renewal, or
+    /// another mark.
     fn alone(
         &mut self,
         step: &Step<'_>,
@@ -367,12 +369,12 @@ impl Lock {
             }
             _ => {}
         }
-        // It asks again after its lease.
+        // The member asks again after its lease.
         self.done.over.append(&mut self.holds);
         self.holds.push(Hold::new(member, line.at, until));
     }
 
-    /// The door says how much is held in parts.
+    /// Follows a door that has the weight of the parts.
     fn shared(&mut self, step: &Step<'_>, line: &Line, found: &mut Vec<Violation>) {
         let text = line.args.first().map_or("", |text| unmarked(text));
         let numbers = text.strip_prefix('*').and_then(|text| text.split_once(':'));
@@ -397,7 +399,7 @@ impl Lock {
         }
     }
 
-    /// The expiry of a door that names the holder of everything.
+    /// Follows the expiry of a door that names the holder of everything.
     fn lasts(&mut self, step: &Step<'_>, line: &Line, ms: i64, found: &mut Vec<Violation>) {
         let ms = if self.is_marked { ms - MARGIN_MS } else { ms };
         let Some(hold) = self.holds.first_mut() else { return };
@@ -412,7 +414,7 @@ impl Lock {
         (hold.ends_from, hold.ends_by) = ends(step, line, ms);
     }
 
-    /// The end of a part: a new hold, or a longer lease.
+    /// Follows the end of a part: a new hold, or a longer lease.
     fn held(
         &mut self,
         step: &Step<'_>,
@@ -441,12 +443,12 @@ impl Lock {
             }
             _ => {}
         }
-        // It asks again after its lease.
+        // The member asks again after its lease.
         self.done.over.extend(index.map(|index| self.holds.remove(index)));
         self.holds.push(Hold::new(member, line.at, (ends, ends)));
     }
 
-    /// A hold weighs no more than this from now on.
+    /// Lowers the weight of a hold.
     fn reduced(&mut self, member: &str, weight: u64, found: &mut Vec<Violation>) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.member == member) else { return };
         if weight > hold.weight {
@@ -471,14 +473,14 @@ impl Lock {
             let detail = format!("the hold of {member} at {}", step.at);
             found.push(Violation::new(What::WrongRelease, detail));
         }
-        self.done.over.push(hold); // it may ask again
+        self.done.over.push(hold); // the member may ask again
     }
 
     fn new_holds(&self) -> impl Iterator<Item = &Hold> {
         self.holds.iter().filter(|hold| hold.is_new())
     }
 
-    /// What is granted fits beside all leases that have not ended, by its own limit.
+    /// Checks that each grant fits beside all leases that have not ended, by its own limit.
     fn judge_weights(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         let is_live = |hold: &&Hold| !hold.is_new() && hold.is_live(step.by);
         let live: Vec<_> = self.holds.iter().chain(&self.done.over).filter(is_live).collect();
@@ -493,8 +495,8 @@ impl Lock {
         }
     }
 
-    /// A waiter ahead of the one that is granted was overtaken; for one that was not queued, the
-    /// whole queue is ahead. A member that was passed over is not in the queue.
+    /// Checks that no waiter ahead of a granted one was overtaken; for a member that was not
+    /// queued, the whole queue is ahead. A member that was passed over is not in the queue.
     fn judge_order(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         for hold in self.new_holds() {
             let is_its = |waiter: &&Waiter| waiter.member == hold.member;
@@ -510,7 +512,8 @@ impl Lock {
         }
     }
 
-    /// Tokens rise over all locks. Members that share have the same, as long as one of them holds.
+    /// Checks that tokens rise over all locks. Members that share have the same, as long as one of
+    /// them holds.
     fn judge_token(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
         let is_whole = self.new_holds().any(Hold::is_whole);
         let shared = self.parts.map_or(0, |parts| parts.token);
@@ -539,7 +542,7 @@ impl Lock {
         }
     }
 
-    /// No member is granted again after its hold, or after it was given up.
+    /// Checks that no member is granted again after its hold, or after it was given up.
     fn judge_again(&self, found: &mut Vec<Violation>) {
         for hold in self.new_holds() {
             let member = &hold.member;
@@ -554,7 +557,7 @@ impl Lock {
         }
     }
 
-    /// The written sum is that of the holds.
+    /// Checks that the written sum is that of the holds.
     fn judge_sum(&self, found: &mut Vec<Violation>) {
         let is = weigh(&self.holds);
         if let Some(Parts { used, .. }) = self.parts.filter(|parts| parts.used != is) {
@@ -562,7 +565,7 @@ impl Lock {
         }
     }
 
-    /// How much is in use, at least.
+    /// The least weight in use.
     fn used(&self, at: i64) -> u64 {
         match self.parts {
             Some(parts) => parts.used,
@@ -570,7 +573,7 @@ impl Lock {
         }
     }
 
-    /// What is free is handed on, as far as it goes.
+    /// Checks that everything that is free was granted, as far as it fits.
     fn judge_rest(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         let reduces_nothing = step.name == "reduce" && self.done.reduced.is_empty();
         if !self.done.is_change || step.only_renews() || reduces_nothing {

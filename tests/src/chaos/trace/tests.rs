@@ -1,4 +1,4 @@
-//! Hand-made command sequences: what a broken script would do is found.
+//! Hand-made command sequences: the trace finds the errors that a broken script would make.
 
 use super::*;
 use crate::{door_key, gone_key, holds_key, queue_key};
@@ -11,7 +11,7 @@ const RON: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:2:1000:r:c2-2";
 const TWO: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:4:1000:2/3:c1-4";
 const DUO: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:4:1000:2/3:c2-4";
 const START: u64 = 1_700_000_000_000_000;
-/// The counter when all begins.
+/// The counter at the begin.
 const FIRST: u64 = 1_600_000_000_000_000;
 
 /// A server that runs scripts of our own, 10 ms after each other.
@@ -35,7 +35,7 @@ impl Scene {
         )
     }
 
-    /// This script, with these arguments and commands, `;` between them.
+    /// Runs this script, with these arguments and commands, `;` between them.
     fn run(mut self, script: &str, args: &str, commands: &str) -> Self {
         self.now += 10_000;
         let name = "torture-0";
@@ -74,7 +74,7 @@ impl Scene {
         self
     }
 
-    /// The lock is free, and `member` takes it.
+    /// Grants the free lock to `member`.
     fn takes(self, member: &str) -> Self {
         self.run("lock", member, &format!("INCR lock:tokens; PSETEX DOOR 1000 {member}"))
     }
@@ -92,13 +92,13 @@ impl Scene {
         self.run("lock", member, &commands)
     }
 
-    /// `member` gives everything to `next`, at the head, which gets a claim.
+    /// Releases everything of `member` to `next`, at the head, which gets a claim.
     fn gives(self, member: &str, next: &str) -> Self {
         let commands = format!("INCR lock:tokens; ZREM QUEUE {next}; PSETEX DOOR 60333 +{next}");
         self.run("unlock", member, &commands)
     }
 
-    /// `member` holds what it asks for, and `used` are in use then, all with this token.
+    /// Grants `member` its demand, so that `used` are in use, all with this token.
     fn joins(mut self, member: &str, used: u64, number: u64) -> Self {
         self.trace.finish();
         let drawn = if self.trace.counter < token(number) { "INCR lock:tokens;" } else { "" };
@@ -108,7 +108,7 @@ impl Scene {
         self.run("acquire", member, &commands)
     }
 
-    /// `member` gives back, and those of the others who wait hold then.
+    /// Releases the hold of `member`, and grants to those of `others` that wait.
     fn hands(mut self, member: &str, others: &[&str], used: u64, number: u64) -> Self {
         self.trace.finish();
         let drawn = if self.trace.counter < token(number) { "INCR lock:tokens;" } else { "" };
@@ -193,11 +193,11 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     };
     assert_eq!(scene(true).finds(&[]).passed_over, 1);
     scene(false).finds(&[What::PassedOver]);
-    // It comes back to its place, and to no other.
+    // The member comes back to its place, and to no other.
     let back = |place: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(place));
     scene(true).run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
     scene(true).run("touch", CAT, &back(5)).finds(&[What::PlaceLost]);
-    // Also where a late request has queued it at the end meanwhile, and it is passed over again.
+    // The same if a late request has queued it at the end meanwhile, and it is passed over again.
     let late = format!("ZADD PASSED-B LT {} {CAT}", token(5));
     scene(true).run("touch", BEN, &late).run("touch", CAT, &back(2)).finds(&[]);
 }
@@ -215,7 +215,7 @@ fn a_live_waiter_that_is_dropped_is_found_and_a_dead_one_may_be() {
 fn an_attempt_that_is_queued_anew_is_found() {
     let again = format!("ZADD QUEUE {} {BEN}", token(9));
     calm().takes(ANN).queues(BEN).run("acquire", BEN, &again).finds(&[What::QueuedTwice]);
-    // A repetition that changes nothing.
+    // A repetition changes nothing.
     calm().takes(ANN).queues(BEN).queues(BEN).finds(&[]);
     let scene = calm().takes(ANN).queues(BEN);
     let low = format!("ZADD QUEUE {} {CAT}", token(1));
@@ -344,7 +344,7 @@ fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
         token(4)
     );
     let scene = scene(true).run("unlock", CAT, &passing);
-    // Who only renews hands nothing on.
+    // A renewal hands nothing on.
     let trace = scene.run("renew", RON, &format!("ZADD HELD LEASE {RON}")).finds(&[]);
     assert_eq!(trace.passed_over, 1);
 }
@@ -400,7 +400,7 @@ fn a_renewal_beyond_the_lease_or_after_its_end_is_found() {
     calm().joins(REN, 1, 1).run("renew", REN, &long).finds(&[What::Endless]);
     let late = || calm().joins(REN, 1, 1).wait(1_000);
     late().run("renew", REN, &renewal).finds(&[What::Endless, What::TokenNotRising]);
-    // It may ask again.
+    // The member may ask again.
     let again =
         format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{} PXAT LATER", token(2));
     late().run("acquire", REN, &again).finds(&[]);

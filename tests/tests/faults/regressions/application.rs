@@ -35,7 +35,7 @@ async fn a_record_of_an_application_and_a_lock_of_its_name_know_nothing_of_each_
     let short = || locks.key(USER).lease(Duration::from_millis(200));
     let guard = short().try_lock().await.expect("an answer").expect("free");
     assert!(!locks.inspect(USER).await.expect("an inspection").holders.is_empty());
-    // Longer than the lease: it is renewed.
+    // The time is longer than the lease: it is renewed.
     tokio::time::sleep(Duration::from_millis(400)).await;
     guard.release().await.expect("held until now");
     let leaked = short().lock().await.expect("free").leak();
@@ -60,7 +60,7 @@ async fn a_record_of_an_application_survives_every_call_on_a_lock_of_its_name_be
     is_refused(short().wait(Duration::from_secs(10)).lock().await);
     is_refused(locks.force_release(USER).await);
     is_refused(locks.inspect(USER).await);
-    // Longer than the lease that it was given.
+    // The time is longer than the lease that it was given.
     tokio::time::sleep(Duration::from_millis(400)).await;
     locks.shutdown(Duration::from_secs(5)).await;
     assert_eq!((setup.redis.hash(USER).await, setup.redis.pttl(USER).await), before);

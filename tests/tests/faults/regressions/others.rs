@@ -1,4 +1,4 @@
-//! What went wrong in other locks.
+//! Errors of other locks.
 
 use std::time::Duration;
 

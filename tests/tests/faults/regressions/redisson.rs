@@ -1,4 +1,4 @@
-//! What went wrong in Redisson's fair lock.
+//! Errors of Redisson's fair lock.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ async fn those_who_give_up_do_not_move_the_deadlines_of_others() {
     release(granted(patient).await).await;
 }
 
-// Redisson #2278, #2883, #2960, #3730: under load, with waits that end, the lock could not be had
-// any more.
+// Redisson #2278, #2883, #2960, #3730: under load, with waits that end, no client could acquire the
+// lock any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_waits_that_end_leaves_a_lock_that_can_be_had() {
     let mut setup = setup().await;
@@ -47,7 +47,7 @@ async fn a_storm_of_waits_that_end_leaves_a_lock_that_can_be_had() {
                         turns += 1;
                         if turn % 2 == 0 {
                             guard.release().await.expect("held until now");
-                        } // else it is dropped
+                        } // otherwise it is dropped
                     }
                     Err(error) => assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}"),
                 }
@@ -72,12 +72,14 @@ async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
     let store = MemoryStore::new();
     let options = LockOptions::new();
     let node = || Locks::builder().defaults(options).on_memory(&store).expect("options");
-    let (holder, first, second) = (node(), node(), node());
+    let holder = node();
+    let first = node();
+    let second = node();
     let guard = holder.lock("k").await.expect("a free lock");
     let one = tokio::spawn(first.lock("k"));
     tokio::time::sleep(Duration::from_millis(1)).await;
     let two = tokio::spawn(second.lock("k"));
-    // An hour, in no time: 240 times what a silent waiter is given.
+    // An hour passes in no time: 240 times the patience for a silent waiter.
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!(holder.inspect("k").await.expect("an inspection").waiters.len(), 2);
     assert_eq!(first.status().places_lost + second.status().places_lost, 0);
@@ -89,7 +91,7 @@ async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
 }
 
 // Redisson #2515, #3194, #3712, #3714: after a reconnect nothing was renewed any more, also not
-// when the same lock was taken again.
+// when the same lock was acquired again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewal_goes_on_after_a_reconnect_and_for_a_lock_that_is_taken_again() {
     const LEASE: Duration = Duration::from_secs(2);
@@ -98,20 +100,20 @@ async fn renewal_goes_on_after_a_reconnect_and_for_a_lock_that_is_taken_again() 
     for round in 0..2 {
         let guard = held(&locks, "k", LEASE).await;
         assert!(setup.proxy.cut_all().await > 0);
-        tokio::time::sleep(2 * LEASE).await; // what is measured
+        tokio::time::sleep(2 * LEASE).await; // the measured time
         assert_eq!(guard.state(), HoldState::Held, "round {round}");
         assert!(setup.redis.hold("k").await.is_some_and(|(_, left)| left > 0));
         release(guard).await;
     }
 }
 
-// Redisson #7272: the watchdog renewed a lock that had been given back.
+// Redisson #7272: the watchdog renewed a lock that had been released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_renewed_after_it_was_given_back() {
+async fn nothing_is_renewed_after_it_was_released() {
     const LEASE: Duration = Duration::from_millis(300);
     let setup = setup().await;
     let locks = setup.direct().await;
-    // Given back at every phase of a renewal period, by release and by drop.
+    // The lock is released at every phase of a renewal period, by release and by drop.
     for turn in 0..40_u32 {
         let guard = locks.key("k").lease(LEASE).lock().await.expect("a free lock");
         tokio::time::sleep(LEASE / 3 * turn / 30).await;
@@ -126,7 +128,7 @@ async fn nothing_is_renewed_after_it_was_given_back() {
     })
     .await;
     let monitor = Monitor::start(setup.server.address());
-    tokio::time::sleep(3 * LEASE).await; // what is watched
+    tokio::time::sleep(3 * LEASE).await; // the watched time
     let after: Vec<String> =
         monitor.stop().iter().filter(|line| !line.is("PING")).map(|line| line.text(0)).collect();
     assert_eq!(after, Vec::<String>::new());

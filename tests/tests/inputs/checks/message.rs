@@ -19,7 +19,7 @@ pub(crate) fn check(bytes: &[u8]) {
     any(&source.bytes(8));
 }
 
-/// Grants and revocations as the queue writes them, with one number replaced.
+/// Checks grants and revocations as the queue writes them, with one number replaced.
 fn numbers(source: &mut Source<'_>) {
     let mut parts = vec!["p".to_owned(), "1795242275666200".to_owned()];
     for _ in 0..=source.below(3) {
@@ -36,7 +36,8 @@ fn numbers(source: &mut Source<'_>) {
     any(parts.join(" ").as_bytes());
 }
 
-/// A grant with one part replaced: what is no number, no member or no lease makes it none.
+/// Checks a grant with one part replaced: a part that is no number, no member or no lease makes it
+/// none.
 fn almost(source: &mut Source<'_>) {
     let lease = ["30000", "0", "", "-1", "1x"][source.below(5)];
     let member = format!("~1{NODE}:7:{lease}:web");
@@ -46,8 +47,8 @@ fn almost(source: &mut Source<'_>) {
     any(parts.join(" ").as_bytes());
 }
 
-/// A grant is read only where a grant was written: what is read can be written back. A member of
-/// another node is none of the node that hears.
+/// Checks that a grant is read only where a grant was written: it can be written back. A member of
+/// another node does not concern the hearing node.
 fn any(payload: &[u8]) {
     let heard = message(payload, &NodeId::from(NODE));
     let Some(event) = heard else { return };
@@ -97,16 +98,16 @@ fn well_formed(member: Member) -> Member {
     member
 }
 
-/// Digits, as the scripts write them; with a plus before them they are still that number.
+/// Parses digits, as the scripts write them; with a plus before them they are still that number.
 fn number(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-/// What the scripts write is read as what it says, whatever the label is.
+/// Checks that the texts of the scripts are read with their meaning, whatever the label is.
 fn round_trip(source: &mut Source<'_>) {
     let label = Label::new(&source.text(4));
-    // 64 bytes as it was given; each byte that is escaped takes two more.
+    // The label has 64 bytes as it was given; each byte that is escaped takes two more.
     let plain = label.as_str().len() - 2 * label.as_str().matches('%').count();
     assert!(plain <= 64 && !label.as_str().contains(char::is_control), "{label:?}");
     let (number, lease_ms) = (source.integer() as u64, 1 + u64::from(source.byte()));

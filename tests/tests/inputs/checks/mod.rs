@@ -1,4 +1,4 @@
-//! One check a kind of input: any bytes may come, and what is always true is asserted.
+//! One check a kind of input: any bytes may come, and the check asserts the facts that always hold.
 //!
 //! The property tests, the long run and the fuzz targets all call these.
 
@@ -10,7 +10,7 @@ pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod source;
 
-/// A check of what the bytes stand for; panics if something is wrong.
+/// A check of the input that the bytes stand for; it panics if something is wrong.
 pub(crate) type Check = fn(&[u8]);
 
 /// All checks, with the names of their fuzz targets.

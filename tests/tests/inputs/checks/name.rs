@@ -34,7 +34,7 @@ pub(crate) fn check(bytes: &[u8]) {
         };
         let shared = are_shared(&queue_keys);
         assert_eq!(are_shared(&|lock| redisson_keys(lock, &member)), shared);
-        // Without a namespace, a name may spell one out: that is the only way in.
+        // A name may spell out a namespace if there is none: that is the only way in.
         let spelled = |(space, name): &(Option<&str>, String)| match space {
             Some(space) => format!("{space}:{name}"),
             None => name.clone(),
@@ -64,7 +64,7 @@ fn relative(name: &str, source: &mut Source<'_>) -> String {
     }
 }
 
-/// The key, if the name is a good one; the refusal is what a reading of the rules says.
+/// The key, if the name is a good one; the refusal follows a reading of the rules.
 fn accepted(name: &str) -> Option<LockKey> {
     let control =
         name.char_indices().find(|(_, c)| (*c as u32) < 32 || (0x7f..0xa0).contains(&(*c as u32)));
@@ -160,7 +160,7 @@ fn redisson_keys(lock: &LockName, member: &Member) -> Vec<Vec<u8>> {
     written
 }
 
-/// The slot of a key, as Redis Cluster's specification says it.
+/// The slot of a key, by Redis Cluster's specification.
 fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let inner = &key[open + 1..];
@@ -170,7 +170,7 @@ fn slot(key: &[u8]) -> u16 {
     crc16(tag.unwrap_or(key)) % 16_384
 }
 
-/// CRC-16/XMODEM.
+/// The CRC-16/XMODEM of the bytes.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
@@ -179,7 +179,8 @@ const TABLE: [u16; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
-        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
             bit += 1;
@@ -190,7 +191,7 @@ const TABLE: [u16; 256] = {
     table
 };
 
-/// The check's own ruler is right.
+/// Checks that the check's own ruler is right.
 pub(crate) fn check_slots() {
     // The examples of the specification.
     assert_eq!(crc16(b"123456789"), 0x31c3);

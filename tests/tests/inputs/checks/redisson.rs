@@ -1,5 +1,5 @@
 //! Answers of the scripts of a queue that JVMs share: any tree of values is read or refused, and
-//! only what says a grant is one.
+//! only an answer that says a grant is one.
 
 use lockcore::{FencingToken, LockErrorKind};
 use proto::{Acquired, Answer, Command, Grant, Inspection, Member, Mode, Reply};
@@ -186,7 +186,7 @@ fn almost(source: &mut Source<'_>) -> Tree {
     bent(parts, source)
 }
 
-/// An answer of the scripts is read as it is meant.
+/// Checks that an answer of the scripts is read with its meaning.
 fn round_trip(source: &mut Source<'_>) {
     let member = format!("~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:{}", source.text(3));
     let member = Member::parse(&member).expect("a member");

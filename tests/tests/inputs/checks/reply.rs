@@ -1,4 +1,5 @@
-//! Answers of scripts: any tree of values is read or refused, and only what says a grant is one.
+//! Answers of scripts: any tree of values is read or refused, and only an answer that says a grant
+//! is one.
 
 use std::num::NonZeroU32;
 
@@ -75,7 +76,7 @@ fn is_answer_to(command: &Command, answer: &Answer) -> bool {
     }
 }
 
-/// Of how many members something was asked, and of how many the answer says something.
+/// The number of members that the command asks about, and the number that the answer tells of.
 fn members(command: &Command, answer: &Answer) -> (usize, usize) {
     match (command, answer) {
         (Command::Renew { members }, Answer::Renewed(reply)) => {
@@ -122,7 +123,7 @@ fn verify(value: &Tree, command: &Command, grant: &Grant) {
     assert!(texts.iter().any(says), "{token} in {value:?}");
 }
 
-/// Digits, also with a plus.
+/// Parses digits, also with a plus.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok()
 }
@@ -130,7 +131,8 @@ fn number(text: &str) -> Option<u64> {
 /// One of the forms that are known, with some of its parts replaced, dropped or doubled.
 fn almost(source: &mut Source<'_>) -> Tree {
     let demand = ["w", "r", "2/10"][source.below(3)];
-    let (member, ahead) = (member(demand), source.integer());
+    let member = member(demand);
+    let ahead = source.integer();
     let outcomes = ["granted", "queued", "busy", "released", "not_held", "h", "n", "whg", "la"];
     let parts = match source.below(6) {
         0 => return said(format!("{ahead}{member}")),
@@ -160,7 +162,7 @@ fn full(outcome: &str, grants: Vec<Tree>) -> Vec<Tree> {
     vec![said(outcome), three.clone(), three, token, clock, none.clone(), none, list]
 }
 
-/// An answer of the scripts is read as it is meant.
+/// Checks that an answer of the scripts is read with its meaning.
 fn round_trip(source: &mut Source<'_>) {
     let demand = ["w", "r", "2/10"][source.below(3)];
     let member = format!("~2{NODE}:7:30000:{demand}:{}", source.text(3));

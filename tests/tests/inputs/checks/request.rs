@@ -21,7 +21,8 @@ fn path(source: &mut Source<'_>) -> String {
     if source.below(8) == 0 { text } else { format!("/{text}") }
 }
 
-/// The same path with some characters encoded in other ways, or another path that looks like it.
+/// Draws the same path with some characters encoded in other ways, or another path that looks like
+/// it.
 fn respelled(path: &str, source: &mut Source<'_>) -> String {
     let mut spelled = String::new();
     for c in path.chars() {
@@ -45,7 +46,8 @@ fn respelled(path: &str, source: &mut Source<'_>) -> String {
     }
 }
 
-/// Two paths have one key if, and only if, they are one path: the same decoded segments.
+/// Checks that two paths have one key if, and only if, they are one path: the same decoded
+/// segments.
 fn one_spelling(one: &str, other: &str) {
     let keys = [one, other].map(|path| {
         let key = canonical_path(path).ok();
@@ -62,8 +64,8 @@ fn one_spelling(one: &str, other: &str) {
     }
 }
 
-/// What the path means: whether it begins with a slash, and its decoded segments. `None` if servers
-/// may read it in different ways.
+/// The meaning of the path: whether it begins with a slash, and its decoded segments. `None` if
+/// servers may read it in different ways.
 fn segments(path: &str) -> Option<(bool, Vec<String>)> {
     let (rooted, inner) = match path.strip_prefix('/') {
         Some(inner) => (true, inner),
@@ -77,13 +79,13 @@ fn segments(path: &str) -> Option<(bool, Vec<String>)> {
     // A server behind may take an encoded slash, or a backslash, for one.
     let has_dots =
         |segment: &String| segment.split(['/', '\\']).any(|part| matches!(part, "" | "." | ".."));
-    // A handler may parse it.
+    // A handler may parse the segment.
     let is_odd = |segment: &String| number(segment).is_some_and(|number| number != *segment);
     let bad = decoded.iter().any(|segment| has_dots(segment) || is_odd(segment));
     (!bad).then_some((rooted, decoded.into_iter().map(value).collect()))
 }
 
-/// The segment as a number is written, if it is one.
+/// The segment in the form of a number, if it is one.
 fn number(segment: &str) -> Option<String> {
     let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -121,8 +123,8 @@ fn decode(segment: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// What the extractors find names a lock, or refuses the request with a sentence that repeats
-/// nothing of it.
+/// Checks that each extractor returns a name of a lock, or refuses the request with a sentence that
+/// repeats nothing of it.
 fn extract(path: &str, header: &[u8], twice: bool) {
     let mut request = Request::new(());
     if let Ok(uri) = Uri::try_from(path) {
@@ -171,7 +173,7 @@ fn name(extractor: &impl ExtractKey<Request<()>>, request: &Request<()>) -> Resu
     Ok(names[0].to_owned())
 }
 
-/// The last step before the store: a key, or a refusal that does not repeat the name.
+/// Checks the last step before the store: a key, or a refusal that does not repeat the name.
 fn checked(name: &str) {
     match LockKey::new(name) {
         Ok(key) => assert!(!key.as_str().contains(['{', '}']) && name.len() <= MAX_KEY_BYTES),

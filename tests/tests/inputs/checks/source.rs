@@ -1,6 +1,6 @@
 //! Bytes as a row of choices, so that any bytes make an input, and close bytes a similar one.
 
-/// What hostile input is made of: what our formats, Redis, HTTP and Lua give a meaning to.
+/// The pieces of hostile input: texts that our formats, Redis, HTTP and Lua give a meaning to.
 const PIECES: &[&str] = &[
     "{",
     "}",
@@ -87,7 +87,7 @@ const PIECES: &[&str] = &[
     "la",
 ];
 
-/// Where the choices come from. At its end, every choice is the first one.
+/// The source of the choices. At its end, every choice is the first one.
 pub(crate) struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
@@ -105,7 +105,7 @@ impl<'a> Source<'a> {
         usize::from(self.byte()) % limit
     }
 
-    /// Small, at an edge, or anything.
+    /// Draws a number that is small, at an edge, or anything.
     pub(crate) fn integer(&mut self) -> i64 {
         match self.below(8) {
             0 => 0,
@@ -119,7 +119,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Raw bytes and pieces, up to `most` of them.
+    /// Draws raw bytes and pieces, up to `most` of them.
     pub(crate) fn bytes(&mut self, most: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..self.below(most + 1) {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// So many attempts, and the requests that their callers send.
+/// Begins so many attempts; returns them with the requests that their callers send.
 fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
     (0..count).map(|_| core.event(at(0)).begin(wish("k"), ()).expect("it is open")).collect()
 }
@@ -27,7 +27,7 @@ fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order()
     let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
     core.event(at(0)).replied(&asks[1], &queued);
     core.drain();
-    // Not those that come now: others came before them.
+    // An attempt that comes now is not sent: others came before it.
     let (late, ask) = core.event(at(0)).begin(wish("k"), ()).expect("it is open");
     assert!(ask.is_none());
     assert_eq!(sent_in_turn(&mut core), [behind(0)]);
@@ -115,7 +115,7 @@ fn an_attempt_that_ends_while_the_connection_is_down_has_the_kind_of_the_error_t
     for (broke, kind) in [
         (LockErrorKind::ReadOnly, LockErrorKind::ReadOnly),
         (LockErrorKind::Unavailable, LockErrorKind::Unavailable),
-        // The next connection may be accepted, for one with the password of then.
+        // The next connection may be accepted, with the password of that time.
         (LockErrorKind::Denied, LockErrorKind::Unavailable),
     ] {
         for is_subscription in [false, true] {

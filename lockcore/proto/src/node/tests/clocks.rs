@@ -22,13 +22,13 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     let mut core = core();
     let holds: Vec<_> = (0..200).map(|lock| held(&mut core, at(0), &format!("{lock}")).0).collect();
     let (offer, _) = offered(&mut core, at(5_000), "offered");
-    // A third of a lease later, and the next one in time.
+    // This is a third of a lease later, and the next one in time.
     let first = ticked(&mut core, at(10_000));
     core.event(at(10_010)).replied(&first[0], &renewed(&first[0], 10_005));
     core.event(at(10_130)).replied(&first[1], &renewed(&first[1], 10_120));
     assert_eq!(ticked(&mut core, at(10_131)), [], "all of them are on their way");
     assert_eq!(core.doubt, Moment::default());
-    // Here a tenth of a second, there 40 s.
+    // The node's clock has gone on by a tenth of a second, and the server's by 40 s.
     let (_, ask) = core.event(at(10_200)).begin(wish("x"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
@@ -40,7 +40,7 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     core.event(at(10_212)).take(offer);
     again.extend(ticked(&mut core, at(10_212)));
     assert_eq!(again.len(), 3, "and what was only offered by then");
-    // What was on its way is asked for once more: it may have run before.
+    // A renewal that was on its way is asked for once more: it may have run before.
     core.event(at(10_220)).replied(&first[2], &renewed(&first[2], 50_215));
     assert_eq!(ticked(&mut core, at(10_221))[0].command, first[2].command);
     for ask in &again {
@@ -83,12 +83,12 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
         Answer::Acquired(Reply { now_us: Some(server_ms * 1_000), ..queued })
     };
     core.event(at(10)).replied(&asks[0], &queued(5_000));
-    // Run three seconds after it was sent, and told later still.
+    // This one ran three seconds after it was sent, and is told later still.
     core.event(at(3_500)).replied(&asks[2], &queued(8_100));
     core.event(at(3_600)).replied(&asks[1], &queued(5_100));
     core.event(at(3_700)).replied(&asks[3], &queued(1_000));
     assert_eq!(core.doubt, Moment::default());
-    // The next is compared with that.
+    // The next answer is compared with that one.
     let (_, ask) = core.event(at(3_800)).begin(wish("a"), ()).expect("it is open");
     core.event(at(3_900)).replied(&ask.expect("sent"), &queued(5_000));
     assert_eq!(core.doubt, at(3_800));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_shutdown_gives_back_what_the_server_has_of_a_lost_hold_whose_guard_is_still_there() {
+fn a_shutdown_releases_what_the_server_has_of_a_lost_hold_whose_guard_is_still_there() {
     let mut core = core();
     let longest =
         Terms { lease: LEASE, max_hold: Some(Duration::from_secs(2)), ..Terms::default() };

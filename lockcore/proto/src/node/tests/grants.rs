@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_hold_that_nobody_here_wants_is_given_back_once() {
+fn a_hold_that_nobody_here_wants_is_released_once() {
     let mut core = core();
     let stray = Member::parse("~1AAAAAAAAAAAAAAAAAAAAAA:4711:30000:late").expect("a member");
     for now in [0, 1] {
@@ -19,8 +19,8 @@ fn a_hold_that_nobody_here_wants_is_given_back_once() {
     assert_eq!(leaving[0].member, stray);
 }
 
-/// A hold is released, then an attempt that began at `begun` hears that the server still has it.
-/// Who leaves because of that.
+/// Releases a hold, then an attempt that began at `begun` hears that the server still has it.
+/// Returns the members that leave because of that.
 fn left_after_a_release(begun: u64, meanwhile: impl FnOnce(&mut Core<()>)) -> Vec<Leaving> {
     let mut core = core();
     let (number, member) = held(&mut core, at(0), "a");
@@ -47,7 +47,7 @@ fn left_after_a_release(begun: u64, meanwhile: impl FnOnce(&mut Core<()>)) -> Ve
     left
 }
 
-// Answers that are taken in by different tasks change places.
+// Different tasks may take answers in another order.
 #[test]
 fn an_older_answer_that_names_a_member_released_since_asks_for_nothing() {
     assert_eq!(left_after_a_release(1, |_| {}).len(), 0);
@@ -55,13 +55,13 @@ fn an_older_answer_that_names_a_member_released_since_asks_for_nothing() {
 
 // Found by the simulation: the server's clock was set back meanwhile.
 #[test]
-fn what_was_asked_for_after_a_release_tells_of_the_hold_and_it_is_given_back() {
+fn what_was_asked_for_after_a_release_tells_of_the_hold_and_it_is_released() {
     assert_eq!(left_after_a_release(5, |_| {}).len(), 1);
 }
 
 // Found by the simulation: a replica was promoted that knew nothing of the release.
 #[test]
-fn a_new_connection_tells_of_a_hold_that_was_released_and_it_is_given_back() {
+fn a_new_connection_tells_of_a_hold_that_was_released_and_it_is_released_again() {
     let reconnect = |core: &mut Core<()>| {
         core.event(at(3)).linked(Link::down("another primary"), Link::Up);
         core.event(at(4)).moved();

@@ -28,7 +28,7 @@ fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_dea
             core.event(now).unanswered(&ask, &error);
             core.drain();
         }
-        // So fast comes the driver, under load.
+        // The driver comes so fast under load.
         now = now + Duration::from_micros(500);
         if told == 0 && now < at(29_590) {
             now = now + Duration::from_millis(10);

@@ -92,7 +92,7 @@ fn lost(core: &mut Core<()>) -> usize {
     core.drain().into_iter().filter(|effect| matches!(effect, Effect::TellLost(()))).count()
 }
 
-/// An attempt in the queue.
+/// Queues an attempt.
 fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
@@ -102,7 +102,7 @@ fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     (attempt, member_of(&ask))
 }
 
-/// A read in the queue; its attempt, its request and its number.
+/// Queues a read; returns its attempt, its request and its number.
 fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
     let wish = Request { demand: Demand::READ, ..wish("a") };
     let (attempt, ask) = core.event(now).begin(wish, ()).expect("it is open");
@@ -114,7 +114,7 @@ fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
     (attempt, ask, number)
 }
 
-/// A guard; its number.
+/// Acquires a lock; returns the number of its guard.
 fn held(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let (attempt, member) = offered(core, now, lock);
     match core.event(now).take(attempt) {
@@ -134,7 +134,7 @@ fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     (attempt, member)
 }
 
-/// A guard of which a copy of the acquire may still run.
+/// Acquires a lock of whose acquire a copy may still run.
 fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
     let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A hold that is released, and the release is answered.
+/// Releases a hold; the release is answered.
 fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (number, member) = held(core, now, lock);
     let ask = core.event(now).release(number).expect("it is held");
@@ -12,7 +12,7 @@ fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     member
 }
 
-/// A waiter that leaves, and the leave is answered.
+/// Makes a waiter leave; the leave is answered.
 fn left(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (attempt, member) = queued(core, now, lock);
     core.event(now).cancel(attempt);
@@ -86,7 +86,7 @@ fn a_refused_leave_is_repeated_until_the_server_takes_it() {
 }
 
 #[test]
-fn many_leave_once_more_in_parts_and_what_a_caller_gives_back_goes_first() {
+fn many_leave_once_more_in_parts_and_what_a_caller_releases_goes_first() {
     let mut core = core();
     let many = 1_000;
     for lock in 0..many {
@@ -110,7 +110,7 @@ fn many_leave_once_more_in_parts_and_what_a_caller_gives_back_goes_first() {
 }
 
 #[test]
-fn a_hold_of_one_that_has_gone_is_given_back_wherever_it_is_told_of() {
+fn a_hold_of_one_that_has_gone_is_released_wherever_it_is_told_of() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
     core.event(at(1)).moved();

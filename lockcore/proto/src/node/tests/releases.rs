@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// What gives a hold back that a message granted, before or after its acquire was answered.
+/// The command that releases a hold that a message granted, before or after its acquire was
+/// answered.
 fn released_after_a_message(is_answered: bool) -> Command {
     let mut core = core();
     let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
@@ -30,7 +31,7 @@ fn what_is_released_before_its_acquire_was_answered_leaves_a_tombstone_and_else_
 
 // Found by the simulation: on a replica that was promoted, the member waited still.
 #[test]
-fn a_release_that_grants_its_own_member_once_more_has_that_hold_given_back() {
+fn a_release_that_grants_its_own_member_once_more_has_that_hold_released() {
     let mut core = core();
     let (number, member) = held(&mut core, at(0), "a");
     let release = core.event(at(1)).release(number).expect("it is held");

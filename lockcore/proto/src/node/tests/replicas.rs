@@ -1,4 +1,4 @@
-//! Grants and renewals that replicas are to have.
+//! Grants and renewals that replicas have to acknowledge.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn granted_alone() -> (Core<()>, u64, Member, Ask) {
     (core, attempt, member, confirm)
 }
 
-/// The one request among the effects, a renewal that replicas are to have.
+/// The one request among the effects, a renewal that replicas have to acknowledge.
 fn only_confirmed(core: &mut Core<()>) -> Ask {
     let requests = core.drain().into_iter().filter_map(|effect| match effect {
         Effect::Confirm(ask) => Some(ask),
@@ -40,7 +40,7 @@ fn a_grant_is_handed_out_once_enough_replicas_have_it() {
 }
 
 #[test]
-fn a_grant_that_too_few_replicas_have_is_refused_and_given_back() {
+fn a_grant_that_too_few_replicas_have_is_refused_and_released() {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
     core.event(at(2)).confirmed(&confirm, (&held, 1));

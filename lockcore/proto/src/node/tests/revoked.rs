@@ -89,7 +89,7 @@ fn a_grant_that_is_being_confirmed_when_it_is_revoked_is_confirmed_once_more() {
         };
         let first = confirm(&mut core);
         revoke(&mut core, at(2), &member_of(&ask));
-        // Held when it was renewed, and acknowledged since.
+        // The lock was held when it was renewed, and this was acknowledged since.
         let held = renewed(Renewed::Held, &first);
         core.event(at(3)).confirmed(&first, (&held, replicas));
         assert!(!is_granted(&mut core, at(3), attempt), "{replicas} replicas");

@@ -7,7 +7,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// A number below `limit`: splitmix64.
+    /// Draws a number below `limit`, by splitmix64.
     pub(super) fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

@@ -25,7 +25,7 @@ struct History {
     dice: Dice,
     kind: Kind,
     members: Vec<Member>,
-    /// Not given back, with the end of each lease as it was told.
+    /// The holds that were not released, with the end of each lease as it was told.
     told: BTreeMap<Member, u64>,
     given_up: BTreeSet<Member>,
     /// The greatest token that was told, and whether parts have it.
@@ -34,7 +34,7 @@ struct History {
     counts: BTreeMap<&'static str, usize>,
 }
 
-/// Ends and weights of all holds, also of parts that have lapsed and were not taken out.
+/// The ends and weights of all holds, also of parts that have expired and were not taken out.
 type Holds = BTreeMap<Member, (u64, u64)>;
 
 fn holds_of(state: &QueueState, now_ms: u64) -> Holds {
@@ -199,7 +199,8 @@ impl History {
     }
 
     fn fresh(&mut self, by: char) -> Command {
-        let (lease_ms, demand) = (self.dice.one_of(&LEASES), self.demand());
+        let lease_ms = self.dice.one_of(&LEASES);
+        let demand = self.demand();
         let member = with_lease(by, self.members.len() as u64, lease_ms, demand);
         self.members.push(member.clone());
         let mode = if self.dice.chance(15) { Mode::Try } else { Mode::Wait };
@@ -214,9 +215,11 @@ impl History {
         answer: &Answer,
         messages: &[Message],
     ) {
-        let (now_ms, after) = (self.bench.now(), self.bench.state.clone());
+        let now_ms = self.bench.now();
+        let after = self.bench.state.clone();
         let told = format!("step {}: {command:?} by {by}\n{before:?}\n{after:?}", self.step);
-        let (was, is) = (holds_of(before, now_ms), holds_of(&after, now_ms));
+        let was = holds_of(before, now_ms);
+        let is = holds_of(&after, now_ms);
         let granted = granted(before, command, (&was, &is), now_ms);
 
         self.check_sum(before, &was, &is, &granted, &told);
@@ -236,7 +239,7 @@ impl History {
         self.count("batch", usize::from(granted.len() > 1));
     }
 
-    /// The sum is that of the holds, and nothing that is held gains weight.
+    /// Checks that the sum is that of the holds, and that no hold gains weight.
     fn check_sum(
         &self,
         before: &QueueState,
@@ -261,12 +264,12 @@ impl History {
         }
     }
 
-    /// A hold is given back by the words of the answer, and lost when its lease has ended.
+    /// Ends a hold that the answer releases, or whose lease has ended.
     fn take_back(&mut self, command: &Command, before: &QueueState, answer: &Answer) {
         let now_ms = self.bench.now();
         match (command, answer) {
             (Command::Release { member }, Answer::Released(reply)) => {
-                // It gives back what is there, once.
+                // A release ends a hold that is there, once.
                 let was_there = holds_of(before, now_ms).contains_key(member);
                 assert_eq!(reply.outcome == Released::Released, was_there);
                 self.told.remove(member);
@@ -285,7 +288,7 @@ impl History {
             (Command::ForceRelease { member: None }, _) => self.told.clear(),
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
                 for (member, renewed) in command.renews().iter().zip(&reply.outcome) {
-                    // A hold that is told has a lease, and one without a lease is told to be lost.
+                    // A reported hold has a lease, and a hold without a lease is reported as lost.
                     let held = self.told.get(member).is_some_and(|ends_ms| *ends_ms > now_ms);
                     assert_eq!(*renewed == Renewed::Held, held, "{member} at step {}", self.step);
                     if held {
@@ -304,7 +307,7 @@ impl History {
         self.count("lapsed", holding - self.told.len());
     }
 
-    /// With each grant, all that is held weighs at most the grant's own limit.
+    /// Checks that with each grant, all holds together weigh at most the grant's own limit.
     fn check_limits(&self, granted: &[Member], is: &Holds, told: &str) {
         let weight = |member: &Member| is.get(member).map_or(0, |(_, weight)| *weight);
         for member in self.told.keys() {
@@ -317,7 +320,8 @@ impl History {
         }
     }
 
-    /// Each that is granted hears it: its own node in the reply, others by message, each once.
+    /// Checks that each granted member hears it: its own node in the reply, others by message, each
+    /// once.
     fn check_told(
         &self,
         by: char,
@@ -353,7 +357,7 @@ impl History {
         assert!(heard.iter().all(again), "told of what was not granted: {heard:?}\n{told}");
     }
 
-    /// Tokens never fall. Two grants have the same only if both are of parts.
+    /// Checks that tokens never fall. Two grants have the same only if both are of parts.
     fn check_tokens(
         &mut self,
         command: &Command,
@@ -381,7 +385,8 @@ impl History {
         self.last = (token, !is_lock);
     }
 
-    /// The same attempt is the same hold or place; given up, it is never granted.
+    /// Checks that the same attempt is the same hold or place; a member that was given up is never
+    /// granted.
     fn check_same(
         &self,
         command: &Command,
@@ -410,8 +415,8 @@ impl History {
         }
     }
 
-    /// None is granted while another waits that has an earlier place. Places are left by those
-    /// alone whose nodes are silent or away.
+    /// Checks that no member is granted while another waits that has an earlier place. Only members
+    /// whose nodes are silent or away leave their places.
     fn check_order(
         &mut self,
         by: char,
@@ -458,7 +463,8 @@ impl History {
         }
     }
 
-    /// After a command that makes room, the head does not fit, unless the answer says more.
+    /// Checks that after a command that makes room, the head does not fit, unless the answer says
+    /// more.
     fn check_no_room(
         &mut self,
         command: &Command,
@@ -492,10 +498,10 @@ impl History {
     }
 }
 
-/// Where the member stands when the walk begins; last, if it comes by this command.
+/// The place of the member when the walk begins; last, if it comes by this command.
 fn place_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
     let aside = before.passed.get(member.node()).and_then(|one| one.members.get(member));
-    // A touch puts it back. One that asked again after it was passed over has two places.
+    // A touch puts it back. A member that asked again after it was passed over has two places.
     let aside = aside.filter(|_| matches!(command, Command::Touch { .. }));
     before.queue.get(member).into_iter().chain(aside).min().unwrap_or(u64::MAX)
 }

@@ -10,11 +10,11 @@ const CASES: u64 = 400;
 const COMMANDS: usize = 150;
 const NODES: [char; 4] = ['a', 'b', 'c', 'd'];
 
-/// The reference: one holder, a line, and those that stepped aside since their nodes were away.
+/// The reference: one holder, a line, and the members that stand aside since their nodes were away.
 #[derive(Default)]
 struct Mutex {
     holder: Option<(Member, u64)>,
-    /// In the order in which they came, by their ordinal numbers.
+    /// The waiters in the order in which they came, by their ordinal numbers.
     line: BTreeMap<u64, Member>,
     aside: BTreeMap<u64, Member>,
     aside_until: BTreeMap<char, u64>,
@@ -37,7 +37,7 @@ impl Mutex {
         self.line.iter().find(|(_, one)| *one == member).map(|(place, _)| *place)
     }
 
-    /// Gives a free lock to the first that is there.
+    /// Grants a free lock to the first that is there.
     fn pass_on(&mut self, by: char, away: &str, now_ms: u64) {
         while self.holder.is_none()
             && let Some((place, member)) = self.line.pop_first()
@@ -112,7 +112,7 @@ impl Mutex {
         }
     }
 
-    /// Takes the member out, wherever it is; tells whether it was there.
+    /// Takes the member out, wherever it is; returns whether it was there.
     fn take_out(&mut self, member: &Member) -> bool {
         let before = self.line.len() + self.aside.len();
         self.line.retain(|_, one| one != member);
@@ -126,8 +126,11 @@ impl Mutex {
 fn locks_alone_are_a_plain_fair_mutex() {
     let mut met = BTreeSet::new();
     for seed in 0..CASES {
-        let (mut bench, mut mutex, mut dice) = (Bench::new(), Mutex::default(), Dice::new(seed));
-        let (mut members, mut last) = (Vec::new(), 0);
+        let mut bench = Bench::new();
+        let mut mutex = Mutex::default();
+        let mut dice = Dice::new(seed);
+        let mut members = Vec::new();
+        let mut last = 0;
         for step in 0..COMMANDS {
             if dice.chance(8) {
                 bench.away = NODES.into_iter().filter(|_| dice.chance(30)).collect();
@@ -177,7 +180,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
     let known: Vec<Member> = members.iter().filter(mine).cloned().collect();
     let member = if dice.chance(85) { dice.one_of(&there) } else { dice.one_of(&known) };
     match dice.below(65) {
-        // As if it had not been answered. One that was passed over is a newcomer then.
+        // The acquire counts as not answered. A member that was passed over is a newcomer then.
         0..7 if mutex.aside.values().all(|aside| *aside != member) && there.contains(&member) => {
             Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000 }
         }
@@ -200,7 +203,8 @@ fn compare(
     answer: &Answer,
     told: &str,
 ) -> String {
-    let (now_ms, away) = (bench.now(), bench.away.as_str());
+    let now_ms = bench.now();
+    let away = bench.away.as_str();
     match (command, answer) {
         (Command::Acquire { member, mode, .. }, Answer::Acquired(reply)) => {
             let expected = mutex.acquire(by, away, now_ms, member, *mode);

@@ -4,7 +4,8 @@ use super::*;
 
 #[test]
 fn a_retried_acquire_does_not_count_its_lease_from_the_retry() {
-    let (mut lock, a) = (Bench::new(), member_with_lease('a', 1, 1_000));
+    let mut lock = Bench::new();
+    let a = member_with_lease('a', 1, 1_000);
     lock.acquire(&a);
     lock.pass(800);
     assert_eq!(left(&lock.acquire(&a)), 200);
@@ -13,7 +14,8 @@ fn a_retried_acquire_does_not_count_its_lease_from_the_retry() {
 #[test]
 fn the_claim_is_the_grantees_not_that_of_the_one_who_releases() {
     let mut lock = Bench::new();
-    let (a, b) = (member_with_lease('a', 1, 3_000), member_with_lease('b', 1, 24_000));
+    let a = member_with_lease('a', 1, 3_000);
+    let b = member_with_lease('b', 1, 24_000);
     lock.acquire(&a);
     lock.acquire(&b);
     assert_eq!(left(&lock.release(&a)), 8_000);
@@ -21,7 +23,9 @@ fn the_claim_is_the_grantees_not_that_of_the_one_who_releases() {
 
 #[test]
 fn a_member_whose_claim_has_ended_is_gone_and_a_late_push_finds_another_holder() {
-    let (mut lock, b, c) = (Bench::new(), member('b', 1), member('c', 1));
+    let mut lock = Bench::new();
+    let b = member('b', 1);
+    let c = member('c', 1);
     lock.acquire(&member('a', 1));
     lock.acquire(&b);
     lock.acquire(&c);
@@ -31,14 +35,15 @@ fn a_member_whose_claim_has_ended_is_gone_and_a_late_push_finds_another_holder()
     lock.touch(&[&c]);
     assert!(lock.token() > first);
     assert_eq!(lock.presence(&b), Presence::Gone);
-    // It goes on under a new number, at the end.
+    // The attempt goes on under a new number, at the end.
     assert_eq!(lock.acquire(&member('b', 2)).outcome, queued(0));
     assert_eq!(lock.holder(), Some(&c));
 }
 
 #[test]
 fn an_acquire_that_a_leave_has_overtaken_is_never_granted() {
-    let (mut lock, a) = (Bench::new(), member('a', 1));
+    let mut lock = Bench::new();
+    let a = member('a', 1);
     assert_eq!(lock.leave(&a, true).outcome, [Left::Absent]);
     assert_eq!(lock.acquire(&a).outcome, Acquired::Refused);
     assert_eq!((lock.holder(), lock.waiting()), (None, vec![]));
@@ -46,7 +51,8 @@ fn an_acquire_that_a_leave_has_overtaken_is_never_granted() {
 
 #[test]
 fn a_second_copy_of_an_acquire_that_was_granted_and_given_up_is_refused() {
-    let (mut lock, a) = (Bench::new(), member('a', 1));
+    let mut lock = Bench::new();
+    let a = member('a', 1);
     lock.acquire(&a);
     assert_eq!(lock.leave(&a, true).outcome, [Left::Left]);
     assert_eq!(lock.acquire(&a).outcome, Acquired::Refused);
@@ -71,7 +77,8 @@ fn a_token_given_out_with_the_clock_ahead_is_not_followed_by_a_lower_one() {
 
 #[test]
 fn a_lock_without_an_end_does_not_stay_locked_for_ever() {
-    let (mut lock, b) = (Bench::new(), member('b', 1));
+    let mut lock = Bench::new();
+    let b = member('b', 1);
     lock.state.hold = Some(Hold { member: member('a', 1), expires_ms: None });
     lock.acquire(&b);
     for _ in 0..3 {
@@ -84,7 +91,8 @@ fn a_lock_without_an_end_does_not_stay_locked_for_ever() {
 #[test]
 fn ghosts_behind_a_live_head_neither_fill_the_queue_nor_stay() {
     let mut lock = Bench::new();
-    let (holder, head) = (member_with_lease('a', 1, 600_000), member('b', 1));
+    let holder = member_with_lease('a', 1, 600_000);
+    let head = member('b', 1);
     lock.acquire(&holder);
     lock.acquire(&head);
     for number in 0..9 {
@@ -141,7 +149,8 @@ fn passing_over_costs_no_more_once_five_seconds_are_over() {
 
 #[test]
 fn a_touch_that_runs_after_a_leave_revives_nothing() {
-    let (mut lock, b) = (Bench::new(), member('b', 1));
+    let mut lock = Bench::new();
+    let b = member('b', 1);
     lock.acquire(&member('a', 1));
     lock.acquire(&b);
     lock.leave(&b, false);

@@ -1,4 +1,4 @@
-//! Long random walks, the same each time, with what must hold after every step.
+//! Long random walks, the same each time, with the laws that must hold after every step.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::redisson::peers::GRACE_MS;
 struct Random(u64);
 
 impl Random {
-    /// Below `end`: xorshift64.
+    /// Draws a number below `end`, by xorshift64.
     fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -26,11 +26,11 @@ impl Random {
     }
 }
 
-/// What a walk has seen, to judge the next step by.
+/// The record of a walk, by which the next step is judged.
 struct Walk {
     lock: Bench,
     random: Random,
-    /// Members that were made, by their number.
+    /// The members that were made, by their number.
     made: Vec<Party>,
     buried: BTreeSet<Party>,
     highest_token: u64,
@@ -43,7 +43,8 @@ const LEASES: [u64; 3] = [1_000, 6_000, 30_000];
 impl Walk {
     fn new(seed: u64) -> Self {
         let random = Random(seed);
-        let (made, buried) = (Vec::new(), BTreeSet::new());
+        let made = Vec::new();
+        let buried = BTreeSet::new();
         Self { lock: Bench::new(), random, made, buried, highest_token: 0, handed_over: 0 }
     }
 
@@ -55,7 +56,7 @@ impl Walk {
         member
     }
 
-    /// Mostly somebody who is there, sometimes anybody there ever was.
+    /// Draws a member: mostly one that is there, sometimes any that was ever made.
     fn somebody(&mut self) -> Party {
         let mut there = self.lock.waiting();
         there.extend(self.lock.holder().cloned());
@@ -134,7 +135,7 @@ impl Walk {
         if let Some(hold) = &after.hold {
             assert!(!listed.contains(&hold.member), "the holder does not wait");
         }
-        // Whose patience has ended goes to the end when it asks again.
+        // A member whose patience has ended goes to the end when it asks again.
         let again = match command {
             Command::Acquire { member, .. } => Some(Party::from(member)),
             _ => None,
@@ -176,8 +177,8 @@ impl Walk {
             assert!(is_dropped, "one holder at a time: {old} was robbed by {command:?}");
         }
         self.handed_over += usize::from(before.queue.contains(&new));
-        // Everybody ahead had passed, was away, was foreign and late or silent, or left with this
-        // command.
+        // Every member ahead had passed, was away, was foreign and late or silent, or left with
+        // this command.
         for ahead in before.queue.iter().take_while(|member| **member != new) {
             let is_late = before.life(ahead).is_none_or(|ms| ms <= self.lock.now());
             let is_silent = before.suspects.since_ms.iter().any(|((suspect, _), since_ms)| {
@@ -206,7 +207,7 @@ impl Walk {
         self.buried.extend(buried.map(|leaving| Party::from(&leaving.member)));
     }
 
-    /// Given up less than a tombstone ago.
+    /// Whether the member was given up less than a tombstone ago.
     fn is_buried(&self, before: &LockState, member: &Party) -> bool {
         self.buried.contains(member) && before.gone.contains_key(&ours(member))
     }

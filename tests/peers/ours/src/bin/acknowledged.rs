@@ -1,4 +1,5 @@
-//! Our locks where so many replicas have to have a grant. Usage: `acknowledged ADDRESS REPLICAS`.
+//! Our locks where so many replicas have to acknowledge a grant. Usage: `acknowledged ADDRESS
+//! REPLICAS`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! `http plain|bare|memory|layer|extractor ADDRESS`: a handler that answers at once, without a
 //! lock, between two bare scripts for its path, or behind a lock for it, in memory or on the Redis
-//! at that address. Says `ready <where it listens>`, and ends with its input.
+//! at that address. It says `ready <its address>`, and ends with its input.
 
 use std::sync::Arc;
 
@@ -53,6 +53,7 @@ async fn main() {
         std::process::exit(0);
     });
     let mut arguments = std::env::args().skip(1);
-    let (mode, address) = (arguments.next(), arguments.next());
+    let mode = arguments.next();
+    let address = arguments.next();
     serve(&mode.unwrap_or_default(), &address.unwrap_or_default()).await;
 }

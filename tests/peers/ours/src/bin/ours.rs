@@ -1,11 +1,11 @@
-//! Our locks. Limits are raised to what the longest queue needs.
-//! Usage: `ours ADDRESS [dropped]`: guards are released, or dropped.
+//! Our locks. Limits are raised to the need of the longest queue. Usage: `ours ADDRESS [dropped]`:
+//! guards are released, or dropped.
 
 use lock_peer_kit::{Peer, run};
 use lock_peer_ours::Ours;
 use lockcore::{LockGuard, LockOptions, Locks};
 
-/// Guards are dropped, and released in the background.
+/// Locks whose guards are dropped, and released in the background.
 struct Dropped(Ours);
 
 impl Peer for Dropped {

@@ -25,7 +25,8 @@ impl Peer for Publish {
     type Hold = String;
 
     async fn take(&self, key: String) -> String {
-        let (mut redis, begun) = (self.redis.clone(), format!("{key}:begun"));
+        let mut redis = self.redis.clone();
+        let begun = format!("{key}:begun");
         let first: bool =
             cmd("SETNX").arg(&begun).arg(1).query_async(&mut redis).await.expect("answered");
         if !first {
@@ -41,8 +42,8 @@ impl Peer for Publish {
     async fn give(&self, key: String) {
         let mut publish = cmd("EVALSHA");
         publish.arg(&self.publish).arg(1).arg(&key).arg(PAYLOAD);
-        // The first time as a rule. On a busy machine the other one may not have subscribed yet; in
-        // the end there is no other.
+        // The first time as a rule. On a busy machine the other process may not have subscribed
+        // yet; at the end it is gone.
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             let mut redis = self.redis.clone();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lock_peer_kit::{Peer, run};
 use lockcore::{LockGuard, Locks};
 
-/// Of so many turns, one writes.
+/// The number of turns of which one writes.
 const WRITES: usize = 10;
 const PERMITS: u32 = 10;
 
