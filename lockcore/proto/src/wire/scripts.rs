@@ -10,9 +10,9 @@ const PARTS: [(&str, &str); 10] = [
     ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
     ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
     ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
-    // After both that include it, as strange after all `common`.
+    // After both that include it, as `foreign_key` after all `common`.
     ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
-    ("--#include strange\n", include_str!("lua/strange.lua")),
+    ("--#include foreign_key\n", include_str!("lua/foreign_key.lua")),
     ("--#include preflight/try\n", include_str!("lua/preflight/try.lua")),
     ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
 ];

@@ -7,7 +7,7 @@ use super::denial::{Denial, Missing};
 
 /// The store error for an error of a command.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
-    if let Some(detail) = strange_key(error) {
+    if let Some(detail) = foreign_key(error) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
     }
     let said = text(error);
@@ -33,7 +33,7 @@ pub(crate) fn of_text(said: &str) -> StoreError {
 
 /// The scripts' error for another program's key at one of the lock's names: which key, and its
 /// type.
-fn strange_key(error: &RedisError) -> Option<String> {
+fn foreign_key(error: &RedisError) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
     if which == "lock:tokens" {

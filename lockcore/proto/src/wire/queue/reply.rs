@@ -15,7 +15,7 @@ use crate::{
 
 /// A position in a short answer is below this.
 const POSITIONS: i64 = 1 << 20;
-const STRANGE_DOOR: &str = "the key lock:{…} holds what does not belong to a lock";
+const FOREIGN_DOOR: &str = "the key lock:{…} holds what does not belong to a lock";
 
 /// The answer to the command.
 ///
@@ -42,7 +42,7 @@ pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, Stor
         let (clock, letters) = told.split_at_checked(told.len().checked_sub(locks)?)?;
         let now_us = Some(clock.parse().ok()?);
         let one = |letter| match letter {
-            's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, STRANGE_DOOR))),
+            's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, FOREIGN_DOOR))),
             letter => {
                 let outcome = vec![renewed(letter)?];
                 Some(Ok(Answer::Renewed(Reply { now_us, ..short(outcome) })))
