@@ -7,7 +7,7 @@ use proto::NodeId;
 
 use crate::error::LockError;
 use crate::key::LockKey;
-pub use crate::store::redis::seen::Seen;
+pub use crate::store::redis::server_time::ServerTime as Seen;
 use crate::store::redis::{Certificates, Connector, RedisSettings, RedisStore};
 use crate::store::{Listener, Store};
 
@@ -28,7 +28,7 @@ pub async fn redis_store(
     redis_store_as(url, node, listener, false, Arc::default()).await
 }
 
-/// The same, for queues that are shared with JVMs if `peers` is set, with times that were `seen`.
+/// The same, for queues that are shared with JVMs if `peers` is set, with the times that were `seen`.
 ///
 /// # Errors
 /// As [`Locks::connect`](crate::Locks::connect).
@@ -50,7 +50,7 @@ pub async fn redis_store_as(
         request_timeout,
         peers,
         replicas: None,
-        seen,
+        server_time: seen,
     };
     Ok(Arc::new(RedisStore::connect(settings, listener).await?))
 }

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use super::call::{Scripted, is_unknown};
 use super::connector::Connector;
 use super::failure;
-use super::greeting;
 use super::link::CommandLink;
-use super::wire::SeenWire;
+use super::setup;
+use super::wire::TimedWire;
 
 /// How many wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
@@ -47,7 +47,7 @@ impl Confirmations {
     pub(crate) fn start(
         connector: &Arc<Connector>,
         link: &CommandLink,
-        wire: &Arc<SeenWire>,
+        wire: &Arc<TimedWire>,
         replicas: Replicas,
         request_timeout: Duration,
         closed: &CancellationToken,
@@ -91,7 +91,7 @@ impl Confirmations {
 struct Worker {
     connector: Arc<Connector>,
     link: CommandLink,
-    wire: Arc<SeenWire>,
+    wire: Arc<TimedWire>,
     replicas: Replicas,
     request_timeout: Duration,
     connection: Option<Own>,
@@ -133,7 +133,7 @@ impl Worker {
             }
         };
         let server = self.link.servers();
-        let mut floors = self.wire.seen.by(server);
+        let mut floors = self.wire.server_time.floors(server);
         floors.floor_us = floors.floor_us.max(own.opened_us);
         let runs = batch
             .iter()
@@ -165,7 +165,7 @@ impl Worker {
             _ => {
                 let mut connection = self.connector.commands().await?.connection;
                 connection.set_response_timeout(self.request_timeout + self.replicas.timeout);
-                let opened_us = greeting::time(&connection).await?;
+                let opened_us = setup::time(&connection).await?;
                 Ok(self.connection.insert(Own { connection, generation, opened_us }).clone())
             }
         }
@@ -183,7 +183,7 @@ impl Worker {
 
 async fn run(
     mut connection: MultiplexedConnection,
-    wire: &SeenWire,
+    wire: &TimedWire,
     asked: &Asked,
     floors: Floors,
 ) -> Result<Value, StoreError> {
