@@ -32,7 +32,8 @@ pub mod protocol {
 /// This process's half of the protocol, without I/O.
 pub mod node {
     pub use proto::node::{
-        Ask, Core, Counts, Due, Effect, Moment, Note, Outcome, Phase, Refusal, Request, Rules, Seat,
+        Ask, Core, Counts, Due, Effect, Mirror, Moment, Note, Outcome, Phase, Refusal, Request,
+        Rules,
     };
 }
 

@@ -79,7 +79,6 @@ mod key;
 mod locks;
 mod node;
 mod options;
-mod passed_over;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
@@ -87,6 +86,7 @@ mod set;
 mod shutdown;
 mod status;
 mod store;
+mod unreachable_waiters;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;

@@ -91,8 +91,8 @@ impl Demand {
     }
 
     /// The text in a member.
-    pub(crate) fn text(self) -> Text {
-        Text(self)
+    pub(crate) fn text(self) -> DemandText {
+        DemandText(self)
     }
 }
 
@@ -108,9 +108,9 @@ impl fmt::Display for Demand {
 
 /// A demand as it stands in a member.
 #[derive(Debug)]
-pub(crate) struct Text(Demand);
+pub(crate) struct DemandText(Demand);
 
-impl fmt::Display for Text {
+impl fmt::Display for DemandText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Demand::READ => f.write_str("r"),

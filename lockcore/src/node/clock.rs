@@ -20,12 +20,12 @@ pub(crate) struct Clock {
     began: Instant,
     /// µs.
     suspended: AtomicU64,
-    boot: boot::Clock,
+    boot: boot::BootClock,
 }
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), suspended: AtomicU64::new(0), boot: boot::Clock::new() }
+        Self { began: Instant::now(), suspended: AtomicU64::new(0), boot: boot::BootClock::new() }
     }
 
     /// Never too late: a lease that is counted from here ends rather too early.
@@ -64,7 +64,7 @@ mod boot {
     /// `CLOCK_BOOTTIME` beside `CLOCK_MONOTONIC`, which stands still while the machine is
     /// suspended.
     #[derive(Debug)]
-    pub(super) struct Clock {
+    pub(super) struct BootClock {
         monotonic: Instant,
         boot: Duration,
     }
@@ -74,7 +74,7 @@ mod boot {
         Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
     }
 
-    impl Clock {
+    impl BootClock {
         pub(super) fn new() -> Self {
             let monotonic = Instant::now();
             Self { monotonic, boot: boot() }
@@ -93,9 +93,9 @@ mod boot {
 mod boot {
     /// Nothing is known of suspensions.
     #[derive(Debug)]
-    pub(super) struct Clock;
+    pub(super) struct BootClock;
 
-    impl Clock {
+    impl BootClock {
         pub(super) fn new() -> Self {
             Self
         }

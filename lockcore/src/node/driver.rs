@@ -30,9 +30,9 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::clock::Clock;
-use super::flights::Flights;
 use super::foreign;
 use super::hold_cell::HoldCell;
+use super::in_flight::RecentRequests;
 use super::observe::Observer;
 use crate::error::LockError;
 use crate::options::LockOptions;
@@ -65,8 +65,8 @@ pub(crate) struct Driver {
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
-    pub(super) flights: Flights,
-    table: Mutex<Table>,
+    pub(super) recent_requests: RecentRequests,
+    table: Mutex<DriverState>,
     /// Something is due sooner than the background task knows.
     pub(super) wake: Notify,
     /// A closed node has changed.
@@ -75,7 +75,7 @@ pub(crate) struct Driver {
 }
 
 /// The state behind the mutex.
-struct Table {
+struct DriverState {
     core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
@@ -87,7 +87,7 @@ struct Table {
     is_abandoned: bool,
 }
 
-impl Table {
+impl DriverState {
     /// Nothing is decided on an old state of the connections.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
@@ -136,7 +136,7 @@ impl Driver {
             seed: rand::random_range(1..=u64::MAX),
             ..Rules::default()
         };
-        let table = Table {
+        let table = DriverState {
             core: Core::new(id.clone(), rules),
             commands: store.commands(),
             subscription: store.subscription(),
@@ -151,7 +151,7 @@ impl Driver {
             settings,
             runtime,
             clock: Clock::new(),
-            flights: Flights::new(),
+            recent_requests: RecentRequests::new(),
             table: Mutex::new(table),
             wake: Notify::new(),
             progress: Notify::new(),
@@ -159,7 +159,7 @@ impl Driver {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, DriverState> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -278,8 +278,8 @@ impl Driver {
         for effect in effects {
             match effect {
                 Effect::Send(_) | Effect::Confirm(_) => {}
-                Effect::Wake(seat) => foreign::call("a waker", move || seat.caller.wake()),
-                Effect::TellLost(seat) => foreign::call("a waker", move || seat.tell_lost()),
+                Effect::Wake(mirror) => foreign::call("a waker", move || mirror.caller.wake()),
+                Effect::TellLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
                 Effect::Reopen => self.store.reopen_subscription(),
                 Effect::Observe(note) => self.observer.note(&note),
             }

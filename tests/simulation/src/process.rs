@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proto::NodeId;
-use proto::node::{Ask, Core, Moment, Rules, Seat};
+use proto::node::{Ask, Core, Mirror, Moment, Rules};
 
 /// What a guard reads: how long it may rely on its hold.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +42,7 @@ impl Shared {
     }
 }
 
-impl Seat for Shared {
+impl Mirror for Shared {
     fn certain_until(&self, until: Moment, _is_answered: bool) {
         self.0.until.set(until);
     }

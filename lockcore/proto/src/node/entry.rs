@@ -19,7 +19,7 @@ const LEAVE_RETRY_MS: u32 = 100;
 
 /// The mirror of a hold that guards read without asking the table; written whenever the table
 /// changes.
-pub trait Seat: Clone + Default {
+pub trait Mirror: Clone + Default {
     /// The hold is certain until then, if nothing extends it. `is_answered`: the last renewal was.
     fn certain_until(&self, until: Moment, is_answered: bool);
 
@@ -27,7 +27,7 @@ pub trait Seat: Clone + Default {
     fn lose(&self);
 }
 
-impl Seat for () {
+impl Mirror for () {
     fn certain_until(&self, _until: Moment, _is_answered: bool) {}
 
     fn lose(&self) {}
@@ -75,8 +75,8 @@ pub(super) enum State {
 pub(super) enum Caller {
     /// Waits to be woken.
     Waits,
-    /// Was woken, and finds this.
-    Told(Refusal),
+    /// Was woken, and finds this refusal.
+    Refused(Refusal),
     /// Has its guard, or went away.
     Gone,
 }
@@ -130,12 +130,12 @@ pub(super) struct Entry<P> {
     /// asked for is younger.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    pub(super) seat: P,
+    pub(super) mirror: P,
 }
 
 /// The index of an entry in the table; a function of the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct IndexKeys {
     /// When something ends by itself.
     pub(super) end: Option<Moment>,
     /// When it is renewed.
@@ -156,7 +156,7 @@ pub(super) enum Class {
     GivenBack,
 }
 
-impl<P: Seat> Entry<P> {
+impl<P: Mirror> Entry<P> {
     /// Whether a copy of the acquire may run after the member was given back.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
@@ -172,7 +172,7 @@ impl<P: Seat> Entry<P> {
         self.revoked.is_some_and(|revoked| sent <= revoked)
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn index_keys(&self) -> IndexKeys {
         let class = match self.state {
             State::Unsent
             | State::Asking { .. }
@@ -184,7 +184,7 @@ impl<P: Seat> Entry<P> {
             State::Releasing { .. } | State::Leaving { .. } => Some(Class::GivenBack),
             State::Lost | State::Leaked { .. } | State::Over => None,
         };
-        Place {
+        IndexKeys {
             end: match &self.state {
                 State::Offered(lease) => Some(self.lapses_at(lease)),
                 State::Held(lease) => Some(lease.notice_at(&self.options)),
@@ -226,31 +226,31 @@ impl<P: Seat> Entry<P> {
     }
 
     pub(super) fn is_attempt(&self) -> bool {
-        self.place().class == Some(Class::Attempt)
+        self.index_keys().class == Some(Class::Attempt)
     }
 
     /// Whether the table can forget it.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over && !matches!(self.caller, Caller::Told(_))
+        self.state == State::Over && !matches!(self.caller, Caller::Refused(_))
     }
 
-    /// Tells the caller, if there is one. Returns whether it has to be woken.
+    /// Sets the refusal that the caller finds, if there is one. Returns whether it has to be woken.
     #[must_use]
-    pub(super) fn tell(&mut self, refusal: Refusal) -> bool {
+    pub(super) fn set_refusal(&mut self, refusal: Refusal) -> bool {
         let waits = self.caller == Caller::Waits;
         if waits {
-            self.caller = Caller::Told(refusal);
+            self.caller = Caller::Refused(refusal);
         }
         waits
     }
 
     /// Writes the mirror that guards read.
-    pub(super) fn mirror(&self) {
+    pub(super) fn update_mirror(&self) {
         match &self.state {
             State::Offered(lease) | State::Held(lease) => {
-                self.seat.certain_until(lease.until(), lease.is_answered);
+                self.mirror.certain_until(lease.until(), lease.is_answered);
             }
-            State::Lost | State::Leaked { .. } => self.seat.lose(),
+            State::Lost | State::Leaked { .. } => self.mirror.lose(),
             _ => {}
         }
     }

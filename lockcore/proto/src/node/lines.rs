@@ -8,7 +8,7 @@ use super::table::Line;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Seat, State};
+use crate::node::entry::{Mirror, State};
 use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
 use crate::{Command, MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
@@ -34,7 +34,7 @@ pub(super) fn weight(members: &[Member]) -> usize {
     members.len().max(MIN_WEIGHT)
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// Messages may have been missed: every line is touched that was not since now.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));

@@ -8,11 +8,11 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Entry, Seat, State};
+use crate::node::entry::{Entry, Mirror, State};
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// Returns whether there is something to release.
     pub(super) fn begin_release(&mut self, number: u64, due: Option<Moment>) -> bool {
         let Some(entry) = self.table.get(number) else { return false };

@@ -9,13 +9,17 @@ use crate::{
     Acquired, Answer, Answers, Command, Grant, Inspection, Left, Released, Renewed, Reply, Touched,
 };
 
-type Read<T> = Result<T, StoreError>;
+type ReadResult<T> = Result<T, StoreError>;
 
 /// The answer to one command.
 ///
 /// # Errors
 /// If the answer has no known form, or reports another program's key.
-pub(crate) fn answer(command: &Command, of_error: OfError, answer: &Value<'_>) -> Read<Answer> {
+pub(crate) fn answer(
+    command: &Command,
+    of_error: OfError,
+    answer: &Value<'_>,
+) -> ReadResult<Answer> {
     let read = match command {
         Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
         Command::Release { .. } | Command::ForceRelease { .. } => {
@@ -39,7 +43,7 @@ pub(crate) fn answers(
     commands: &[&Command],
     of_error: OfError,
     answer: &Value<'_>,
-) -> Read<Answers> {
+) -> ReadResult<Answers> {
     let Value::List(parts) = answer else { return Err(nonsense()) };
     let read = match commands.first() {
         Some(Command::Touch { .. }) => all_touched(parts, commands, of_error),
