@@ -222,7 +222,8 @@ impl RunningAttempt {
         match outcome {
             Outcome::Waits => None,
             Outcome::Granted { number, token, since } => {
-                let (lock, mirror) = (self.lock.clone(), self.mirror.clone());
+                let lock = self.lock.clone();
+                let mirror = self.mirror.clone();
                 let grant = (number, token, since);
                 Some(Ok(Some(LockGuard::new(node, lock, mirror, self.demand, grant))))
             }

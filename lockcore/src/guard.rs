@@ -122,7 +122,8 @@ impl LockGuard {
         if self.hold_count() > 1 {
             return invalid("other guards share the lock: drop them first".to_owned());
         }
-        let (node, number) = (&hold.node, hold.number);
+        let node = &hold.node;
+        let number = hold.number;
         if node.settings.redisson_peers {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
         }
@@ -140,7 +141,8 @@ impl LockGuard {
                 };
                 let token = grant.token;
                 if let Some(hold) = &mut self.hold {
-                    (hold.token, hold.demand) = (token, Demand::READ);
+                    hold.token = token;
+                    hold.demand = Demand::READ;
                 }
                 Ok(())
             }

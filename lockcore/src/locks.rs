@@ -331,7 +331,8 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        let (key, settings) = (key.try_into()?, &self.node.settings);
+        let key = key.try_into()?;
+        let settings = &self.node.settings;
         if key.is_foreign() && !settings.redisson_peers {
             let detail = "a foreign name is for a lock that JVMs share: build this Locks with \
                           redisson_peers(true)";

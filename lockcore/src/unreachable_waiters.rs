@@ -43,7 +43,8 @@ mod tests {
     use super::*;
 
     fn warned_at(seconds: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let (waiters, start) = (UnreachableWaiters::default(), Instant::now());
+        let waiters = UnreachableWaiters::default();
+        let start = Instant::now();
         let at = |second: &u64| waiters.note(start + Duration::from_secs(*second)).is_some();
         seconds.into_iter().filter(at).collect()
     }

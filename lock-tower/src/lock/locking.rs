@@ -148,8 +148,8 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                 }
                 LockingProjection::Acquiring { mut acquire, caller, layer_holds } => {
                     let acquired = ready!(acquire.as_mut().poll(cx));
-                    let (mut caller, mut layer_holds) =
-                        (caller.take(), layer_holds.take().unwrap_or_default());
+                    let mut caller = caller.take();
+                    let mut layer_holds = layer_holds.take().unwrap_or_default();
                     match acquired {
                         Ok(acquired) => {
                             let handle =

@@ -46,8 +46,8 @@ impl Demand {
         if 1 <= count && count <= limit && limit < ALL {
             return Ok(Self { weight: count, limit });
         }
-        let (value, range) =
-            (format!("{count} of {limit}"), "a count of 1 up to the limit, of a limit below 2^30");
+        let value = format!("{count} of {limit}");
+        let range = "a count of 1 up to the limit, of a limit below 2^30";
         Err(ConfigError::new("permits", value, range))
     }
 
@@ -84,7 +84,8 @@ impl Demand {
             "w" => Some(Self::ALONE),
             _ => {
                 let (weight, limit) = text.split_once('/')?;
-                let (weight, limit) = (number(weight)?, number(limit)?);
+                let weight = number(weight)?;
+                let limit = number(limit)?;
                 Self::permits(weight.try_into().ok()?, limit.try_into().ok()?).ok()
             }
         }

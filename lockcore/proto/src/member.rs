@@ -131,14 +131,16 @@ impl Member {
             REDISSON_MARKER => Demand::ALONE,
             _ => return None,
         };
-        let (number, lease_ms) = (number(of)?, number(lease_ms)?);
+        let lease_ms = number(lease_ms)?;
+        let number = number(of)?;
         let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
         is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand })
     }
 
     /// The same attempt under another number.
     pub(crate) fn renumbered(&self, number: u64) -> Self {
-        let (marker, node) = (&self.text[..MARKER.len()], self.node());
+        let marker = &self.text[..MARKER.len()];
+        let node = self.node();
         // Behind the colon after the number.
         let rest = self.text[MARKER.len() + NODE_BYTES + 1..].split_once(':');
         let rest = rest.map_or("", |(_, rest)| rest);

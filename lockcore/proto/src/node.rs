@@ -234,7 +234,8 @@ impl<P: Mirror> Core<P> {
         self.next_attempt += 1;
         let number = attempt << ROUND_BITS;
         let Request { lock, options, mode, label, demand } = request;
-        let (node, lease_ms) = (&self.node, options.lease_ms());
+        let node = &self.node;
+        let lease_ms = options.lease_ms();
         let member = match self.rules.peers {
             true => Member::redisson(node, number, lease_ms, &label),
             false => Member::new(node, number, lease_ms, demand, &label),
@@ -281,7 +282,8 @@ impl<P: Mirror> Core<P> {
             State::Offered(lease) => {
                 let mut lease = lease.clone();
                 lease.doubted(now, self.doubt);
-                let (token, since) = (lease.token, lease.since);
+                let token = lease.token;
+                let since = lease.since;
                 self.table.change(number, |entry| {
                     entry.state = State::Held(lease);
                     entry.caller = Caller::Gone;
@@ -481,7 +483,8 @@ impl<P: Mirror> Core<P> {
     pub fn linked(&mut self, commands: Link, subscription: Link) {
         let now = self.now;
         let was_up = self.commands.is_up() && self.subscription.is_up();
-        (self.commands, self.subscription) = (commands, subscription);
+        self.commands = commands;
+        self.subscription = subscription;
         if self.commands.is_up() {
             // It may lead to a server that has forgotten everything.
             self.renew_all = Some((0, now));

@@ -143,11 +143,13 @@ impl RedisStore {
 
     /// Runs the script of these commands, and reads its answer.
     fn call<T: Send + 'static>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
-        let (link, wire) = (self.link.clone(), Arc::clone(&self.wire));
+        let link = self.link.clone();
+        let wire = Arc::clone(&self.wire);
         StoreFuture::pending(async move {
             // Written only now: it depends on the server to which it goes.
             let sender = link.sender().await?;
-            let (generation, server) = (sender.generation, sender.server);
+            let generation = sender.generation;
+            let server = sender.server;
             let floors = wire.server_time.floors(server);
             let call: Scripted = wire.wire.write(&asked, floors)?;
             let answer = link.run_script(sender, call).await?;

@@ -190,7 +190,8 @@ impl<P: Mirror> Core<P> {
     pub(super) fn withdraw(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
-        let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
+        let lock = entry.lock.clone();
+        let waited = now.since(entry.started);
         match entry.state {
             // Its answer will find it withdrawn: a leave must not overtake an acquire.
             State::Asking { .. } => return,
@@ -224,7 +225,8 @@ impl<P: Mirror> Core<P> {
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
             return;
         };
-        let (lock, wants) = (entry.lock.clone(), entry.caller == Caller::Waits);
+        let lock = entry.lock.clone();
+        let wants = entry.caller == Caller::Waits;
         self.table.count_lost_place();
         let next = wants.then(|| self.next_round(number));
         self.table.change(number, |entry| {

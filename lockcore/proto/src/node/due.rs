@@ -13,7 +13,7 @@ use crate::{Command, Leaving};
 
 /// The work that time makes due, in the order in which a tick does it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum DueWork {
     /// A hold or an offer ends, or is forgotten.
     End,
     /// A hold is renewed.
@@ -34,7 +34,7 @@ pub(super) enum Work {
     Recheck,
 }
 
-impl Work {
+impl DueWork {
     /// All work that can be due: the one list of it.
     pub(super) const ALL: [Self; 9] = [
         Self::End,
@@ -54,57 +54,61 @@ impl<P: Mirror> Core<P> {
     /// to be done at once.
     pub fn tick(&mut self) -> bool {
         let mut budget = MAX_AT_ONCE;
-        for work in Work::ALL {
+        for work in DueWork::ALL {
             if budget > 0 && self.is_due(work) {
                 budget = self.handle(work, budget);
             }
         }
-        Work::ALL.into_iter().any(|work| self.is_due(work))
+        DueWork::ALL.into_iter().any(|work| self.is_due(work))
     }
 
     /// When [`tick`](Self::tick) has something to do next, as far as is known now.
     pub fn next(&self) -> Option<Moment> {
-        Work::ALL.into_iter().filter_map(|work| self.first(work)).min()
+        DueWork::ALL.into_iter().filter_map(|work| self.first(work)).min()
     }
 
-    fn is_due(&self, work: Work) -> bool {
+    fn is_due(&self, work: DueWork) -> bool {
         self.first(work).is_some_and(|at| at <= self.now)
     }
 
     /// When this work is due, if there is room for it.
-    fn first(&self, work: Work) -> Option<Moment> {
+    fn first(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
         let may_renew = self.renewing < MAX_AT_ONCE;
         match work {
-            Work::End => self.table.ends().first().map(|(at, _)| *at),
-            Work::Renewal => self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at),
-            Work::LeaveAgain => at_once(self.may_leave_again()),
-            Work::Send => self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at),
-            Work::RenewAll => at_once(self.renew_all.is_some() && may_renew),
-            Work::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
-            Work::Retry => self.retry_at.filter(|_| self.has_room()),
-            Work::Touch => {
+            DueWork::End => self.table.ends().first().map(|(at, _)| *at),
+            DueWork::Renewal => {
+                self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at)
+            }
+            DueWork::LeaveAgain => at_once(self.may_leave_again()),
+            DueWork::Send => {
+                self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at)
+            }
+            DueWork::RenewAll => at_once(self.renew_all.is_some() && may_renew),
+            DueWork::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
+            DueWork::Retry => self.retry_at.filter(|_| self.has_room()),
+            DueWork::Touch => {
                 self.table.touches().first().filter(|_| self.may_touch()).map(|(at, _)| *at)
             }
-            Work::Recheck => at_once(self.recheck.is_some() && self.may_touch()),
+            DueWork::Recheck => at_once(self.recheck.is_some() && self.may_touch()),
         }
     }
 
     /// Does this work as far as it is due. Returns the rest of the budget.
-    fn handle(&mut self, work: Work, budget: usize) -> usize {
+    fn handle(&mut self, work: DueWork, budget: usize) -> usize {
         match work {
-            Work::End => self.end_what_is_due(budget),
-            Work::Renewal => self.renew_what_is_due(budget),
-            Work::LeaveAgain => {
+            DueWork::End => self.end_what_is_due(budget),
+            DueWork::Renewal => self.renew_what_is_due(budget),
+            DueWork::LeaveAgain => {
                 self.leave_again();
                 budget
             }
-            Work::Send => self.send_what_is_due(budget),
-            Work::RenewAll => self.renew_on(budget),
-            Work::Turn => self.ask_in_turn(budget),
-            Work::Retry => self.ask_again(budget),
-            Work::Touch => self.touch_what_is_due(budget),
-            Work::Recheck => self.recheck_on(budget),
+            DueWork::Send => self.send_what_is_due(budget),
+            DueWork::RenewAll => self.renew_on(budget),
+            DueWork::Turn => self.ask_in_turn(budget),
+            DueWork::Retry => self.ask_again(budget),
+            DueWork::Touch => self.touch_what_is_due(budget),
+            DueWork::Recheck => self.recheck_on(budget),
         }
     }
 
@@ -171,7 +175,8 @@ impl<P: Mirror> Core<P> {
                 self.background(ask);
             }
             State::Leaving { .. } => {
-                let (member, ambiguous) = (entry.member.clone(), entry.may_run_again());
+                let member = entry.member.clone();
+                let ambiguous = entry.may_run_again();
                 let batch = leaving.entry(entry.lock.clone()).or_default();
                 batch.push(Leaving { member, ambiguous });
                 self.table.change(number, |entry| {

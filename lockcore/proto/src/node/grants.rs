@@ -29,7 +29,8 @@ impl<P: Mirror> Core<P> {
     /// Takes in the part of a reply that is not its outcome.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.passed_over > 0 {
-            let (lock, waiters) = (ask.lock.clone(), reply.passed_over);
+            let lock = ask.lock.clone();
+            let waiters = reply.passed_over;
             self.push(Effect::Observe(Note::PassedOver { lock, waiters }));
         }
         for grant in &reply.grants {
@@ -66,7 +67,8 @@ impl<P: Mirror> Core<P> {
     /// Lets a member leave that is not in the table, and that the server may still know.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let now = self.now;
-        let (number, lease) = (member.number(), Duration::from_millis(member.lease_ms()));
+        let number = member.number();
+        let lease = Duration::from_millis(member.lease_ms());
         let mut stray = Entry {
             lock,
             member,
@@ -156,7 +158,8 @@ impl<P: Mirror> Core<P> {
     pub(super) fn unacknowledged(&mut self, member: &Member, replicas: u32) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
-        let (kind, wanted) = (LockErrorKind::Unavailable, self.rules.replicas);
+        let kind = LockErrorKind::Unavailable;
+        let wanted = self.rules.replicas;
         let refused = |what: &str| {
             let detail = format!("{replicas} of {wanted} replicas acknowledged the {what} in time");
             StoreError::refused(kind, detail)
@@ -165,7 +168,8 @@ impl<P: Mirror> Core<P> {
         if !matches!(entry.state, State::Confirming { .. }) {
             return self.renewal_failed(member, &refused("renewal"));
         }
-        let (lock, refusal) = (entry.lock.clone(), Refusal::Store(refused("grant")));
+        let lock = entry.lock.clone();
+        let refusal = Refusal::Store(refused("grant"));
         self.set_refusal(number, refusal.clone());
         self.table.change(number, |entry| entry.state = entry.leaving(now));
         self.push(Effect::Observe(Note::Refused { lock, refusal }));
@@ -182,8 +186,10 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         let lease = Lease::granted(&entry.options, token, now, anchor, left);
-        let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
-        let (wants, mirror) = (entry.caller == Caller::Waits, entry.mirror.clone());
+        let lock = entry.lock.clone();
+        let waited = now.since(entry.started);
+        let wants = entry.caller == Caller::Waits;
+        let mirror = entry.mirror.clone();
         self.table.change(number, |entry| entry.state = State::Offered(lease));
         if !wants {
             return self.withdraw(number);

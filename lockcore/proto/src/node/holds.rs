@@ -30,7 +30,8 @@ impl<P: Mirror> Core<P> {
             Renewed::Held => Duration::from_millis(member.lease_ms()),
             Renewed::NotHeld => Duration::ZERO,
         };
-        let (chance, doubt) = (self.chance(number), self.doubt);
+        let chance = self.chance(number);
+        let doubt = self.doubt;
         let entry = &self.table.entries()[&number];
         match &entry.state {
             State::Confirming { token, handed_over } => {
@@ -110,7 +111,8 @@ impl<P: Mirror> Core<P> {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
         let held = self.now.since(lease.since);
-        let (lock, mirror) = (entry.lock.clone(), entry.mirror.clone());
+        let lock = entry.lock.clone();
+        let mirror = entry.mirror.clone();
         self.table.change(number, |entry| entry.state = State::Lost);
         self.push(Effect::TellLost(mirror));
         self.push(Effect::Observe(Note::Lost { lock, held, why }));

@@ -45,7 +45,8 @@ impl<P: Mirror> Core<P> {
             let Some((from, since)) = self.recheck.take() else { return budget };
             let next = self.table.lines().range((from, Bound::Unbounded)).next();
             let Some((lock, line)) = next else { return budget };
-            let (lock, is_stale) = (lock.clone(), line.touched <= since);
+            let lock = lock.clone();
+            let is_stale = line.touched <= since;
             if is_stale {
                 // Touched together now; a random time parts their next touches.
                 self.touch_line(&lock, 2);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::due::Work;
+use super::due::DueWork;
 use super::{Core, MAX_AT_ONCE, ROUND_BITS};
 use crate::member::Member;
 use crate::name::LockName;
@@ -127,11 +127,11 @@ impl<P: Mirror> Core<P> {
 
     /// All work that is due some time, alone: for a caller that decides itself which comes first.
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
-        Work::ALL.into_iter().flat_map(|work| self.each(work))
+        DueWork::ALL.into_iter().flat_map(|work| self.each(work))
     }
 
     /// All that is due some time of this work.
-    fn each(&self, work: Work) -> Vec<(Moment, Due)> {
+    fn each(&self, work: DueWork) -> Vec<(Moment, Due)> {
         let numbers = |numbers: &BTreeSet<(Moment, u64)>, due: fn(u64) -> Due| {
             numbers.iter().map(|(at, number)| (*at, due(*number))).collect()
         };
@@ -139,18 +139,18 @@ impl<P: Mirror> Core<P> {
             is_due.then_some((Moment::default(), due)).into_iter().collect()
         };
         match work {
-            Work::End => numbers(self.table.ends(), Due::End),
-            Work::Renewal => numbers(self.table.renewals(), Due::Renewal),
-            Work::Send => numbers(self.table.sends(), Due::Send),
-            Work::Touch => {
+            DueWork::End => numbers(self.table.ends(), Due::End),
+            DueWork::Renewal => numbers(self.table.renewals(), Due::Renewal),
+            DueWork::Send => numbers(self.table.sends(), Due::Send),
+            DueWork::Touch => {
                 let touches = self.table.touches().iter();
                 touches.map(|(at, lock)| (*at, Due::Touch(lock.clone()))).collect()
             }
-            Work::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask(), Due::Turn),
-            Work::Retry => at_once(!self.table.parked().is_empty(), Due::Retry),
-            Work::LeaveAgain => at_once(self.may_leave_again(), Due::LeaveAgain),
-            Work::RenewAll => at_once(self.renew_all.is_some(), Due::RenewAll),
-            Work::Recheck => at_once(self.recheck.is_some(), Due::Recheck),
+            DueWork::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask(), Due::Turn),
+            DueWork::Retry => at_once(!self.table.parked().is_empty(), Due::Retry),
+            DueWork::LeaveAgain => at_once(self.may_leave_again(), Due::LeaveAgain),
+            DueWork::RenewAll => at_once(self.renew_all.is_some(), Due::RenewAll),
+            DueWork::Recheck => at_once(self.recheck.is_some(), Due::Recheck),
         }
     }
 

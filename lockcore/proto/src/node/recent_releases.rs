@@ -92,7 +92,8 @@ impl<P: Mirror> Core<P> {
         member: &Member,
     ) {
         if let Some(number) = number {
-            let (lock, member) = (lock.clone(), member.clone());
+            let lock = lock.clone();
+            let member = member.clone();
             self.recent_releases.remember(RecentRelease { number, heard: self.now, lock, member });
         }
     }

@@ -54,7 +54,8 @@ impl<P: Mirror> Core<P> {
     /// A release found nothing. The hold may have been force-released before a copy of the acquire
     /// ran, which queued the member once more: it leaves.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
-        let (number, now) = (self.known(member)?, self.now);
+        let number = self.known(member)?;
+        let now = self.now;
         self.table.change(number, |entry| {
             if let State::Releasing { .. } = entry.state {
                 entry.state = entry.leaving(now);

@@ -84,7 +84,8 @@ impl<P: Mirror> Table<P> {
         let is_this = entry.member == *member;
         // Nothing is found by these: an index never depends on them.
         if is_this && entry.unanswered {
-            (entry.unanswered, entry.answered) = (false, Some(now));
+            entry.unanswered = false;
+            entry.answered = Some(now);
         }
         is_this.then(|| member.number())
     }
@@ -115,8 +116,9 @@ impl<P: Mirror> Table<P> {
     }
 
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
-        let (lock, period, anchor) =
-            (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
+        let lock = entry.lock.clone();
+        let period = lease::touch_period(&entry.options);
+        let anchor = entry.anchor;
         let keys = entry.index_keys();
         entry.update_mirror();
         self.entries.insert(number, entry);
@@ -136,8 +138,9 @@ impl<P: Mirror> Table<P> {
         let after = entry.index_keys();
         let is_over = entry.is_over();
         if before != after {
-            let (lock, period, anchor) =
-                (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
+            let lock = entry.lock.clone();
+            let period = lease::touch_period(&entry.options);
+            let anchor = entry.anchor;
             self.reorder(number, &lock, period, anchor, Some(before), Some(after));
         }
         if is_over {

@@ -63,7 +63,8 @@ impl LockState {
                 not_connected.push(ours.node().to_owned());
                 passed_over.push(member);
             } else {
-                let (node, left_ms) = (NodeId::from(ours.node()), claim_ms(ours.lease_ms()));
+                let node = NodeId::from(ours.node());
+                let left_ms = claim_ms(ours.lease_ms());
                 self.drop_waiting_at(passed_over.len());
                 let token = self.grant(call, &member, left_ms);
                 let granted = ours.clone();

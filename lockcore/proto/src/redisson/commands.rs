@@ -148,7 +148,8 @@ impl LockState {
             None => Released::NotHeld,
             Some(hold) => {
                 if let Some(ours) = hold.member.ours() {
-                    let (node, member) = (NodeId::from(ours.node()), ours.clone());
+                    let node = NodeId::from(ours.node());
+                    let member = ours.clone();
                     call.messages.push(Message::Revoked { node, member });
                 }
                 Released::Released

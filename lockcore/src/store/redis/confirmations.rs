@@ -63,7 +63,8 @@ impl Confirmations {
                 request_timeout,
                 connection: None,
             };
-            let (receiver, closed) = (Arc::clone(&receiver), closed.clone());
+            let receiver = Arc::clone(&receiver);
+            let closed = closed.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = worker.run(&receiver) => {}

@@ -141,7 +141,8 @@ impl CommandLink {
         self.0.server_time.note_first(now_us, server);
         let mut current = self.0.current();
         if current.generation == generation {
-            (current.identity, current.run) = (identity, run);
+            current.identity = identity;
+            current.run = run;
         }
         Ok(())
     }

@@ -28,8 +28,8 @@ pub(crate) async fn check_server(
     match info(link).await {
         Ok(info) => {
             let sentinel = info.of("redis_mode") == "sentinel";
-            let (cluster, replica) =
-                (info.of("cluster_enabled") == "1", info.of("role") == "slave");
+            let cluster = info.of("cluster_enabled") == "1";
+            let replica = info.of("role") == "slave";
             check(info.of("redis_version"), cluster, sentinel, replica)
         }
         Err(error) if is_unavailable(&error) => {

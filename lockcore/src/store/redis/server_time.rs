@@ -54,7 +54,8 @@ impl Times {
     fn arrive(&mut self, server: u64) {
         if server > self.server {
             self.elsewhere = self.latest.max(self.token);
-            (self.taken, self.server) = (self.taken.max(self.latest), server);
+            self.taken = self.taken.max(self.latest);
+            self.server = server;
         }
     }
 
@@ -67,7 +68,8 @@ impl Times {
                 "a server's clock was more than a day ahead: its time is forgotten, and tokens go by \
                  the present clock"
             );
-            (self.latest, self.taken) = (now_us, self.taken.min(now_us));
+            self.latest = now_us;
+            self.taken = self.taken.min(now_us);
             self.elsewhere = self.elsewhere.min(now_us);
         }
         self.was_behind = is_behind && self.latest > now_us;
@@ -111,7 +113,8 @@ impl ServerTime {
 
     /// Remembers a token that the server with this number told.
     pub(crate) fn note_token(&self, token: FencingToken, server: u64) {
-        let (mut times, token) = (self.times(), token.get());
+        let mut times = self.times();
+        let token = token.get();
         if token > times.latest.saturating_add(WRONG_BY) {
             return;
         }

@@ -88,8 +88,8 @@ fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Op
 /// not make this one another member's. Queued: a number. Else in full.
 fn acquired(answer: &Value<'_>, member: &Member, context: Context<'_>) -> Option<Reply<Acquired>> {
     if let Value::Integer(packed) = answer {
-        let (left_ms, position) = (packed / POSITIONS, packed % POSITIONS);
-        let (left_ms, position) = (u64::try_from(left_ms).ok()?, u64::try_from(position).ok()?);
+        let left_ms = u64::try_from(packed / POSITIONS).ok()?;
+        let position = u64::try_from(packed % POSITIONS).ok()?;
         let outcome = (left_ms > 0).then_some(Acquired::Queued { position })?;
         return Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) });
     }
@@ -106,7 +106,8 @@ fn granted<T>(told: &str, member: &Member, context: Context<'_>, outcome: T) -> 
         Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
         None => (context.floors.floor_us.checked_add(told.parse().ok()?)?, None),
     };
-    let (token, left_ms) = (FencingToken::try_from(token).ok()?, member.lease_ms());
+    let token = FencingToken::try_from(token).ok()?;
+    let left_ms = member.lease_ms();
     let grants = vec![Grant { member: member.clone(), token, left_ms }];
     Some(Reply { grants, now_us, ..short(outcome) })
 }

@@ -56,7 +56,8 @@ pub(crate) fn answers(
 /// token.
 fn acquired(answer: &Value<'_>, member: &Member) -> Option<Reply<Acquired>> {
     if let Some(clock) = answer.text() {
-        let (clock, left_ms) = (clock_for(clock, member.number())?, member.lease_ms());
+        let clock = clock_for(clock, member.number())?;
+        let left_ms = member.lease_ms();
         let grant = Grant { member: member.clone(), token: fencing_token(clock)?, left_ms };
         return Some(usual(Acquired::Granted, left_ms, Some(grant), Some(clock.parse().ok()?)));
     }
@@ -79,7 +80,8 @@ fn all_renewed(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) ->
         let [member] = command.renews() else { return None };
         let renewed = match (answer, answer.text()) {
             (_, Some(token)) => {
-                let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
+                let token = fencing_token(token)?;
+                let left_ms = member.lease_ms();
                 let grant = Grant { member: member.clone(), token, left_ms };
                 Ok(usual(vec![Renewed::Held], left_ms, Some(grant), Some(now_us)))
             }
@@ -155,7 +157,8 @@ fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>)
 }
 
 fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
-    let (member, token) = (Member::parse(member.text()?)?, fencing_token(token.text()?)?);
+    let member = Member::parse(member.text()?)?;
+    let token = fencing_token(token.text()?)?;
     Some(Grant { member, token, left_ms })
 }
 

@@ -96,7 +96,8 @@ mod tests {
 
     /// The judgement of these answers.
     fn seen(answers: &[(&str, u64)]) -> (Known, Instant) {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         judge(&mut known, now, answers).expect("believed");
         (known, now)
     }
@@ -108,7 +109,8 @@ mod tests {
 
     #[test]
     fn a_first_look_believes_a_majority_and_its_newest_configuration() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         let refused = judge(&mut known, now, &[("old", 1)]).expect_err("alone");
         assert_eq!(refused, "1 of 3 sentinels answered, a first look needs 2");
         assert_eq!(judge(&mut known, now, &[("old", 1), ("new", 2)]).as_deref(), Ok("new"));
