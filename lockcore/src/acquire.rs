@@ -140,7 +140,7 @@ struct RunningAttempt {
     lock: LockName,
     mirror: HoldCell,
     demand: Demand,
-    /// Its acquire, while it is on its way.
+    /// The acquire, while it is on its way.
     asking: Option<InFlight>,
     limit: Limit,
     span: tracing::Span,
@@ -234,7 +234,7 @@ impl RunningAttempt {
         }
     }
 
-    /// Its time is up. A grant may have come in the same instant; then it counts.
+    /// Ends an attempt whose time is up. A grant may have come in the same instant; then it counts.
     fn time_out(&self, node: &Arc<Node>) -> AttemptResult {
         let (outcome, unanswered) = node.with(|core| {
             let outcome = core.take(self.attempt);

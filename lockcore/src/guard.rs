@@ -215,8 +215,8 @@ impl LockGuard {
         token
     }
 
-    /// Until when the hold is certain if no further renewal succeeds. Each renewal moves it
-    /// forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
+    /// The time until which the hold is certain if no further renewal succeeds. Each renewal moves
+    /// it forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
     /// whichever is more.
     pub fn deadline(&self) -> Instant {
         let hold = self.hold();
@@ -239,7 +239,7 @@ impl LockGuard {
         Ok(Self { hold: Some(hold.clone()) })
     }
 
-    /// How many guards share this hold.
+    /// The number of guards that share this hold.
     pub fn hold_count(&self) -> usize {
         self.hold().shared.guards()
     }

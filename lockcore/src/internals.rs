@@ -86,7 +86,7 @@ pub fn memory_store(
     store.connect(node, listener)
 }
 
-/// As if the machine of this node had been suspended for so long.
+/// Acts as if the machine of this node had been suspended for so long.
 pub fn suspend(locks: &Locks, time: Duration) {
     locks.node.clock.suspend(time);
 }

@@ -70,9 +70,9 @@ pub trait Listener: Send + Sync + 'static {
     allow(dead_code, reason = "the store in memory answers at once")
 )]
 pub enum StoreFuture<T> {
-    /// Answered without waiting. Taken on the first poll.
+    /// An answer that is there already, taken on the first poll.
     Ready(Option<Result<T, StoreError>>),
-    /// On its way.
+    /// An answer on its way.
     Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
 }
 

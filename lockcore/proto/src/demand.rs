@@ -7,7 +7,7 @@ use crate::error::ConfigError;
 /// All that there is of a name together. Every sum of weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
-/// How much of a name is asked for. All demands of one name wait in one queue and exclude each
+/// The part of a name that is asked for. All demands of one name wait in one queue and exclude each
 /// other: a demand is granted at the head of the queue, once the weights of all holds and its own
 /// together do not exceed its limit.
 ///
@@ -51,12 +51,12 @@ impl Demand {
         Err(ConfigError::new("permits", value, range))
     }
 
-    /// How much it takes: its permits, 1 for a read, 2^30 for a lock.
+    /// The part that it takes: its permits, 1 for a read, 2^30 for a lock.
     pub fn weight(self) -> u64 {
         self.weight.into()
     }
 
-    /// How much may be held with it.
+    /// The most that may be held together with it.
     pub fn limit(self) -> u64 {
         self.limit.into()
     }

@@ -172,7 +172,7 @@ impl Member {
         self.lease_ms
     }
 
-    /// How much it asks for.
+    /// The part of the name that it asks for.
     pub fn demand(&self) -> Demand {
         self.demand
     }
@@ -185,7 +185,7 @@ impl Member {
     }
 }
 
-/// Where the parts that every member has stand in its text.
+/// The text of a member, from the parts that every member has and the rest.
 fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
     let mut room = Room { bytes: [0; LONGEST], length: 0 };
     let written = room.write_str(marker).and_then(|()| room.write_str(node));
@@ -213,7 +213,7 @@ impl fmt::Write for Room {
     }
 }
 
-/// Up to the next colon, and the text after it.
+/// The text up to the next colon, and the text after it.
 fn part(text: &str) -> Option<(&str, &str)> {
     let at = text.bytes().position(|byte| byte == b':')?;
     Some((&text[..at], &text[at + 1..]))

@@ -109,7 +109,7 @@ impl Default for Rules {
     }
 }
 
-/// How many there are of what.
+/// The numbers of entries, by their kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Attempts that wait for their outcome.
@@ -118,7 +118,7 @@ pub struct Counts {
     pub holds: usize,
     /// Holds and places that the server is still to be told of.
     pub given_back: usize,
-    /// Those that were given up untold, since the start.
+    /// The members that were given up untold, since the start.
     pub failed: usize,
     /// Places lost since the start.
     pub places_lost: u64,
@@ -127,15 +127,15 @@ pub struct Counts {
 /// The outcome of an attempt for its caller.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Not there yet: the caller is woken.
+    /// No outcome yet: the caller is woken.
     Waits,
     /// The lock; the caller has it from now on.
     Granted {
         /// The member's number.
         number: u64,
-        /// Of this hold.
+        /// The token of this hold.
         token: FencingToken,
-        /// When the hold began.
+        /// The start of the hold.
         since: Moment,
     },
     /// No lock.
@@ -331,7 +331,8 @@ impl<P: Mirror> Core<P> {
         unanswered
     }
 
-    /// Why no command gets through; none while the connection stands, however slow the server is.
+    /// The reason why no command gets through; none while the connection stands, however slow the
+    /// server is.
     fn disconnected(&self) -> Option<StoreError> {
         self.commands.why_down()
     }
@@ -505,12 +506,12 @@ impl<P: Mirror> Core<P> {
 
     // What others ask.
 
-    /// How many there are of what.
+    /// The numbers of entries, by their kind.
     pub fn counts(&self) -> Counts {
         *self.table.counts()
     }
 
-    /// When a request last succeeded.
+    /// The moment at which a request last succeeded.
     pub fn last_success(&self) -> Moment {
         self.last_success
     }

@@ -28,7 +28,8 @@ pub async fn redis_store(
     redis_store_as(url, node, listener, false, Arc::default()).await
 }
 
-/// The same, for queues that are shared with JVMs if `peers` is set, with the times that were `seen`.
+/// The same, for queues that are shared with JVMs if `peers` is set, with the times that were
+/// `seen`.
 ///
 /// # Errors
 /// As [`Locks::connect`](crate::Locks::connect).

@@ -16,8 +16,8 @@ use super::driver::Driver;
 use super::in_flight::InFlight;
 use crate::error::LockError;
 
-/// How long a caller waits for an answer after the store's own time-outs, which come first if its
-/// runtime runs.
+/// The time for which a caller waits for an answer after the store's own time-outs, which come
+/// first if its runtime runs.
 const GRACE: Duration = Duration::from_millis(100);
 
 const OUTSIDE: &str =
@@ -93,8 +93,8 @@ fn silent() -> LockError {
 }
 
 impl Driver {
-    /// When a caller no longer waits for the answer to a request sent now. Twice the request
-    /// timeout: a request may first wait for the connection.
+    /// The time at which a caller no longer waits for the answer to a request sent now. Twice the
+    /// request timeout: a request may first wait for the connection.
     fn answer_deadline(&self) -> Instant {
         later(Instant::now(), 2 * self.settings.request_timeout + GRACE)
     }

@@ -79,16 +79,16 @@ struct DriverState {
     core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
-    /// As many servers as the commands had gone to.
+    /// The number of servers that commands had gone to.
     servers: u64,
-    /// When the background task comes by itself.
+    /// The moment at which the background task comes by itself.
     armed: Option<Moment>,
     /// No handle of the node is left.
     is_abandoned: bool,
 }
 
 impl DriverState {
-    /// Nothing is decided on an old state of the connections.
+    /// Takes in the state of the connections: nothing is decided on an old one.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
@@ -163,12 +163,12 @@ impl Driver {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One event that a caller causes.
+    /// Runs one event that a caller causes.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         self.event(Clock::now, event)
     }
 
-    /// One event, at the time that `clock` says.
+    /// Runs one event, at the time that `clock` says.
     fn event<T>(
         self: &Arc<Self>,
         clock: impl FnOnce(&Clock) -> Moment,
@@ -222,7 +222,7 @@ impl Driver {
         (is_more, armed)
     }
 
-    /// The last handle of the node is gone.
+    /// Notes that the last handle of the node is gone.
     pub(super) fn abandon(&self) {
         let mut table = self.table();
         table.is_abandoned = true;
@@ -353,13 +353,13 @@ impl Driver {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Why nothing begins any more.
+    /// The reason why nothing begins any more.
     pub(crate) fn closed(&self) -> LockError {
         let why = if self.has_ended() { "its runtime has ended" } else { "it was shut down" };
         LockError::with_detail(LockErrorKind::Closed, why)
     }
 
-    /// The runtime has ended: nothing could ever answer those that wait.
+    /// Ends every attempt, since the runtime has ended: nothing could ever answer those that wait.
     pub(super) fn end(self: &Arc<Self>) {
         self.has_ended.store(true, Ordering::Release);
         self.with(|core| core.close());
@@ -369,7 +369,7 @@ impl Driver {
         }
     }
 
-    /// When a request last succeeded.
+    /// The instant at which a request last succeeded.
     pub(crate) fn last_success(&self) -> Instant {
         self.clock.instant(self.look(Core::last_success))
     }
@@ -394,7 +394,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// Where a store's messages go: made before the store, opened once the node is there.
+/// The recipient of a store's messages: made before the store, opened once the node is there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inbox(Arc<OnceLock<Weak<Driver>>>);
 

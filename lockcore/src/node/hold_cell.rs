@@ -14,9 +14,9 @@ use tokio_util::sync::CancellationToken;
 /// mutex to report its state.
 #[derive(Default)]
 pub(crate) struct Cell {
-    /// Of the caller that waits.
+    /// The waker of the caller that waits.
     pub(crate) caller: AtomicWaker,
-    /// µs; the hold is certain until this moment.
+    /// The moment until which the hold is certain, µs.
     until: AtomicU64,
     /// A renewal was refused or not answered, and none was answered since.
     is_unanswered: AtomicBool,

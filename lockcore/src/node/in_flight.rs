@@ -99,7 +99,7 @@ impl Future for InFlight {
             CallState::Over => panic!("a request is not polled after it is ready"),
         };
         let before = mem::replace(&mut *state, CallState::Over);
-        // What follows may run what is not ours.
+        // The lines that follow may run foreign code.
         drop(state);
         if let (CallState::Polled(_, ask, _), Some(answer)) = (&before, &answer) {
             self.driver.answered([(ask, answer)]);
@@ -126,7 +126,7 @@ impl Driver {
 }
 
 impl InFlight {
-    /// One that is done before it is polled.
+    /// A request that is done before it is polled.
     fn done(driver: Arc<Driver>, answer: StoreAnswer) -> Self {
         Self { shared: Arc::new(Mutex::new(CallState::Done(Some(answer)))), driver }
     }

@@ -48,14 +48,14 @@ impl MemoryStore {
         self.shared.state().refusing = kind;
     }
 
-    /// One more node.
+    /// Connects one more node.
     #[cfg(any(test, feature = "unstable-internals"))]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
         self.connect_as(node, listener, false)
     }
 
-    /// One more node, by the rules of a queue that is shared with JVMs if `peers` is set. None
-    /// comes here.
+    /// Connects one more node, by the rules of a queue that is shared with JVMs if `peers` is set.
+    /// None comes here.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,

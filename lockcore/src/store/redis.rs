@@ -57,7 +57,7 @@ pub(crate) struct RedisSettings {
     pub(crate) request_timeout: Duration,
     /// Whether queues are shared with JVMs.
     pub(crate) peers: bool,
-    /// Which replicas have to have a grant.
+    /// The replicas that have to have a grant.
     pub(crate) replicas: Option<Replicas>,
     /// The floor of tokens.
     pub(crate) server_time: Arc<ServerTime>,
@@ -68,7 +68,7 @@ pub(crate) struct RedisStore {
     wire: Arc<TimedWire>,
     link: CommandLink,
     subscription: Subscription,
-    /// Where grants count only once replicas have them.
+    /// The connections for grants that count only once replicas have them.
     confirmations: Option<Confirmations>,
     closed: CancellationToken,
 }

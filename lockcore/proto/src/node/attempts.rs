@@ -162,7 +162,7 @@ impl<P: Mirror> Core<P> {
         self.finish(number, Refusal::Store(error.clone()));
     }
 
-    /// An attempt ends without a lock. It is not in the queue, but another copy of its acquire may
+    /// Ends an attempt without a lock. It is not in the queue, but another copy of its acquire may
     /// still find the lock free.
     pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
         let now = self.now;

@@ -14,12 +14,12 @@ use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// When the server last answered.
+/// The server's last answer, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
-    /// By its clock, µs.
+    /// The time of the server's clock, µs.
     at_us: u64,
-    /// Not before this, by the node's.
+    /// The earliest moment at which it can have been answered, by the node's clock.
     sent: Moment,
 }
 

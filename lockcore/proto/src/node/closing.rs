@@ -5,7 +5,7 @@ use crate::error::LockErrorKind;
 use crate::node::entry::{Caller, Class, Entry, Mirror, Refusal, State};
 
 impl<P: Mirror> Core<P> {
-    /// From now on nothing begins.
+    /// Closes the node: from now on nothing begins.
     pub fn close(&mut self) {
         self.is_closed = true;
     }

@@ -62,7 +62,7 @@ impl<P: Mirror> Core<P> {
         DueWork::ALL.into_iter().any(|work| self.is_due(work))
     }
 
-    /// When [`tick`](Self::tick) has something to do next, as far as is known now.
+    /// The moment at which [`tick`](Self::tick) has something to do next, as far as is known now.
     pub fn next(&self) -> Option<Moment> {
         DueWork::ALL.into_iter().filter_map(|work| self.first(work)).min()
     }
@@ -71,7 +71,7 @@ impl<P: Mirror> Core<P> {
         self.first(work).is_some_and(|at| at <= self.now)
     }
 
-    /// When this work is due, if there is room for it.
+    /// The moment at which this work is due, if there is room for it.
     fn first(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
         let may_renew = self.renewing < MAX_AT_ONCE;

@@ -149,8 +149,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// When to ask for a lock whose first lease ends after these milliseconds; as usual if there
-    /// is none.
+    /// The moment at which to ask for a lock whose first lease ends after these milliseconds; as
+    /// usual if there is none.
     pub(super) fn lease_end(&self, number: u64, first_end_ms: Option<u64>) -> Moment {
         let now = self.now;
         let Some(left_ms) = first_end_ms.filter(|left_ms| *left_ms > 0) else {

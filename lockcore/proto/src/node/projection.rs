@@ -39,7 +39,7 @@ pub enum Due {
     Send(u64),
     /// A line is touched.
     Touch(LockName),
-    /// Those go out for which there was no room.
+    /// Acquires go out for which there was no room.
     Turn,
     /// Parked attempts are asked for again.
     Retry,
@@ -87,22 +87,22 @@ impl<P: Mirror> Core<P> {
         self.current(attempt)
     }
 
-    /// Where a number stands, if it is in the table.
+    /// The phase of a number, if it is in the table.
     pub fn phase(&self, number: u64) -> Option<Phase> {
         self.table.get(number).map(|entry| entry.state.phase())
     }
 
-    /// Its member.
+    /// The member of a number.
     pub fn member(&self, number: u64) -> Option<&Member> {
         self.table.get(number).map(|entry| &entry.member)
     }
 
-    /// From when on a grant that comes unasked is counted.
+    /// The moment from which a grant that comes unasked is counted.
     pub fn anchor(&self, number: u64) -> Option<Moment> {
         self.table.get(number).map(|entry| entry.anchor)
     }
 
-    /// Until when a hold is certain, unless it is lost.
+    /// The moment until which a hold is certain, unless it is lost.
     pub fn until(&self, number: u64) -> Option<Moment> {
         match &self.table.get(number)?.state {
             State::Held(lease) | State::Offered(lease) => Some(lease.until()),

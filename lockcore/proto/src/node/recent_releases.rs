@@ -17,15 +17,15 @@ use crate::name::LockName;
 use crate::node::entry::{GIVE_UP, Mirror};
 use crate::node::moment::Moment;
 
-/// Some two megabytes. Beyond that, the first are forgotten: a server that takes over may then keep
-/// their locks for a claim or the rest of a lease.
+/// Most that are remembered: some two megabytes. Beyond that, the first are forgotten: a server
+/// that takes over may then keep their locks for a claim or the rest of a lease.
 const REMEMBERED: usize = 16_384;
-/// This many of the last ones are looked through for an answer that is older than its release. If
+/// The number of the last ones that are looked through for an answer older than its release. If
 /// more releases are answered while one answer waits for its turn, one leave is sent that finds
 /// nothing.
 const LOOKED_THROUGH: usize = 64;
 
-/// A member, and when the answer was taken in that said that it is gone.
+/// A member, and the moment of the answer that said that it is gone.
 #[derive(Debug, Clone)]
 struct RecentRelease {
     number: u64,
@@ -35,8 +35,8 @@ struct RecentRelease {
 }
 
 impl RecentRelease {
-    /// Until when a server that has not heard of its end may know it: as a waiter until its
-    /// deadline, as a holder for its lease.
+    /// The moment until which a server that has not heard of its end may know it: as a waiter until
+    /// its deadline, as a holder for its lease.
     fn is_known_until(&self) -> Moment {
         self.heard + GIVE_UP + Duration::from_millis(self.member.lease_ms())
     }
@@ -44,11 +44,11 @@ impl RecentRelease {
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecentReleases {
-    /// In the order in which they were heard of.
+    /// All of them, in the order in which they were heard of.
     last: VecDeque<RecentRelease>,
-    /// So many of the last an answer may be older than that is on its way.
+    /// The number of the last ones that an answer on its way may be older than.
     recent: usize,
-    /// Those that are to leave once more.
+    /// The releases whose members are to leave once more.
     again: VecDeque<RecentRelease>,
 }
 
@@ -84,7 +84,7 @@ impl RecentReleases {
 }
 
 impl<P: Mirror> Core<P> {
-    /// The server knows that the member is gone.
+    /// Remembers that the server knows that the member is gone.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
@@ -98,7 +98,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Commands go to another server from now on.
+    /// Notes that commands go to another server from now on.
     pub fn moved(&mut self) {
         let last = std::mem::take(&mut self.recent_releases.last).into_iter();
         let known = last.filter(|release| self.now <= release.is_known_until());

@@ -17,7 +17,7 @@ pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
     pub(super) period: Duration,
     due: Moment,
-    /// When it was last touched as a whole.
+    /// The moment at which it was last touched as a whole.
     pub(super) touched: Moment,
 }
 
@@ -108,7 +108,7 @@ impl<P: Mirror> Table<P> {
         self.counts.failed += 1;
     }
 
-    /// The line of `lock` is touched as a whole.
+    /// Notes that the line of `lock` is touched as a whole.
     pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.touched = now;
@@ -248,7 +248,7 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
     }
 
-    /// Up to a thousand, the same for the same number and moment.
+    /// A number up to a thousand, the same for the same number and moment.
     pub(super) fn chance(&self, number: u64) -> u32 {
         if self.rules.seed == 0 {
             return 0;

@@ -20,13 +20,13 @@ impl Default for StoreClock {
 }
 
 impl StoreClock {
-    /// µs since the epoch.
+    /// The time, µs since the epoch.
     pub(super) fn now_us(&self) -> u64 {
         let passed = Instant::now().saturating_duration_since(self.started);
         self.started_us.load(Ordering::Relaxed) + passed.as_micros() as u64
     }
 
-    /// As a clock that is set forward.
+    /// Sets the clock forward.
     #[cfg(any(test, feature = "unstable-internals"))]
     pub(super) fn set_forward(&self, by: std::time::Duration) {
         self.started_us.fetch_add(by.as_micros() as u64, Ordering::Relaxed);

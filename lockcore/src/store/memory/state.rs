@@ -9,7 +9,7 @@ use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError}
 
 use crate::store::Listener;
 
-/// With fewer locks than this, looking for ones to forget because of their number is not worth it.
+/// The number of locks from which it is worth looking for ones to forget.
 pub(super) const MIN_SWEEP: usize = 1_024;
 /// After this time, most idle locks can be forgotten.
 const SWEEP_PERIOD_MS: u64 = 60_000;
@@ -19,7 +19,7 @@ pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
 pub(super) struct MemoryState {
-    /// Each by its name, and whether JVMs share its queue: the two are different locks.
+    /// All locks, by their names and whether JVMs share their queues: the two are different locks.
     pub(super) locks: HashMap<(LockName, bool), StoredLock>,
     /// The counter of tokens.
     counter: Option<u64>,
@@ -29,9 +29,9 @@ pub(super) struct MemoryState {
     pub(super) is_delivering: bool,
     pub(super) deaf: Afflicted,
     pub(super) lossy: Afflicted,
-    /// How many locks were left after the last sweep,
+    /// The number of locks that the last sweep left.
     swept_to: usize,
-    /// and when that was.
+    /// The time of the last sweep.
     swept_at_ms: u64,
 }
 
@@ -119,7 +119,7 @@ impl MemoryState {
 /// All that is kept of one lock.
 pub(super) enum StoredLock {
     Queue(QueueState),
-    /// Of a queue by the rules that JVMs share.
+    /// A queue by the rules that JVMs share.
     Redisson(LockState),
 }
 

@@ -18,13 +18,14 @@ use crate::error::LockError;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AclCheck<'a> {
     pub(crate) wire: &'a Wire,
-    /// With one, all keys in it have to be the user's; without, which names are whose is not known.
+    /// The namespace, all keys in which have to be the user's. Without one, it is not known which
+    /// names are whose.
     pub(crate) namespace: Option<&'a str>,
     /// A name in the namespace that nothing else uses.
     pub(crate) probe: &'a LockName,
 }
 
-/// One refusal: the right, why, and the key or channel.
+/// A right that was refused, the reason, and the key or channel.
 struct RefusedRight {
     right: String,
     why: Why,

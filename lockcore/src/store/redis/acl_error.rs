@@ -1,7 +1,7 @@
 //! The server's error for a missing right. The words depend on its version, and on whether a script
 //! asked.
 
-/// How the refusal of a command that a script runs begins.
+/// The first words of the refusal of a command that a script runs.
 const INSIDE_A_SCRIPT: [&str; 2] = [
     "The user executing the script can't", // 6.2 and 7.0
     "ACL failure in script",               // from 7.2, and the forks
@@ -11,7 +11,7 @@ const INSIDE_A_SCRIPT: [&str; 2] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AclError {
     pub(crate) missing: MissingRight,
-    /// A script met it, which may have run half.
+    /// Whether a script met it, which may have run half.
     pub(crate) inside_a_script: bool,
 }
 

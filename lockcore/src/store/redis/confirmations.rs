@@ -19,12 +19,12 @@ use super::link::CommandLink;
 use super::setup;
 use super::wire::TimedWire;
 
-/// How many wait for replicas at the same time.
+/// The number of connections that wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
 /// Most scripts before one WAIT, which then counts for all of them.
 const MAX_AT_ONCE: usize = 128;
 
-/// How many replicas have to have a grant or a renewal, and how long they may take.
+/// The number of replicas that have to have a grant or a renewal, and the time that they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
@@ -172,7 +172,7 @@ impl Worker {
         }
     }
 
-    /// How many replicas have all that was written on this connection.
+    /// The number of replicas that have all that was written on this connection.
     async fn wait(&self, mut connection: MultiplexedConnection) -> Result<u32, RedisError> {
         let Replicas { count, timeout } = self.replicas;
         let mut command = redis::cmd("WAIT");

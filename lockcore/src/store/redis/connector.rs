@@ -23,16 +23,16 @@ use crate::error::LockError;
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
-/// How long opening a connection may take.
+/// The time that opening a connection may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Commands that may wait for the socket. More than the node sends at once: those for which there
 /// is no room are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
-/// This often the sentinels are asked whether the primary is still the primary.
+/// The time after which the sentinels are asked again whether the primary is still the primary.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// An idle peer that is gone is noticed by the kernel after this time,
+/// The time after which the kernel notices an idle peer that is gone.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// and one that does not acknowledge what was sent after this.
+/// The time after which it gives up a peer that does not acknowledge data.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -43,7 +43,7 @@ pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"))
 pub(crate) struct Connector {
     source: ServerSource,
     request_timeout: Duration,
-    /// In primary of those that the source has.
+    /// The credentials in place of those that the source has.
     credentials: Provider,
 }
 
@@ -57,11 +57,11 @@ pub(crate) struct Opened {
 /// A new connection for messages.
 pub(crate) struct Subscribed {
     pub(crate) connection: PubSub,
-    /// Where it is, if sentinels said so.
+    /// The server that it leads to, if sentinels said so.
     pub(crate) primary: Option<Primary>,
 }
 
-/// How the server is found.
+/// The way to find the server.
 enum ServerSource {
     One(Box<Client>),
     /// Commands by a pool's manager, messages by a URL.
@@ -117,7 +117,7 @@ impl Connector {
         })
     }
 
-    /// With these in primary of its own; a pool's connections keep theirs.
+    /// The same with these credentials in place of its own; a pool's connections keep theirs.
     pub(crate) fn with_credentials(self, credentials: Provider) -> Self {
         Self { credentials, ..self }
     }
@@ -231,7 +231,7 @@ impl Connector {
         }
     }
 
-    /// How the server is spoken to; of a watched one, the address means nothing.
+    /// The address by which the server is spoken to; that of a watched one means nothing.
     fn address(&self) -> &ConnectionAddr {
         match &self.source {
             ServerSource::One(client) => client.get_connection_info().addr(),
@@ -241,7 +241,7 @@ impl Connector {
         }
     }
 
-    /// Says in its error which address it was.
+    /// Opens a connection within a time; the error names the address.
     async fn bounded<T>(
         &self,
         address: impl fmt::Display,

@@ -40,13 +40,13 @@ use super::server_time::ServerTime;
 use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
 
-/// After this time without a success, a PING shows whether the connection still stands.
+/// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// This often it is looked whether the connection was closed.
+/// The time between two looks whether the connection was closed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// After this time without a success, it is also looked before something is sent.
+/// The time without a success after which it is also looked before something is sent.
 const IDLE: Duration = Duration::from_millis(10);
 
 /// A connection that broke after less than this is replaced with a pause.
@@ -64,7 +64,7 @@ struct SharedLink {
     state: watch::Sender<Link>,
     /// Counts the servers that connections have led to.
     servers: AtomicU64,
-    /// Told the time of each server before a command goes there.
+    /// The times of the servers, each noted before a command goes there.
     server_time: Arc<ServerTime>,
     /// Answers of connections with lower numbers do not count.
     trusted: AtomicU64,
@@ -326,8 +326,8 @@ fn unavailable(reason: impl Into<Arc<str>>) -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, reason)
 }
 
-/// Why nothing that is sent from now on goes out; nothing if it may. redis-rs says so only to one
-/// that sends: the PING is taken back before it goes out.
+/// The reason why nothing that is sent from now on goes out; nothing if it may. redis-rs says so
+/// only to one that sends: the PING is taken back before it goes out.
 fn why_closed(connection: &MultiplexedConnection) -> Option<RedisError> {
     let mut connection = connection.clone();
     connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()

@@ -1,12 +1,12 @@
 //! The tokens and times that this node has seen on servers. Each command carries them as its
-//! *floor*, and no new token is below it: after a failover the new primary may neither know the last
-//! tokens nor have a clock that has passed them.
+//! *floor*, and no new token is below it: after a failover the new primary may neither know the
+//! last tokens nor have a clock that has passed them.
 //!
 //! A token is the next number of the server's counter, so the server's clock is told only once in a
 //! while, and a floor above the counter costs a longer way. So of the times, the floor takes over:
-//! the server's own at each connect, before any command goes to it, so that it is above all that the
-//! servers before it have issued; each that a server before has told; and of those that the present
-//! server tells, each that is a second or more above the floor.
+//! the server's own at each connect, before any command goes to it, so that it is above all that
+//! the servers before it have issued; each that a server before has told; and of those that the
+//! present server tells, each that is a second or more above the floor.
 //!
 //! A read shares a token that was issued before. So the scripts also get the latest token or time
 //! that was seen on the servers before the present one, and share no token that is not above it:
@@ -50,7 +50,7 @@ struct Times {
 }
 
 impl Times {
-    /// Commands go to this server from now on.
+    /// Notes that commands go to this server from now on.
     fn arrive(&mut self, server: u64) {
         if server > self.server {
             self.elsewhere = self.latest.max(self.token);
@@ -124,7 +124,7 @@ impl ServerTime {
         }
     }
 
-    /// As if nothing but this had been seen, for tests.
+    /// Forgets all but this time, for tests.
     #[cfg(feature = "unstable-internals")]
     pub fn set(&self, now_us: u64) {
         let server = self.times().server;

@@ -15,7 +15,7 @@ use super::hello::Hello;
 
 /// The same for each connection of a link.
 pub(crate) struct ConnectionSetup {
-    /// In CLIENT LIST.
+    /// The name in CLIENT LIST.
     name: String,
     scripts: Vec<&'static Script>,
     /// Unset until the user's rights are known: then nothing beyond the least is tried.

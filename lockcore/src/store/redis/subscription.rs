@@ -31,14 +31,14 @@ use super::link::{Backoff, LASTED};
 use crate::error::LockError;
 use crate::store::Listener;
 
-/// A PING this often shows that the connection still stands.
+/// The time between two PINGs, which show that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The channels of a node.
 pub(crate) struct Channels {
     node: NodeId,
     grants: String,
-    /// With JVMs about: the channels of this node's members.
+    /// The channels of this node's members, where JVMs are about.
     pokes: Option<String>,
 }
 
@@ -81,7 +81,7 @@ struct Task {
     listener: Arc<dyn Listener>,
     state: watch::Sender<Link>,
     reopen: Arc<Notify>,
-    /// Told when this connection goes: the other one probably went too.
+    /// Notified when this connection goes: the other one probably went too.
     suspicion: Arc<Notify>,
 }
 

@@ -9,7 +9,7 @@ use redis::Value;
 use super::call::value;
 use super::server_time::ServerTime;
 
-/// The way of a node to write and read, and the tokens and times that it has server_time.
+/// The way of a node to write and read, and the tokens and times that it has seen.
 pub(super) struct TimedWire {
     pub(super) wire: Wire,
     pub(super) server_time: Arc<ServerTime>,

@@ -37,7 +37,7 @@ pub(super) struct SentinelClients {
     sentinels: Vec<Sentinel>,
     /// The sentinels' name for the primary.
     name: String,
-    /// How the primary is spoken to; its address is for the sentinels to say.
+    /// The way to speak to the primary; its address is for the sentinels to say.
     primary: ConnectionInfo,
     /// The primary that commands go to.
     current: watch::Sender<Option<Primary>>,
@@ -89,12 +89,12 @@ impl SentinelClients {
         })
     }
 
-    /// How the primary is spoken to, at an address that means nothing.
+    /// The way to speak to the primary, at an address that means nothing.
     pub(super) fn template(&self) -> &ConnectionInfo {
         &self.primary
     }
 
-    /// How this primary is reached.
+    /// The way to reach this primary.
     pub(super) fn reach(&self, primary: &Primary) -> ConnectionInfo {
         let Primary { host, port, .. } = primary;
         let address = match self.primary.addr() {
@@ -181,7 +181,7 @@ impl SentinelClients {
         })
     }
 
-    /// Why no sentinel told where the primary is.
+    /// The reason why no sentinel told where the primary is.
     fn nowhere(&self, refusals: &[(&Sentinel, StoreError)]) -> StoreError {
         // What can be put right first: an unavailable sentinel may be one of several.
         let lasting = refusals.iter().find(|(_, why)| why.kind != LockErrorKind::Unavailable);
@@ -195,7 +195,7 @@ impl SentinelClients {
         StoreError::refused(kind, detail)
     }
 
-    /// None of them has answered anything.
+    /// The reason why none of them has answered anything.
     fn silent(&self) -> String {
         let advice = self.sentinels.iter().find_map(|each| tls::advice_if_silent(each.address()));
         advice.map_or_else(

@@ -17,7 +17,7 @@ const SET_UP_ANEW: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Of the newest configuration.
+    /// The primary of the newest configuration.
     newest: Option<Primary>,
     /// An older one that a majority names, and since when.
     behind: Option<(Primary, Instant)>,
@@ -81,7 +81,7 @@ impl Known {
     }
 }
 
-/// So many sentinels are a majority of them.
+/// The number of sentinels that is a majority of them.
 pub(super) fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
