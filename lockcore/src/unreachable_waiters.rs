@@ -12,6 +12,7 @@ const WARN_AFTER: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct UnreachableWaiters(Mutex<Option<Streak>>);
 
+/// Hand-overs that passed members over, without a long pause between two of them.
 #[derive(Debug)]
 struct Streak {
     since: Instant,
@@ -20,8 +21,8 @@ struct Streak {
 }
 
 impl UnreachableWaiters {
-    /// A hand-over passed members over. Says for how long that has gone on when it is time to warn:
-    /// once a period.
+    /// Notes a hand-over that passed members over. Returns the time for which that has gone on when
+    /// it is time to warn: once a period.
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });

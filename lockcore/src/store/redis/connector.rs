@@ -146,15 +146,15 @@ impl Connector {
         match &self.source {
             ServerSource::One(client) => {
                 let info = client.get_connection_info().clone();
-                self.bounded(self.address(), self.greeted(self.multiplexed(info))).await
+                self.bounded(self.address(), self.with_hello(self.multiplexed(info))).await
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
-                self.bounded(self.address(), self.greeted(pool::connection(pool))).await
+                self.bounded(self.address(), self.with_hello(pool::connection(pool))).await
             }
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate().await?;
-                let opening = self.greeted(self.multiplexed(sentinels.reach(&primary)));
+                let opening = self.with_hello(self.multiplexed(sentinels.reach(&primary)));
                 let opened = self.bounded(&primary, opening).await?;
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
@@ -176,8 +176,8 @@ impl Connector {
         client.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// A connection to a server that has named itself.
-    async fn greeted(
+    /// A connection with the server's answer to HELLO.
+    async fn with_hello(
         &self,
         opening: impl Future<Output = Result<MultiplexedConnection, RedisError>>,
     ) -> Result<Opened, RedisError> {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_greeting_by_the_same_server_is_nothing_from_elsewhere() {
+    fn a_second_connect_to_the_same_server_is_nothing_from_elsewhere() {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
         server_time.note_first(NOW + 5, 0);
