@@ -2,7 +2,7 @@
 //! time.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../benches/support/mod.rs"]
+#[path = "../benches/support.rs"]
 mod support;
 
 use http::Request;

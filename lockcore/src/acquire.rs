@@ -8,14 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
-use proto::node::{Note, Outcome as Ended, Refusal, Request};
+use proto::node::{Note, Outcome, Refusal, Request};
 use proto::{Demand, LockErrorKind, LockName, Mode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::node::{Flight, HoldCell, Node, alarm, later};
+use crate::node::{HoldCell, InFlight, Node, later, timer};
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
@@ -117,31 +117,31 @@ impl fmt::Debug for TryAcquire {
 }
 
 /// The result of an attempt; `None` is "busy", for attempts that do not wait.
-type Outcome = Result<Option<LockGuard>, LockError>;
+type AttemptResult = Result<Option<LockGuard>, LockError>;
 
 /// The common part of `Acquire` and `TryAcquire`.
 #[pin_project(PinnedDrop)]
 struct Attempt {
     node: Arc<Node>,
-    state: State,
+    state: AttemptState,
     #[pin]
-    alarm: Option<Sleep>,
+    timer: Option<Sleep>,
 }
 
-enum State {
+enum AttemptState {
     /// Not polled yet.
     New(Option<Result<Request, LockError>>),
-    Running(Running),
+    Running(RunningAttempt),
     Done,
 }
 
-struct Running {
+struct RunningAttempt {
     attempt: u64,
     lock: LockName,
-    seat: HoldCell,
+    mirror: HoldCell,
     demand: Demand,
-    /// Its acquire, while it is on its way.
-    asking: Option<Flight>,
+    /// The acquire, while it is on its way.
+    asking: Option<InFlight>,
     limit: Limit,
     span: tracing::Span,
     _slot: Option<OwnedSemaphorePermit>,
@@ -160,7 +160,7 @@ enum Limit {
 
 impl Attempt {
     fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { node: Arc::clone(node), state: State::New(Some(request)), alarm: None }
+        Self { node: Arc::clone(node), state: AttemptState::New(Some(request)), timer: None }
     }
 }
 
@@ -202,42 +202,43 @@ impl Limit {
     }
 }
 
-impl Running {
+impl RunningAttempt {
     fn begin(node: &Arc<Node>, request: Request, limit: Limit) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request)?;
-        let seat = HoldCell::default();
-        let begun = node.with(|core| core.begin(request, seat.clone()));
+        let mirror = HoldCell::default();
+        let begun = node.with(|core| core.begin(request, mirror.clone()));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         let asking = ask.map(|ask| node.send(ask));
         drop(in_span);
-        Ok(Self { attempt, lock, seat, demand, asking, limit, span, _slot: slot })
+        Ok(Self { attempt, lock, mirror, demand, asking, limit, span, _slot: slot })
     }
 
     /// The outcome of the attempt, once there is one.
-    fn outcome(&self, node: &Arc<Node>, outcome: Ended) -> Option<Outcome> {
+    fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
         match outcome {
-            Ended::Waits => None,
-            Ended::Granted { number, token, since } => {
-                let (lock, seat) = (self.lock.clone(), self.seat.clone());
+            Outcome::Waits => None,
+            Outcome::Granted { number, token, since } => {
+                let lock = self.lock.clone();
+                let mirror = self.mirror.clone();
                 let grant = (number, token, since);
-                Some(Ok(Some(LockGuard::new(node, lock, seat, self.demand, grant))))
+                Some(Ok(Some(LockGuard::new(node, lock, mirror, self.demand, grant))))
             }
-            Ended::Refused(Refusal::Busy) => Some(Ok(None)),
-            Ended::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
-            Ended::Refused(Refusal::Kind(kind)) => Some(Err(LockError::new(kind))),
-            Ended::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
+            Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
+            Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
+            Outcome::Refused(Refusal::Kind(kind)) => Some(Err(LockError::new(kind))),
+            Outcome::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
         }
     }
 
-    /// Its time is up. A grant may have come in the same instant; then it counts.
-    fn time_out(&self, node: &Arc<Node>) -> Outcome {
+    /// Ends an attempt whose time is up. A grant may have come in the same instant; then it counts.
+    fn time_out(&self, node: &Arc<Node>) -> AttemptResult {
         let (outcome, unanswered) = node.with(|core| {
             let outcome = core.take(self.attempt);
-            let waits = matches!(outcome, Ended::Waits);
+            let waits = matches!(outcome, Outcome::Waits);
             (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
         });
         if let Some(outcome) = self.outcome(node, outcome) {
@@ -260,58 +261,58 @@ impl Running {
 }
 
 impl Future for Attempt {
-    type Output = Outcome;
+    type Output = AttemptResult;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
         let mut this = self.project();
-        if let State::New(request) = this.state {
+        if let AttemptState::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
-            *this.state = State::Done;
+            *this.state = AttemptState::Done;
             let request = request?;
             let limit = Limit::new(this.node, &request);
-            this.alarm.set(Some(alarm(limit.instant(this.node))));
-            *this.state = State::Running(Running::begin(this.node, request, limit)?);
+            this.timer.set(Some(timer(limit.instant(this.node))));
+            *this.state = AttemptState::Running(RunningAttempt::begin(this.node, request, limit)?);
         }
-        let State::Running(running) = this.state else {
+        let AttemptState::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
         let _waiting = running.span.clone().entered();
         if let Some(asking) = &mut running.asking {
             // This task is awake: an answer that it finds itself is not to wake it once more.
-            drop(running.seat.caller.take());
+            drop(running.mirror.caller.take());
             if let Poll::Ready(answered) = Pin::new(asking).poll(cx) {
                 running.asking = None;
                 if answered.is_none() {
                     // The runtime ended, and with it everything that could answer.
                     let attempt = running.attempt;
                     this.node.with(|core| core.cancel(attempt));
-                    *this.state = State::Done;
+                    *this.state = AttemptState::Done;
                     return Poll::Ready(Err(this.node.closed()));
                 }
             }
         }
         // First, so that what comes after the look wakes this task.
-        running.seat.caller.register(cx.waker());
+        running.mirror.caller.register(cx.waker());
         let attempt = running.attempt;
         let outcome = this.node.with(|core| core.take(attempt));
         if let Some(outcome) = running.outcome(this.node, outcome) {
-            *this.state = State::Done;
-            this.alarm.set(None);
+            *this.state = AttemptState::Done;
+            this.timer.set(None);
             return Poll::Ready(outcome);
         }
         loop {
-            let mut alarm = this.alarm.as_mut().as_pin_mut().expect("set on the first poll");
-            if alarm.as_mut().poll(cx).is_pending() {
+            let mut timer = this.timer.as_mut().as_pin_mut().expect("set on the first poll");
+            if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
             let at = running.limit.instant(this.node);
             if at > Instant::now() {
-                // Something has succeeded since the alarm was set.
-                alarm.reset(at);
+                // Something has succeeded since the timer was set.
+                timer.reset(at);
                 continue;
             }
             let outcome = running.time_out(this.node);
-            *this.state = State::Done;
+            *this.state = AttemptState::Done;
             return Poll::Ready(outcome);
         }
     }
@@ -321,7 +322,7 @@ impl Future for Attempt {
 impl PinnedDrop for Attempt {
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
-        if let State::Running(running) = this.state {
+        if let AttemptState::Running(running) = this.state {
             let attempt = running.attempt;
             this.node.with(|core| core.cancel(attempt));
         }
@@ -331,9 +332,9 @@ impl PinnedDrop for Attempt {
 impl fmt::Debug for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
-            State::New(_) => "not started",
-            State::Running(_) => "waiting",
-            State::Done => "done",
+            AttemptState::New(_) => "not started",
+            AttemptState::Running(_) => "waiting",
+            AttemptState::Done => "done",
         })
     }
 }

@@ -10,7 +10,7 @@ use proto::{ConfigError, LockErrorKind, StoreError};
 
 use crate::key::KeyError;
 
-/// Why a lock was not acquired, was lost or could not be released.
+/// The reason why a lock was not acquired, was lost or could not be released.
 ///
 /// Branch on [`kind`](Self::kind); the text is for people and names the remedy.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ impl LockError {
         self.retry_after().is_some()
     }
 
-    /// How long to wait before trying again, as a hint; `None` if trying again does not help.
+    /// The time to wait before trying again, as a hint; `None` if trying again does not help.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             LockErrorKind::Timeout | LockErrorKind::QueueFull => Some(Duration::from_secs(1)),

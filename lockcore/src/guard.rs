@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::LockError;
-use crate::node::{Bounded, HoldCell, Node};
+use crate::node::{HoldCell, Node, TimedRequest};
 use crate::request::NOT_WITH_PEERS;
 
 /// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it in the
@@ -28,12 +28,12 @@ use crate::request::NOT_WITH_PEERS;
 #[must_use = "a guard that is dropped releases the lock at once"]
 pub struct LockGuard {
     /// Taken only by methods that consume the guard.
-    hold: Option<Hold>,
+    hold: Option<SharedHold>,
 }
 
 /// The facts that all guards of a hold share.
 #[derive(Debug, Clone)]
-struct Hold {
+struct SharedHold {
     node: Arc<Node>,
     lock: LockName,
     shared: HoldCell,
@@ -43,7 +43,7 @@ struct Hold {
     since: Moment,
 }
 
-impl Hold {
+impl SharedHold {
     fn is_lost(&self) -> bool {
         self.shared.is_lost(self.node.clock.look())
     }
@@ -75,9 +75,9 @@ impl LockGuard {
         demand: Demand,
         (number, token, since): (u64, FencingToken, Moment),
     ) -> Self {
-        shared.join();
+        shared.add_guard();
         let node = Arc::clone(node);
-        Self { hold: Some(Hold { node, lock, shared, number, demand, token, since }) }
+        Self { hold: Some(SharedHold { node, lock, shared, number, demand, token, since }) }
     }
 
     /// The demand that is held.
@@ -122,14 +122,15 @@ impl LockGuard {
         if self.hold_count() > 1 {
             return invalid("other guards share the lock: drop them first".to_owned());
         }
-        let (node, number) = (&hold.node, hold.number);
+        let node = &hold.node;
+        let number = hold.number;
         if node.settings.redisson_peers {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
         }
         let Some(ask) = node.with(|core| core.downgrade(number)) else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
-        match Bounded::ask(node, ask).await? {
+        match TimedRequest::ask(node, ask).await? {
             Answer::Renewed(reply) if reply.outcome == [Renewed::NotHeld] => {
                 Err(LockError::new(LockErrorKind::Lost))
             }
@@ -140,7 +141,8 @@ impl LockGuard {
                 };
                 let token = grant.token;
                 if let Some(hold) = &mut self.hold {
-                    (hold.token, hold.demand) = (token, Demand::READ);
+                    hold.token = token;
+                    hold.demand = Demand::READ;
                 }
                 Ok(())
             }
@@ -148,7 +150,7 @@ impl LockGuard {
         }
     }
 
-    fn hold(&self) -> &Hold {
+    fn hold(&self) -> &SharedHold {
         self.hold.as_ref().expect("a guard has its hold until it is consumed")
     }
 
@@ -159,7 +161,7 @@ impl LockGuard {
     /// Permits have none, since others hold some at the same time. Theirs is 0, which a resource
     /// that checks tokens refuses.
     pub fn fencing_token(&self) -> FencingToken {
-        let Hold { demand, token, .. } = self.hold();
+        let SharedHold { demand, token, .. } = self.hold();
         if demand.is_permits() { proto::token::NONE } else { *token }
     }
 
@@ -178,7 +180,7 @@ impl LockGuard {
 
     /// Held, uncertain or lost.
     pub fn state(&self) -> HoldState {
-        let Hold { node, shared, .. } = self.hold();
+        let SharedHold { node, shared, .. } = self.hold();
         if self.is_lost() {
             HoldState::Lost
         } else if shared.is_unanswered() || !node.store.commands().borrow().is_up() {
@@ -213,8 +215,8 @@ impl LockGuard {
         token
     }
 
-    /// Until when the hold is certain if no further renewal succeeds. Each renewal moves it
-    /// forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
+    /// The time until which the hold is certain if no further renewal succeeds. Each renewal moves
+    /// it forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
     /// whichever is more.
     pub fn deadline(&self) -> Instant {
         let hold = self.hold();
@@ -233,17 +235,17 @@ impl LockGuard {
         if hold.is_lost() {
             return Err(LockError::new(LockErrorKind::Lost));
         }
-        hold.shared.join();
+        hold.shared.add_guard();
         Ok(Self { hold: Some(hold.clone()) })
     }
 
-    /// How many guards share this hold.
+    /// The number of guards that share this hold.
     pub fn hold_count(&self) -> usize {
         self.hold().shared.guards()
     }
 
     /// Takes the hold out, so that the drop finds nothing to do.
-    fn into_hold(mut self) -> Hold {
+    fn into_hold(mut self) -> SharedHold {
         self.hold.take().expect("a guard has its hold until it is consumed")
     }
 
@@ -266,7 +268,7 @@ impl LockGuard {
     /// The lock is released even if the future is dropped.
     pub fn release(self) -> Release {
         let hold = self.into_hold();
-        if !hold.shared.part() {
+        if !hold.shared.drop_guard() {
             return Release(Progress::Done(Some(Ok(()))));
         }
         let node = &hold.node;
@@ -280,8 +282,8 @@ impl LockGuard {
         };
         let mut request = node.send(ask);
         request.send();
-        let request = Bounded::sent(node, request);
-        Release(Progress::Running(Running { request, shared: hold.shared }))
+        let request = TimedRequest::sent(node, request);
+        Release(Progress::Running(RunningRelease { request, shared: hold.shared }))
     }
 
     /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
@@ -295,7 +297,7 @@ impl LockGuard {
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         let hold = self.into_hold();
-        hold.shared.part();
+        hold.shared.drop_guard();
         hold.node.with(|core| core.leak(hold.number));
         deadline
     }
@@ -304,7 +306,7 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let Some(hold) = self.hold.take() else { return };
-        if hold.shared.part() {
+        if hold.shared.drop_guard() {
             // First, while the table still knows that it is held: a shutdown waits for this thread.
             hold.observe_end();
             hold.node.with(|core| core.dropped(hold.number));
@@ -369,12 +371,12 @@ pub struct Release(Progress);
 #[derive(Debug)]
 enum Progress {
     Done(Option<Result<(), LockError>>),
-    Running(Running),
+    Running(RunningRelease),
 }
 
 #[derive(Debug)]
-struct Running {
-    request: Bounded,
+struct RunningRelease {
+    request: TimedRequest,
     shared: HoldCell,
 }
 

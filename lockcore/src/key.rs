@@ -118,7 +118,7 @@ impl From<&LockKey> for LockKey {
     }
 }
 
-/// Why a name cannot name a lock.
+/// The reason why a name cannot name a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -126,7 +126,7 @@ pub enum KeyError {
     Empty,
     /// The name is longer than [`MAX_KEY_BYTES`].
     TooLong {
-        /// Its length in bytes.
+        /// The length of the name in bytes.
         bytes: usize,
     },
     /// The name has a control character.

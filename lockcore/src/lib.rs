@@ -61,8 +61,6 @@
 //! `default-features = false`: then neither `redis` nor `deadpool-redis` is built.
 // On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// What the doors in `internals` show is public there, and only there.
-#![cfg_attr(not(feature = "unstable-internals"), allow(unreachable_pub))]
 
 mod acquire;
 mod builder;
@@ -72,14 +70,10 @@ mod error;
 mod guard;
 pub mod guide;
 mod inspection;
-#[cfg(feature = "unstable-internals")]
-#[doc(hidden)]
-pub mod internals;
 mod key;
 mod locks;
 mod node;
 mod options;
-mod passed_over;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
@@ -87,6 +81,7 @@ mod set;
 mod shutdown;
 mod status;
 mod store;
+mod unreachable_waiters;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;

@@ -11,7 +11,7 @@ use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
 use crate::key::LockKey;
-use crate::node::{Bounded, Node};
+use crate::node::{Node, TimedRequest};
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
@@ -274,7 +274,7 @@ impl Locks {
             return Err(self.node.closed());
         }
         let ask = Ask { lock, command, sent: self.node.clock.now(), background: false };
-        Bounded::ask(&self.node, ask).await
+        TimedRequest::ask(&self.node, ask).await
     }
 
     /// Whether the store answers.
@@ -331,7 +331,8 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        let (key, settings) = (key.try_into()?, &self.node.settings);
+        let key = key.try_into()?;
+        let settings = &self.node.settings;
         if key.is_foreign() && !settings.redisson_peers {
             let detail = "a foreign name is for a lock that JVMs share: build this Locks with \
                           redisson_peers(true)";

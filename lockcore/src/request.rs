@@ -137,7 +137,8 @@ impl LockRequest {
     }
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
-        let (node, mode) = (Arc::clone(&self.node), self.mode());
+        let node = Arc::clone(&self.node);
+        let mode = self.mode();
         Acquire::new(&node, self.build(mode, demand))
     }
 

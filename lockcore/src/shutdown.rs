@@ -50,7 +50,8 @@ impl Driver {
         self: &Arc<Self>,
         part: impl Fn(&mut Core<HoldCell>, u64) -> (usize, Option<u64>),
     ) -> usize {
-        let (mut count, mut from) = (0, Some(0));
+        let mut count = 0;
+        let mut from = Some(0);
         while let Some(start) = from {
             let (done, next) = self.with(|core| part(core, start));
             count += done;

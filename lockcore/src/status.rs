@@ -16,7 +16,7 @@ pub struct Status {
     pub holding: usize,
     /// Holds that end and waiters that leave, until the server has confirmed it.
     pub releasing: usize,
-    /// How many times a waiter has lost its place since the node began.
+    /// The number of places that waiters have lost since the node began.
     pub places_lost: u64,
 }
 
@@ -34,7 +34,7 @@ pub enum Connection {
     Up,
     /// Disconnected; the node is reconnecting.
     Down {
-        /// Why, for people.
+        /// The reason, for people.
         reason: String,
     },
 }

@@ -2,7 +2,7 @@
 //! The test starts a server of its own.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
-#[path = "../benches/support/mod.rs"]
+#[path = "../benches/support.rs"]
 mod support;
 
 use lockcore::Locks;

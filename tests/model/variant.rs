@@ -3,8 +3,6 @@
 use proto::queue::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
 use proto::{Answer, Command, Mode};
 
-
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
     /// The protocol without an error.

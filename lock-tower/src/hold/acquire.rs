@@ -33,7 +33,7 @@ pub(crate) struct AcquireKeys {
     began: Option<Instant>,
     /// The holds that the request has already.
     holds: Option<Arc<HoldRegistry>>,
-    acquired: Acquired,
+    acquired: AcquiredKeys,
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
@@ -43,13 +43,13 @@ pub(crate) struct AcquireKeys {
 
 /// Keys with their guards, in the order in which they were acquired.
 #[derive(Default)]
-pub(crate) struct Acquired {
+pub(crate) struct AcquiredKeys {
     /// Most requests acquire one lock: it costs no allocation.
     first: Option<Granted>,
     rest: VecDeque<Granted>,
 }
 
-impl Acquired {
+impl AcquiredKeys {
     /// The token of the last hold.
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
@@ -68,7 +68,7 @@ impl Acquired {
     }
 }
 
-impl Iterator for Acquired {
+impl Iterator for AcquiredKeys {
     type Item = Granted;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -91,7 +91,7 @@ impl AcquireKeys {
             label,
             began: None,
             holds,
-            acquired: Acquired::default(),
+            acquired: AcquiredKeys::default(),
             current: None,
             acquire: None,
             losses: Vec::new(),
@@ -113,7 +113,7 @@ impl AcquireKeys {
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Acquired, LockError>> {
+    ) -> Poll<Result<AcquiredKeys, LockError>> {
         let mut this = self.project();
         let stops = this.config.on_lost == OnLost::Stop;
         loop {
@@ -157,7 +157,7 @@ impl AcquireKeys {
 
 /// Whether one of the acquired locks is lost; watches them if not.
 fn is_one_lost(
-    acquired: &Acquired,
+    acquired: &AcquiredKeys,
     losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
     cx: &mut Context<'_>,
 ) -> bool {

@@ -5,7 +5,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use crate::config::{Config, OnLost};
-use crate::hold::acquire::Acquired;
+use crate::hold::acquire::AcquiredKeys;
 use crate::hold::handle::LockHandle;
 use crate::hold::loss::Loss;
 use crate::hold::record::HoldRecord;
@@ -38,7 +38,7 @@ impl LayerHolds {
     /// Adds the acquired holds, as those of one more layer. Returns the handle of the last hold.
     pub(crate) fn add(
         &mut self,
-        acquired: Acquired,
+        acquired: AcquiredKeys,
         config: &Arc<Config>,
         holds: &Arc<HoldRegistry>,
     ) -> LockHandle {

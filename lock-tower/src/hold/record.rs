@@ -22,11 +22,11 @@ pub(crate) struct HoldRecord {
     pub(crate) token: FencingToken,
     pub(crate) on_lost: OnLost,
     locks: Locks,
-    state: Mutex<State>,
+    state: Mutex<RecordState>,
 }
 
 #[derive(Debug)]
-enum State {
+enum RecordState {
     /// The guard is released with the last keeper: the layer, or detached work.
     Held { guard: LockGuard, keepers: usize },
     /// The hold was released; its last deadline.
@@ -42,7 +42,7 @@ impl HoldRecord {
     ) -> Self {
         let token = guard.fencing_token();
         let locks = locks.clone();
-        let state = Mutex::new(State::Held { guard, keepers: 1 });
+        let state = Mutex::new(RecordState::Held { guard, keepers: 1 });
         Self { layer, number, key: want.key, demand: want.demand, token, on_lost, locks, state }
     }
 
@@ -53,8 +53,8 @@ impl HoldRecord {
     /// The result of `read` on the guard; the last deadline if the hold was released.
     pub(crate) fn with_guard<T>(&self, read: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
         match &*self.state() {
-            State::Held { guard, .. } => Ok(read(guard)),
-            State::Released(deadline) => Err(*deadline),
+            RecordState::Held { guard, .. } => Ok(read(guard)),
+            RecordState::Released(deadline) => Err(*deadline),
         }
     }
 
@@ -81,8 +81,8 @@ impl HoldRecord {
     /// Adds a keeper.
     pub(crate) fn add_keeper(&self) -> Result<(), LockError> {
         match &mut *self.state() {
-            State::Held { guard, keepers } if !guard.is_lost() => *keepers += 1,
-            State::Held { .. } | State::Released(_) => return Err(LockError::lost()),
+            RecordState::Held { guard, keepers } if !guard.is_lost() => *keepers += 1,
+            RecordState::Held { .. } | RecordState::Released(_) => return Err(LockError::lost()),
         }
         Ok(())
     }
@@ -90,7 +90,7 @@ impl HoldRecord {
     /// Removes a keeper, and returns the guard if that was the last one.
     pub(crate) fn remove_keeper(&self) -> Option<LockGuard> {
         let mut state = self.state();
-        if let State::Held { keepers, .. } = &mut *state {
+        if let RecordState::Held { keepers, .. } = &mut *state {
             *keepers -= 1;
             if *keepers > 0 {
                 return None;
@@ -106,12 +106,12 @@ impl HoldRecord {
     }
 
     /// Locks the state. No section panics half way, so a poisoned mutex does no harm.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RecordState {
     fn release(&mut self) -> Option<LockGuard> {
         let deadline = match self {
             Self::Held { guard, .. } => guard.deadline(),

@@ -37,25 +37,25 @@ pub struct HoldRegistry {
     /// The first hold. Nearly all requests acquire one lock, and so the registry and the hold are
     /// one allocation.
     first: OnceLock<HoldRecord>,
-    inner: Mutex<Inner>,
+    inner: Mutex<RegistryState>,
 }
 
 /// The location of a hold: `None` for the first one, which is in the registry itself.
 pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
-struct Inner {
+struct RegistryState {
     later: Vec<Arc<HoldRecord>>,
     /// The number of layers that the request has passed.
     layers: usize,
     /// The number of holds that were acquired.
     acquired: usize,
-    scopes: Vec<Scope>,
+    scopes: Vec<LayerScope>,
 }
 
 /// A layer whose locks are acquired further inside, while it is open.
 #[derive(Debug)]
-struct Scope {
+struct LayerScope {
     layer: usize,
     /// Begins with the first lock that was asked for.
     log: Option<RequestLog>,
@@ -77,7 +77,7 @@ impl HoldRegistry {
     /// layer's number.
     pub(crate) fn open_scope(&self) -> usize {
         let layer = self.add_layer();
-        let scope = Scope { layer, log: None, waker: None, is_unwatched: false };
+        let scope = LayerScope { layer, log: None, waker: None, is_unwatched: false };
         self.lock().scopes.push(scope);
         layer
     }
@@ -124,7 +124,7 @@ impl HoldRegistry {
 
     fn insert(
         &self,
-        inner: &mut Inner,
+        inner: &mut RegistryState,
         layer: usize,
         granted: Granted,
         config: &Config,
@@ -183,13 +183,13 @@ impl HoldRegistry {
     }
 
     /// Locks the inner state. No section panics half way, so a poisoned mutex does no harm.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn scope(&mut self, layer: usize) -> Option<&mut Scope> {
+impl RegistryState {
+    fn scope(&mut self, layer: usize) -> Option<&mut LayerScope> {
         self.scopes.iter_mut().find(|scope| scope.layer == layer)
     }
 }

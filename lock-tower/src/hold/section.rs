@@ -88,7 +88,7 @@ impl<T, E> End<T, E> {
 #[pin_project]
 pub(crate) struct Section<W: Work> {
     #[pin]
-    state: State<W>,
+    state: SectionState<W>,
     /// `None` until the work has once been pending.
     #[pin]
     loss: Option<Loss>,
@@ -96,9 +96,9 @@ pub(crate) struct Section<W: Work> {
     outlives: fn(&W::Output) -> bool,
 }
 
-#[pin_project(project = StateProjection)]
+#[pin_project(project = SectionProjection)]
 #[allow(clippy::large_enum_variant, reason = "a box would cost an allocation on every request")]
-enum State<W: Work> {
+enum SectionState<W: Work> {
     Running {
         #[pin]
         work: W,
@@ -115,7 +115,7 @@ enum State<W: Work> {
 
 impl<W: Work> Section<W> {
     pub(crate) fn new(work: W, layer_holds: LayerHolds, outlives: fn(&W::Output) -> bool) -> Self {
-        let state = State::Running { work, layer_holds: Some(layer_holds) };
+        let state = SectionState::Running { work, layer_holds: Some(layer_holds) };
         Self { state, loss: None, outlives }
     }
 
@@ -123,7 +123,7 @@ impl<W: Work> Section<W> {
         loop {
             let this = self.as_mut().project();
             match this.state.project() {
-                StateProjection::Running { work, layer_holds } => {
+                SectionProjection::Running { work, layer_holds } => {
                     let layer_holds = layer_holds.as_mut().expect("there until the work has ended");
                     let result = match ready!(poll_work(work, layer_holds, this.loss, cx)) {
                         Some(Step::More(more)) => return Poll::Ready(Step::More(more)),
@@ -134,7 +134,7 @@ impl<W: Work> Section<W> {
                         return Poll::Ready(Step::End(end));
                     }
                 }
-                StateProjection::Releasing { end, releasing } => {
+                SectionProjection::Releasing { end, releasing } => {
                     let lasted = ready!(releasing.poll(cx));
                     let mut end = end.take().expect("taken once: done after it");
                     if end.result.is_ok()
@@ -143,10 +143,12 @@ impl<W: Work> Section<W> {
                     {
                         end.result = Err(Failure::Refused(LockError::lost()));
                     }
-                    self.project().state.set(State::Done);
+                    self.project().state.set(SectionState::Done);
                     return Poll::Ready(Step::End(end));
                 }
-                StateProjection::Done => panic!("a lock's future is not polled after it is ready"),
+                SectionProjection::Done => {
+                    panic!("a lock's future is not polled after it is ready")
+                }
             }
         }
     }
@@ -165,7 +167,7 @@ impl<W: Work> Section<W> {
         let releasing = layer_holds.release().filter(|_| is_awaited);
         let end = Some(End { result, layer_holds });
         match releasing {
-            Some(releasing) => self.project().state.set(State::Releasing { end, releasing }),
+            Some(releasing) => self.project().state.set(SectionState::Releasing { end, releasing }),
             None => return end,
         }
         None
@@ -174,11 +176,11 @@ impl<W: Work> Section<W> {
     /// Drops the work. Its locks are released with the returned value.
     pub(crate) fn close(self: Pin<&mut Self>) -> Option<LayerHolds> {
         let mut this = self.project();
-        let StateProjection::Running { layer_holds, .. } = this.state.as_mut().project() else {
+        let SectionProjection::Running { layer_holds, .. } = this.state.as_mut().project() else {
             return None;
         };
         let layer_holds = layer_holds.take();
-        this.state.set(State::Done);
+        this.state.set(SectionState::Done);
         this.loss.set(None);
         layer_holds.map(LayerHolds::close)
     }
@@ -216,20 +218,20 @@ impl<W: Work> Section<W> {
     /// The work, until it has ended.
     pub(crate) fn work(&self) -> Option<&W> {
         match &self.state {
-            State::Running { work, .. } => Some(work),
-            State::Releasing { .. } | State::Done => None,
+            SectionState::Running { work, .. } => Some(work),
+            SectionState::Releasing { .. } | SectionState::Done => None,
         }
     }
 
     /// The work, until it has ended.
     pub(crate) fn work_mut(self: Pin<&mut Self>) -> Option<Pin<&mut W>> {
         match self.project().state.project() {
-            StateProjection::Running { work, .. } => Some(work),
-            StateProjection::Releasing { .. } | StateProjection::Done => None,
+            SectionProjection::Running { work, .. } => Some(work),
+            SectionProjection::Releasing { .. } | SectionProjection::Done => None,
         }
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, SectionState::Done)
     }
 }

@@ -22,20 +22,20 @@ use crate::http::response_options::ResponseOptions;
 #[pin_project]
 pub struct LockBody<B: Body> {
     #[pin]
-    kind: Kind<B>,
+    kind: LockBodyKind<B>,
 }
 
-#[pin_project(project = KindProjection)]
-enum Kind<B: Body> {
+#[pin_project(project = LockBodyProjection)]
+enum LockBodyKind<B: Body> {
     Refusal(Option<Bytes>),
     Open(#[pin] B),
     /// Boxed, so that the other kinds, which are the usual ones, stay small.
-    Held(Pin<Box<Held<B>>>),
+    Held(Pin<Box<HeldBody<B>>>),
 }
 
 /// A body under its lock.
 #[pin_project]
-struct Held<B: Body> {
+struct HeldBody<B: Body> {
     #[pin]
     section: Section<Frames<B>>,
     response_options: Arc<ResponseOptions>,
@@ -63,11 +63,11 @@ impl<B: Body> Work for Frames<B> {
 
 impl<B: Body> LockBody<B> {
     pub(crate) fn refusal(body: Bytes) -> Self {
-        Self { kind: Kind::Refusal(Some(body).filter(|body| !body.is_empty())) }
+        Self { kind: LockBodyKind::Refusal(Some(body).filter(|body| !body.is_empty())) }
     }
 
     pub(crate) fn open(body: B) -> Self {
-        Self { kind: Kind::Open(body) }
+        Self { kind: LockBodyKind::Open(body) }
     }
 
     pub(crate) fn held(
@@ -77,7 +77,7 @@ impl<B: Body> LockBody<B> {
     ) -> Self {
         let section = Section::new(Frames(body), layer_holds, |_| false);
         Self {
-            kind: Kind::Held(Box::pin(Held {
+            kind: LockBodyKind::Held(Box::pin(HeldBody {
                 section,
                 response_options: Arc::clone(response_options),
             })),
@@ -99,30 +99,32 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
         match self.project().kind.project() {
-            KindProjection::Refusal(body) => {
+            LockBodyProjection::Refusal(body) => {
                 Poll::Ready(body.take().map(|body| Ok(Frame::data(body.into()))))
             }
-            KindProjection::Open(body) => {
+            LockBodyProjection::Open(body) => {
                 body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
-            KindProjection::Held(held) => held.as_mut().poll_frame(cx),
+            LockBodyProjection::Held(held) => held.as_mut().poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Refusal(body) => body.is_none(),
-            Kind::Open(body) => body.is_end_stream(),
+            LockBodyKind::Refusal(body) => body.is_none(),
+            LockBodyKind::Open(body) => body.is_end_stream(),
             // Until it is done there is a frame to come, or an error.
-            Kind::Held(held) => held.section.is_done(),
+            LockBodyKind::Held(held) => held.section.is_done(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Refusal(body) => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
-            Kind::Open(body) => body.size_hint(),
-            Kind::Held(held) => match held.section.work() {
+            LockBodyKind::Refusal(body) => {
+                SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64)
+            }
+            LockBodyKind::Open(body) => body.size_hint(),
+            LockBodyKind::Held(held) => match held.section.work() {
                 Some(Frames(body)) => body.size_hint(),
                 None if held.section.is_done() => SizeHint::with_exact(0),
                 None => SizeHint::default(), // the last frame waits
@@ -131,7 +133,7 @@ where
     }
 }
 
-impl<B> Held<B>
+impl<B> HeldBody<B>
 where
     B: Body,
     B::Data: From<Bytes>,
@@ -174,9 +176,9 @@ impl<B: Body + Default> Default for LockBody<B> {
 impl<B: Body> fmt::Debug for LockBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Refusal(_) => "LockBody::Refusal",
-            Kind::Open(_) => "LockBody::Open",
-            Kind::Held(_) => "LockBody::Held",
+            LockBodyKind::Refusal(_) => "LockBody::Refusal",
+            LockBodyKind::Open(_) => "LockBody::Open",
+            LockBodyKind::Held(_) => "LockBody::Held",
         })
     }
 }

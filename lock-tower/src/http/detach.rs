@@ -99,8 +99,8 @@ where
         let keepers = holds(request.extensions()).and_then(|holds| Keepers::all_of(holds).ok());
         let future = self.inner.call(request);
         DetachFuture(match keepers.filter(|keepers| !keepers.is_empty()) {
-            Some(keepers) => State::Begun(Some(Detached::new(future, keepers))),
-            None => State::Unlocked(future),
+            Some(keepers) => DetachState::Begun(Some(Detached::new(future, keepers))),
+            None => DetachState::Unlocked(future),
         })
     }
 }
@@ -114,10 +114,10 @@ where
 /// With the handler's panic; outside a tokio runtime.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
-pub struct DetachFuture<F, T, E>(#[pin] State<F, T, E>);
+pub struct DetachFuture<F, T, E>(#[pin] DetachState<F, T, E>);
 
-#[pin_project(project = StateProjection)]
-enum State<F, T, E> {
+#[pin_project(project = DetachProjection)]
+enum DetachState<F, T, E> {
     Unlocked(#[pin] F),
     Begun(Option<Detached<F>>),
     Detached(Option<JoinHandle<Option<Result<T, E>>>>),
@@ -135,21 +135,21 @@ where
         let mut state = self.project().0;
         loop {
             match state.as_mut().project() {
-                StateProjection::Unlocked(future) => return future.poll(cx),
-                StateProjection::Begun(begun) => {
+                DetachProjection::Unlocked(future) => return future.poll(cx),
+                DetachProjection::Begun(begun) => {
                     let detached = begun.take().expect("taken when the state ends");
                     let task = tokio::spawn(detached.finish());
-                    state.set(State::Detached(Some(task)));
+                    state.set(DetachState::Detached(Some(task)));
                 }
-                StateProjection::Detached(Some(task)) => {
+                DetachProjection::Detached(Some(task)) => {
                     match ended(ready!(Pin::new(task).poll(cx))) {
                         Some(Some(result)) => return Poll::Ready(result),
-                        Some(None) | None => state.set(State::Detached(None)),
+                        Some(None) | None => state.set(DetachState::Detached(None)),
                     }
                 }
                 // Stopped, since a hold is lost: the layer outside answers. Or the runtime is
                 // ending.
-                StateProjection::Detached(None) => return Poll::Pending,
+                DetachProjection::Detached(None) => return Poll::Pending,
             }
         }
     }
@@ -158,9 +158,9 @@ where
 impl<F, T, E> fmt::Debug for DetachFuture<F, T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            State::Unlocked(_) => "DetachFuture(unlocked)",
-            State::Begun(_) => "DetachFuture(begun)",
-            State::Detached(_) => "DetachFuture(detached)",
+            DetachState::Unlocked(_) => "DetachFuture(unlocked)",
+            DetachState::Begun(_) => "DetachFuture(begun)",
+            DetachState::Detached(_) => "DetachFuture(detached)",
         })
     }
 }

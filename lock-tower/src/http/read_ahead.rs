@@ -49,7 +49,7 @@ const SHARE: usize = 64 << 10;
 
 /// The bounds on reading ahead.
 #[derive(Debug, Clone)]
-pub(crate) struct Bounds {
+pub(crate) struct ReadBounds {
     pub(crate) each: usize,
     /// The bound of all requests of a layer and its clones together, beyond their shares.
     total: Arc<Total>,
@@ -61,13 +61,13 @@ struct Total {
     used: AtomicUsize,
 }
 
-impl Bounds {
+impl ReadBounds {
     pub(crate) fn set_total(&mut self, limit: usize) {
         self.total = Arc::new(Total { limit, used: AtomicUsize::new(0) });
     }
 }
 
-impl Default for Bounds {
+impl Default for ReadBounds {
     /// 4 MiB is the largest message of gRPC by default.
     fn default() -> Self {
         let total = Arc::new(Total { limit: 64 << 20, used: AtomicUsize::new(0) });
@@ -108,7 +108,7 @@ pub(crate) struct ReadAhead<B: Body> {
     pieces: VecDeque<Piece<B::Error>>,
     /// `None` once the body has ended.
     rest: Option<Pin<Box<B>>>,
-    bounds: Bounds,
+    bounds: ReadBounds,
     used: usize,
     /// Whether the body went beyond the total.
     is_full: bool,
@@ -116,7 +116,7 @@ pub(crate) struct ReadAhead<B: Body> {
 }
 
 impl<B: Body> ReadAhead<B> {
-    pub(crate) fn new(body: B, bounds: &Bounds) -> Self {
+    pub(crate) fn new(body: B, bounds: &ReadBounds) -> Self {
         let pieces = VecDeque::new();
         let rest = Some(Box::pin(body));
         Self { pieces, rest, bounds: bounds.clone(), used: 0, is_full: false, grace: None }

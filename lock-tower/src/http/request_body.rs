@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
-use crate::http::read_ahead::{Bounds, ReadAhead};
+use crate::http::read_ahead::{ReadAhead, ReadBounds};
 use crate::refusal::LockError;
 
 /// The body of a request that the inner service of [`HttpLock`](crate::HttpLock) and
@@ -21,11 +21,11 @@ use crate::refusal::LockError;
 #[pin_project]
 pub struct RequestBody<B: Body> {
     #[pin]
-    kind: Kind<B>,
+    kind: RequestBodyKind<B>,
 }
 
-#[pin_project(project = KindProjection)]
-enum Kind<B: Body> {
+#[pin_project(project = RequestBodyProjection)]
+enum RequestBodyKind<B: Body> {
     /// Nothing was read.
     Open(#[pin] B),
     /// Read by the layer, before the inner service was called.
@@ -38,34 +38,39 @@ enum Kind<B: Body> {
 
 impl<B: Body> RequestBody<B> {
     pub(crate) fn open(body: B) -> Self {
-        Self { kind: Kind::Open(body) }
+        Self { kind: RequestBodyKind::Open(body) }
     }
 
     /// A body that can be read ahead from further inside, and the other side of it.
-    pub(crate) fn shared(body: B, bounds: &Bounds) -> (Self, Arc<Shared<B>>) {
-        let state = State { body: ReadAhead::new(body, bounds), waiting: Vec::new() };
-        let shared = Arc::new(Shared(Mutex::new(state)));
-        (Self { kind: Kind::Shared(Reading(Arc::clone(&shared))) }, shared)
+    pub(crate) fn shared(body: B, bounds: &ReadBounds) -> (Self, Arc<SharedBody<B>>) {
+        let state = SharedBodyState { body: ReadAhead::new(body, bounds), waiting: Vec::new() };
+        let shared = Arc::new(SharedBody(Mutex::new(state)));
+        (Self { kind: RequestBodyKind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
 
     /// Reads all frames that are there. Ready if they are more than is allowed.
-    pub(crate) fn poll_ahead(&mut self, bounds: &Bounds, cx: &mut Context<'_>) -> Poll<LockError> {
-        if let Kind::Open(_) = &self.kind
-            && let Kind::Open(body) = std::mem::replace(&mut self.kind, Kind::Moving)
+    pub(crate) fn poll_ahead(
+        &mut self,
+        bounds: &ReadBounds,
+        cx: &mut Context<'_>,
+    ) -> Poll<LockError> {
+        if let RequestBodyKind::Open(_) = &self.kind
+            && let RequestBodyKind::Open(body) =
+                std::mem::replace(&mut self.kind, RequestBodyKind::Moving)
         {
-            self.kind = Kind::Ahead(Box::new(ReadAhead::new(body, bounds)));
+            self.kind = RequestBodyKind::Ahead(Box::new(ReadAhead::new(body, bounds)));
         }
         match &mut self.kind {
-            Kind::Ahead(body) => body.poll_ahead(cx),
+            RequestBodyKind::Ahead(body) => body.poll_ahead(cx),
             _ => Poll::Pending,
         }
     }
 }
 
 /// A body that is read by the handler, and ahead of it by a wait for a lock of the same request.
-pub(crate) struct Shared<B: Body>(Mutex<State<B>>);
+pub(crate) struct SharedBody<B: Body>(Mutex<SharedBodyState<B>>);
 
-struct State<B: Body> {
+struct SharedBodyState<B: Body> {
     body: ReadAhead<B>,
     /// The readers that wait for more. The body itself wakes only the last of them, which wakes the
     /// others.
@@ -80,7 +85,7 @@ pub(crate) trait PollAhead: Send + Sync {
     fn leave(&self);
 }
 
-impl<B: Body> Shared<B> {
+impl<B: Body> SharedBody<B> {
     /// Polls the body, and wakes the other readers if `poll` has changed it.
     fn poll<T>(
         &self,
@@ -109,12 +114,12 @@ impl<B: Body> Shared<B> {
 
     /// Locks the state. A body that panics half way ends its request, so a poisoned mutex does no
     /// harm.
-    fn lock(&self) -> MutexGuard<'_, State<B>> {
+    fn lock(&self) -> MutexGuard<'_, SharedBodyState<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<B> PollAhead for Shared<B>
+impl<B> PollAhead for SharedBody<B>
 where
     B: Body + Send,
     B::Data: Send,
@@ -134,7 +139,7 @@ where
 }
 
 /// The handler's side of a shared body.
-struct Reading<B: Body>(Arc<Shared<B>>);
+struct Reading<B: Body>(Arc<SharedBody<B>>);
 
 impl<B: Body> Drop for Reading<B> {
     fn drop(&mut self) {
@@ -152,32 +157,32 @@ impl<B: Body> Body for RequestBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
-            KindProjection::Open(body) => body.poll_frame(cx).map_ok(into_bytes),
-            KindProjection::Ahead(body) => body.poll_frame(cx),
-            KindProjection::Shared(reading) => reading.0.poll(cx, |body, cx| {
+            RequestBodyProjection::Open(body) => body.poll_frame(cx).map_ok(into_bytes),
+            RequestBodyProjection::Ahead(body) => body.poll_frame(cx),
+            RequestBodyProjection::Shared(reading) => reading.0.poll(cx, |body, cx| {
                 let polled = body.poll_frame(cx);
                 let has_changed = polled.is_ready();
                 (polled, has_changed)
             }),
-            KindProjection::Moving => Poll::Ready(None),
+            RequestBodyProjection::Moving => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Open(body) => body.is_end_stream(),
-            Kind::Ahead(body) => body.is_end_stream(),
-            Kind::Shared(reading) => reading.0.lock().body.is_end_stream(),
-            Kind::Moving => true,
+            RequestBodyKind::Open(body) => body.is_end_stream(),
+            RequestBodyKind::Ahead(body) => body.is_end_stream(),
+            RequestBodyKind::Shared(reading) => reading.0.lock().body.is_end_stream(),
+            RequestBodyKind::Moving => true,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Open(body) => body.size_hint(),
-            Kind::Ahead(body) => body.size_hint(),
-            Kind::Shared(reading) => reading.0.lock().body.size_hint(),
-            Kind::Moving => SizeHint::with_exact(0),
+            RequestBodyKind::Open(body) => body.size_hint(),
+            RequestBodyKind::Ahead(body) => body.size_hint(),
+            RequestBodyKind::Shared(reading) => reading.0.lock().body.size_hint(),
+            RequestBodyKind::Moving => SizeHint::with_exact(0),
         }
     }
 }
@@ -196,9 +201,9 @@ impl<B: Body + Default> Default for RequestBody<B> {
 impl<B: Body> fmt::Debug for RequestBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Open(_) | Kind::Moving => "RequestBody::Open",
-            Kind::Ahead(_) => "RequestBody::Ahead",
-            Kind::Shared(_) => "RequestBody::Shared",
+            RequestBodyKind::Open(_) | RequestBodyKind::Moving => "RequestBody::Open",
+            RequestBodyKind::Ahead(_) => "RequestBody::Ahead",
+            RequestBodyKind::Shared(_) => "RequestBody::Shared",
         })
     }
 }

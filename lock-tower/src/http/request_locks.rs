@@ -11,7 +11,7 @@ use lockcore::LockGuard;
 use tokio::time::Instant;
 
 use crate::config::Config;
-use crate::hold::acquire::{AcquireKeys, Acquired};
+use crate::hold::acquire::{AcquireKeys, AcquiredKeys};
 use crate::hold::detach::{Keepers, detach};
 use crate::hold::handle::LockHandle;
 use crate::hold::layer_holds::LayerHolds;
@@ -148,11 +148,11 @@ impl RequestLocks {
         error.into().answered_by(&self.scope.response_options)
     }
 
-    async fn acquire(&self, keys: Keys) -> Result<Acquired, LockError> {
+    async fn acquire(&self, keys: Keys) -> Result<AcquiredKeys, LockError> {
         self.wait_for(keys).await.map_err(|error| self.refused(error))
     }
 
-    async fn wait_for(&self, keys: Keys) -> Result<Acquired, LockError> {
+    async fn wait_for(&self, keys: Keys) -> Result<AcquiredKeys, LockError> {
         let scope = &*self.scope;
         let asked = keys.resolve()?;
         scope.holds.log(scope.layer, |_| ()).ok_or_else(too_late)?;
@@ -168,7 +168,7 @@ impl RequestLocks {
         drop(reader);
         scope.holds.log(scope.layer, |log| {
             log.add_wait(began.elapsed());
-            if let Some(token) = acquired.as_ref().ok().and_then(Acquired::last_token) {
+            if let Some(token) = acquired.as_ref().ok().and_then(AcquiredKeys::last_token) {
                 log.granted(token);
             }
         });

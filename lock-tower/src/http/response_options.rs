@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use crate::http::read_ahead::Bounds;
+use crate::http::read_ahead::ReadBounds;
 use crate::refusal::http::Refusals;
 
 /// The settings of a layer that concern its responses.
@@ -13,7 +13,7 @@ pub(crate) struct ResponseOptions {
     pub(crate) refusals: Refusals,
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
-    pub(crate) read_ahead: Bounds,
+    pub(crate) read_ahead: ReadBounds,
     /// Whether the layer is switched off.
     pub(crate) passes_all: bool,
 }

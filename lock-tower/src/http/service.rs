@@ -72,8 +72,9 @@ where
             _ => Some(self.response_options.of_request(request.headers())),
         };
         let request = request.map(RequestBody::open);
-        let (inner, config, outlives) =
-            (&mut self.inner, &self.config, outlives(&self.response_options));
+        let inner = &mut self.inner;
+        let config = &self.config;
+        let outlives = outlives(&self.response_options);
         let locking = Locking::new(inner, request, keys, config, InExtensions, outlives);
         HttpLockFuture::new(locking, response_options)
     }

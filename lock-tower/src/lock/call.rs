@@ -10,12 +10,12 @@ use crate::hold::section::{PollStep, Step, Work};
 
 /// A service and a request for it, then the response's future.
 #[pin_project(project = CallProjection)]
-pub(crate) enum Call<S: Service<Req>, Req> {
+pub(crate) enum ServiceCall<S: Service<Req>, Req> {
     Readying { caller: Option<(S, Req)>, is_ready: bool },
     Running(#[pin] S::Future),
 }
 
-impl<S: Service<Req>, Req> Call<S, Req> {
+impl<S: Service<Req>, Req> ServiceCall<S, Req> {
     pub(crate) fn new(caller: Option<(S, Req)>) -> Self {
         Self::Readying { caller, is_ready: false }
     }
@@ -29,7 +29,7 @@ impl<S: Service<Req>, Req> Call<S, Req> {
     }
 }
 
-impl<S: Service<Req>, Req> Work for Call<S, Req> {
+impl<S: Service<Req>, Req> Work for ServiceCall<S, Req> {
     /// The service is ready: a section whose hold is lost by now does not call it.
     type More = ();
     type Output = S::Response;

@@ -14,7 +14,7 @@ use crate::hold::acquire::AcquireKeys;
 use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, Section, Step};
 use crate::key::{KeyError, Keys};
-use crate::lock::call::Call;
+use crate::lock::call::ServiceCall;
 use crate::lock::carry::CarryHandle;
 use crate::refusal::LockError;
 
@@ -22,14 +22,14 @@ use crate::refusal::LockError;
 #[pin_project]
 pub(crate) struct Locking<S: Service<Req>, Req, C> {
     #[pin]
-    state: State<S, Req>,
+    state: LockingState<S, Req>,
     carry: C,
     outlives: fn(&S::Response) -> bool,
 }
 
-#[pin_project(project = StateProjection)]
+#[pin_project(project = LockingProjection)]
 #[allow(clippy::large_enum_variant, reason = "a box would cost an allocation on every request")]
-enum State<S: Service<Req>, Req> {
+enum LockingState<S: Service<Req>, Req> {
     /// The request needs no lock, and the inner service was ready.
     Passing(#[pin] S::Future),
     /// The inner service is broken, or the request has no key that could be locked.
@@ -40,7 +40,7 @@ enum State<S: Service<Req>, Req> {
         caller: Option<(S, Req)>,
         layer_holds: Option<LayerHolds>,
     },
-    Running(#[pin] Section<Call<S, Req>>),
+    Running(#[pin] Section<ServiceCall<S, Req>>),
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
@@ -56,7 +56,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     ) -> Self {
         // First, since a request without a lock is to cost next to nothing.
         if let Ok(None) = keys {
-            return Self { state: State::pass(inner, request, outlives), carry, outlives };
+            return Self { state: LockingState::pass(inner, request, outlives), carry, outlives };
         }
         let mut layer_holds = LayerHolds::default();
         layer_holds.log();
@@ -65,16 +65,16 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                 let acquire = AcquireKeys::new(asked, config, carry.holds(&request));
                 let caller = Some((inner.clone(), request));
                 let layer_holds = Some(layer_holds);
-                State::Acquiring { acquire, caller, layer_holds }
+                LockingState::Acquiring { acquire, caller, layer_holds }
             }
             Ok(None) => unreachable!("handled above"),
-            Err(error) => State::Ended(Some(End::refused(error.into(), layer_holds))),
+            Err(error) => LockingState::Ended(Some(End::refused(error.into(), layer_holds))),
         };
         Self { state, carry, outlives }
     }
 }
 
-impl<S: Service<Req> + Clone, Req> State<S, Req> {
+impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
     /// Calls a ready service in place: nothing is cloned. One that is not ready is moved out, since
     /// it keeps its place in the queue in which it waits. A clone without a place stays behind.
     #[inline(always)]
@@ -90,7 +90,7 @@ impl<S: Service<Req> + Clone, Req> State<S, Req> {
     #[cold]
     fn pass_later(inner: &mut S, request: Req, outlives: fn(&S::Response) -> bool) -> Self {
         let clone = inner.clone();
-        let call = Call::new(Some((std::mem::replace(inner, clone), request)));
+        let call = ServiceCall::new(Some((std::mem::replace(inner, clone), request)));
         Self::Running(Section::new(call, LayerHolds::default(), outlives))
     }
 }
@@ -103,7 +103,7 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
         cx: &mut Context<'_>,
     ) -> Option<Poll<Result<S::Response, S::Error>>> {
         match self.project().state.project() {
-            StateProjection::Passing(future) => Some(future.poll(cx)),
+            LockingProjection::Passing(future) => Some(future.poll(cx)),
             _ => None,
         }
     }
@@ -111,11 +111,11 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
     /// The request, while it waits for its lock or for the inner service to be ready.
     pub(crate) fn waiting(self: Pin<&mut Self>) -> Option<&mut Req> {
         match self.project().state.project() {
-            StateProjection::Acquiring { caller, .. } => {
+            LockingProjection::Acquiring { caller, .. } => {
                 caller.as_mut().map(|(_, request)| request)
             }
-            StateProjection::Running(section) => section.work_mut()?.request(),
-            StateProjection::Passing(_) | StateProjection::Ended(_) => None,
+            LockingProjection::Running(section) => section.work_mut()?.request(),
+            LockingProjection::Passing(_) | LockingProjection::Ended(_) => None,
         }
     }
 
@@ -123,11 +123,11 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
     pub(crate) fn refuse(self: Pin<&mut Self>, error: LockError) -> End<S::Response, S::Error> {
         let mut this = self.project();
         let layer_holds = match this.state.as_mut().project() {
-            StateProjection::Acquiring { layer_holds, .. } => layer_holds.take(),
-            StateProjection::Running(section) => section.close(),
-            StateProjection::Passing(_) | StateProjection::Ended(_) => None,
+            LockingProjection::Acquiring { layer_holds, .. } => layer_holds.take(),
+            LockingProjection::Running(section) => section.close(),
+            LockingProjection::Passing(_) | LockingProjection::Ended(_) => None,
         };
-        this.state.set(State::Ended(None));
+        this.state.set(LockingState::Ended(None));
         End::refused(error, layer_holds.unwrap_or_default())
     }
 }
@@ -140,16 +140,16 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         let mut this = self.project();
         loop {
             match this.state.as_mut().project() {
-                StateProjection::Passing(future) => {
+                LockingProjection::Passing(future) => {
                     return future.poll(cx).map(over);
                 }
-                StateProjection::Ended(end) => {
+                LockingProjection::Ended(end) => {
                     return Poll::Ready(end.take().expect("a lock's future is not polled again"));
                 }
-                StateProjection::Acquiring { mut acquire, caller, layer_holds } => {
+                LockingProjection::Acquiring { mut acquire, caller, layer_holds } => {
                     let acquired = ready!(acquire.as_mut().poll(cx));
-                    let (mut caller, mut layer_holds) =
-                        (caller.take(), layer_holds.take().unwrap_or_default());
+                    let mut caller = caller.take();
+                    let mut layer_holds = layer_holds.take().unwrap_or_default();
                     match acquired {
                         Ok(acquired) => {
                             let handle =
@@ -162,14 +162,15 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                             layer_holds.log().unlocked(&error);
                         }
                         Err(error) => {
-                            this.state.set(State::Ended(None));
+                            this.state.set(LockingState::Ended(None));
                             return Poll::Ready(End::refused(error, layer_holds));
                         }
                     }
-                    let section = Section::new(Call::new(caller), layer_holds, *this.outlives);
-                    this.state.set(State::Running(section));
+                    let section =
+                        Section::new(ServiceCall::new(caller), layer_holds, *this.outlives);
+                    this.state.set(LockingState::Running(section));
                 }
-                StateProjection::Running(section) => match ready!(section.poll(cx)) {
+                LockingProjection::Running(section) => match ready!(section.poll(cx)) {
                     Step::More(()) => {} // the inner service is ready
                     Step::End(end) => return Poll::Ready(end),
                 },
@@ -186,10 +187,10 @@ fn over<T, E>(result: Result<T, E>) -> End<T, E> {
 impl<S: Service<Req>, Req, C> fmt::Debug for Locking<S, Req, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.state {
-            State::Passing(_) => "passing",
-            State::Ended(_) => "ended",
-            State::Acquiring { .. } => "acquiring",
-            State::Running(_) => "running",
+            LockingState::Passing(_) => "passing",
+            LockingState::Ended(_) => "ended",
+            LockingState::Acquiring { .. } => "acquiring",
+            LockingState::Running(_) => "running",
         })
     }
 }

@@ -40,7 +40,7 @@ pub enum Command {
     Reduce {
         /// The holder.
         member: Member,
-        /// To this, never raised.
+        /// The new weight, never raised.
         weight: NonZeroU32,
     },
     /// Keeps waiters of one node alive.
@@ -76,17 +76,17 @@ impl Command {
 /// The answer to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// To an acquire.
+    /// The answer to an acquire.
     Acquired(Reply<Acquired>),
-    /// To a release or a force release.
+    /// The answer to a release or a force release.
     Released(Reply<Released>),
-    /// To a renewal, one a member, to a confirmation or a reduction.
+    /// The answer to a renewal, one a member, to a confirmation or a reduction.
     Renewed(Reply<Vec<Renewed>>),
-    /// To a touch.
+    /// The answer to a touch.
     Touched(Reply<Touched>),
-    /// To a leave, one a member.
+    /// The answer to a leave, one a member.
     Left(Reply<Vec<Left>>),
-    /// To an inspection.
+    /// The answer to an inspection.
     Inspected(Inspection),
 }
 

@@ -7,7 +7,7 @@ use crate::error::ConfigError;
 /// All that there is of a name together. Every sum of weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
-/// How much of a name is asked for. All demands of one name wait in one queue and exclude each
+/// The part of a name that is asked for. All demands of one name wait in one queue and exclude each
 /// other: a demand is granted at the head of the queue, once the weights of all holds and its own
 /// together do not exceed its limit.
 ///
@@ -46,17 +46,17 @@ impl Demand {
         if 1 <= count && count <= limit && limit < ALL {
             return Ok(Self { weight: count, limit });
         }
-        let (value, range) =
-            (format!("{count} of {limit}"), "a count of 1 up to the limit, of a limit below 2^30");
+        let value = format!("{count} of {limit}");
+        let range = "a count of 1 up to the limit, of a limit below 2^30";
         Err(ConfigError::new("permits", value, range))
     }
 
-    /// How much it takes: its permits, 1 for a read, 2^30 for a lock.
+    /// The part that it takes: its permits, 1 for a read, 2^30 for a lock.
     pub fn weight(self) -> u64 {
         self.weight.into()
     }
 
-    /// How much may be held with it.
+    /// The most that may be held together with it.
     pub fn limit(self) -> u64 {
         self.limit.into()
     }
@@ -84,15 +84,16 @@ impl Demand {
             "w" => Some(Self::ALONE),
             _ => {
                 let (weight, limit) = text.split_once('/')?;
-                let (weight, limit) = (number(weight)?, number(limit)?);
+                let weight = number(weight)?;
+                let limit = number(limit)?;
                 Self::permits(weight.try_into().ok()?, limit.try_into().ok()?).ok()
             }
         }
     }
 
     /// The text in a member.
-    pub(crate) fn text(self) -> Text {
-        Text(self)
+    pub(crate) fn text(self) -> DemandText {
+        DemandText(self)
     }
 }
 
@@ -108,9 +109,9 @@ impl fmt::Display for Demand {
 
 /// A demand as it stands in a member.
 #[derive(Debug)]
-pub(crate) struct Text(Demand);
+pub(crate) struct DemandText(Demand);
 
-impl fmt::Display for Text {
+impl fmt::Display for DemandText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Demand::READ => f.write_str("r"),

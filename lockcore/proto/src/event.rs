@@ -22,7 +22,7 @@ pub enum Event {
     },
     /// A JVM tells a waiting member to come: the lock may be free.
     Poked {
-        /// Its number.
+        /// The number of the member.
         number: u64,
     },
     /// The subscription is new: messages may have been missed.
@@ -39,7 +39,7 @@ pub enum Link {
         /// The kind of error that callers see meanwhile: [`LockErrorKind::ReadOnly`] or
         /// [`LockErrorKind::Unavailable`]. Both may pass by themselves.
         kind: LockErrorKind,
-        /// Why, for people.
+        /// The reason, for people.
         reason: Arc<str>,
     },
 }

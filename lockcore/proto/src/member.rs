@@ -131,14 +131,16 @@ impl Member {
             REDISSON_MARKER => Demand::ALONE,
             _ => return None,
         };
-        let (number, lease_ms) = (number(of)?, number(lease_ms)?);
+        let lease_ms = number(lease_ms)?;
+        let number = number(of)?;
         let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
         is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand })
     }
 
     /// The same attempt under another number.
     pub(crate) fn renumbered(&self, number: u64) -> Self {
-        let (marker, node) = (&self.text[..MARKER.len()], self.node());
+        let marker = &self.text[..MARKER.len()];
+        let node = self.node();
         // Behind the colon after the number.
         let rest = self.text[MARKER.len() + NODE_BYTES + 1..].split_once(':');
         let rest = rest.map_or("", |(_, rest)| rest);
@@ -170,7 +172,7 @@ impl Member {
         self.lease_ms
     }
 
-    /// How much it asks for.
+    /// The part of the name that it asks for.
     pub fn demand(&self) -> Demand {
         self.demand
     }
@@ -183,7 +185,7 @@ impl Member {
     }
 }
 
-/// Where the parts that every member has stand in its text.
+/// The text of a member, from the parts that every member has and the rest.
 fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
     let mut room = Room { bytes: [0; LONGEST], length: 0 };
     let written = room.write_str(marker).and_then(|()| room.write_str(node));
@@ -211,7 +213,7 @@ impl fmt::Write for Room {
     }
 }
 
-/// Up to the next colon, and the text after it.
+/// The text up to the next colon, and the text after it.
 fn part(text: &str) -> Option<(&str, &str)> {
     let at = text.bytes().position(|byte| byte == b':')?;
     Some((&text[..at], &text[at + 1..]))

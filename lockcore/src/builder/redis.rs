@@ -172,7 +172,7 @@ impl LocksBuilder {
             request_timeout: self.request_timeout,
             peers: self.redisson_peers,
             replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
-            seen: Arc::default(),
+            server_time: Arc::default(),
         };
         let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
         Ok(self.build(Arc::new(store), node, &inbox))

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::driver::Driver;
-use super::flight;
+use super::in_flight;
 
 /// The longest time without a look whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub(super) async fn run(
 ) {
     let mut end = EndWithTheRuntime(Some(Arc::clone(&driver)));
     let mut adopting = JoinSet::new();
-    adopting.spawn(flight::adopt(Arc::clone(&driver)));
+    adopting.spawn(in_flight::take_over_unpolled(Arc::clone(&driver)));
     let mut was_woken = true;
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);

@@ -18,17 +18,17 @@ pub(crate) fn later(at: Instant, by: Duration) -> Instant {
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,
-    /// µs.
+    /// The time for which the machine was suspended, µs.
     suspended: AtomicU64,
-    boot: boot::Clock,
+    boot: boot::BootClock,
 }
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), suspended: AtomicU64::new(0), boot: boot::Clock::new() }
+        Self { began: Instant::now(), suspended: AtomicU64::new(0), boot: boot::BootClock::new() }
     }
 
-    /// Never too late: a lease that is counted from here ends rather too early.
+    /// The present moment, never too late: a lease that is counted from it ends rather too early.
     pub(crate) fn now(&self) -> Moment {
         let passed = Instant::now().saturating_duration_since(self.began);
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
@@ -42,7 +42,8 @@ impl Clock {
         self.now()
     }
 
-    /// When tokio's clock shows this moment, if the machine is not suspended until then.
+    /// The instant at which tokio's clock shows this moment, if the machine is not suspended until
+    /// then.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
@@ -64,7 +65,7 @@ mod boot {
     /// `CLOCK_BOOTTIME` beside `CLOCK_MONOTONIC`, which stands still while the machine is
     /// suspended.
     #[derive(Debug)]
-    pub(super) struct Clock {
+    pub(super) struct BootClock {
         monotonic: Instant,
         boot: Duration,
     }
@@ -74,14 +75,14 @@ mod boot {
         Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
     }
 
-    impl Clock {
+    impl BootClock {
         pub(super) fn new() -> Self {
             let monotonic = Instant::now();
             Self { monotonic, boot: boot() }
         }
 
-        /// How far it ran ahead, rather less than more: read here in the other order than at the
-        /// begin.
+        /// The time by which it ran ahead, rather less than more: read here in the other order than
+        /// at the begin.
         pub(super) fn ahead_us(&self) -> u64 {
             let passed = boot().saturating_sub(self.boot);
             passed.saturating_sub(self.monotonic.elapsed()).as_micros() as u64
@@ -91,11 +92,11 @@ mod boot {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod boot {
-    /// Nothing is known of suspensions.
+    /// A clock that knows of no suspensions.
     #[derive(Debug)]
-    pub(super) struct Clock;
+    pub(super) struct BootClock;
 
-    impl Clock {
+    impl BootClock {
         pub(super) fn new() -> Self {
             Self
         }

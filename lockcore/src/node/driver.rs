@@ -30,9 +30,9 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::clock::Clock;
-use super::flights::Flights;
 use super::foreign;
 use super::hold_cell::HoldCell;
+use super::in_flight::RecentRequests;
 use super::observe::Observer;
 use crate::error::LockError;
 use crate::options::LockOptions;
@@ -65,8 +65,8 @@ pub(crate) struct Driver {
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
-    pub(super) flights: Flights,
-    table: Mutex<Table>,
+    pub(super) recent_requests: RecentRequests,
+    table: Mutex<DriverState>,
     /// Something is due sooner than the background task knows.
     pub(super) wake: Notify,
     /// A closed node has changed.
@@ -75,20 +75,20 @@ pub(crate) struct Driver {
 }
 
 /// The state behind the mutex.
-struct Table {
+struct DriverState {
     core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
-    /// As many servers as the commands had gone to.
+    /// The number of servers that commands had gone to.
     servers: u64,
-    /// When the background task comes by itself.
+    /// The moment at which the background task comes by itself.
     armed: Option<Moment>,
     /// No handle of the node is left.
     is_abandoned: bool,
 }
 
-impl Table {
-    /// Nothing is decided on an old state of the connections.
+impl DriverState {
+    /// Takes in the state of the connections: nothing is decided on an old one.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
@@ -136,7 +136,7 @@ impl Driver {
             seed: rand::random_range(1..=u64::MAX),
             ..Rules::default()
         };
-        let table = Table {
+        let table = DriverState {
             core: Core::new(id.clone(), rules),
             commands: store.commands(),
             subscription: store.subscription(),
@@ -151,7 +151,7 @@ impl Driver {
             settings,
             runtime,
             clock: Clock::new(),
-            flights: Flights::new(),
+            recent_requests: RecentRequests::new(),
             table: Mutex::new(table),
             wake: Notify::new(),
             progress: Notify::new(),
@@ -159,16 +159,16 @@ impl Driver {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, DriverState> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One event that a caller causes.
+    /// Runs one event that a caller causes.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         self.event(Clock::now, event)
     }
 
-    /// One event, at the time that `clock` says.
+    /// Runs one event, at the time that `clock` says.
     fn event<T>(
         self: &Arc<Self>,
         clock: impl FnOnce(&Clock) -> Moment,
@@ -222,7 +222,7 @@ impl Driver {
         (is_more, armed)
     }
 
-    /// The last handle of the node is gone.
+    /// Notes that the last handle of the node is gone.
     pub(super) fn abandon(&self) {
         let mut table = self.table();
         table.is_abandoned = true;
@@ -278,8 +278,8 @@ impl Driver {
         for effect in effects {
             match effect {
                 Effect::Send(_) | Effect::Confirm(_) => {}
-                Effect::Wake(seat) => foreign::call("a waker", move || seat.caller.wake()),
-                Effect::TellLost(seat) => foreign::call("a waker", move || seat.tell_lost()),
+                Effect::Wake(mirror) => foreign::call("a waker", move || mirror.caller.wake()),
+                Effect::TellLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
                 Effect::Reopen => self.store.reopen_subscription(),
                 Effect::Observe(note) => self.observer.note(&note),
             }
@@ -353,13 +353,13 @@ impl Driver {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Why nothing begins any more.
+    /// The reason why nothing begins any more.
     pub(crate) fn closed(&self) -> LockError {
         let why = if self.has_ended() { "its runtime has ended" } else { "it was shut down" };
         LockError::with_detail(LockErrorKind::Closed, why)
     }
 
-    /// The runtime has ended: nothing could ever answer those that wait.
+    /// Ends every attempt, since the runtime has ended: nothing could ever answer those that wait.
     pub(super) fn end(self: &Arc<Self>) {
         self.has_ended.store(true, Ordering::Release);
         self.with(|core| core.close());
@@ -369,7 +369,7 @@ impl Driver {
         }
     }
 
-    /// When a request last succeeded.
+    /// The instant at which a request last succeeded.
     pub(crate) fn last_success(&self) -> Instant {
         self.clock.instant(self.look(Core::last_success))
     }
@@ -394,7 +394,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// Where a store's messages go: made before the store, opened once the node is there.
+/// The recipient of a store's messages: made before the store, opened once the node is there.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inbox(Arc<OnceLock<Weak<Driver>>>);
 

@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::task::AtomicWaker;
-use proto::node::{Moment, Seat};
+use proto::node::{Mirror, Moment};
 use tokio_util::sync::CancellationToken;
 
 /// The deadline and the loss are written in the table's own sections, so that a guard needs no
 /// mutex to report its state.
 #[derive(Default)]
 pub(crate) struct Cell {
-    /// Of the caller that waits.
+    /// The waker of the caller that waits.
     pub(crate) caller: AtomicWaker,
-    /// µs; the hold is certain until this moment.
+    /// The moment until which the hold is certain, µs.
     until: AtomicU64,
     /// A renewal was refused or not answered, and none was answered since.
     is_unanswered: AtomicBool,
@@ -37,7 +37,7 @@ impl Deref for HoldCell {
     }
 }
 
-impl Seat for HoldCell {
+impl Mirror for HoldCell {
     fn certain_until(&self, until: Moment, is_answered: bool) {
         self.is_unanswered.store(!is_answered, Ordering::Release);
         self.until.store(until.as_micros(), Ordering::Release);
@@ -79,13 +79,13 @@ impl Cell {
         self.lost().cancel();
     }
 
-    /// One more guard.
-    pub(crate) fn join(&self) {
+    /// Counts one more guard.
+    pub(crate) fn add_guard(&self) {
         self.guards.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One guard less. Returns whether it was the last.
-    pub(crate) fn part(&self) -> bool {
+    /// Counts one guard less. Returns whether it was the last.
+    pub(crate) fn drop_guard(&self) -> bool {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
 

@@ -12,18 +12,18 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::foreign;
-use crate::passed_over::PassedOver;
+use crate::unreachable_waiters::UnreachableWaiters;
 
 /// The code that gets all events and metrics, in words.
 const WATCHERS: &str = "a tracing subscriber or a metrics recorder";
 
 /// A lock's name as it may be logged.
-struct Name<'a> {
+struct LoggedName<'a> {
     lock: &'a LockName,
     redact: bool,
 }
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for LoggedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.redact {
             return f.write_str("(redacted)");
@@ -53,16 +53,16 @@ macro_rules! record {
 pub(crate) struct Observer {
     node: NodeId,
     redact_names: bool,
-    passed_over: PassedOver,
+    unreachable_waiters: UnreachableWaiters,
 }
 
 impl Observer {
     pub(super) fn new(node: NodeId, redact_names: bool) -> Self {
-        Self { node, redact_names, passed_over: PassedOver::default() }
+        Self { node, redact_names, unreachable_waiters: UnreachableWaiters::default() }
     }
 
-    fn name<'a>(&self, lock: &'a LockName) -> Name<'a> {
-        Name { lock, redact: self.redact_names }
+    fn name<'a>(&self, lock: &'a LockName) -> LoggedName<'a> {
+        LoggedName { lock, redact: self.redact_names }
     }
 
     /// The span in which an attempt waits.
@@ -79,10 +79,10 @@ impl Observer {
 
     /// Reports the note as event and metrics.
     pub(crate) fn note(&self, note: &Note) {
-        foreign::call(WATCHERS, || self.tell(note));
+        foreign::call(WATCHERS, || self.report(note));
     }
 
-    fn tell(&self, note: &Note) {
+    fn report(&self, note: &Note) {
         match note {
             Note::Queued { lock, position } => {
                 debug!(lock = %self.name(lock), position, "queued");
@@ -137,7 +137,7 @@ impl Observer {
                 debug!(lock = %self.name(lock), waiters, "passed over: their nodes are not connected");
                 #[cfg(feature = "metrics")]
                 metrics::counter!("lockcore_passed_over_total").increment(*waiters);
-                if let Some(lasting) = self.passed_over.note(Instant::now()) {
+                if let Some(lasting) = self.unreachable_waiters.note(Instant::now()) {
                     warn!(
                         lock = %self.name(lock), ?lasting,
                         "waiters have been passed over for longer than a dead process explains: do all processes that share the lock have the same channel_prefix?"

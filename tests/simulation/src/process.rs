@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proto::NodeId;
-use proto::node::{Ask, Core, Moment, Rules, Seat};
+use proto::node::{Ask, Core, Mirror, Moment, Rules};
 
 /// The deadline and the loss that a guard reads.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +42,7 @@ impl Shared {
     }
 }
 
-impl Seat for Shared {
+impl Mirror for Shared {
     fn certain_until(&self, until: Moment, _is_answered: bool) {
         self.0.until.set(until);
     }

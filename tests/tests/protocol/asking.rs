@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::num::NonZeroU32;
 
 use proto::{
-    Acquired, Answer, Command, Demand, Event, Grant, Inspection, Leaving, Left, Member, Mode, Released,
-    Renewed, Reply, Touched,
+    Acquired, Answer, Command, Demand, Event, Grant, Inspection, Leaving, Left, Member, Mode,
+    Released, Renewed, Reply, Touched,
 };
 
 use crate::node::Node;

@@ -1,7 +1,7 @@
 //! Each rule of the protocol as one fact, on every side that keeps it: the function and the scripts
-//! of the queue, and those of the dialect of Redisson. A fact says what a command leaves in the
-//! keys, tells its caller and says to others. Finding numbers are those of the review of the
-//! protocol's first draft.
+//! of the queue, and those of the dialect of Redisson. A fact states the keys that a command
+//! leaves, its reply and its messages. Finding numbers are those of the review of the protocol's
+//! first draft.
 
 mod asking;
 mod bench;

@@ -276,7 +276,11 @@ async fn a_deadline_whose_place_is_gone_moves_nobody_forward(mut bench: Bench) {
 }
 
 async fn lose_score(bench: &mut Bench, member: &Member) {
-    bench.change(|state, _| drop(state.of_redisson().deadlines.remove(&member.into()))).await;
+    bench
+        .change(|state, _| {
+            state.of_redisson().deadlines.remove(&member.into());
+        })
+        .await;
 }
 
 async fn a_list_entry_without_a_score_is_dropped_at_the_head(mut bench: Bench) {

@@ -161,11 +161,8 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
         a.run_on(&lock(number), reduce(&holds[number].1)).await.expect("answered");
     }
     let past = bench.now_ms().await - 1;
-    let lapse = cmd("ZADD")
-        .arg(holds_key(lock(7).as_str()))
-        .arg(past)
-        .arg(holds[7].1.as_str())
-        .clone();
+    let lapse =
+        cmd("ZADD").arg(holds_key(lock(7).as_str())).arg(past).arg(holds[7].1.as_str()).clone();
     let () = bench.redis().ask(&lapse).await;
     let () = bench.redis().ask(cmd("PERSIST").arg(door(8))).await;
     // Another program's hash and text; a member of another protocol.
@@ -367,9 +364,7 @@ async fn held_and_waited_for(
     (holds, lines)
 }
 
-async fn a_server_that_refuses_writes_refuses_all_of_them_and_nothing_is_changed(
-    mut bench: Bench,
-) {
+async fn a_server_that_refuses_writes_refuses_all_of_them_and_nothing_is_changed(mut bench: Bench) {
     let a = bench.node().await;
     let (holds, lines) = held_and_waited_for(&mut bench, &a).await;
     bench.redis().configure("min-replicas-to-write", "1").await;

@@ -2,11 +2,11 @@
 //! answers a typed error that names its type, and no key of the server changes.
 
 use lock_tests::{COUNTER, door_key, passed_key, protocol, queue_key};
-use proto::redisson::is_hold;
-use proto::{Command, Demand, LockErrorKind, Member, Mode, StoreError};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
+use proto::redisson::is_hold;
+use proto::{Command, Demand, LockErrorKind, Member, Mode, StoreError};
 use redis::{Cmd, cmd};
 
 use crate::asking::{acquire, leave, reduce, touch};

@@ -1,4 +1,4 @@
-//! Members that were given up, and what comes late for them.
+//! Members that were given up, and the commands that come late for them.
 
 use proto::{Acquired, Demand, Left, Mode, Presence};
 

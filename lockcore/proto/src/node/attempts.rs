@@ -6,7 +6,7 @@ use super::Core;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
+use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode, Reply};
 
 /// Parked attempts are asked for again after this time although both connections are up,
@@ -14,7 +14,7 @@ pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// then twice that, and so on up to this.
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(2);
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// The acquire of an attempt, or nothing if it is parked because no grant could reach it.
     pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
         let entry = self.table.get(number)?;
@@ -162,7 +162,7 @@ impl<P: Seat> Core<P> {
         self.finish(number, Refusal::Store(error.clone()));
     }
 
-    /// An attempt ends without a lock. It is not in the queue, but another copy of its acquire may
+    /// Ends an attempt without a lock. It is not in the queue, but another copy of its acquire may
     /// still find the lock free.
     pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
         let now = self.now;
@@ -171,18 +171,18 @@ impl<P: Seat> Core<P> {
             return;
         }
         let note = Note::Refused { lock: entry.lock.clone(), refusal: refusal.clone() };
-        self.tell(number, refusal);
+        self.set_refusal(number, refusal);
         self.table.change(number, |entry| {
             entry.state = entry.gone(now);
         });
         self.push(Effect::Observe(note));
     }
 
-    pub(super) fn tell(&mut self, number: u64, refusal: Refusal) {
-        let seat = self.table.get(number).map(|entry| entry.seat.clone());
-        let told = self.table.change(number, |entry| entry.tell(refusal));
-        if let (Some(true), Some(seat)) = (told, seat) {
-            self.push(Effect::Wake(seat));
+    pub(super) fn set_refusal(&mut self, number: u64, refusal: Refusal) {
+        let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
+        let is_waiting = self.table.change(number, |entry| entry.set_refusal(refusal));
+        if let (Some(true), Some(mirror)) = (is_waiting, mirror) {
+            self.push(Effect::Wake(mirror));
         }
     }
 
@@ -190,7 +190,8 @@ impl<P: Seat> Core<P> {
     pub(super) fn withdraw(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
-        let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
+        let lock = entry.lock.clone();
+        let waited = now.since(entry.started);
         match entry.state {
             // Its answer will find it withdrawn: a leave must not overtake an acquire.
             State::Asking { .. } => return,
@@ -224,7 +225,8 @@ impl<P: Seat> Core<P> {
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
             return;
         };
-        let (lock, wants) = (entry.lock.clone(), entry.caller == Caller::Waits);
+        let lock = entry.lock.clone();
+        let wants = entry.caller == Caller::Waits;
         self.table.count_lost_place();
         let next = wants.then(|| self.next_round(number));
         self.table.change(number, |entry| {

@@ -32,7 +32,8 @@ pub fn commands(batch: &[Ask]) -> Vec<(&LockName, &Command)> {
 /// go together: for a Redis Cluster it would part names of different nodes.
 pub fn batches(asks: Vec<Ask>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
-    let (mut renewals, mut touches) = (Open::default(), Open::default());
+    let mut renewals = Open::default();
+    let mut touches = Open::default();
     // Parts of one lock: the script of such renewals knows no other.
     let mut parts: BTreeMap<LockName, usize> = BTreeMap::new();
     for mut ask in asks {

@@ -10,26 +10,26 @@ use std::time::Duration;
 use super::Core;
 use crate::Answer;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::Seat;
+use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// When the server last answered.
+/// The server's last answer, by both clocks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Answered {
-    /// By its clock, µs.
+pub(super) struct ClockReading {
+    /// The time of the server's clock, µs.
     at_us: u64,
-    /// Not before this, by the node's.
+    /// The earliest moment at which it can have been answered, by the node's clock.
     sent: Moment,
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// Has every hold renewed that was asked for before `ask`, if the server's clock ran ahead
     /// between its last answer and this one.
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
-        let answered = Answered { at_us, sent: ask.sent };
-        let Some(last) = self.answered.replace(answered) else { return };
+        let reading = ClockReading { at_us, sent: ask.sent };
+        let Some(last) = self.last_reading.replace(reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // As much as can have passed here: the last answer may be as old as its request, and this
         // one as young as its arrival.

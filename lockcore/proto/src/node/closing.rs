@@ -2,10 +2,10 @@
 
 use super::{Core, MAX_AT_ONCE};
 use crate::error::LockErrorKind;
-use crate::node::entry::{Caller, Class, Entry, Refusal, Seat, State};
+use crate::node::entry::{Caller, Class, Entry, Mirror, Refusal, State};
 
-impl<P: Seat> Core<P> {
-    /// From now on nothing begins.
+impl<P: Mirror> Core<P> {
+    /// Closes the node: from now on nothing begins.
     pub fn close(&mut self) {
         self.is_closed = true;
     }
@@ -22,7 +22,7 @@ impl<P: Seat> Core<P> {
             self.part_of(from, |entry| entry.is_attempt() && entry.caller == Caller::Waits);
         let ended = numbers.len();
         for number in numbers {
-            self.tell(number, Refusal::Kind(kind));
+            self.set_refusal(number, Refusal::Kind(kind));
             self.withdraw(number);
         }
         (ended, next)
@@ -32,14 +32,14 @@ impl<P: Seat> Core<P> {
     /// number on.
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
-        let is_hold = |entry: &Entry<P>| entry.place().class == Some(Class::Hold);
+        let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
         // What is left on the server of a lost one, its guard would give back, which comes too late
         // now.
         let (numbers, next) =
             self.part_of(from, |entry| is_hold(entry) || entry.state == State::Lost);
         let taken = numbers.iter().filter(|number| is_hold(&self.table.entries()[number])).count();
         for number in numbers {
-            self.tell(number, Refusal::Kind(LockErrorKind::Closed));
+            self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));
             self.lose(number, why);
             self.table.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
         }

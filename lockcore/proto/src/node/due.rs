@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use super::{Core, MAX_AT_ONCE};
 use crate::name::LockName;
 use crate::node::effect::Ask;
-use crate::node::entry::{Seat, State};
+use crate::node::entry::{Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
-/// The kinds of things that time does, in the order in which a tick does them.
+/// The work that time makes due, in the order in which a tick does it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DueWork {
     /// A hold or an offer ends, or is forgotten.
     End,
     /// A hold is renewed.
@@ -34,8 +34,8 @@ pub(super) enum Kind {
     Recheck,
 }
 
-impl Kind {
-    /// All kinds of work that can be due: the one list of them.
+impl DueWork {
+    /// All work that can be due: the one list of it.
     pub(super) const ALL: [Self; 9] = [
         Self::End,
         Self::Renewal,
@@ -49,62 +49,66 @@ impl Kind {
     ];
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// Handles the entries that are due, a bounded number at a time. Returns whether there is more
     /// to be done at once.
     pub fn tick(&mut self) -> bool {
         let mut budget = MAX_AT_ONCE;
-        for kind in Kind::ALL {
-            if budget > 0 && self.is_due(kind) {
-                budget = self.handle(kind, budget);
+        for work in DueWork::ALL {
+            if budget > 0 && self.is_due(work) {
+                budget = self.handle(work, budget);
             }
         }
-        Kind::ALL.into_iter().any(|kind| self.is_due(kind))
+        DueWork::ALL.into_iter().any(|work| self.is_due(work))
     }
 
-    /// When [`tick`](Self::tick) has something to do next, as far as is known now.
+    /// The moment at which [`tick`](Self::tick) has something to do next, as far as is known now.
     pub fn next(&self) -> Option<Moment> {
-        Kind::ALL.into_iter().filter_map(|kind| self.first(kind)).min()
+        DueWork::ALL.into_iter().filter_map(|work| self.first(work)).min()
     }
 
-    fn is_due(&self, kind: Kind) -> bool {
-        self.first(kind).is_some_and(|at| at <= self.now)
+    fn is_due(&self, work: DueWork) -> bool {
+        self.first(work).is_some_and(|at| at <= self.now)
     }
 
-    /// When something of this kind is due, if there is room for it.
-    fn first(&self, kind: Kind) -> Option<Moment> {
+    /// The moment at which this work is due, if there is room for it.
+    fn first(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
         let may_renew = self.renewing < MAX_AT_ONCE;
-        match kind {
-            Kind::End => self.table.ends().first().map(|(at, _)| *at),
-            Kind::Renewal => self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at),
-            Kind::LeaveAgain => at_once(self.may_leave_again()),
-            Kind::Send => self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at),
-            Kind::RenewAll => at_once(self.renew_all.is_some() && may_renew),
-            Kind::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
-            Kind::Retry => self.retry_at.filter(|_| self.has_room()),
-            Kind::Touch => {
+        match work {
+            DueWork::End => self.table.ends().first().map(|(at, _)| *at),
+            DueWork::Renewal => {
+                self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at)
+            }
+            DueWork::LeaveAgain => at_once(self.may_leave_again()),
+            DueWork::Send => {
+                self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at)
+            }
+            DueWork::RenewAll => at_once(self.renew_all.is_some() && may_renew),
+            DueWork::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
+            DueWork::Retry => self.retry_at.filter(|_| self.has_room()),
+            DueWork::Touch => {
                 self.table.touches().first().filter(|_| self.may_touch()).map(|(at, _)| *at)
             }
-            Kind::Recheck => at_once(self.recheck.is_some() && self.may_touch()),
+            DueWork::Recheck => at_once(self.recheck.is_some() && self.may_touch()),
         }
     }
 
-    /// Handles the work of this kind that is due. Returns the rest of the budget.
-    fn handle(&mut self, kind: Kind, budget: usize) -> usize {
-        match kind {
-            Kind::End => self.end_what_is_due(budget),
-            Kind::Renewal => self.renew_what_is_due(budget),
-            Kind::LeaveAgain => {
+    /// Does this work as far as it is due. Returns the rest of the budget.
+    fn handle(&mut self, work: DueWork, budget: usize) -> usize {
+        match work {
+            DueWork::End => self.end_what_is_due(budget),
+            DueWork::Renewal => self.renew_what_is_due(budget),
+            DueWork::LeaveAgain => {
                 self.leave_again();
                 budget
             }
-            Kind::Send => self.send_what_is_due(budget),
-            Kind::RenewAll => self.renew_on(budget),
-            Kind::Turn => self.ask_in_turn(budget),
-            Kind::Retry => self.ask_again(budget),
-            Kind::Touch => self.touch_what_is_due(budget),
-            Kind::Recheck => self.recheck_on(budget),
+            DueWork::Send => self.send_what_is_due(budget),
+            DueWork::RenewAll => self.renew_on(budget),
+            DueWork::Turn => self.ask_in_turn(budget),
+            DueWork::Retry => self.ask_again(budget),
+            DueWork::Touch => self.touch_what_is_due(budget),
+            DueWork::Recheck => self.recheck_on(budget),
         }
     }
 
@@ -171,7 +175,8 @@ impl<P: Seat> Core<P> {
                 self.background(ask);
             }
             State::Leaving { .. } => {
-                let (member, ambiguous) = (entry.member.clone(), entry.may_run_again());
+                let member = entry.member.clone();
+                let ambiguous = entry.may_run_again();
                 let batch = leaving.entry(entry.lock.clone()).or_default();
                 batch.push(Leaving { member, ambiguous });
                 self.table.change(number, |entry| {

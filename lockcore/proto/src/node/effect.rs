@@ -11,13 +11,13 @@ use crate::node::moment::Moment;
 /// A request on its way to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// Of which lock.
+    /// The lock that it is about.
     pub lock: LockName,
     /// A command for the store.
     pub command: Command,
     /// The time at which it was sent: leases that it grants are counted from here.
     pub sent: Moment,
-    /// Of no caller's own: counts against the window.
+    /// Whether it is no caller's own: then it counts against the window.
     pub background: bool,
 }
 
@@ -28,7 +28,7 @@ pub enum Effect<P> {
     Send(Ask),
     /// Send this renewal so that replicas have it, and feed back how many do.
     Confirm(Ask),
-    /// Its caller has something to look up.
+    /// Wakes the caller, which has something to look up.
     Wake(P),
     /// Tell the guards that their hold is lost.
     TellLost(P),

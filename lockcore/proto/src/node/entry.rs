@@ -12,14 +12,15 @@ use crate::node::moment::Moment;
 use crate::terms::Terms;
 use crate::token::FencingToken;
 
-/// How long the server is told of a member that left. By then its own expiry has removed it.
+/// The time for which the server is told of a member that left. By then its own expiry has removed
+/// it.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
 /// A leave that failed is repeated after this time, then twice that, and so on.
 const LEAVE_RETRY_MS: u32 = 100;
 
 /// The mirror of a hold that guards read without asking the table; written whenever the table
 /// changes.
-pub trait Seat: Clone + Default {
+pub trait Mirror: Clone + Default {
     /// The hold is certain until then, if nothing extends it. `is_answered`: the last renewal was.
     fn certain_until(&self, until: Moment, is_answered: bool);
 
@@ -27,27 +28,27 @@ pub trait Seat: Clone + Default {
     fn lose(&self);
 }
 
-impl Seat for () {
+impl Mirror for () {
     fn certain_until(&self, _until: Moment, _is_answered: bool) {}
 
     fn lose(&self) {}
 }
 
-/// Where a member stands with the server, as far as this node knows.
+/// The state of a member on the server, as far as this node knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// Its acquire is not sent yet: as many as may be are on their way.
+    /// Not sent yet: as many as may be are on their way.
     Unsent,
-    /// Its acquire is on its way.
+    /// On its way to the server.
     Asking {
-        /// Why the store could not answer the last time.
+        /// The reason why the store could not answer the last time.
         error: Option<StoreError>,
         /// Whether a JVM's message woke the attempt before it was known to wait.
         poked: bool,
     },
     /// The store could not answer, and will be asked again.
     Parked { error: StoreError },
-    /// In the queue.
+    /// Queued.
     Waiting,
     /// Granted, but with so little left that a renewal is on its way first.
     Confirming { token: FencingToken, handed_over: bool },
@@ -66,7 +67,7 @@ pub(super) enum State {
     Lost,
     /// Kept by the server until its lease ends there.
     Leaked { until: Moment },
-    /// Nothing of it is left on the server.
+    /// Gone from the server.
     Over,
 }
 
@@ -75,13 +76,13 @@ pub(super) enum State {
 pub(super) enum Caller {
     /// Waits to be woken.
     Waits,
-    /// Was woken, and finds this.
-    Told(Refusal),
+    /// Was woken, and finds this refusal.
+    Refused(Refusal),
     /// Has its guard, or went away.
     Gone,
 }
 
-/// Why an attempt ends without a lock.
+/// The reason why an attempt ends without a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// Taken, and the attempt was not to wait.
@@ -95,15 +96,15 @@ pub enum Refusal {
 /// The request of an attempt.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Which lock.
+    /// The lock that is asked for.
     pub lock: LockName,
-    /// How it is held and waited for.
+    /// The options by which it is held and waited for.
     pub options: Terms,
     /// Whether it may queue.
     pub mode: Mode,
-    /// For people.
+    /// The label, for people.
     pub label: Label,
-    /// How much of it.
+    /// The part of the lock that is asked for.
     pub demand: Demand,
 }
 
@@ -120,27 +121,27 @@ pub(super) struct Entry<P> {
     /// The grant was told before the acquire was answered. A proxy that runs requests twice may
     /// still run a copy of it before it passes the answer on.
     pub(super) unanswered: bool,
-    /// When the acquire was answered then. Up to this moment a copy of it may have queued the
-    /// member anew.
+    /// The moment at which the acquire was answered then. Up to this moment a copy of it may have
+    /// queued the member anew.
     pub(super) answered: Option<Moment>,
-    /// When the server last said that a hold of the member was force-released. The answer to a
-    /// request that was sent before may be older, and still tell of that hold.
+    /// The moment at which the server last said that a hold of the member was force-released. The
+    /// answer to a request that was sent before may be older, and still tell of that hold.
     pub(super) revoked: Option<Moment>,
     /// A time at which the member was known not to hold: a grant that comes without having been
     /// asked for is younger.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    pub(super) seat: P,
+    pub(super) mirror: P,
 }
 
 /// The index of an entry in the table; a function of the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
-    /// When something ends by itself.
+pub(super) struct IndexKeys {
+    /// The moment at which something ends by itself.
     pub(super) end: Option<Moment>,
-    /// When it is renewed.
+    /// The moment at which it is renewed.
     pub(super) renew: Option<Moment>,
-    /// When a release or a leave is due.
+    /// The moment at which a release or a leave is due.
     pub(super) send: Option<Moment>,
     pub(super) waits_in_line: bool,
     pub(super) is_unsent: bool,
@@ -156,7 +157,7 @@ pub(super) enum Class {
     GivenBack,
 }
 
-impl<P: Seat> Entry<P> {
+impl<P: Mirror> Entry<P> {
     /// Whether a copy of the acquire may run after the member was given back.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
@@ -172,7 +173,7 @@ impl<P: Seat> Entry<P> {
         self.revoked.is_some_and(|revoked| sent <= revoked)
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn index_keys(&self) -> IndexKeys {
         let class = match self.state {
             State::Unsent
             | State::Asking { .. }
@@ -184,7 +185,7 @@ impl<P: Seat> Entry<P> {
             State::Releasing { .. } | State::Leaving { .. } => Some(Class::GivenBack),
             State::Lost | State::Leaked { .. } | State::Over => None,
         };
-        Place {
+        IndexKeys {
             end: match &self.state {
                 State::Offered(lease) => Some(self.lapses_at(lease)),
                 State::Held(lease) => Some(lease.notice_at(&self.options)),
@@ -207,13 +208,13 @@ impl<P: Seat> Entry<P> {
         }
     }
 
-    /// Until when an offer stands.
+    /// The moment until which an offer stands.
     pub(super) fn lapses_at(&self, lease: &Lease) -> Moment {
         let claim = lease.since + lease::claim(&self.options);
         claim.min(lease.notice_at(&self.options))
     }
 
-    /// To be taken out at once, and until its own expiry has done it.
+    /// The state in which it is taken out, at once and until its own expiry has done it.
     pub(super) fn leaving(&self, now: Moment) -> State {
         let give_up = now + self.options.lease.max(GIVE_UP);
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
@@ -226,31 +227,31 @@ impl<P: Seat> Entry<P> {
     }
 
     pub(super) fn is_attempt(&self) -> bool {
-        self.place().class == Some(Class::Attempt)
+        self.index_keys().class == Some(Class::Attempt)
     }
 
     /// Whether the table can forget it.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over && !matches!(self.caller, Caller::Told(_))
+        self.state == State::Over && !matches!(self.caller, Caller::Refused(_))
     }
 
-    /// Tells the caller, if there is one. Returns whether it has to be woken.
+    /// Sets the refusal that the caller finds, if there is one. Returns whether it has to be woken.
     #[must_use]
-    pub(super) fn tell(&mut self, refusal: Refusal) -> bool {
+    pub(super) fn set_refusal(&mut self, refusal: Refusal) -> bool {
         let waits = self.caller == Caller::Waits;
         if waits {
-            self.caller = Caller::Told(refusal);
+            self.caller = Caller::Refused(refusal);
         }
         waits
     }
 
     /// Writes the mirror that guards read.
-    pub(super) fn mirror(&self) {
+    pub(super) fn update_mirror(&self) {
         match &self.state {
             State::Offered(lease) | State::Held(lease) => {
-                self.seat.certain_until(lease.until(), lease.is_answered);
+                self.mirror.certain_until(lease.until(), lease.is_answered);
             }
-            State::Lost | State::Leaked { .. } => self.seat.lose(),
+            State::Lost | State::Leaked { .. } => self.mirror.lose(),
             _ => {}
         }
     }

@@ -7,7 +7,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Caller, Entry, Refusal, Seat, State};
+use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::terms::Terms;
@@ -16,7 +16,7 @@ use crate::{Command, Grant, Mode, Reply};
 
 /// The source of a grant: an answer or a message.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Source {
+pub(super) enum GrantSource {
     /// The answer to its own acquire, sent then.
     Answer(Moment),
     /// The answer to another request, sent then.
@@ -25,15 +25,16 @@ pub(super) enum Source {
     Message,
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// Takes in the part of a reply that is not its outcome.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.passed_over > 0 {
-            let (lock, waiters) = (ask.lock.clone(), reply.passed_over);
+            let lock = ask.lock.clone();
+            let waiters = reply.passed_over;
             self.push(Effect::Observe(Note::PassedOver { lock, waiters }));
         }
         for grant in &reply.grants {
-            self.told(ask, grant);
+            self.grant_in_reply(ask, grant);
         }
         if reply.more {
             // For no member in particular: what is left to do, the server knows.
@@ -43,17 +44,19 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// A reply says that a member of ours holds its lock.
-    fn told(&mut self, ask: &Ask, Grant { member, token, left_ms }: &Grant) {
+    /// Takes in a grant of a reply: a member of ours holds its lock.
+    fn grant_in_reply(&mut self, ask: &Ask, Grant { member, token, left_ms }: &Grant) {
         let Some(number) = self.number(member) else { return };
         if self.table.entries().contains_key(&number) {
             let source = match &ask.command {
-                Command::Acquire { member: own, .. } if own == member => Source::Answer(ask.sent),
-                _ => Source::Aside(ask.sent),
+                Command::Acquire { member: own, .. } if own == member => {
+                    GrantSource::Answer(ask.sent)
+                }
+                _ => GrantSource::Aside(ask.sent),
             };
             return self.granted(number, *token, *left_ms, source);
         }
-        if self.gone.since(number, ask.sent) {
+        if self.recent_releases.since(number, ask.sent) {
             // An answer that its release has overtaken: there is nothing left to give back.
             return;
         }
@@ -64,7 +67,8 @@ impl<P: Seat> Core<P> {
     /// Lets a member leave that is not in the table, and that the server may still know.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let now = self.now;
-        let (number, lease) = (member.number(), Duration::from_millis(member.lease_ms()));
+        let number = member.number();
+        let lease = Duration::from_millis(member.lease_ms());
         let mut stray = Entry {
             lock,
             member,
@@ -78,7 +82,7 @@ impl<P: Seat> Core<P> {
             revoked: None,
             anchor: now,
             started: now,
-            seat: P::default(),
+            mirror: P::default(),
         };
         stray.state = stray.leaving(now);
         self.table.insert(number, stray);
@@ -91,10 +95,11 @@ impl<P: Seat> Core<P> {
         number: u64,
         token: FencingToken,
         left_ms: u64,
-        source: Source,
+        source: GrantSource,
     ) {
         let now = self.now;
-        let Some(entry) = self.table.granted(number, matches!(source, Source::Answer(_))) else {
+        let Some(entry) = self.table.granted(number, matches!(source, GrantSource::Answer(_)))
+        else {
             return;
         };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
@@ -102,10 +107,10 @@ impl<P: Seat> Core<P> {
             return;
         }
         let left = Duration::from_millis(left_ms);
-        let is_message = matches!(source, Source::Message);
+        let is_message = matches!(source, GrantSource::Message);
         let anchor = match source {
-            Source::Answer(sent) | Source::Aside(sent) => sent,
-            Source::Message => entry.anchor,
+            GrantSource::Answer(sent) | GrantSource::Aside(sent) => sent,
+            GrantSource::Message => entry.anchor,
         };
         let certain = lease::certain_until(anchor, left).since(now);
         let wants = entry.caller == Caller::Waits;
@@ -153,7 +158,8 @@ impl<P: Seat> Core<P> {
     pub(super) fn unacknowledged(&mut self, member: &Member, replicas: u32) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
-        let (kind, wanted) = (LockErrorKind::Unavailable, self.rules.replicas);
+        let kind = LockErrorKind::Unavailable;
+        let wanted = self.rules.replicas;
         let refused = |what: &str| {
             let detail = format!("{replicas} of {wanted} replicas acknowledged the {what} in time");
             StoreError::refused(kind, detail)
@@ -162,8 +168,9 @@ impl<P: Seat> Core<P> {
         if !matches!(entry.state, State::Confirming { .. }) {
             return self.renewal_failed(member, &refused("renewal"));
         }
-        let (lock, refusal) = (entry.lock.clone(), Refusal::Store(refused("grant")));
-        self.tell(number, refusal.clone());
+        let lock = entry.lock.clone();
+        let refusal = Refusal::Store(refused("grant"));
+        self.set_refusal(number, refusal.clone());
         self.table.change(number, |entry| entry.state = entry.leaving(now));
         self.push(Effect::Observe(Note::Refused { lock, refusal }));
     }
@@ -179,13 +186,15 @@ impl<P: Seat> Core<P> {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         let lease = Lease::granted(&entry.options, token, now, anchor, left);
-        let (lock, waited) = (entry.lock.clone(), now.since(entry.started));
-        let (wants, seat) = (entry.caller == Caller::Waits, entry.seat.clone());
+        let lock = entry.lock.clone();
+        let waited = now.since(entry.started);
+        let wants = entry.caller == Caller::Waits;
+        let mirror = entry.mirror.clone();
         self.table.change(number, |entry| entry.state = State::Offered(lease));
         if !wants {
             return self.withdraw(number);
         }
-        self.push(Effect::Wake(seat));
+        self.push(Effect::Wake(mirror));
         self.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
     }
 
@@ -202,7 +211,7 @@ impl<P: Seat> Core<P> {
         if self.is_closed {
             // Nothing begins any more: it would hold the lock when its node says that nothing is
             // left.
-            self.tell(next, Refusal::Kind(LockErrorKind::Closed));
+            self.set_refusal(next, Refusal::Kind(LockErrorKind::Closed));
             self.withdraw(next);
         }
     }

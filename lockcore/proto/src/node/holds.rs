@@ -7,7 +7,7 @@ use super::Core;
 use crate::error::StoreError;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Seat, State};
+use crate::node::entry::{Mirror, State};
 use crate::node::lease;
 use crate::{Command, Grant, Renewed};
 
@@ -16,7 +16,7 @@ const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 /// The weight of a read, to which a downgrade reduces a lock.
 const READ: NonZeroU32 = NonZeroU32::MIN;
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     pub(super) fn renewed(
         &mut self,
         ask: &Ask,
@@ -30,7 +30,8 @@ impl<P: Seat> Core<P> {
             Renewed::Held => Duration::from_millis(member.lease_ms()),
             Renewed::NotHeld => Duration::ZERO,
         };
-        let (chance, doubt) = (self.chance(number), self.doubt);
+        let chance = self.chance(number);
+        let doubt = self.doubt;
         let entry = &self.table.entries()[&number];
         match &entry.state {
             State::Confirming { token, handed_over } => {
@@ -110,9 +111,10 @@ impl<P: Seat> Core<P> {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
         let held = self.now.since(lease.since);
-        let (lock, seat) = (entry.lock.clone(), entry.seat.clone());
+        let lock = entry.lock.clone();
+        let mirror = entry.mirror.clone();
         self.table.change(number, |entry| entry.state = State::Lost);
-        self.push(Effect::TellLost(seat));
+        self.push(Effect::TellLost(mirror));
         self.push(Effect::Observe(Note::Lost { lock, held, why }));
     }
 
@@ -136,8 +138,8 @@ impl<P: Seat> Core<P> {
                 // A force-released hold is not released again.
                 self.table.change(number, |entry| entry.state = entry.gone(now));
                 let current = number + 1;
-                if let Some(seat) = self.table.get(current).map(|entry| entry.seat.clone()) {
-                    self.push(Effect::Wake(seat));
+                if let Some(mirror) = self.table.get(current).map(|entry| entry.mirror.clone()) {
+                    self.push(Effect::Wake(mirror));
                 }
             }
             _ => {}

@@ -14,27 +14,28 @@ pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub token: FencingToken,
-    /// When the hold began here.
+    /// The moment at which the hold began here.
     pub(super) since: Moment,
-    /// When the request was sent that the deadline is counted from.
+    /// The moment at which the request was sent that the deadline is counted from.
     pub(super) asked: Moment,
     /// Earlier than the server's own end of the lease.
     deadline: Moment,
     /// The end of the longest hold that was allowed.
     last: Option<Moment>,
-    /// When to renew it next; nothing while a renewal is on its way, or if there is none to come.
+    /// The moment of the next renewal; nothing while a renewal is on its way, or if there is none
+    /// to come.
     pub(super) renew_at: Option<Moment>,
     /// Whether the last renewal was answered; also if there was none yet.
     pub(super) is_answered: bool,
 }
 
-/// Until when a lease of `left` is certain, counted from `anchor`: earlier than its end, for clocks
-/// that tick at different rates.
+/// The moment until which a lease of `left` is certain, counted from `anchor`: earlier than its
+/// end, for clocks that tick at different rates.
 pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
     anchor + left.saturating_sub(margin(left))
 }
 
-/// How far two clocks may part within this time.
+/// The time by which two clocks may part within this time.
 pub(super) fn margin(time: Duration) -> Duration {
     (time / 100).max(Duration::from_millis(5))
 }
@@ -113,17 +114,17 @@ impl Lease {
         self.renew_at = Some(now + pause);
     }
 
-    /// Until when the hold is certain.
+    /// The moment until which the hold is certain.
     pub(super) fn until(&self) -> Moment {
         self.last.map_or(self.deadline, |last| last.min(self.deadline))
     }
 
-    /// When the guards are told that it is lost, if nothing extends it.
+    /// The moment at which the guards are told that it is lost, if nothing extends it.
     pub(super) fn notice_at(&self, options: &Terms) -> Moment {
         self.until().before(lead(options))
     }
 
-    /// Why it ends, if it ends now.
+    /// The reason why it ends, if it ends now.
     pub(super) fn end(&self, options: &Terms) -> &'static str {
         match self.last {
             Some(last) if last <= self.deadline => "it reached its longest hold",

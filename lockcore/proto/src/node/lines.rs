@@ -8,7 +8,7 @@ use super::table::Line;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Seat, State};
+use crate::node::entry::{Mirror, State};
 use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
 use crate::{Command, MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
@@ -34,7 +34,7 @@ pub(super) fn weight(members: &[Member]) -> usize {
     members.len().max(MIN_WEIGHT)
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// Messages may have been missed: every line is touched that was not since now.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
@@ -45,7 +45,8 @@ impl<P: Seat> Core<P> {
             let Some((from, since)) = self.recheck.take() else { return budget };
             let next = self.table.lines().range((from, Bound::Unbounded)).next();
             let Some((lock, line)) = next else { return budget };
-            let (lock, is_stale) = (lock.clone(), line.touched <= since);
+            let lock = lock.clone();
+            let is_stale = line.touched <= since;
             if is_stale {
                 // Touched together now; a random time parts their next touches.
                 self.touch_line(&lock, 2);
@@ -148,8 +149,8 @@ impl<P: Seat> Core<P> {
         }
     }
 
-    /// When to ask for a lock whose first lease ends after these milliseconds; as usual if there
-    /// is none.
+    /// The moment at which to ask for a lock whose first lease ends after these milliseconds; as
+    /// usual if there is none.
     pub(super) fn lease_end(&self, number: u64, first_end_ms: Option<u64>) -> Moment {
         let now = self.now;
         let Some(left_ms) = first_end_ms.filter(|left_ms| *left_ms > 0) else {

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Moment(u64);
 
 impl Moment {
-    /// So many µs after the node's begin.
+    /// The moment so many µs after the node's begin.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
@@ -23,7 +23,7 @@ impl Moment {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// So much earlier, at the node's begin at the earliest.
+    /// The moment so much earlier, at the node's begin at the earliest.
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
     }

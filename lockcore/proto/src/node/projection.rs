@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::due::Kind;
+use super::due::DueWork;
 use super::{Core, MAX_AT_ONCE, ROUND_BITS};
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::entry::{Caller, Seat, State};
+use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;
 
 /// The state of an entry, without its data.
@@ -39,7 +39,7 @@ pub enum Due {
     Send(u64),
     /// A line is touched.
     Touch(LockName),
-    /// Those go out for which there was no room.
+    /// Acquires go out for which there was no room.
     Turn,
     /// Parked attempts are asked for again.
     Retry,
@@ -71,7 +71,7 @@ impl State {
     }
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// The number of an attempt's `round`.
     pub fn number_of(attempt: u64, round: u64) -> u64 {
         attempt << ROUND_BITS | round
@@ -87,22 +87,22 @@ impl<P: Seat> Core<P> {
         self.current(attempt)
     }
 
-    /// Where a number stands, if it is in the table.
+    /// The phase of a number, if it is in the table.
     pub fn phase(&self, number: u64) -> Option<Phase> {
         self.table.get(number).map(|entry| entry.state.phase())
     }
 
-    /// Its member.
+    /// The member of a number.
     pub fn member(&self, number: u64) -> Option<&Member> {
         self.table.get(number).map(|entry| &entry.member)
     }
 
-    /// From when on a grant that comes unasked is counted.
+    /// The moment from which a grant that comes unasked is counted.
     pub fn anchor(&self, number: u64) -> Option<Moment> {
         self.table.get(number).map(|entry| entry.anchor)
     }
 
-    /// Until when a hold is certain, unless it is lost.
+    /// The moment until which a hold is certain, unless it is lost.
     pub fn until(&self, number: u64) -> Option<Moment> {
         match &self.table.get(number)?.state {
             State::Held(lease) | State::Offered(lease) => Some(lease.until()),
@@ -127,30 +127,30 @@ impl<P: Seat> Core<P> {
 
     /// All work that is due some time, alone: for a caller that decides itself which comes first.
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
-        Kind::ALL.into_iter().flat_map(|kind| self.each(kind))
+        DueWork::ALL.into_iter().flat_map(|work| self.each(work))
     }
 
-    /// All of this kind that is due some time.
-    fn each(&self, kind: Kind) -> Vec<(Moment, Due)> {
+    /// All that is due some time of this work.
+    fn each(&self, work: DueWork) -> Vec<(Moment, Due)> {
         let numbers = |numbers: &BTreeSet<(Moment, u64)>, due: fn(u64) -> Due| {
             numbers.iter().map(|(at, number)| (*at, due(*number))).collect()
         };
         let at_once = |is_due: bool, due: Due| {
             is_due.then_some((Moment::default(), due)).into_iter().collect()
         };
-        match kind {
-            Kind::End => numbers(self.table.ends(), Due::End),
-            Kind::Renewal => numbers(self.table.renewals(), Due::Renewal),
-            Kind::Send => numbers(self.table.sends(), Due::Send),
-            Kind::Touch => {
+        match work {
+            DueWork::End => numbers(self.table.ends(), Due::End),
+            DueWork::Renewal => numbers(self.table.renewals(), Due::Renewal),
+            DueWork::Send => numbers(self.table.sends(), Due::Send),
+            DueWork::Touch => {
                 let touches = self.table.touches().iter();
                 touches.map(|(at, lock)| (*at, Due::Touch(lock.clone()))).collect()
             }
-            Kind::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask(), Due::Turn),
-            Kind::Retry => at_once(!self.table.parked().is_empty(), Due::Retry),
-            Kind::LeaveAgain => at_once(self.may_leave_again(), Due::LeaveAgain),
-            Kind::RenewAll => at_once(self.renew_all.is_some(), Due::RenewAll),
-            Kind::Recheck => at_once(self.recheck.is_some(), Due::Recheck),
+            DueWork::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask(), Due::Turn),
+            DueWork::Retry => at_once(!self.table.parked().is_empty(), Due::Retry),
+            DueWork::LeaveAgain => at_once(self.may_leave_again(), Due::LeaveAgain),
+            DueWork::RenewAll => at_once(self.renew_all.is_some(), Due::RenewAll),
+            DueWork::Recheck => at_once(self.recheck.is_some(), Due::Recheck),
         }
     }
 
@@ -187,7 +187,7 @@ impl<P: Seat> Core<P> {
         for (number, entry) in self.table.entries() {
             let caller = match entry.caller {
                 Caller::Waits => 0,
-                Caller::Told(_) => 1,
+                Caller::Refused(_) => 1,
                 Caller::Gone => 2,
             };
             let (until, is_due) = match &entry.state {
@@ -208,7 +208,7 @@ impl<P: Seat> Core<P> {
             print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));
         }
         print.push(u64::MAX); // no number
-        for (number, heard) in self.gone.iter() {
+        for (number, heard) in self.recent_releases.iter() {
             print.extend([number, heard.as_micros()]);
         }
         print.extend([self.next_attempt, u64::from(self.is_up())]);

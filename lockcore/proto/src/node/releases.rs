@@ -8,11 +8,11 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Entry, Seat, State};
+use crate::node::entry::{Entry, Mirror, State};
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// Returns whether there is something to release.
     pub(super) fn begin_release(&mut self, number: u64, due: Option<Moment>) -> bool {
         let Some(entry) = self.table.get(number) else { return false };
@@ -54,7 +54,8 @@ impl<P: Seat> Core<P> {
     /// A release found nothing. The hold may have been force-released before a copy of the acquire
     /// ran, which queued the member once more: it leaves.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
-        let (number, now) = (self.known(member)?, self.now);
+        let number = self.known(member)?;
+        let now = self.now;
         self.table.change(number, |entry| {
             if let State::Releasing { .. } = entry.state {
                 entry.state = entry.leaving(now);

@@ -3,9 +3,9 @@
 use super::{Core, lines};
 use crate::Command;
 use crate::node::effect::{Ask, Effect};
-use crate::node::entry::Seat;
+use crate::node::entry::Mirror;
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     pub(super) fn is_up(&self) -> bool {
         self.commands.is_up() && self.subscription.is_up()
     }

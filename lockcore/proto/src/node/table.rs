@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Core, Counts, ROUND_BITS};
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::entry::{Class, Entry, Place, Seat, State};
+use crate::node::entry::{Class, Entry, IndexKeys, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
 
@@ -17,7 +17,7 @@ pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
     pub(super) period: Duration,
     due: Moment,
-    /// When it was last touched as a whole.
+    /// The moment at which it was last touched as a whole.
     pub(super) touched: Moment,
 }
 
@@ -46,7 +46,7 @@ macro_rules! read_only {
     )*};
 }
 
-impl<P: Seat> Table<P> {
+impl<P: Mirror> Table<P> {
     pub(super) fn new() -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -84,7 +84,8 @@ impl<P: Seat> Table<P> {
         let is_this = entry.member == *member;
         // Nothing is found by these: an index never depends on them.
         if is_this && entry.unanswered {
-            (entry.unanswered, entry.answered) = (false, Some(now));
+            entry.unanswered = false;
+            entry.answered = Some(now);
         }
         is_this.then(|| member.number())
     }
@@ -97,17 +98,17 @@ impl<P: Seat> Table<P> {
         Some(entry)
     }
 
-    /// An attempt has lost its place.
+    /// Counts an attempt that has lost its place.
     pub(super) fn count_lost_place(&mut self) {
         self.counts.places_lost += 1;
     }
 
-    /// The server was not told of the end of a member.
+    /// Counts a member of whose end the server was not told.
     pub(super) fn count_failed(&mut self) {
         self.counts.failed += 1;
     }
 
-    /// The line of `lock` is touched as a whole.
+    /// Notes that the line of `lock` is touched as a whole.
     pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.touched = now;
@@ -115,12 +116,13 @@ impl<P: Seat> Table<P> {
     }
 
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
-        let (lock, period, anchor) =
-            (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
-        let place = entry.place();
-        entry.mirror();
+        let lock = entry.lock.clone();
+        let period = lease::touch_period(&entry.options);
+        let anchor = entry.anchor;
+        let keys = entry.index_keys();
+        entry.update_mirror();
         self.entries.insert(number, entry);
-        self.reorder(number, &lock, period, anchor, None, Some(place));
+        self.reorder(number, &lock, period, anchor, None, Some(keys));
     }
 
     /// The one place where an entry changes. Forgets it when nothing is left of it.
@@ -130,14 +132,15 @@ impl<P: Seat> Table<P> {
         change: impl FnOnce(&mut Entry<P>) -> T,
     ) -> Option<T> {
         let entry = self.entries.get_mut(&number)?;
-        let before = entry.place();
+        let before = entry.index_keys();
         let changed = change(entry);
-        entry.mirror();
-        let after = entry.place();
+        entry.update_mirror();
+        let after = entry.index_keys();
         let is_over = entry.is_over();
         if before != after {
-            let (lock, period, anchor) =
-                (entry.lock.clone(), lease::touch_period(&entry.options), entry.anchor);
+            let lock = entry.lock.clone();
+            let period = lease::touch_period(&entry.options);
+            let anchor = entry.anchor;
             self.reorder(number, &lock, period, anchor, Some(before), Some(after));
         }
         if is_over {
@@ -152,8 +155,8 @@ impl<P: Seat> Table<P> {
         lock: &LockName,
         period: Duration,
         anchor: Moment,
-        before: Option<Place>,
-        after: Option<Place>,
+        before: Option<IndexKeys>,
+        after: Option<IndexKeys>,
     ) {
         fn moves<K: Ord>(set: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {
             if before != after {
@@ -161,24 +164,24 @@ impl<P: Seat> Table<P> {
                 set.extend(after);
             }
         }
-        let of = |place: Option<Place>, which: fn(Place) -> Option<Moment>| {
-            place.and_then(which).map(|at| (at, number))
+        let of = |keys: Option<IndexKeys>, which: fn(IndexKeys) -> Option<Moment>| {
+            keys.and_then(which).map(|at| (at, number))
         };
-        moves(&mut self.ends, of(before, |place| place.end), of(after, |place| place.end));
-        moves(&mut self.renewals, of(before, |place| place.renew), of(after, |place| place.renew));
-        moves(&mut self.sends, of(before, |place| place.send), of(after, |place| place.send));
-        let is = |place: Option<Place>, which: fn(Place) -> bool| place.is_some_and(which);
-        let unsent = |place| is(place, |place| place.is_unsent).then_some(number);
+        moves(&mut self.ends, of(before, |keys| keys.end), of(after, |keys| keys.end));
+        moves(&mut self.renewals, of(before, |keys| keys.renew), of(after, |keys| keys.renew));
+        moves(&mut self.sends, of(before, |keys| keys.send), of(after, |keys| keys.send));
+        let is = |keys: Option<IndexKeys>, which: fn(IndexKeys) -> bool| keys.is_some_and(which);
+        let unsent = |keys| is(keys, |keys| keys.is_unsent).then_some(number);
         moves(&mut self.unsent, unsent(before), unsent(after));
-        let parked = |place| is(place, |place| place.is_parked).then_some(number);
+        let parked = |keys| is(keys, |keys| keys.is_parked).then_some(number);
         moves(&mut self.parked, parked(before), parked(after));
-        match (is(before, |place| place.waits_in_line), is(after, |place| place.waits_in_line)) {
+        match (is(before, |keys| keys.waits_in_line), is(after, |keys| keys.waits_in_line)) {
             (false, true) => self.line_up(number, lock, period, anchor),
             (true, false) => self.step_out(number, lock),
             _ => {}
         }
-        for (place, by) in [(before, -1), (after, 1)] {
-            let Some(class) = place.and_then(|place| place.class) else { continue };
+        for (keys, by) in [(before, -1), (after, 1)] {
+            let Some(class) = keys.and_then(|keys| keys.class) else { continue };
             let count = match class {
                 Class::Attempt => &mut self.counts.attempts,
                 Class::Hold => &mut self.counts.holds,
@@ -226,7 +229,7 @@ impl<P: Seat> Table<P> {
     }
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// The last round of an attempt: the one that it stands in.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
@@ -245,7 +248,7 @@ impl<P: Seat> Core<P> {
         self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
     }
 
-    /// Up to a thousand, the same for the same number and moment.
+    /// A number up to a thousand, the same for the same number and moment.
     pub(super) fn chance(&self, number: u64) -> u32 {
         if self.rules.seed == 0 {
             return 0;

@@ -315,7 +315,8 @@ impl QueueState {
     }
 
     fn leave_one(&mut self, call: &mut Call<'_>, leaving: &Leaving) -> Left {
-        let (member, now_ms) = (&leaving.member, call.now_ms());
+        let member = &leaving.member;
+        let now_ms = call.now_ms();
         if leaving.ambiguous {
             self.gone.set(member, now_ms + TOMBSTONE_MS);
             call.has_gone = true;

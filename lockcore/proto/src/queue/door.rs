@@ -103,7 +103,8 @@ impl QueueState {
         let sum = self.holds.iter().map(|(_, member)| self.weight(member)).sum();
         let door = self.door.get_or_insert(Door { held: FREE, mark, ends_ms: Some(0) });
         if let Held::Whole(_) = door.held {
-            (door.held, door.ends_ms) = (Held::Parts { used: sum, token: None }, Some(0));
+            door.held = Held::Parts { used: sum, token: None };
+            door.ends_ms = Some(0);
         }
         if self.holds.is_empty() {
             door.held = FREE;
@@ -186,7 +187,8 @@ impl QueueState {
     /// Everything is given back.
     pub(super) fn open(&mut self) {
         if let Some(door) = &mut self.door {
-            (door.held, door.ends_ms) = (FREE, Some(0));
+            door.held = FREE;
+            door.ends_ms = Some(0);
         }
     }
 

@@ -9,7 +9,7 @@ use crate::token::{self, FencingToken};
 
 /// The outcome of handing over a free lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Advanced {
+pub(super) enum AdvanceOutcome {
     /// This member has it now.
     Granted(Party),
     /// A foreign member is next.
@@ -20,18 +20,18 @@ pub(super) enum Advanced {
 
 impl LockState {
     /// Hands a free lock to the first waiter that can acquire it.
-    pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
+    pub(super) fn advance(&mut self, call: &mut Call<'_>) -> AdvanceOutcome {
         let mut passed_over = Vec::new();
         let advanced = self.walk(call, &mut passed_over);
         self.lower(call, &passed_over);
         call.passed_over += passed_over.len() as u64;
-        if advanced == Advanced::End {
+        if advanced == AdvanceOutcome::End {
             self.drop_apart();
         }
         advanced
     }
 
-    fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Party>) -> Advanced {
+    fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Party>) -> AdvanceOutcome {
         let mut not_connected: Vec<String> = Vec::new();
         let mut gone = None;
         // Members that were passed over stay in front.
@@ -43,19 +43,19 @@ impl LockState {
             let Some(ours) = member.ours() else {
                 // Told to come while others stand before it, a JVM would ask without a pause.
                 if !passed_over.is_empty() {
-                    return Advanced::Stopped;
+                    return AdvanceOutcome::Stopped;
                 }
                 call.messages.push(Message::Poke { member: member.clone() });
                 if self.has_gone(call, &member, &mut gone) {
                     self.drop_waiting_at(passed_over.len());
                     continue;
                 }
-                return Advanced::Stopped;
+                return AdvanceOutcome::Stopped;
             };
             if ours.is_of(call.node) {
                 self.drop_waiting_at(passed_over.len());
                 self.grant(call, &member, claim_ms(ours.lease_ms()));
-                return Advanced::Granted(member);
+                return AdvanceOutcome::Granted(member);
             }
             if not_connected.iter().any(|node| node == ours.node()) {
                 passed_over.push(member);
@@ -63,15 +63,16 @@ impl LockState {
                 not_connected.push(ours.node().to_owned());
                 passed_over.push(member);
             } else {
-                let (node, left_ms) = (NodeId::from(ours.node()), claim_ms(ours.lease_ms()));
+                let node = NodeId::from(ours.node());
+                let left_ms = claim_ms(ours.lease_ms());
                 self.drop_waiting_at(passed_over.len());
                 let token = self.grant(call, &member, left_ms);
                 let granted = ours.clone();
                 call.messages.push(Message::Grant { node, member: granted, token, left_ms });
-                return Advanced::Granted(member);
+                return AdvanceOutcome::Granted(member);
             }
         }
-        Advanced::End
+        AdvanceOutcome::End
     }
 
     /// As [`advance`](Self::advance), if the lock is free.

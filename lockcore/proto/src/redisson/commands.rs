@@ -1,6 +1,6 @@
 //! The seven commands.
 
-use super::advance::{Advanced, left_ms};
+use super::advance::{AdvanceOutcome, left_ms};
 use super::{
     Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, Touched,
 };
@@ -25,7 +25,7 @@ impl LockState {
         let party = Party::from(member);
         if self.hold.is_none() {
             // The caller is behind all others: none ahead could take it.
-            if self.advance(call) == Advanced::End {
+            if self.advance(call) == AdvanceOutcome::End {
                 self.grant(call, &party, member.lease_ms());
             }
         }
@@ -148,7 +148,8 @@ impl LockState {
             None => Released::NotHeld,
             Some(hold) => {
                 if let Some(ours) = hold.member.ours() {
-                    let (node, member) = (NodeId::from(ours.node()), ours.clone());
+                    let node = NodeId::from(ours.node());
+                    let member = ours.clone();
                     call.messages.push(Message::Revoked { node, member });
                 }
                 Released::Released

@@ -184,7 +184,8 @@ impl LockState {
     /// one grace, not one each.
     fn look_for_gone(&mut self, call: &Call<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
-        let (mut gone, mut suspects) = (BTreeSet::new(), BTreeMap::new());
+        let mut gone = BTreeSet::new();
+        let mut suspects = BTreeMap::new();
         for member in self.queue.iter().take(LOOKED_AT).filter(|member| member.ours().is_none()) {
             let Some(score_ms) = self.deadlines.get(member) else { continue };
             if (call.peers.listens)(member.as_str()) {

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_hash_of_an_application_is_no_hold() {
-        let strange: [&[(&str, &str)]; 10] = [
+        let foreign: [&[(&str, &str)]; 10] = [
             &[],
             &[("name", "Ada")],
             &[("", "1")],
@@ -68,7 +68,7 @@ mod tests {
             &[("5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a", "1")],
             &[("~1short:1:30000:x", "1")],
         ];
-        for fields in strange {
+        for fields in foreign {
             assert!(!is_hold(&hash(fields)), "{fields:?}");
         }
     }

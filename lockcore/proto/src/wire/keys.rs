@@ -23,7 +23,7 @@ impl<'a> Key<'a> {
         Self { prefix: "redisson_lock_timeout", lock }
     }
 
-    /// Its last token.
+    /// The last token of the lock.
     pub fn token(lock: &'a LockName) -> Self {
         Self { prefix: "redisson_lock_token", lock }
     }
@@ -74,10 +74,10 @@ impl fmt::Display for Tombstone<'_> {
 /// The counter of tokens, which all locks of a server share.
 pub const COUNTER: &str = "lock:tokens";
 
-/// How the channels begin on which JVMs tell each other of a lock.
+/// The start of the names of the channels on which JVMs tell each other of a lock.
 pub const PEER_CHANNELS: &str = "redisson_lock__channel:";
 
-/// Where a node hears of its grants; `*` for a node is those of all.
+/// The channel on which a node hears of its grants; `*` for a node is those of all.
 pub fn grants_channel(prefix: &str, node: &str) -> String {
     format!("{prefix}:grants:{node}")
 }

@@ -10,9 +10,9 @@ const PARTS: [(&str, &str); 10] = [
     ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
     ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
     ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
-    // After both that include it, as strange after all `common`.
+    // After both that include it, as `foreign_key` after all `common`.
     ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
-    ("--#include strange\n", include_str!("lua/strange.lua")),
+    ("--#include foreign_key\n", include_str!("lua/foreign_key.lua")),
     ("--#include preflight/try\n", include_str!("lua/preflight/try.lua")),
     ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
 ];
@@ -77,32 +77,32 @@ macro_rules! scripts {
 }
 
 scripts!(
-    /// Those of the queue.
+    /// The scripts of the queue.
     QueueScripts in "lua/queue/":
     lock unlock extend acquire release renew confirm reduce touch leave force_release inspect
     preflight
 );
 
 scripts!(
-    /// Those of a queue that JVMs share.
+    /// The scripts of a queue that JVMs share.
     RedissonScripts in "lua/redisson/":
     acquire release renew touch leave force_release inspect preflight
 );
 
-/// Those of the queue.
+/// The scripts of the queue.
 pub fn of_queue() -> &'static QueueScripts {
     static QUEUE: LazyLock<QueueScripts> = LazyLock::new(QueueScripts::new);
     &QUEUE
 }
 
-/// Those of a queue that JVMs share.
+/// The scripts of a queue that JVMs share.
 pub fn of_redisson() -> &'static RedissonScripts {
     static REDISSON: LazyLock<RedissonScripts> = LazyLock::new(RedissonScripts::new);
     &REDISSON
 }
 
-/// Those that each server is to know from the start. The others are rare, and go by their source
-/// the first time.
+/// The scripts that each server is to know from the start. The others are rare, and go by their
+/// source the first time.
 pub fn usual(peers: bool) -> Vec<&'static Script> {
     if peers {
         let RedissonScripts { acquire, release, renew, touch, leave, .. } = of_redisson();

@@ -7,20 +7,20 @@ use tokio::time::Instant;
 
 /// The wall clock at the start, plus the time since.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct StoreClock {
     started: Instant,
     started_us: AtomicU64,
 }
 
-impl Default for Clock {
+impl Default for StoreClock {
     fn default() -> Self {
         let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         Self { started: Instant::now(), started_us: (since_epoch.as_micros() as u64).into() }
     }
 }
 
-impl Clock {
-    /// µs since the epoch.
+impl StoreClock {
+    /// The time, µs since the epoch.
     pub(super) fn now_us(&self) -> u64 {
         let passed = Instant::now().saturating_duration_since(self.started);
         self.started_us.load(Ordering::Relaxed) + passed.as_micros() as u64

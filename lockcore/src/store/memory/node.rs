@@ -6,37 +6,37 @@ use std::sync::Arc;
 use proto::{Answer, Answers, Command, Event, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::sync::watch;
 
-use super::Shared;
-use super::inner::Inner;
+use super::SharedStore;
+use super::state::MemoryState;
 use crate::store::{Store, StoreFuture};
 
 /// Connected from its creation until it is closed or dropped.
 pub(super) struct MemoryNode {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
     node: NodeId,
     peers: bool,
     link: watch::Sender<Link>,
 }
 
 impl MemoryNode {
-    pub(super) fn new(shared: Arc<Shared>, node: NodeId, peers: bool) -> Self {
+    pub(super) fn new(shared: Arc<SharedStore>, node: NodeId, peers: bool) -> Self {
         Self { shared, node, peers, link: watch::Sender::new(Link::Up) }
     }
 
     /// Runs commands at one time, then delivers the messages that they and others have posted.
     fn step<T>(
         &self,
-        run: impl FnOnce(&mut Inner, u64) -> Result<T, StoreError>,
+        run: impl FnOnce(&mut MemoryState, u64) -> Result<T, StoreError>,
     ) -> StoreFuture<T> {
-        let mut inner = self.shared.lock();
-        if !inner.nodes.contains_key(self.node.as_str()) {
+        let mut state = self.shared.state();
+        if !state.nodes.contains_key(self.node.as_str()) {
             return StoreFuture::ready(Err(closed()));
         }
         // Read under the mutex: commands see the time in the order in which they run.
         let now_us = self.shared.clock.now_us();
-        let answer = run(&mut inner, now_us);
-        let has_mail = !inner.outbox.is_empty();
-        drop(inner);
+        let answer = run(&mut state, now_us);
+        let has_mail = !state.outbox.is_empty();
+        drop(state);
         if has_mail {
             self.shared.deliver();
         }
@@ -44,19 +44,19 @@ impl MemoryNode {
     }
 
     fn is_closed(&self) -> bool {
-        !self.shared.lock().nodes.contains_key(self.node.as_str())
+        !self.shared.state().nodes.contains_key(self.node.as_str())
     }
 }
 
 impl Store for MemoryNode {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.step(|inner, now_us| inner.run(lock, &self.node, self.peers, now_us, command))
+        self.step(|state, now_us| state.run(lock, &self.node, self.peers, now_us, command))
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        self.step(|inner, now_us| {
+        self.step(|state, now_us| {
             let run = |(lock, command): &(&LockName, &Command)| {
-                inner.run(lock, &self.node, self.peers, now_us, command)
+                state.run(lock, &self.node, self.peers, now_us, command)
             };
             Ok(commands.iter().map(run).collect())
         })
@@ -75,22 +75,22 @@ impl Store for MemoryNode {
     }
 
     fn reopen_subscription(&self) {
-        let mut inner = self.shared.lock();
+        let mut state = self.shared.state();
         // A node made deaf stays so: told of a new subscription it would ask again at once, for
         // ever.
-        if inner.deaf.has(self.node.as_str()) {
+        if state.deaf.has(self.node.as_str()) {
             return;
         }
-        let Some(listener) = inner.nodes.get(self.node.as_str()).map(Arc::clone) else {
+        let Some(listener) = state.nodes.get(self.node.as_str()).map(Arc::clone) else {
             return;
         };
-        inner.outbox.push_back((listener, Event::Resubscribed));
-        drop(inner);
+        state.outbox.push_back((listener, Event::Resubscribed));
+        drop(state);
         self.shared.deliver();
     }
 
     fn close(&self) {
-        let listener = self.shared.lock().nodes.remove(self.node.as_str());
+        let listener = self.shared.state().nodes.remove(self.node.as_str());
         // Dropped without the mutex: it may be the last of its owner.
         drop(listener);
         self.link.send_replace(Link::down("closed"));

@@ -280,9 +280,9 @@ async fn locks_of_which_nothing_is_left_are_forgotten() {
         let lock = lock_named(&number.to_string());
         assert_eq!(a.acquired(&lock, number + 1), Acquired::Granted);
         assert_eq!(a.release(&lock, number + 1), Released::Released);
-        most = most.max(memory.shared.lock().locks.len());
+        most = most.max(memory.shared.state().locks.len());
     }
-    assert!(most <= inner::MIN_SWEEP, "{most}");
+    assert!(most <= state::MIN_SWEEP, "{most}");
     assert_eq!(a.release(&held, 0), Released::Released);
 }
 
@@ -297,7 +297,7 @@ async fn locks_of_a_burst_are_forgotten_although_only_few_follow() {
     }
     advance(Duration::from_secs(121)).await;
     assert_eq!(a.acquired(&lock_named("later"), 10_000), Acquired::Granted);
-    assert_eq!(memory.shared.lock().locks.len(), 1);
+    assert_eq!(memory.shared.state().locks.len(), 1);
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn looking_at_a_lock_does_not_make_it_remembered() {
     let (a, lock) = (Process::on(&memory), lock_named("x"));
     run(&a.store, &lock, Command::Inspect).expect("the store answers");
     a.release(&lock, 1);
-    assert!(memory.shared.lock().locks.is_empty());
+    assert!(memory.shared.state().locks.is_empty());
 }
 
 #[test]

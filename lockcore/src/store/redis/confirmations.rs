@@ -15,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 use super::call::{Scripted, is_unknown};
 use super::connector::Connector;
 use super::failure;
-use super::greeting;
 use super::link::CommandLink;
-use super::wire::SeenWire;
+use super::setup;
+use super::wire::TimedWire;
 
-/// How many wait for replicas at the same time.
+/// The number of connections that wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
 /// Most scripts before one WAIT, which then counts for all of them.
 const MAX_AT_ONCE: usize = 128;
 
-/// How many replicas have to have a grant or a renewal, and how long they may take.
+/// The number of replicas that have to have a grant or a renewal, and the time that they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
@@ -47,7 +47,7 @@ impl Confirmations {
     pub(crate) fn start(
         connector: &Arc<Connector>,
         link: &CommandLink,
-        wire: &Arc<SeenWire>,
+        wire: &Arc<TimedWire>,
         replicas: Replicas,
         request_timeout: Duration,
         closed: &CancellationToken,
@@ -63,7 +63,8 @@ impl Confirmations {
                 request_timeout,
                 connection: None,
             };
-            let (receiver, closed) = (Arc::clone(&receiver), closed.clone());
+            let receiver = Arc::clone(&receiver);
+            let closed = closed.clone();
             tokio::spawn(async move {
                 tokio::select! {
                     () = worker.run(&receiver) => {}
@@ -91,7 +92,7 @@ impl Confirmations {
 struct Worker {
     connector: Arc<Connector>,
     link: CommandLink,
-    wire: Arc<SeenWire>,
+    wire: Arc<TimedWire>,
     replicas: Replicas,
     request_timeout: Duration,
     connection: Option<Own>,
@@ -133,7 +134,7 @@ impl Worker {
             }
         };
         let server = self.link.servers();
-        let mut floors = self.wire.seen.by(server);
+        let mut floors = self.wire.server_time.floors(server);
         floors.floor_us = floors.floor_us.max(own.opened_us);
         let runs = batch
             .iter()
@@ -165,13 +166,13 @@ impl Worker {
             _ => {
                 let mut connection = self.connector.commands().await?.connection;
                 connection.set_response_timeout(self.request_timeout + self.replicas.timeout);
-                let opened_us = greeting::time(&connection).await?;
+                let opened_us = setup::time(&connection).await?;
                 Ok(self.connection.insert(Own { connection, generation, opened_us }).clone())
             }
         }
     }
 
-    /// How many replicas have all that was written on this connection.
+    /// The number of replicas that have all that was written on this connection.
     async fn wait(&self, mut connection: MultiplexedConnection) -> Result<u32, RedisError> {
         let Replicas { count, timeout } = self.replicas;
         let mut command = redis::cmd("WAIT");
@@ -183,7 +184,7 @@ impl Worker {
 
 async fn run(
     mut connection: MultiplexedConnection,
-    wire: &SeenWire,
+    wire: &TimedWire,
     asked: &Asked,
     floors: Floors,
 ) -> Result<Value, StoreError> {

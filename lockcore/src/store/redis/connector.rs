@@ -20,19 +20,19 @@ use super::hello::Hello;
 use super::tls::{self, Certificates};
 use crate::credentials::Provider;
 use crate::error::LockError;
-pub(crate) use sentinel::Place;
-use sentinel::Sentinels;
+pub(crate) use sentinel::Primary;
+use sentinel::SentinelClients;
 
-/// How long opening a connection may take.
+/// The time that opening a connection may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Commands that may wait for the socket. More than the node sends at once: those for which there
 /// is no room are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
-/// This often the sentinels are asked whether the primary is still the primary.
+/// The time after which the sentinels are asked again whether the primary is still the primary.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// An idle peer that is gone is noticed by the kernel after this time,
+/// The time after which the kernel notices an idle peer that is gone.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// and one that does not acknowledge what was sent after this.
+/// The time after which it gives up a peer that does not acknowledge data.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -41,9 +41,9 @@ pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"))
 
 /// Opens both kinds of connections to one server.
 pub(crate) struct Connector {
-    source: Source,
+    source: ServerSource,
     request_timeout: Duration,
-    /// In place of those that the source has.
+    /// The credentials in place of those that the source has.
     credentials: Provider,
 }
 
@@ -57,17 +57,17 @@ pub(crate) struct Opened {
 /// A new connection for messages.
 pub(crate) struct Subscribed {
     pub(crate) connection: PubSub,
-    /// Where it is, if sentinels said so.
-    pub(crate) place: Option<Place>,
+    /// The server that it leads to, if sentinels said so.
+    pub(crate) primary: Option<Primary>,
 }
 
-/// How the server is found.
-enum Source {
+/// The way to find the server.
+enum ServerSource {
     One(Box<Client>),
     /// Commands by a pool's manager, messages by a URL.
     #[cfg(feature = "deadpool")]
     Pool(deadpool_redis::Pool, Box<ConnectionInfo>),
-    Sentinels(Box<Sentinels>),
+    Sentinels(Box<SentinelClients>),
 }
 
 impl Connector {
@@ -95,9 +95,9 @@ impl Connector {
         certificates: &Certificates,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let sentinels = Sentinels::new(sentinels, certificates)?;
+        let sentinels = SentinelClients::new(sentinels, certificates)?;
         Ok(Self {
-            source: Source::Sentinels(Box::new(sentinels)),
+            source: ServerSource::Sentinels(Box::new(sentinels)),
             request_timeout,
             credentials: Provider::default(),
         })
@@ -111,31 +111,32 @@ impl Connector {
         let info = tuned(certificates.apply(info)?);
         let client = Client::open(info).map_err(|error| invalid(&error))?;
         Ok(Self {
-            source: Source::One(Box::new(client)),
+            source: ServerSource::One(Box::new(client)),
             request_timeout,
             credentials: Provider::default(),
         })
     }
 
-    /// With these in place of its own; a pool's connections keep theirs.
+    /// The same with these credentials in place of its own; a pool's connections keep theirs.
     pub(crate) fn with_credentials(self, credentials: Provider) -> Self {
         Self { credentials, ..self }
     }
 
     /// Whether sentinels say where the server is.
     pub(crate) fn is_watched(&self) -> bool {
-        matches!(self.source, Source::Sentinels(_))
+        matches!(self.source, ServerSource::Sentinels(_))
     }
 
-    /// Comes when the sentinels name another primary than the one that commands go to; says which.
+    /// Completes when the sentinels name another primary than the one that commands go to, with its
+    /// address.
     pub(crate) async fn moved(&self) -> String {
-        let Source::Sentinels(sentinels) = &self.source else {
+        let ServerSource::Sentinels(sentinels) = &self.source else {
             return std::future::pending().await;
         };
         loop {
             tokio::time::sleep(FOLLOW).await;
-            if let Some(place) = sentinels.moved().await {
-                return place.to_string();
+            if let Some(primary) = sentinels.moved().await {
+                return primary.to_string();
             }
         }
     }
@@ -143,24 +144,24 @@ impl Connector {
     /// A new connection for commands.
     pub(crate) async fn commands(&self) -> Result<Opened, StoreError> {
         match &self.source {
-            Source::One(client) => {
+            ServerSource::One(client) => {
                 let info = client.get_connection_info().clone();
-                self.bounded(self.address(), self.greeted(self.multiplexed(info))).await
+                self.bounded(self.address(), self.with_hello(self.multiplexed(info))).await
             }
             #[cfg(feature = "deadpool")]
-            Source::Pool(pool, _) => {
-                self.bounded(self.address(), self.greeted(pool::connection(pool))).await
+            ServerSource::Pool(pool, _) => {
+                self.bounded(self.address(), self.with_hello(pool::connection(pool))).await
             }
-            Source::Sentinels(sentinels) => {
-                let place = sentinels.locate().await?;
-                let opening = self.greeted(self.multiplexed(sentinels.reach(&place)));
-                let opened = self.bounded(&place, opening).await?;
+            ServerSource::Sentinels(sentinels) => {
+                let primary = sentinels.locate().await?;
+                let opening = self.with_hello(self.multiplexed(sentinels.reach(&primary)));
+                let opened = self.bounded(&primary, opening).await?;
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
-                        format!("the sentinels name {place} as the primary, and it is a replica");
+                        format!("the sentinels name {primary} as the primary, and it is a replica");
                     return Err(StoreError::refused(LockErrorKind::ReadOnly, detail));
                 }
-                sentinels.settle(place)?;
+                sentinels.settle(primary)?;
                 Ok(opened)
             }
         }
@@ -175,8 +176,8 @@ impl Connector {
         client.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// A connection to a server that has named itself.
-    async fn greeted(
+    /// A connection with the server's answer to HELLO.
+    async fn with_hello(
         &self,
         opening: impl Future<Output = Result<MultiplexedConnection, RedisError>>,
     ) -> Result<Opened, RedisError> {
@@ -194,18 +195,18 @@ impl Connector {
 
     /// A new connection for messages. With `introduce` the user may name itself.
     pub(crate) async fn subscription(&self, introduce: bool) -> Result<Subscribed, StoreError> {
-        let mut place = None;
+        let mut primary = None;
         let mut info = match &self.source {
-            Source::One(client) => client.get_connection_info().clone(),
+            ServerSource::One(client) => client.get_connection_info().clone(),
             #[cfg(feature = "deadpool")]
-            Source::Pool(_, info) => ConnectionInfo::clone(info),
-            Source::Sentinels(sentinels) => {
+            ServerSource::Pool(_, info) => ConnectionInfo::clone(info),
+            ServerSource::Sentinels(sentinels) => {
                 // Where commands go: grants are told there.
                 let found = match sentinels.current()? {
-                    Some(place) => place,
+                    Some(primary) => primary,
                     None => sentinels.locate().await?,
                 };
-                sentinels.reach(place.insert(found))
+                sentinels.reach(primary.insert(found))
             }
         };
         let address = info.addr().to_string();
@@ -217,28 +218,30 @@ impl Connector {
             Client::open(self.credentials.apply(info))?.get_async_pubsub().await
         };
         let connection = self.bounded(address, opening).await?;
-        Ok(Subscribed { connection, place })
+        Ok(Subscribed { connection, primary })
     }
 
-    /// Comes when commands go to another server than this connection for messages.
-    pub(crate) async fn left(&self, place: Option<&Place>) {
-        match (&self.source, place) {
-            (Source::Sentinels(sentinels), Some(place)) => sentinels.left(place).await,
+    /// Completes when commands go to another server than this connection for messages.
+    pub(crate) async fn switched_server(&self, primary: Option<&Primary>) {
+        match (&self.source, primary) {
+            (ServerSource::Sentinels(sentinels), Some(primary)) => {
+                sentinels.switched_server(primary).await
+            }
             _ => std::future::pending().await,
         }
     }
 
-    /// How the server is spoken to; of a watched one, the address means nothing.
+    /// The address by which the server is spoken to; that of a watched one means nothing.
     fn address(&self) -> &ConnectionAddr {
         match &self.source {
-            Source::One(client) => client.get_connection_info().addr(),
+            ServerSource::One(client) => client.get_connection_info().addr(),
             #[cfg(feature = "deadpool")]
-            Source::Pool(_, info) => info.addr(),
-            Source::Sentinels(sentinels) => sentinels.template().addr(),
+            ServerSource::Pool(_, info) => info.addr(),
+            ServerSource::Sentinels(sentinels) => sentinels.template().addr(),
         }
     }
 
-    /// Says in its error which address it was.
+    /// Opens a connection within a time; the error names the address.
     async fn bounded<T>(
         &self,
         address: impl fmt::Display,

@@ -3,17 +3,17 @@
 use proto::{LockErrorKind, StoreError};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::denial::{Denial, Missing};
+use super::acl_error::{AclError, MissingRight};
 
 /// The store error for an error of a command.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
-    if let Some(detail) = strange_key(error) {
+    if let Some(detail) = foreign_key(error) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
     }
     let said = text(error);
     match kind(error) {
         Some(LockErrorKind::Denied) => {
-            let may_have_run = Denial::read(&said).is_some_and(|denial| denial.inside_a_script);
+            let may_have_run = AclError::read(&said).is_some_and(|error| error.inside_a_script);
             StoreError { may_have_run, ..StoreError::refused(LockErrorKind::Denied, advised(said)) }
         }
         Some(kind) => StoreError::refused(kind, said),
@@ -33,7 +33,7 @@ pub(crate) fn of_text(said: &str) -> StoreError {
 
 /// The scripts' error for another program's key at one of the lock's names: which key, and its
 /// type.
-fn strange_key(error: &RedisError) -> Option<String> {
+fn foreign_key(error: &RedisError) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
     if which == "lock:tokens" {
@@ -67,8 +67,8 @@ pub(crate) fn of_connecting(error: &RedisError) -> StoreError {
 /// The store error for an error of a subscription; `channel` is the channel that the user needs.
 pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
     let said = text(error);
-    match Denial::read(&said) {
-        Some(Denial { missing: Missing::Channel, .. }) => {
+    match AclError::read(&said) {
+        Some(AclError { missing: MissingRight::Channel, .. }) => {
             StoreError::refused(LockErrorKind::Denied, format!("{said}: allow {channel}"))
         }
         _ => of_connecting(error),
@@ -76,8 +76,8 @@ pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
 }
 
 fn advised(said: String) -> String {
-    match Denial::read(&said) {
-        Some(denial) => format!("{said}: {}", denial.advice()),
+    match AclError::read(&said) {
+        Some(error) => format!("{said}: {}", error.advice()),
         None => said,
     }
 }
@@ -102,7 +102,7 @@ fn kind(error: &RedisError) -> Option<LockErrorKind> {
     }
     let detail = error.detail().unwrap_or_default();
     let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
-        || Denial::read(detail).is_some();
+        || AclError::read(detail).is_some();
     if is_denied {
         return Some(LockErrorKind::Denied);
     }

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_is_read_in_both_protocols() {
+    fn an_answer_is_read_in_both_protocols() {
         let pairs = [
             (bulk("server"), bulk("redis")),
             (bulk("version"), bulk("7.0.15")),

@@ -35,18 +35,18 @@ use tracing::{debug, warn};
 use super::call::{Scripted, is_unknown};
 use super::connector::{Connector, Opened};
 use super::failure;
-use super::greeting::{self, Extras, Greeting, Identity};
 use super::hello::Hello;
-use super::seen::Seen;
+use super::server_time::ServerTime;
+use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
 
-/// After this time without a success, a PING shows whether the connection still stands.
+/// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// This often it is looked whether the connection was closed.
+/// The time between two looks whether the connection was closed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// After this time without a success, it is also looked before something is sent.
+/// The time without a success after which it is also looked before something is sent.
 const IDLE: Duration = Duration::from_millis(10);
 
 /// A connection that broke after less than this is replaced with a pause.
@@ -54,18 +54,18 @@ pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
 /// The shared connection; clones are the same one.
 #[derive(Clone)]
-pub(crate) struct CommandLink(Arc<Shared>);
+pub(crate) struct CommandLink(Arc<SharedLink>);
 
-struct Shared {
+struct SharedLink {
     connector: Arc<Connector>,
-    greeting: Greeting,
+    setup: ConnectionSetup,
     request_timeout: Duration,
     current: Mutex<Current>,
     state: watch::Sender<Link>,
     /// Counts the servers that connections have led to.
     servers: AtomicU64,
-    /// Told the time of each server before a command goes there.
-    seen: Arc<Seen>,
+    /// The times of the servers, each noted before a command goes there.
+    server_time: Arc<ServerTime>,
     /// Answers of connections with lower numbers do not count.
     trusted: AtomicU64,
     /// Wakes the supervisor: a connection broke, or there is reason to look.
@@ -105,20 +105,20 @@ impl CommandLink {
         request_timeout: Duration,
         scripts: Vec<&'static Script>,
         name: String,
-        seen: Arc<Seen>,
+        server_time: Arc<ServerTime>,
         closed: CancellationToken,
     ) -> Result<(Self, Option<Hello>), LockError> {
         let opened = connector.commands().await.map_err(LockError::of_store)?;
         let hello = opened.hello.clone();
         let current = Current::new(opened, (0, 0), None, None);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedLink {
             connector,
-            greeting: Greeting::new(name, scripts),
+            setup: ConnectionSetup::new(name, scripts),
             request_timeout,
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
             servers: AtomicU64::new(0),
-            seen,
+            server_time,
             trusted: AtomicU64::new(0),
             suspicion: Arc::new(Notify::new()),
             closed,
@@ -129,19 +129,20 @@ impl CommandLink {
 
     /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
     pub(crate) async fn settle(&self, extras: Extras) -> Result<(), LockError> {
-        self.0.greeting.allow(extras);
+        self.0.setup.allow(extras);
         let sender = self.sender().await.map_err(LockError::of_store)?;
         let Sender { connection, generation, server } = sender;
         let hello = self.0.current().hello.clone();
-        let greeting = &self.0.greeting;
+        let setup = &self.0.setup;
         let identity =
-            greeting.greet(&connection, hello.as_ref(), None).await.map_err(LockError::of_store)?;
-        let run = greeting.run(&connection).await.map_err(LockError::of_store)?;
-        let now_us = greeting::time(&connection).await.map_err(LockError::of_store)?;
-        self.0.seen.greet(now_us, server);
+            setup.apply(&connection, hello.as_ref(), None).await.map_err(LockError::of_store)?;
+        let run = setup.server_run(&connection).await.map_err(LockError::of_store)?;
+        let now_us = setup::time(&connection).await.map_err(LockError::of_store)?;
+        self.0.server_time.note_first(now_us, server);
         let mut current = self.0.current();
         if current.generation == generation {
-            (current.identity, current.run) = (identity, run);
+            current.identity = identity;
+            current.run = run;
         }
         Ok(())
     }
@@ -281,7 +282,7 @@ impl Current {
     }
 }
 
-impl Shared {
+impl SharedLink {
     fn current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -325,15 +326,15 @@ fn unavailable(reason: impl Into<Arc<str>>) -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, reason)
 }
 
-/// Why nothing that is sent from now on goes out; nothing if it may. redis-rs says so only to one
-/// that sends: the PING is taken back before it goes out.
+/// The reason why nothing that is sent from now on goes out; nothing if it may. redis-rs says so
+/// only to one that sends: the PING is taken back before it goes out.
 fn why_closed(connection: &MultiplexedConnection) -> Option<RedisError> {
     let mut connection = connection.clone();
     connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
 }
 
 /// Keeps the connection until the store is closed.
-async fn supervise(shared: Arc<Shared>) {
+async fn supervise(shared: Arc<SharedLink>) {
     let work = async {
         let mut backoff = Backoff::new();
         loop {
@@ -360,7 +361,7 @@ async fn supervise(shared: Arc<Shared>) {
 
 /// Has the connection replaced when the sentinels name another primary. The old one may still
 /// answer, cut off from its replicas, and its grants are not granted there.
-async fn follow(shared: &Shared) {
+async fn follow(shared: &SharedLink) {
     loop {
         let place = shared.connector.moved().await;
         let generation = shared.current().generation;
@@ -369,7 +370,7 @@ async fn follow(shared: &Shared) {
     }
 }
 
-async fn replace(shared: &Shared, backoff: &mut Backoff) {
+async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
     let (old, opened) = {
         let current = shared.current();
         (current.identity.clone(), current.opened)
@@ -385,9 +386,9 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
         let open = async {
             let opened = shared.connector.commands().await?;
             let hello = opened.hello.as_ref();
-            let identity = shared.greeting.greet(&opened.connection, hello, old.as_ref()).await?;
-            let run = shared.greeting.run(&opened.connection).await?;
-            let now_us = greeting::time(&opened.connection).await?;
+            let identity = shared.setup.apply(&opened.connection, hello, old.as_ref()).await?;
+            let run = shared.setup.server_run(&opened.connection).await?;
+            let now_us = setup::time(&opened.connection).await?;
             Ok::<_, StoreError>((opened, identity, run, now_us))
         };
         match open.await {
@@ -397,7 +398,7 @@ async fn replace(shared: &Shared, backoff: &mut Backoff) {
                 let is_another = run.is_none() || run != current.run;
                 let server = current.server + u64::from(is_another);
                 shared.servers.store(server, Ordering::Release);
-                shared.seen.greet(now_us, server);
+                shared.server_time.note_first(now_us, server);
                 let numbers = (current.generation + 1, server);
                 *current = Current::new(opened, numbers, identity, run);
                 shared.state.send_replace(Link::Up);

@@ -28,11 +28,11 @@ pub(crate) async fn check_server(
     match info(link).await {
         Ok(info) => {
             let sentinel = info.of("redis_mode") == "sentinel";
-            let (cluster, replica) =
-                (info.of("cluster_enabled") == "1", info.of("role") == "slave");
+            let cluster = info.of("cluster_enabled") == "1";
+            let replica = info.of("role") == "slave";
             check(info.of("redis_version"), cluster, sentinel, replica)
         }
-        Err(error) if is_not_to_be_had(&error) => {
+        Err(error) if is_unavailable(&error) => {
             debug!("neither HELLO nor INFO is answered: the server's version is not checked");
             Ok(())
         }
@@ -66,7 +66,7 @@ fn check(version: &str, cluster: bool, sentinel: bool, replica: bool) -> Result<
 pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Result<(), LockError> {
     let info = match info(link).await {
         Ok(info) => info,
-        Err(error) if is_not_to_be_had(&error) => {
+        Err(error) if is_unavailable(&error) => {
             debug!("INFO is not allowed: the memory policy is not checked");
             return Ok(());
         }
@@ -90,7 +90,7 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
 }
 
 /// Whether the command is forbidden or unknown.
-fn is_not_to_be_had(error: &StoreError) -> bool {
+fn is_unavailable(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::Unsupported)
 }
 

@@ -25,20 +25,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::connector::{Connector, Place, Subscribed};
+use super::connector::{Connector, Primary, Subscribed};
 use super::failure;
 use super::link::{Backoff, LASTED};
 use crate::error::LockError;
 use crate::store::Listener;
 
-/// A PING this often shows that the connection still stands.
+/// The time between two PINGs, which show that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The channels of a node.
 pub(crate) struct Channels {
     node: NodeId,
     grants: String,
-    /// With JVMs about: the channels of this node's members.
+    /// The channels of this node's members, where JVMs are about.
     pokes: Option<String>,
 }
 
@@ -81,7 +81,7 @@ struct Task {
     listener: Arc<dyn Listener>,
     state: watch::Sender<Link>,
     reopen: Arc<Notify>,
-    /// Told when this connection goes: the other one probably went too.
+    /// Notified when this connection goes: the other one probably went too.
     suspicion: Arc<Notify>,
 }
 
@@ -134,10 +134,10 @@ impl Task {
         let mut open = first;
         let mut backoff = Backoff::new();
         loop {
-            let Subscribed { connection, place } = open;
+            let Subscribed { connection, primary } = open;
             let (sink, stream) = connection.split();
             let opened = Instant::now();
-            let reason = self.serve(sink, stream, place.as_ref()).await;
+            let reason = self.serve(sink, stream, primary.as_ref()).await;
             warn!(%reason, "the subscription to Redis broke");
             self.state.send_replace(Link::down(reason));
             self.suspicion.notify_one();
@@ -181,7 +181,7 @@ impl Task {
         &self,
         sink: PubSubSink,
         mut stream: PubSubStream,
-        place: Option<&Place>,
+        primary: Option<&Primary>,
     ) -> Arc<str> {
         // What was asked for while there was no connection is answered by this one.
         let _ = self.reopen.notified().now_or_never();
@@ -195,7 +195,7 @@ impl Task {
                     None => return Arc::from("connection closed by the server"),
                 },
                 reason = &mut heartbeat => return reason,
-                () = self.connector.left(place) => return Arc::from("commands go to another server"),
+                () = self.connector.switched_server(primary) => return Arc::from("commands go to another server"),
                 () = self.reopen.notified() => return Arc::from("the server does not know it"),
             }
         }

@@ -1,4 +1,4 @@
-//! `SeenWire`: the wire of a node that remembers what its servers told.
+//! The wire of a node that remembers the times and tokens that its servers have told.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use proto::{Answer, Answers, StoreError};
 use redis::Value;
 
 use super::call::value;
-use super::seen::Seen;
+use super::server_time::ServerTime;
 
 /// The way of a node to write and read, and the tokens and times that it has seen.
-pub(super) struct SeenWire {
+pub(super) struct TimedWire {
     pub(super) wire: Wire,
-    pub(super) seen: Arc<Seen>,
+    pub(super) server_time: Arc<ServerTime>,
 }
 
-impl SeenWire {
+impl TimedWire {
     /// The answer to the only command, from the server with this number.
     pub(super) fn answer(
         &self,
@@ -45,10 +45,10 @@ impl SeenWire {
     /// Remembers the time and the tokens that it tells.
     fn note(&self, answer: &Answer, server: u64) {
         if let Some(now_us) = answer.now_us() {
-            self.seen.note(now_us, server);
+            self.server_time.note(now_us, server);
         }
         if let Some(token) = answer.grants().iter().map(|grant| grant.token).max() {
-            self.seen.note_token(token, server);
+            self.server_time.note_token(token, server);
         }
     }
 }

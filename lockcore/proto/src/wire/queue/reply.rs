@@ -15,7 +15,7 @@ use crate::{
 
 /// A position in a short answer is below this.
 const POSITIONS: i64 = 1 << 20;
-const STRANGE_DOOR: &str = "the key lock:{…} holds what does not belong to a lock";
+const FOREIGN_DOOR: &str = "the key lock:{…} holds what does not belong to a lock";
 
 /// The answer to the command.
 ///
@@ -42,7 +42,7 @@ pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, Stor
         let (clock, letters) = told.split_at_checked(told.len().checked_sub(locks)?)?;
         let now_us = Some(clock.parse().ok()?);
         let one = |letter| match letter {
-            's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, STRANGE_DOOR))),
+            's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, FOREIGN_DOOR))),
             letter => {
                 let outcome = vec![renewed(letter)?];
                 Some(Ok(Answer::Renewed(Reply { now_us, ..short(outcome) })))
@@ -88,8 +88,8 @@ fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Op
 /// not make this one another member's. Queued: a number. Else in full.
 fn acquired(answer: &Value<'_>, member: &Member, context: Context<'_>) -> Option<Reply<Acquired>> {
     if let Value::Integer(packed) = answer {
-        let (left_ms, position) = (packed / POSITIONS, packed % POSITIONS);
-        let (left_ms, position) = (u64::try_from(left_ms).ok()?, u64::try_from(position).ok()?);
+        let left_ms = u64::try_from(packed / POSITIONS).ok()?;
+        let position = u64::try_from(packed % POSITIONS).ok()?;
         let outcome = (left_ms > 0).then_some(Acquired::Queued { position })?;
         return Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) });
     }
@@ -106,7 +106,8 @@ fn granted<T>(told: &str, member: &Member, context: Context<'_>, outcome: T) -> 
         Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
         None => (context.floors.floor_us.checked_add(told.parse().ok()?)?, None),
     };
-    let (token, left_ms) = (FencingToken::try_from(token).ok()?, member.lease_ms());
+    let token = FencingToken::try_from(token).ok()?;
+    let left_ms = member.lease_ms();
     let grants = vec![Grant { member: member.clone(), token, left_ms }];
     Some(Reply { grants, now_us, ..short(outcome) })
 }

@@ -9,13 +9,17 @@ use crate::{
     Acquired, Answer, Answers, Command, Grant, Inspection, Left, Released, Renewed, Reply, Touched,
 };
 
-type Read<T> = Result<T, StoreError>;
+type ReadResult<T> = Result<T, StoreError>;
 
 /// The answer to one command.
 ///
 /// # Errors
 /// If the answer has no known form, or reports another program's key.
-pub(crate) fn answer(command: &Command, of_error: OfError, answer: &Value<'_>) -> Read<Answer> {
+pub(crate) fn answer(
+    command: &Command,
+    of_error: OfError,
+    answer: &Value<'_>,
+) -> ReadResult<Answer> {
     let read = match command {
         Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
         Command::Release { .. } | Command::ForceRelease { .. } => {
@@ -39,7 +43,7 @@ pub(crate) fn answers(
     commands: &[&Command],
     of_error: OfError,
     answer: &Value<'_>,
-) -> Read<Answers> {
+) -> ReadResult<Answers> {
     let Value::List(parts) = answer else { return Err(nonsense()) };
     let read = match commands.first() {
         Some(Command::Touch { .. }) => all_touched(parts, commands, of_error),
@@ -52,7 +56,8 @@ pub(crate) fn answers(
 /// token.
 fn acquired(answer: &Value<'_>, member: &Member) -> Option<Reply<Acquired>> {
     if let Some(clock) = answer.text() {
-        let (clock, left_ms) = (clock_for(clock, member.number())?, member.lease_ms());
+        let clock = clock_for(clock, member.number())?;
+        let left_ms = member.lease_ms();
         let grant = Grant { member: member.clone(), token: fencing_token(clock)?, left_ms };
         return Some(usual(Acquired::Granted, left_ms, Some(grant), Some(clock.parse().ok()?)));
     }
@@ -75,7 +80,8 @@ fn all_renewed(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) ->
         let [member] = command.renews() else { return None };
         let renewed = match (answer, answer.text()) {
             (_, Some(token)) => {
-                let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
+                let token = fencing_token(token)?;
+                let left_ms = member.lease_ms();
                 let grant = Grant { member: member.clone(), token, left_ms };
                 Ok(usual(vec![Renewed::Held], left_ms, Some(grant), Some(now_us)))
             }
@@ -151,7 +157,8 @@ fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>)
 }
 
 fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
-    let (member, token) = (Member::parse(member.text()?)?, fencing_token(token.text()?)?);
+    let member = Member::parse(member.text()?)?;
+    let token = fencing_token(token.text()?)?;
     Some(Grant { member, token, left_ms })
 }
 

@@ -8,7 +8,7 @@ use proto::LockErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo as _, RedisError};
 
-use super::{Connector, Source, invalid, read_url, tuned};
+use super::{Connector, ServerSource, invalid, read_url, tuned};
 use crate::credentials::Provider;
 use crate::error::LockError;
 use crate::store::redis::Certificates;
@@ -44,7 +44,7 @@ impl Connector {
         let subscription = tuned(certificates.apply(read_url(url)?)?);
         Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
         Ok(Self {
-            source: Source::Pool(pool, Box::new(subscription)),
+            source: ServerSource::Pool(pool, Box::new(subscription)),
             request_timeout,
             credentials: Provider::default(),
         })

@@ -6,7 +6,7 @@
 //! cut off still names the old primary; it opens a connection to the primary for each look, and
 //! asks for the role with a command that locks need no right for otherwise. Here all sentinels are
 //! asked at once, and the newest configuration counts, also against all that are told later: see
-//! [`known`]. The greeting of the connection that is opened anyway says the role.
+//! [`known`]. The HELLO of the connection that is opened anyway says the role.
 
 mod known;
 
@@ -33,14 +33,14 @@ use crate::store::redis::{Certificates, failure, tls};
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// The sentinels of one primary.
-pub(super) struct Sentinels {
+pub(super) struct SentinelClients {
     sentinels: Vec<Sentinel>,
     /// The sentinels' name for the primary.
     name: String,
-    /// How the primary is spoken to; its address is for the sentinels to say.
+    /// The way to speak to the primary; its address is for the sentinels to say.
     primary: ConnectionInfo,
     /// The primary that commands go to.
-    current: watch::Sender<Option<Place>>,
+    current: watch::Sender<Option<Primary>>,
     /// The newest configuration, by which their answers are judged.
     known: std::sync::Mutex<Known>,
 }
@@ -51,15 +51,15 @@ struct Sentinel {
     open: Mutex<Option<MultiplexedConnection>>,
 }
 
-/// Where the primary is, and since which configuration.
+/// The address of the primary, and the number of the configuration that named it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Primary {
     host: String,
     port: u16,
     epoch: u64,
 }
 
-impl Sentinels {
+impl SentinelClients {
     pub(super) fn new(settings: &Settings, certificates: &Certificates) -> Result<Self, LockError> {
         let Settings { name, sentinels, primary } = settings;
         if name.is_empty() || sentinels.is_empty() {
@@ -89,14 +89,14 @@ impl Sentinels {
         })
     }
 
-    /// How the primary is spoken to, at an address that means nothing.
+    /// The way to speak to the primary, at an address that means nothing.
     pub(super) fn template(&self) -> &ConnectionInfo {
         &self.primary
     }
 
-    /// How the primary at `place` is reached.
-    pub(super) fn reach(&self, place: &Place) -> ConnectionInfo {
-        let Place { host, port, .. } = place;
+    /// The way to reach this primary.
+    pub(super) fn reach(&self, primary: &Primary) -> ConnectionInfo {
+        let Primary { host, port, .. } = primary;
         let address = match self.primary.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
                 host: host.clone(),
@@ -116,46 +116,47 @@ impl Sentinels {
     /// Commands go there from now on, and the subscription follows.
     ///
     /// # Errors
-    /// Another look has seen a newer configuration since the place was found.
-    pub(super) fn settle(&self, place: Place) -> Result<(), StoreError> {
-        self.check(&place)?;
-        self.current.send_replace(Some(place));
+    /// Another look has seen a newer configuration since the primary was found.
+    pub(super) fn settle(&self, primary: Primary) -> Result<(), StoreError> {
+        self.check(&primary)?;
+        self.current.send_replace(Some(primary));
         Ok(())
     }
 
-    fn check(&self, place: &Place) -> Result<(), StoreError> {
-        if self.known().is_newer_than(place) {
+    fn check(&self, primary: &Primary) -> Result<(), StoreError> {
+        if self.known().is_newer_than(primary) {
             let detail =
-                format!("{place} is of an older configuration: another primary is named since");
+                format!("{primary} is of an older configuration: another primary is named since");
             return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
         }
         Ok(())
     }
 
     /// The primary that commands go to; an error if it is none any more.
-    pub(super) fn current(&self) -> Result<Option<Place>, StoreError> {
+    pub(super) fn current(&self) -> Result<Option<Primary>, StoreError> {
         let current = self.current.borrow().clone();
         current.iter().try_for_each(|current| self.check(current))?;
         Ok(current)
     }
 
-    /// Comes when commands go elsewhere than to `place`.
-    pub(super) async fn left(&self, place: &Place) {
-        let is_elsewhere =
-            |current: &Option<Place>| current.as_ref().is_some_and(|current| !current.is_at(place));
+    /// Completes when commands go to another server than this primary.
+    pub(super) async fn switched_server(&self, primary: &Primary) {
+        let is_elsewhere = |current: &Option<Primary>| {
+            current.as_ref().is_some_and(|current| !current.is_at(primary))
+        };
         // Never closed: the sender is ours.
         let _ = self.current.subscribe().wait_for(is_elsewhere).await;
     }
 
     /// Another primary than the one that commands go to.
-    pub(super) async fn moved(&self) -> Option<Place> {
+    pub(super) async fn moved(&self) -> Option<Primary> {
         let current = self.current.borrow().clone()?;
         let found = self.locate().await.ok()?;
         (!found.is_at(&current)).then_some(found)
     }
 
     /// Asks all sentinels; the newest configuration counts, if it is believed.
-    pub(super) async fn locate(&self) -> Result<Place, StoreError> {
+    pub(super) async fn locate(&self) -> Result<Primary, StoreError> {
         let ask = |sentinel| async move { (sentinel, Sentinel::ask(sentinel, &self.name).await) };
         let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
         let mut deadline = Instant::now() + CONNECT_TIMEOUT;
@@ -163,9 +164,9 @@ impl Sentinels {
         let mut refusals = Vec::new();
         while let Ok(Some((sentinel, answer))) = timeout_at(deadline, asked.next()).await {
             match answer {
-                Ok(place) => {
-                    let is_news = self.known().is_older_than(&place);
-                    answers.push(place);
+                Ok(primary) => {
+                    let is_news = self.known().is_older_than(&primary);
+                    answers.push(primary);
                     if is_news || answers.len() >= known::majority(self.sentinels.len()) {
                         deadline = deadline.min(Instant::now() + SETTLE);
                     }
@@ -180,7 +181,7 @@ impl Sentinels {
         })
     }
 
-    /// Why no sentinel told where the primary is.
+    /// The reason why no sentinel told where the primary is.
     fn nowhere(&self, refusals: &[(&Sentinel, StoreError)]) -> StoreError {
         // What can be put right first: an unavailable sentinel may be one of several.
         let lasting = refusals.iter().find(|(_, why)| why.kind != LockErrorKind::Unavailable);
@@ -194,7 +195,7 @@ impl Sentinels {
         StoreError::refused(kind, detail)
     }
 
-    /// None of them has answered anything.
+    /// The reason why none of them has answered anything.
     fn silent(&self) -> String {
         let advice = self.sentinels.iter().find_map(|each| tls::advice_if_silent(each.address()));
         advice.map_or_else(
@@ -209,8 +210,8 @@ impl Sentinel {
         self.client.get_connection_info().addr()
     }
 
-    async fn ask(&self, name: &str) -> Result<Place, StoreError> {
-        let answer = self.tell(name).await.map_err(|error| {
+    async fn ask(&self, name: &str) -> Result<Primary, StoreError> {
+        let answer = self.query(name).await.map_err(|error| {
             let refused = of_sentinel(&error, name);
             match tls::advice(&error, self.address()) {
                 Some(advice) => {
@@ -220,7 +221,7 @@ impl Sentinel {
                 None => refused,
             }
         })?;
-        Place::read(&answer).ok_or_else(|| {
+        Primary::read(&answer).ok_or_else(|| {
             let detail = "this is not a sentinel: name the sentinels, not the servers";
             StoreError::refused(LockErrorKind::InvalidOption, detail)
         })
@@ -228,7 +229,7 @@ impl Sentinel {
 
     /// The configuration, then the address: a failover between the two makes the address the newer
     /// one. While a failover is finished, only the second command names the new primary.
-    async fn tell(&self, name: &str) -> Result<Vec<Value>, RedisError> {
+    async fn query(&self, name: &str) -> Result<Vec<Value>, RedisError> {
         let mut open = self.open.lock().await;
         // Taken out while it is used: dropped half way, the next look opens another.
         let mut connection = match open.take() {
@@ -254,7 +255,7 @@ impl Sentinel {
     }
 }
 
-impl Place {
+impl Primary {
     fn is_at(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }
@@ -270,7 +271,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Primary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
@@ -313,18 +314,18 @@ mod tests {
     #[test]
     fn a_sentinel_s_answers_are_read() {
         let told = texts(&["name", "locks", "ip", "10.0.0.6", "config-epoch", "4"]);
-        let place = Place::read(&[told.clone(), texts(&["10.0.0.7", "6380"])]).expect("whole");
-        assert_eq!((place.to_string(), place.epoch), ("10.0.0.7:6380".to_owned(), 4));
-        assert_eq!(Place::read(&[told, Value::Nil]), None);
-        assert_eq!(Place::read(&[texts(&["name", "x"]), texts(&["10.0.0.7", "6380"])]), None);
+        let primary = Primary::read(&[told.clone(), texts(&["10.0.0.7", "6380"])]).expect("whole");
+        assert_eq!((primary.to_string(), primary.epoch), ("10.0.0.7:6380".to_owned(), 4));
+        assert_eq!(Primary::read(&[told, Value::Nil]), None);
+        assert_eq!(Primary::read(&[texts(&["name", "x"]), texts(&["10.0.0.7", "6380"])]), None);
     }
 
     #[test]
     fn the_primary_is_reached_as_its_url_says_but_where_the_sentinels_say() {
         let settings = Settings::new("locks", ["redis://h:26379"]).primary("redis://u:p@ignored/3");
-        let sentinels = Sentinels::new(&settings, &Certificates::default()).expect("valid");
-        let place = Place { host: "10.0.0.7".to_owned(), port: 6380, epoch: 0 };
-        let info = sentinels.reach(&place);
+        let sentinels = SentinelClients::new(&settings, &Certificates::default()).expect("valid");
+        let primary = Primary { host: "10.0.0.7".to_owned(), port: 6380, epoch: 0 };
+        let info = sentinels.reach(&primary);
         assert_eq!(info.addr(), &ConnectionAddr::Tcp("10.0.0.7".to_owned(), 6380));
         let settings = info.redis_settings();
         assert_eq!((settings.username(), settings.db()), (Some("u"), 3));

@@ -42,7 +42,7 @@ local latest = 0
 local grants, passed_over, more = {}, 0, 0
 local told, told_order, revoked, revoked_order = {}, {}, {}, {}
 -- The answer if a key at one of our names is another program's: nothing is written.
-local strange
+local foreign_key
 
 -- Node, number, lease, weight and limit of a member; nothing for any other text.
 local function parse(member)
@@ -63,7 +63,7 @@ local function parse(member)
   end
 end
 
---#include strange
+--#include foreign_key
 
 local function text_of(number)
   return string.format('%d', number)
@@ -73,7 +73,7 @@ end
 local function lowest_of(which, key)
   local lowest = read(which, 'ZRANGE', key, '0', '0', 'WITHSCORES') or {}
   if lowest[1] and not parse(lowest[1]) then
-    refuse(which, 'zset')
+    mark_foreign(which, 'zset')
   end
   return lowest[1], tonumber(lowest[2])
 end
@@ -90,7 +90,7 @@ local function weight_of(member, score)
   end
   local _, _, _, weight = parse(member)
   if not weight then
-    refuse('lock:holds', 'zset')
+    mark_foreign('lock:holds', 'zset')
   end
   return weight or 0
 end
@@ -105,7 +105,7 @@ local function look_at_door()
   if string.sub(body, 1, 1) == '*' then
     local sum, last = string.match(body, '^%*(%d+):(%d+)$')
     if not sum or #sum > 16 or #last > 16 then
-      return refuse('lock', 'string')
+      return mark_foreign('lock', 'string')
     end
     used, token = tonumber(sum), last ~= '0' and last or nil
     door_ends = ttl > 0 and now + ttl or 0
@@ -113,7 +113,7 @@ local function look_at_door()
   end
   local _, _, lease, weight = parse(body)
   if weight ~= ALL then
-    return refuse('lock', 'string')
+    return mark_foreign('lock', 'string')
   end
   whole_left = mark == '' and ttl or ttl - margin
   if ttl == -1 then
@@ -153,7 +153,7 @@ local function look()
   local _, ending = lowest_of('lock:holds', H)
   has_reduced = lowest_of('lock:reduced', R) and true
   has_gone = mark == '-' and look_at_gone()
-  if strange then
+  if foreign_key then
     return
   end
   size = head and call('ZCARD', Q) or 0
@@ -170,7 +170,7 @@ local function next_of_counter()
   if not count then
     local last = read('lock:tokens', 'GET', counter)
     if last and not string.match(last, '^-?%d+$') then
-      refuse('lock:tokens', 'string')
+      mark_foreign('lock:tokens', 'string')
     end
     count = tonumber(last or 0) or 0
   end
@@ -360,7 +360,7 @@ local function advance()
     looked_at = looked_at + 1
     local of, number, lease, weight, limit = parse(member)
     if not of then
-      refuse('lock:queue', 'zset')
+      mark_foreign('lock:queue', 'zset')
       return false
     end
     if patient[of] == nil then

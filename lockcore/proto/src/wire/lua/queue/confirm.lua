@@ -49,8 +49,8 @@ return (function()
 local lease, letter = tonumber(ARGV[6]), 'n'
 is_renewal = true
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 if whole then
   if whole == member then
@@ -62,8 +62,8 @@ elseif tonumber(call('ZSCORE', H, member) or 0) > now then
   keep_until(now + lease)
   token = token or issue()
 end
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 write()
 if letter == 'h' then

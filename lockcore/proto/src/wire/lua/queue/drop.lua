@@ -3,13 +3,13 @@
 --#include queue/common
 
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local is_there = take_any(member)
 hand_on()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 write()
 return tell(is_there and 'released' or 'not_held', 0)

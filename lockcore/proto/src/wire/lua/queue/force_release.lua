@@ -6,8 +6,8 @@ local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV
 --#include queue/common
 
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local forced, any = { ARGV[5] }, false
 if not ARGV[5] then
@@ -23,8 +23,8 @@ for _, member in ipairs(forced) do
   end
 end
 hand_on()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 write()
 return tell(any and 'released' or 'not_held', 0)

@@ -6,8 +6,8 @@ local node, floor, elsewhere, prefix = '', 0, 0, ''
 --#include queue/common
 
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local leases, weights = {}, {}
 if whole then
@@ -22,7 +22,7 @@ local members, deadlines, of_node = call('ZRANGE', Q, 0, -1), {}, {}
 for i, member in ipairs(members) do
   local of = parse(member)
   if not of then
-    return refuse('lock:queue', 'zset') or strange
+    return mark_foreign('lock:queue', 'zset') or foreign_key
   end
   if not of_node[of] then
     local left = call('PTTL', patience .. of)

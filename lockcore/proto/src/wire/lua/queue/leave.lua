@@ -20,8 +20,8 @@ if gone[1] then
   has_gone = true
 end
 local asides = read('lock:passed', 'ZMSCORE', passed .. node, unpack(members))
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local places = call('ZMSCORE', Q, unpack(members))
 local letters = {}
@@ -38,8 +38,8 @@ for i, member in ipairs(members) do
 end
 -- Even if others hold: those behind a head that gave up may fit.
 hand_on()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 write()
 return tell(table.concat(letters), 0)

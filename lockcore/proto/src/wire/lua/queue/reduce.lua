@@ -7,8 +7,8 @@ local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV
 
 local member, weight = ARGV[5], tonumber(ARGV[6])
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local over = not whole and tonumber(call('ZSCORE', H, member) or 0) or 0
 local is_held = whole == member or over > now
@@ -28,8 +28,8 @@ end
 if is_held then
   hand_on()
 end
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 write()
 return tell(is_held and 'h' or 'n', 0)

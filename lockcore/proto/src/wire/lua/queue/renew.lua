@@ -31,8 +31,8 @@ local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV
 --#include queue/common
 
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local letters = {}
 is_renewal = true

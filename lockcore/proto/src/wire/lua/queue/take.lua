@@ -4,8 +4,8 @@
 
 look()
 local is_gone = has_gone and read('lock:gone', 'ZSCORE', G, member)
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 if is_gone then
   return tell('refused', 0)
@@ -98,8 +98,8 @@ end
 
 local outcome, is_new = take()
 local place = is_new and next_place()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 write(is_new or outcome == 'granted', is_new and member, place)
 return tell(outcome, is_new and size - 1 or outcome == 'queued' and call('ZRANK', Q, member) or 0)

@@ -11,8 +11,8 @@ local members = { unpack(ARGV, 5) }
 look()
 -- With none of them, the node that reads `more` goes on.
 local asides = members[1] and read('lock:passed', 'ZMSCORE', passed .. node, unpack(members))
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local places = members[1] and call('ZMSCORE', Q, unpack(members))
 local leases = members[1] and call('ZMSCORE', H, unpack(members))
@@ -44,8 +44,8 @@ table.sort(returned, function(a, b)
   return tonumber(a[1]) < tonumber(b[1])
 end)
 hand_on()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 write()
 local reply = tell(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])

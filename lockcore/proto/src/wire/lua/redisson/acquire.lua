@@ -30,8 +30,8 @@ local now = math.floor(now_us / 1000)
 local limit = tonumber(ARGV[6])
 look()
 local is_gone = look_at_tombstone(KEYS[5])
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 if is_gone then
   return tell('refused', 0)

@@ -20,7 +20,7 @@ local head, previous
 local leftovers
 -- The answer if a key at one of our names is not a lock's. It is another program's, and nothing is
 -- written.
-local strange
+local foreign_key
 
 -- Node and lease of a member of ours; nothing for a foreign one.
 local function ours(member)
@@ -37,7 +37,7 @@ local function is_member(text)
     or string.match(text, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$')
 end
 
---#include strange
+--#include foreign_key
 
 -- The last token as a number, if one is remembered that can be followed below 2^53.
 local function last_token()
@@ -52,7 +52,7 @@ local function look_at_holder()
   local fields = read('hold', 'HRANDFIELD', KEYS[1], '2', 'WITHVALUES') or {}
   local member, count = fields[1], fields[2]
   if member and (fields[3] or #count > 15 or not string.match(count, '^%d+$') or not is_member(member)) then
-    refuse('hold', 'hash')
+    mark_foreign('hold', 'hash')
   elseif member then
     holder, left = member, math.max(call('PTTL', KEYS[1]), 1)
   end
@@ -61,7 +61,7 @@ end
 local function look_at_token()
   previous = read('token', 'GET', KEYS[4])
   if previous and not string.match(previous, '^%d+$') then
-    refuse('token', 'string')
+    mark_foreign('token', 'string')
   end
 end
 
@@ -69,7 +69,7 @@ end
 local function look_at_tombstone(key)
   local mark = read('tombstone', 'GET', key)
   if mark and mark ~= '1' then
-    refuse('tombstone', 'string')
+    mark_foreign('tombstone', 'string')
   end
   return mark
 end
@@ -80,26 +80,26 @@ local function lowest_of(which, key)
   return members and members[1]
 end
 
-local function refuse_unless(which, lowest, is_known)
+local function mark_foreign_unless(which, lowest, is_known)
   if lowest and not is_known(lowest) then
-    refuse(which, 'zset')
+    mark_foreign(which, 'zset')
   end
 end
 
 local function look_at_queue()
   head = read('queue', 'LINDEX', KEYS[2], '0')
   if head and not is_member(head) then
-    refuse('queue', 'list')
+    mark_foreign('queue', 'list')
   end
   if not (head and read('deadlines', 'ZSCORE', KEYS[3], head)) then
     local lowest = lowest_of('deadlines', KEYS[3])
-    refuse_unless('deadlines', lowest, is_member)
+    mark_foreign_unless('deadlines', lowest, is_member)
     leftovers = lowest and not head
   end
-  refuse_unless('alive', lowest_of('alive', alive), ours)
-  refuse_unless('arrivals', lowest_of('arrivals', arrivals), ours)
+  mark_foreign_unless('alive', lowest_of('alive', alive), ours)
+  mark_foreign_unless('arrivals', lowest_of('arrivals', arrivals), ours)
   is_suspicious = lowest_of('suspects', suspects)
-  refuse_unless('suspects', is_suspicious, function(suspect)
+  mark_foreign_unless('suspects', is_suspicious, function(suspect)
     return is_member(string.match(suspect, '^%S+ (.*)$') or '')
   end)
 end

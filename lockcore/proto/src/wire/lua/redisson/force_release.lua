@@ -6,8 +6,8 @@ local call = redis.call
 --#include redisson/common
 
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local outcome = 'not_held'
 if holder then

@@ -6,8 +6,8 @@ local call = redis.call
 --#include redisson/common
 
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local members, deadlines = call('LRANGE', KEYS[2], 0, -1), {}
 for first = 1, #members, 1000 do

@@ -15,8 +15,8 @@ for i = 4, #ARGV - 1, 2 do
     tombstone = tombstone + 1
   end
 end
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 assert_writable()
 local letters = {}

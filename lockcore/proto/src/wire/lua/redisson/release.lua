@@ -16,8 +16,8 @@ end
 --#include redisson/common
 
 look()
-if strange then
-  return strange
+if foreign_key then
+  return foreign_key
 end
 local released = 0
 if holder == ARGV[3] then

@@ -1,8 +1,8 @@
 -- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease, last
 -- the latest time.
 -- Answers the clock, then for each lock: its token if the lease was extended; 0 if it is not held;
--- else an answer in full, or a list of what is strange there. Nothing that may fail stands between
--- a lock's first write and its last.
+-- else an answer in full, or a list with the error of a foreign key. Nothing that may fail stands
+-- between a lock's first write and its last.
 local call, pcall = redis.call, redis.pcall
 local KEYS = KEYS
 
@@ -32,8 +32,8 @@ end
 local function renew(member, lease)
   look_at_holder()
   look_at_token()
-  if strange then
-    return told_apart()
+  if foreign_key then
+    return error_for_lock()
   end
   if holder ~= member then
     return tell('not_held', 0)
@@ -44,7 +44,7 @@ local function renew(member, lease)
 end
 
 for _, i in ipairs(others) do
-  turn_to({ locks[2 * i - 1], false, false, locks[2 * i] })
+  select_lock({ locks[2 * i - 1], false, false, locks[2 * i] })
   answers[i + 1] = renew(ARGV[2 * i + 1], ARGV[2 * i + 2])
 end
 return answers

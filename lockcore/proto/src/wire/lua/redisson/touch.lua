@@ -2,7 +2,7 @@
 -- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node;
 -- last the latest time.
 -- Answers the clock and how many listen to the node's channel, then for each lock: an answer in
--- full, or a list with the error of a strange key. The outcome is one letter a member: w(aiting),
+-- full, or a list with the error of a foreign key. The outcome is one letter a member: w(aiting),
 -- h(olding), g(one).
 local call = redis.call
 local KEYS = KEYS
@@ -17,8 +17,8 @@ local locks, answers, width = KEYS, { clock, listeners }, 7
 
 local function touch(members)
   look()
-  if strange then
-    return told_apart()
+  if foreign_key then
+    return error_for_lock()
   end
   local deadlines = call('ZMSCORE', KEYS[3], unpack(members))
   local lives = call('ZMSCORE', alive, unpack(members))
@@ -83,7 +83,7 @@ end
 -- Where the number of the next lock's members stands in ARGV.
 local at = 3
 for i = 1, #locks / width do
-  turn_to({ unpack(locks, width * (i - 1) + 1, width * i) })
+  select_lock({ unpack(locks, width * (i - 1) + 1, width * i) })
   answers[i + 2] = touch({ unpack(ARGV, at + 1, at + ARGV[at]) })
   at = at + ARGV[at] + 1
 end

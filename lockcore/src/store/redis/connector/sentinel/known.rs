@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Place;
+use super::Primary;
 
 /// Sentinels that were set up anew count their configurations from zero again. They are believed
 /// once a majority has named one other primary for so long: longer than sentinels that can reach
@@ -17,32 +17,32 @@ const SET_UP_ANEW: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Of the newest configuration.
-    newest: Option<Place>,
+    /// The primary of the newest configuration.
+    newest: Option<Primary>,
     /// An older one that a majority names, and since when.
-    behind: Option<(Place, Instant)>,
+    behind: Option<(Primary, Instant)>,
 }
 
 impl Known {
-    /// Whether the place is of a newer configuration than all that were seen.
-    pub(super) fn is_older_than(&self, place: &Place) -> bool {
-        self.newest.as_ref().is_some_and(|newest| newest.epoch < place.epoch)
+    /// Whether the primary is of a newer configuration than all that were seen.
+    pub(super) fn is_older_than(&self, primary: &Primary) -> bool {
+        self.newest.as_ref().is_some_and(|newest| newest.epoch < primary.epoch)
     }
 
-    /// Whether the place is still the newest.
-    pub(super) fn is_newer_than(&self, place: &Place) -> bool {
-        self.newest.as_ref().is_some_and(|newest| place.epoch < newest.epoch)
+    /// Whether the primary is still the newest.
+    pub(super) fn is_newer_than(&self, primary: &Primary) -> bool {
+        self.newest.as_ref().is_some_and(|newest| primary.epoch < newest.epoch)
     }
 
     /// The primary, by the answers of some of so many sentinels; or why none of them is believed.
     pub(super) fn judge(
         &mut self,
         now: Instant,
-        answers: &[Place],
+        answers: &[Primary],
         sentinels: usize,
-    ) -> Result<Place, String> {
+    ) -> Result<Primary, String> {
         let of_each = format!("{} of {sentinels} sentinels answered", answers.len());
-        let Some(found) = answers.iter().max_by_key(|place| place.epoch) else {
+        let Some(found) = answers.iter().max_by_key(|primary| primary.epoch) else {
             return Err(of_each);
         };
         let is_majority = answers.len() >= majority(sentinels);
@@ -57,14 +57,14 @@ impl Known {
         if found.epoch > newest.epoch || found.is_at(newest) {
             self.behind = None;
             let epoch = found.epoch.max(newest.epoch);
-            return Ok(self.newest.insert(Place { epoch, ..found.clone() }).clone());
+            return Ok(self.newest.insert(Primary { epoch, ..found.clone() }).clone());
         }
         if found.epoch == newest.epoch {
             // Between the sentinels' two answers, a failover ended: the next look sees all of it.
             self.behind = None;
         } else if is_majority {
             let since = match &self.behind {
-                Some((place, since)) if place == found => *since,
+                Some((primary, since)) if primary == found => *since,
                 _ => now,
             };
             if now - since >= SET_UP_ANEW {
@@ -81,7 +81,7 @@ impl Known {
     }
 }
 
-/// So many sentinels are a majority of them.
+/// The number of sentinels that is a majority of them.
 pub(super) fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
@@ -90,31 +90,33 @@ pub(super) fn majority(sentinels: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn place(host: &str, epoch: u64) -> Place {
-        Place { host: host.to_owned(), port: 6379, epoch }
+    fn primary(host: &str, epoch: u64) -> Primary {
+        Primary { host: host.to_owned(), port: 6379, epoch }
     }
 
     /// The judgement of these answers.
     fn seen(answers: &[(&str, u64)]) -> (Known, Instant) {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         judge(&mut known, now, answers).expect("believed");
         (known, now)
     }
 
     fn judge(known: &mut Known, now: Instant, answers: &[(&str, u64)]) -> Result<String, String> {
-        let answers: Vec<_> = answers.iter().map(|(host, epoch)| place(host, *epoch)).collect();
-        known.judge(now, &answers, 3).map(|place| place.host)
+        let answers: Vec<_> = answers.iter().map(|(host, epoch)| primary(host, *epoch)).collect();
+        known.judge(now, &answers, 3).map(|primary| primary.host)
     }
 
     #[test]
     fn a_first_look_believes_a_majority_and_its_newest_configuration() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let mut known = Known::default();
+        let now = Instant::now();
         let refused = judge(&mut known, now, &[("old", 1)]).expect_err("alone");
         assert_eq!(refused, "1 of 3 sentinels answered, a first look needs 2");
         assert_eq!(judge(&mut known, now, &[("old", 1), ("new", 2)]).as_deref(), Ok("new"));
         let mut alone = Known::default();
         assert_eq!(
-            alone.judge(now, &[place("one", 1)], 1).map(|place| place.host).as_deref(),
+            alone.judge(now, &[primary("one", 1)], 1).map(|primary| primary.host).as_deref(),
             Ok("one")
         );
     }

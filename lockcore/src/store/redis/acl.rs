@@ -7,37 +7,38 @@ use proto::{LockErrorKind, LockName, StoreError};
 use redis::Value;
 use tracing::debug;
 
+use super::acl_error::{AclError, MissingRight};
 use super::call::Scripted;
-use super::denial::{Denial, Missing};
 use super::failure;
-use super::greeting::Extras;
 use super::link::CommandLink;
+use super::setup::Extras;
 use crate::error::LockError;
 
 /// The user whose rights are checked, and the keys and channels.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rights<'a> {
+pub(crate) struct AclCheck<'a> {
     pub(crate) wire: &'a Wire,
-    /// With one, all keys in it have to be the user's; without, which names are whose is not known.
+    /// The namespace, all keys in which have to be the user's. Without one, it is not known which
+    /// names are whose.
     pub(crate) namespace: Option<&'a str>,
     /// A name in the namespace that nothing else uses.
     pub(crate) probe: &'a LockName,
 }
 
-/// One refusal: the right, why, and the key or channel.
-struct Refusal {
+/// A right that was refused, the reason, and the key or channel.
+struct RefusedRight {
     right: String,
     why: Why,
     object: String,
 }
 
 enum Why {
-    Denied(Missing),
+    Denied(MissingRight),
     /// The server does not know the command.
     Unknown,
 }
 
-impl Rights<'_> {
+impl AclCheck<'_> {
     /// Refuses a user that cannot lock.
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Extras, LockError> {
         let (refused, extras) = match self.ask(link, true).await {
@@ -67,7 +68,7 @@ impl Rights<'_> {
         self,
         link: &CommandLink,
         declared: bool,
-    ) -> Result<(Vec<Refusal>, Extras), StoreError> {
+    ) -> Result<(Vec<RefusedRight>, Extras), StoreError> {
         let call: Scripted = self.wire.preflight(self.probe, declared);
         let answer = link.run_script(link.sender().await?, call).await?;
         read(answer).ok_or_else(|| {
@@ -77,7 +78,7 @@ impl Rights<'_> {
     }
 
     /// The rules that an `ACL SETUSER` would have to have.
-    fn missing(self, refused: &[Refusal]) -> Vec<String> {
+    fn missing(self, refused: &[RefusedRight]) -> Vec<String> {
         let mut missing = Vec::new();
         for refusal in refused {
             for rule in self.rules(refusal) {
@@ -89,19 +90,19 @@ impl Rights<'_> {
         missing
     }
 
-    fn rules(self, refusal: &Refusal) -> Vec<String> {
+    fn rules(self, refusal: &RefusedRight) -> Vec<String> {
         let Why::Denied(missing) = &refusal.why else { return Vec::new() };
         match missing {
-            Missing::Command(_) => vec![format!("+{}", refusal.right)],
-            Missing::Channel if refusal.object.starts_with(PEER_CHANNELS) => {
+            MissingRight::Command(_) => vec![format!("+{}", refusal.right)],
+            MissingRight::Channel if refusal.object.starts_with(PEER_CHANNELS) => {
                 // The channels of this node's members are a pattern, and never twice the same one.
                 vec![format!(
                     "&{PEER_CHANNELS}* (redisson_peers subscribes to a pattern: allchannels)"
                 )]
             }
-            Missing::Channel => vec![format!("&{}", grants_channel(&self.wire.prefix, "*"))],
-            Missing::Key if refusal.object == COUNTER => vec![format!("~{COUNTER}")],
-            Missing::Key => {
+            MissingRight::Channel => vec![format!("&{}", grants_channel(&self.wire.prefix, "*"))],
+            MissingRight::Key if refusal.object == COUNTER => vec![format!("~{COUNTER}")],
+            MissingRight::Key => {
                 let Some(namespace) = self.namespace else {
                     debug!(key = refusal.object, "not checked: which lock names the user may use");
                     return Vec::new();
@@ -119,21 +120,21 @@ impl Rights<'_> {
 }
 
 fn lacks_keys(error: &StoreError) -> bool {
-    Denial::read(&error.detail).is_some_and(|denial| denial.missing == Missing::Key)
+    AclError::read(&error.detail).is_some_and(|error| error.missing == MissingRight::Key)
 }
 
-fn read(answer: Value) -> Option<(Vec<Refusal>, Extras)> {
+fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
     let (refused, extras): (Vec<String>, Option<Vec<String>>) =
         redis::from_redis_value(answer).ok()?;
     let refusals = refused.chunks_exact(3).filter_map(|refusal| {
         let [right, error, object] = refusal else { return None };
         // Full memory, say, is no reason not to start: what is held can still be given back.
-        let why = match Denial::read(error) {
-            Some(denial) => Why::Denied(denial.missing),
+        let why = match AclError::read(error) {
+            Some(error) => Why::Denied(error.missing),
             None if failure::is_unknown_command(error) => Why::Unknown,
             None => return None,
         };
-        Some(Refusal { right: right.clone(), why, object: object.clone() })
+        Some(RefusedRight { right: right.clone(), why, object: object.clone() })
     });
     let refused = refusals.collect();
     let Some(extras) = extras else {

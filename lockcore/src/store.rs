@@ -16,7 +16,7 @@ use proto::{Answer, Answers, Command, Event, Link, LockErrorKind, LockName, Stor
 use tokio::sync::watch;
 
 /// One node's view of a store. Each command is one atomic step on the server.
-pub trait Store: Send + Sync + fmt::Debug + 'static {
+pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Runs one command.
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer>;
 
@@ -58,7 +58,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
 /// Receives the events that a server sends to a node unasked. Called from the store's own tasks: it
 /// may not block.
-pub trait Listener: Send + Sync + 'static {
+pub(crate) trait Listener: Send + Sync + 'static {
     /// One message.
     fn hear(&self, event: Event);
 }
@@ -69,16 +69,16 @@ pub trait Listener: Send + Sync + 'static {
     not(feature = "redis"),
     allow(dead_code, reason = "the store in memory answers at once")
 )]
-pub enum StoreFuture<T> {
-    /// Answered without waiting. Taken on the first poll.
+pub(crate) enum StoreFuture<T> {
+    /// An answer that is there already, taken on the first poll.
     Ready(Option<Result<T, StoreError>>),
-    /// On its way.
+    /// An answer on its way.
     Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
 }
 
 impl<T> StoreFuture<T> {
     /// An answer that is there already.
-    pub fn ready(answer: Result<T, StoreError>) -> Self {
+    pub(crate) fn ready(answer: Result<T, StoreError>) -> Self {
         Self::Ready(Some(answer))
     }
 
@@ -87,7 +87,9 @@ impl<T> StoreFuture<T> {
         not(feature = "redis"),
         allow(dead_code, reason = "the store in memory answers at once")
     )]
-    pub fn pending(answer: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
+    pub(crate) fn pending(
+        answer: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Self {
         Self::Pending(Box::pin(answer))
     }
 }

@@ -35,13 +35,13 @@ mod closing;
 mod due;
 mod effect;
 mod entry;
-mod gone;
 mod grants;
 mod holds;
 mod lease;
 mod lines;
 mod moment;
 mod projection;
+mod recent_releases;
 mod releases;
 mod requests;
 mod table;
@@ -50,15 +50,17 @@ mod tests;
 
 pub use batch::{Batch, batches, commands, is_of_one};
 pub use effect::{Ask, Effect, Note};
-pub use entry::{Refusal, Request, Seat};
+pub use entry::{Mirror, Refusal, Request};
 pub use moment::Moment;
 pub use projection::{Due, Phase};
 
 use std::ops::Bound;
 use std::time::Duration;
 
+use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
-use self::grants::Source;
+use self::grants::GrantSource;
+use self::recent_releases::RecentReleases;
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
@@ -107,7 +109,7 @@ impl Default for Rules {
     }
 }
 
-/// How many there are of what.
+/// The numbers of entries, by their kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Attempts that wait for their outcome.
@@ -116,7 +118,7 @@ pub struct Counts {
     pub holds: usize,
     /// Holds and places that the server is still to be told of.
     pub given_back: usize,
-    /// Those that were given up untold, since the start.
+    /// The members that were given up untold, since the start.
     pub failed: usize,
     /// Places lost since the start.
     pub places_lost: u64,
@@ -125,15 +127,15 @@ pub struct Counts {
 /// The outcome of an attempt for its caller.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Not there yet: the caller is woken.
+    /// No outcome yet: the caller is woken.
     Waits,
     /// The lock; the caller has it from now on.
     Granted {
         /// The member's number.
         number: u64,
-        /// Of this hold.
+        /// The token of this hold.
         token: FencingToken,
-        /// When the hold began.
+        /// The start of the hold.
         since: Moment,
     },
     /// No lock.
@@ -166,8 +168,8 @@ pub struct Core<P> {
     /// The weight of the touches in flight.
     touching: usize,
     last_success: Moment,
-    answered: Option<clocks::Answered>,
-    gone: gone::Gone,
+    last_reading: Option<ClockReading>,
+    recent_releases: RecentReleases,
     /// The moment of the present event.
     now: Moment,
     effects: Vec<Effect<P>>,
@@ -176,7 +178,7 @@ pub struct Core<P> {
     is_closed: bool,
 }
 
-impl<P: Seat> Core<P> {
+impl<P: Mirror> Core<P> {
     /// An empty table.
     pub fn new(node: NodeId, rules: Rules) -> Self {
         Self {
@@ -195,8 +197,8 @@ impl<P: Seat> Core<P> {
             renewing: 0,
             touching: 0,
             last_success: Moment::default(),
-            answered: None,
-            gone: gone::Gone::default(),
+            last_reading: None,
+            recent_releases: RecentReleases::default(),
             now: Moment::default(),
             effects: Vec::new(),
             doubt: Moment::default(),
@@ -223,7 +225,7 @@ impl<P: Seat> Core<P> {
 
     /// An attempt begins; its caller sends the acquire, unless others come first or it is parked.
     /// Nothing if the node is closed.
-    pub fn begin(&mut self, request: Request, seat: P) -> Option<(u64, Option<Ask>)> {
+    pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
         let now = self.now;
         if self.is_closed {
             return None;
@@ -232,7 +234,8 @@ impl<P: Seat> Core<P> {
         self.next_attempt += 1;
         let number = attempt << ROUND_BITS;
         let Request { lock, options, mode, label, demand } = request;
-        let (node, lease_ms) = (&self.node, options.lease_ms());
+        let node = &self.node;
+        let lease_ms = options.lease_ms();
         let member = match self.rules.peers {
             true => Member::redisson(node, number, lease_ms, &label),
             false => Member::new(node, number, lease_ms, demand, &label),
@@ -257,7 +260,7 @@ impl<P: Seat> Core<P> {
                 revoked: None,
                 anchor: now,
                 started: now,
-                seat,
+                mirror,
             },
         );
         let ask = is_next.then(|| self.ask(number)).flatten();
@@ -279,7 +282,8 @@ impl<P: Seat> Core<P> {
             State::Offered(lease) => {
                 let mut lease = lease.clone();
                 lease.doubted(now, self.doubt);
-                let (token, since) = (lease.token, lease.since);
+                let token = lease.token;
+                let since = lease.since;
                 self.table.change(number, |entry| {
                     entry.state = State::Held(lease);
                     entry.caller = Caller::Gone;
@@ -291,16 +295,16 @@ impl<P: Seat> Core<P> {
                 Outcome::Waits
             }
             _ => {
-                let told = self.table.change(number, |entry| {
+                let refusal = self.table.change(number, |entry| {
                     match std::mem::replace(&mut entry.caller, Caller::Gone) {
-                        Caller::Told(refusal) => Some(refusal),
+                        Caller::Refused(refusal) => Some(refusal),
                         caller => {
                             entry.caller = caller;
                             None
                         }
                     }
                 });
-                told.flatten().map_or(Outcome::Waits, Outcome::Refused)
+                refusal.flatten().map_or(Outcome::Waits, Outcome::Refused)
             }
         }
     }
@@ -327,7 +331,8 @@ impl<P: Seat> Core<P> {
         unanswered
     }
 
-    /// Why no command gets through; none while the connection stands, however slow the server is.
+    /// The reason why no command gets through; none while the connection stands, however slow the
+    /// server is.
     fn disconnected(&self) -> Option<StoreError> {
         self.commands.why_down()
     }
@@ -350,11 +355,11 @@ impl<P: Seat> Core<P> {
         if !matches!(entry.state, State::Held(_) | State::Lost) {
             return;
         }
-        let seat = entry.seat.clone();
+        let mirror = entry.mirror.clone();
         self.table.change(number, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
         });
-        self.push(Effect::TellLost(seat));
+        self.push(Effect::TellLost(mirror));
     }
 
     // What the store says.
@@ -378,7 +383,7 @@ impl<P: Seat> Core<P> {
                 // Before the end is remembered: on a replica that took over, the member may wait
                 // still. Then its own release hands it the lock, and this answer tells of that.
                 self.absorb(ask, reply);
-                self.remember_gone(number, &ask.lock, member);
+                self.remember_release(number, &ask.lock, member);
             }
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply)) => {
                 for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
@@ -393,7 +398,7 @@ impl<P: Seat> Core<P> {
                 self.absorb(ask, reply);
                 for Leaving { member, .. } in leaving {
                     let number = self.end(member);
-                    self.remember_gone(number, &ask.lock, member);
+                    self.remember_release(number, &ask.lock, member);
                 }
             }
             (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
@@ -460,7 +465,7 @@ impl<P: Seat> Core<P> {
             Event::Granted { token, grants } => {
                 // An unknown one has left, and its leave gives the lock on.
                 for (number, left_ms) in grants {
-                    self.granted(number, token, left_ms, Source::Message);
+                    self.granted(number, token, left_ms, GrantSource::Message);
                 }
             }
             Event::Revoked { numbers } => {
@@ -479,11 +484,12 @@ impl<P: Seat> Core<P> {
     pub fn linked(&mut self, commands: Link, subscription: Link) {
         let now = self.now;
         let was_up = self.commands.is_up() && self.subscription.is_up();
-        (self.commands, self.subscription) = (commands, subscription);
+        self.commands = commands;
+        self.subscription = subscription;
         if self.commands.is_up() {
             // It may lead to a server that has forgotten everything.
             self.renew_all = Some((0, now));
-            self.gone.reconnected();
+            self.recent_releases.reconnected();
         }
         if !self.is_up() {
             // Their return is what to wait for.
@@ -500,12 +506,12 @@ impl<P: Seat> Core<P> {
 
     // What others ask.
 
-    /// How many there are of what.
+    /// The numbers of entries, by their kind.
     pub fn counts(&self) -> Counts {
         *self.table.counts()
     }
 
-    /// When a request last succeeded.
+    /// The moment at which a request last succeeded.
     pub fn last_success(&self) -> Moment {
         self.last_success
     }

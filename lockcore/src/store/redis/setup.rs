@@ -14,8 +14,8 @@ use super::failure;
 use super::hello::Hello;
 
 /// The same for each connection of a link.
-pub(crate) struct Greeting {
-    /// In CLIENT LIST.
+pub(crate) struct ConnectionSetup {
+    /// The name in CLIENT LIST.
     name: String,
     scripts: Vec<&'static Script>,
     /// Unset until the user's rights are known: then nothing beyond the least is tried.
@@ -45,7 +45,7 @@ pub(crate) struct Identity {
     address: String,
 }
 
-impl Greeting {
+impl ConnectionSetup {
     pub(crate) fn new(name: String, scripts: Vec<&'static Script>) -> Self {
         Self { name, scripts, extras: OnceLock::new() }
     }
@@ -57,7 +57,7 @@ impl Greeting {
 
     /// Makes sure that nothing of the `old` connection runs after this, names the new one and loads
     /// the scripts into its server. Returns the id of the connection, where the user may know it.
-    pub(crate) async fn greet(
+    pub(crate) async fn apply(
         &self,
         connection: &MultiplexedConnection,
         hello: Option<&Hello>,
@@ -98,9 +98,9 @@ impl Greeting {
     }
 }
 
-impl Greeting {
+impl ConnectionSetup {
     /// The run of the server, which is another one after each restart, where the user may know it.
-    pub(crate) async fn run(
+    pub(crate) async fn server_run(
         &self,
         connection: &MultiplexedConnection,
     ) -> Result<Option<String>, StoreError> {

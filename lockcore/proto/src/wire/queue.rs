@@ -48,7 +48,7 @@ pub fn script(command: &Command) -> &'static Script {
     }
 }
 
-/// Its call.
+/// The call of the script.
 pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &Command) -> C {
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
         return renewals(&[(lock, command)]);

@@ -1,21 +1,19 @@
 //! The store on Redis: scripts over one shared connection, grants over one subscription.
 
+mod acl;
+mod acl_error;
 mod call;
 mod confirmations;
 mod connector;
-mod denial;
-#[cfg(feature = "unstable-internals")]
-pub(crate) mod door;
 mod failure;
-mod greeting;
 mod hello;
 mod link;
 mod preflight;
-mod rights;
-pub(crate) mod seen;
+mod same_server;
+pub(crate) mod server_time;
+mod setup;
 mod subscription;
 mod tls;
-mod together;
 mod wire;
 
 use std::fmt;
@@ -37,11 +35,11 @@ pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
 use crate::store::{Listener, Store, StoreFuture};
+use acl::AclCheck;
 use link::CommandLink;
-use rights::Rights;
-use seen::Seen;
+use server_time::ServerTime;
 use subscription::{Channels, Subscription};
-use wire::SeenWire;
+use wire::TimedWire;
 
 /// The settings of a store on Redis.
 pub(crate) struct RedisSettings {
@@ -57,18 +55,18 @@ pub(crate) struct RedisSettings {
     pub(crate) request_timeout: Duration,
     /// Whether queues are shared with JVMs.
     pub(crate) peers: bool,
-    /// Which replicas have to have a grant.
+    /// The replicas that have to have a grant.
     pub(crate) replicas: Option<Replicas>,
     /// The floor of tokens.
-    pub(crate) seen: Arc<Seen>,
+    pub(crate) server_time: Arc<ServerTime>,
 }
 
 /// One node's view of a Redis server.
 pub(crate) struct RedisStore {
-    wire: Arc<SeenWire>,
+    wire: Arc<TimedWire>,
     link: CommandLink,
     subscription: Subscription,
-    /// Where grants count only once replicas have them.
+    /// The connections for grants that count only once replicas have them.
     confirmations: Option<Confirmations>,
     closed: CancellationToken,
 }
@@ -90,10 +88,10 @@ impl RedisStore {
             request_timeout,
             peers,
             replicas,
-            seen,
+            server_time,
         } = settings;
         let wire = Wire { node, prefix, peers, of_error: failure::of_text };
-        let wire = Arc::new(SeenWire { wire, seen: Arc::clone(&seen) });
+        let wire = Arc::new(TimedWire { wire, server_time: Arc::clone(&server_time) });
         let Wire { node, prefix, .. } = &wire.wire;
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
@@ -105,14 +103,14 @@ impl RedisStore {
             request_timeout,
             scripts::usual(peers),
             hello::connection_name(label.as_str()),
-            Arc::clone(&seen),
+            Arc::clone(&server_time),
             closed.clone(),
         )
         .await?;
         preflight::check_server(&link, hello).await?;
         let namespace = namespace.as_deref();
-        let rights = Rights { wire: &wire.wire, namespace, probe: &probe };
-        let extras = rights.check(&link).await?;
+        let acl = AclCheck { wire: &wire.wire, namespace, probe: &probe };
+        let extras = acl.check(&link).await?;
         link.settle(extras).await?;
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
@@ -131,24 +129,26 @@ impl RedisStore {
             Channels::new(prefix, node, peers),
             extras.introduce,
             request_timeout,
-            Arc::new(Noting { seen, link: link.clone(), listener }),
+            Arc::new(TokenListener { server_time, link: link.clone(), listener }),
             link.suspicion(),
             closed.clone(),
         )
         .await?;
-        together::check(&link, &subscription, prefix, node).await?;
+        same_server::check(&link, &subscription, prefix, node).await?;
         guard.disarm();
         Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, closed })
     }
 
     /// Runs the script of these commands, and reads its answer.
-    fn call<T: Send + 'static>(&self, asked: Asked, read: Reader<T>) -> StoreFuture<T> {
-        let (link, wire) = (self.link.clone(), Arc::clone(&self.wire));
+    fn call<T: Send + 'static>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
+        let link = self.link.clone();
+        let wire = Arc::clone(&self.wire);
         StoreFuture::pending(async move {
             // Written only now: it depends on the server to which it goes.
             let sender = link.sender().await?;
-            let (generation, server) = (sender.generation, sender.server);
-            let floors = wire.seen.by(server);
+            let generation = sender.generation;
+            let server = sender.server;
+            let floors = wire.server_time.floors(server);
             let call: Scripted = wire.wire.write(&asked, floors)?;
             let answer = link.run_script(sender, call).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
@@ -161,19 +161,19 @@ impl RedisStore {
 }
 
 /// Reads the answer to these commands.
-type Reader<T> = fn(&SeenWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
+type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
 
 /// Remembers the tokens that messages tell.
-struct Noting {
-    seen: Arc<Seen>,
+struct TokenListener {
+    server_time: Arc<ServerTime>,
     link: CommandLink,
     listener: Arc<dyn Listener>,
 }
 
-impl Listener for Noting {
+impl Listener for TokenListener {
     fn hear(&self, event: Event) {
         if let Event::Granted { token, .. } = &event {
-            self.seen.note_token(*token, self.link.servers());
+            self.server_time.note_token(*token, self.link.servers());
         }
         self.listener.hear(event);
     }
@@ -181,16 +181,16 @@ impl Listener for Noting {
 
 impl Store for RedisStore {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(Asked::one((lock, command)), SeenWire::answer)
+        self.call(Asked::one((lock, command)), TimedWire::answer)
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
         let mut scripts = self.wire.wire.by_script(commands);
         match (scripts.len(), scripts.pop()) {
-            (1, Some(asked)) => self.call(asked, SeenWire::answers),
+            (1, Some(asked)) => self.call(asked, TimedWire::answers),
             (_, last) => {
                 let each = scripts.into_iter().chain(last);
-                let each: Vec<_> = each.map(|asked| self.call(asked, SeenWire::answer)).collect();
+                let each: Vec<_> = each.map(|asked| self.call(asked, TimedWire::answer)).collect();
                 StoreFuture::pending(async move { Ok(join_all(each).await) })
             }
         }

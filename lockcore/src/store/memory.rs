@@ -8,14 +8,14 @@ use proto::{LockErrorKind, NodeId};
 use crate::store::{Listener, Store};
 
 mod clock;
-mod inner;
 mod node;
+mod state;
 #[cfg(test)]
 mod tests;
 
-use clock::Clock;
-use inner::Inner;
+use clock::StoreClock;
 use node::MemoryNode;
+use state::MemoryState;
 
 /// A store in this process's memory, by the same rules as the store on Redis.
 ///
@@ -24,13 +24,13 @@ use node::MemoryNode;
 /// these `Locks` behaves as a process of its own.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
 }
 
 #[derive(Default)]
-struct Shared {
-    inner: Mutex<Inner>,
-    clock: Clock,
+struct SharedStore {
+    state: Mutex<MemoryState>,
+    clock: StoreClock,
 }
 
 impl MemoryStore {
@@ -45,7 +45,7 @@ impl MemoryStore {
     /// An acquire that is refused as `Unavailable` or `ReadOnly` tries again until its wait ends,
     /// as it does with a server: set a wait.
     pub fn refuse(&self, kind: Option<LockErrorKind>) {
-        self.shared.lock().refusing = kind;
+        self.shared.state().refusing = kind;
     }
 
     /// One more node.
@@ -54,15 +54,15 @@ impl MemoryStore {
         self.connect_as(node, listener, false)
     }
 
-    /// One more node, by the rules of a queue that is shared with JVMs if `peers` is set. None
-    /// comes here.
+    /// Connects one more node, by the rules of a queue that is shared with JVMs if `peers` is set.
+    /// None comes here.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
         listener: Arc<dyn Listener>,
         peers: bool,
     ) -> Arc<dyn Store> {
-        self.shared.lock().nodes.insert(node.as_str().into(), listener);
+        self.shared.state().nodes.insert(node.as_str().into(), listener);
         Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers))
     }
 
@@ -70,7 +70,7 @@ impl MemoryStore {
     /// server.
     #[cfg(test)]
     pub(crate) fn set_deaf(&self, node: &NodeId, deaf: bool) {
-        self.shared.lock().deaf.set(node, deaf);
+        self.shared.state().deaf.set(node, deaf);
     }
 
     /// Sets the clock forward by which leases end.
@@ -82,7 +82,7 @@ impl MemoryStore {
     /// Whether messages to `node` are lost although they count as received.
     #[cfg(test)]
     pub(crate) fn set_lossy(&self, node: &NodeId, lossy: bool) {
-        self.shared.lock().lossy.set(node, lossy);
+        self.shared.state().lossy.set(node, lossy);
     }
 }
 
@@ -92,10 +92,10 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-impl Shared {
+impl SharedStore {
     /// A panic elsewhere cannot leave a lock half changed: the protocol does not call out.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, MemoryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands out the messages in the order in which they were published, without the mutex: a
@@ -112,26 +112,26 @@ impl Shared {
 
 /// The right to deliver.
 struct Delivery<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedStore,
     is_over: bool,
 }
 
 impl<'a> Delivery<'a> {
-    fn begin(shared: &'a Shared) -> Option<Self> {
-        let mut inner = shared.lock();
-        if inner.is_delivering || inner.outbox.is_empty() {
+    fn begin(shared: &'a SharedStore) -> Option<Self> {
+        let mut state = shared.state();
+        if state.is_delivering || state.outbox.is_empty() {
             return None;
         }
-        inner.is_delivering = true;
+        state.is_delivering = true;
         Some(Self { shared, is_over: false })
     }
 
-    fn next(&mut self) -> Option<inner::Letter> {
-        let mut inner = self.shared.lock();
-        let letter = inner.outbox.pop_front();
+    fn next(&mut self) -> Option<state::Letter> {
+        let mut state = self.shared.state();
+        let letter = state.outbox.pop_front();
         if letter.is_none() {
             // Under the same lock as the look, or a letter posted in between would lie there.
-            inner.is_delivering = false;
+            state.is_delivering = false;
             self.is_over = true;
         }
         letter
@@ -142,7 +142,7 @@ impl<'a> Delivery<'a> {
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.lock().is_delivering = false;
+            self.shared.state().is_delivering = false;
         }
     }
 }

@@ -14,52 +14,52 @@ use std::time::Duration;
 use super::Core;
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::entry::{GIVE_UP, Seat};
+use crate::node::entry::{GIVE_UP, Mirror};
 use crate::node::moment::Moment;
 
-/// Some two megabytes. Beyond that, the first are forgotten: a server that takes over may then keep
-/// their locks for a claim or the rest of a lease.
+/// Most that are remembered: some two megabytes. Beyond that, the first are forgotten: a server
+/// that takes over may then keep their locks for a claim or the rest of a lease.
 const REMEMBERED: usize = 16_384;
-/// This many of the last ones are looked through for an answer that is older than its release. If
+/// The number of the last ones that are looked through for an answer older than its release. If
 /// more releases are answered while one answer waits for its turn, one leave is sent that finds
 /// nothing.
 const LOOKED_THROUGH: usize = 64;
 
-/// A member, and when the answer was taken in that said that it is gone.
+/// A member, and the moment of the answer that said that it is gone.
 #[derive(Debug, Clone)]
-struct Left {
+struct RecentRelease {
     number: u64,
     heard: Moment,
     lock: LockName,
     member: Member,
 }
 
-impl Left {
-    /// Until when a server that has not heard of its end may know it: as a waiter until its
-    /// deadline, as a holder for its lease.
+impl RecentRelease {
+    /// The moment until which a server that has not heard of its end may know it: as a waiter until
+    /// its deadline, as a holder for its lease.
     fn is_known_until(&self) -> Moment {
         self.heard + GIVE_UP + Duration::from_millis(self.member.lease_ms())
     }
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Gone {
-    /// In the order in which they were heard of.
-    last: VecDeque<Left>,
-    /// So many of the last an answer may be older than that is on its way.
+pub(super) struct RecentReleases {
+    /// All of them, in the order in which they were heard of.
+    last: VecDeque<RecentRelease>,
+    /// The number of the last ones that an answer on its way may be older than.
     recent: usize,
-    /// Those that are to leave once more.
-    again: VecDeque<Left>,
+    /// The releases whose members are to leave once more.
+    again: VecDeque<RecentRelease>,
 }
 
-impl Gone {
-    fn remember(&mut self, left: Left) {
-        let now = left.heard;
+impl RecentReleases {
+    fn remember(&mut self, release: RecentRelease) {
+        let now = release.heard;
         let is_too_many = self.last.len() == REMEMBERED;
         if is_too_many || self.last.front().is_some_and(|first| first.is_known_until() < now) {
             self.last.pop_front();
         }
-        self.last.push_back(left);
+        self.last.push_back(release);
         self.recent = LOOKED_THROUGH.min(self.recent + 1);
     }
 
@@ -68,41 +68,50 @@ impl Gone {
         self.recent = 0;
     }
 
-    fn recent(&self) -> impl Iterator<Item = &Left> {
+    fn recent(&self) -> impl Iterator<Item = &RecentRelease> {
         self.last.iter().rev().take(self.recent)
     }
 
     /// Numbers of those that an answer may be older than, and when their ends were heard of.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
-        self.recent().map(|left| (left.number, left.heard))
+        self.recent().map(|release| (release.number, release.heard))
     }
 
     /// Whether the answer to a request that was sent then may be older than the member's end.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
-        self.recent().any(|left| left.number == number && sent <= left.heard)
+        self.recent().any(|release| release.number == number && sent <= release.heard)
     }
 }
 
-impl<P: Seat> Core<P> {
-    /// The server knows that the member is gone.
-    pub(super) fn remember_gone(&mut self, number: Option<u64>, lock: &LockName, member: &Member) {
+impl<P: Mirror> Core<P> {
+    /// Remembers that the server knows that the member is gone.
+    pub(super) fn remember_release(
+        &mut self,
+        number: Option<u64>,
+        lock: &LockName,
+        member: &Member,
+    ) {
         if let Some(number) = number {
-            let (lock, member) = (lock.clone(), member.clone());
-            self.gone.remember(Left { number, heard: self.now, lock, member });
+            let lock = lock.clone();
+            let member = member.clone();
+            self.recent_releases.remember(RecentRelease { number, heard: self.now, lock, member });
         }
     }
 
-    /// Commands go to another server from now on.
+    /// Notes that commands go to another server from now on.
     pub fn moved(&mut self) {
-        let last = std::mem::take(&mut self.gone.last);
-        self.gone.again.extend(last.into_iter().filter(|left| self.now <= left.is_known_until()));
+        let last = std::mem::take(&mut self.recent_releases.last).into_iter();
+        let known = last.filter(|release| self.now <= release.is_known_until());
+        self.recent_releases.again.extend(known);
     }
 
     /// Lets some leave once more whose end the server may not know. A part of the window at a time,
     /// and only once nothing else is to be given back.
     pub(super) fn leave_again(&mut self) {
         for _ in 0..self.part_of_window() {
-            let Some(Left { number, lock, member, .. }) = self.gone.again.pop_front() else {
+            let Some(RecentRelease { number, lock, member, .. }) =
+                self.recent_releases.again.pop_front()
+            else {
                 return;
             };
             // One that had left twice leaves once.
@@ -114,7 +123,7 @@ impl<P: Seat> Core<P> {
 
     /// Whether some may leave once more now.
     pub(super) fn may_leave_again(&self) -> bool {
-        !self.gone.again.is_empty()
+        !self.recent_releases.again.is_empty()
             && self.table.sends().is_empty()
             && self.commands.is_up()
             && self.on_their_way < self.part_of_window()

@@ -2,22 +2,21 @@
 //!
 //! [`driver`] carries out the decisions of the core; all other modules serve it.
 
-mod alarm;
 mod background;
 mod clock;
+mod deadline;
 mod driver;
-mod flight;
-mod flights;
 mod foreign;
 mod handle;
 mod hold_cell;
+mod in_flight;
 mod observe;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use alarm::{Bounded, alarm};
 pub(crate) use clock::later;
+pub(crate) use deadline::{TimedRequest, timer};
 pub(crate) use driver::{Driver, Inbox, Settings};
-pub(crate) use flight::Request as Flight;
 pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
+pub(crate) use in_flight::InFlight;

@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Twice the time after which a process that died has left every queue.
-const LONG: Duration = Duration::from_secs(30);
+const WARN_AFTER: Duration = Duration::from_secs(30);
 
 /// Tracks, over all locks of a node, since when waiters have been passed over.
 #[derive(Debug, Default)]
-pub(crate) struct PassedOver(Mutex<Option<Streak>>);
+pub(crate) struct UnreachableWaiters(Mutex<Option<Streak>>);
 
+/// Hand-overs that passed members over, without a long pause between two of them.
 #[derive(Debug)]
 struct Streak {
     since: Instant,
@@ -19,19 +20,19 @@ struct Streak {
     warned: Option<Instant>,
 }
 
-impl PassedOver {
-    /// A hand-over passed members over. Says for how long that has gone on when it is time to warn:
-    /// once a period.
+impl UnreachableWaiters {
+    /// Notes a hand-over that passed members over. Returns the time for which that has gone on when
+    /// it is time to warn: once a period.
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });
-        if now - current.last > LONG {
+        if now - current.last > WARN_AFTER {
             *current = Streak { since: now, last: now, warned: None };
         }
         current.last = now;
-        let is_due = current.warned.is_none_or(|warned| now - warned >= LONG);
+        let is_due = current.warned.is_none_or(|warned| now - warned >= WARN_AFTER);
         let lasted = now - current.since;
-        (lasted >= LONG && is_due).then(|| {
+        (lasted >= WARN_AFTER && is_due).then(|| {
             current.warned = Some(now);
             lasted
         })
@@ -43,8 +44,9 @@ mod tests {
     use super::*;
 
     fn warned_at(seconds: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let (passed_over, start) = (PassedOver::default(), Instant::now());
-        let at = |second: &u64| passed_over.note(start + Duration::from_secs(*second)).is_some();
+        let waiters = UnreachableWaiters::default();
+        let start = Instant::now();
+        let at = |second: &u64| waiters.note(start + Duration::from_secs(*second)).is_some();
         seconds.into_iter().filter(at).collect()
     }
 

@@ -1,12 +1,12 @@
-//! `Seen`: the tokens and times that this node has seen on servers. Each command carries them as
-//! its *floor*, and no new token is below it: after a failover the new primary may neither know the
+//! The tokens and times that this node has seen on servers. Each command carries them as its
+//! *floor*, and no new token is below it: after a failover the new primary may neither know the
 //! last tokens nor have a clock that has passed them.
 //!
 //! A token is the next number of the server's counter, so the server's clock is told only once in a
 //! while, and a floor above the counter costs a longer way. So of the times, the floor takes over:
-//! the server's own at each greeting, before any command goes to it, so that it is above all that
-//! the servers before it have issued; what was told on servers before; and on the present server
-//! what is a second or more above the floor.
+//! the server's own at each connect, before any command goes to it, so that it is above all that
+//! the servers before it have issued; each that a server before has told; and of those that the
+//! present server tells, each that is a second or more above the floor.
 //!
 //! A read shares a token that was issued before. So the scripts also get the latest token or time
 //! that was seen on the servers before the present one, and share no token that is not above it:
@@ -29,9 +29,9 @@ const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// A second in µs.
 const STEP: u64 = 1_000_000;
 
-/// All that was seen.
+/// The times and tokens of all servers so far.
 #[derive(Debug, Default)]
-pub struct Seen(Mutex<Times>);
+pub(crate) struct ServerTime(Mutex<Times>);
 
 #[derive(Debug, Default)]
 struct Times {
@@ -50,11 +50,12 @@ struct Times {
 }
 
 impl Times {
-    /// Commands go to this server from now on.
+    /// Notes that commands go to this server from now on.
     fn arrive(&mut self, server: u64) {
         if server > self.server {
             self.elsewhere = self.latest.max(self.token);
-            (self.taken, self.server) = (self.taken.max(self.latest), server);
+            self.taken = self.taken.max(self.latest);
+            self.server = server;
         }
     }
 
@@ -67,7 +68,8 @@ impl Times {
                 "a server's clock was more than a day ahead: its time is forgotten, and tokens go by \
                  the present clock"
             );
-            (self.latest, self.taken) = (now_us, self.taken.min(now_us));
+            self.latest = now_us;
+            self.taken = self.taken.min(now_us);
             self.elsewhere = self.elsewhere.min(now_us);
         }
         self.was_behind = is_behind && self.latest > now_us;
@@ -78,9 +80,9 @@ impl Times {
     }
 }
 
-impl Seen {
+impl ServerTime {
     /// The floors of a command to the server with this number.
-    pub(crate) fn by(&self, server: u64) -> Floors {
+    pub(crate) fn floors(&self, server: u64) -> Floors {
         let mut times = self.times();
         times.arrive(server);
         Floors {
@@ -91,7 +93,7 @@ impl Seen {
     }
 
     /// Remembers the time of the server with this number, to which nothing was sent yet.
-    pub(crate) fn greet(&self, now_us: u64, server: u64) {
+    pub(crate) fn note_first(&self, now_us: u64, server: u64) {
         let mut times = self.times();
         times.arrive(server);
         times.tick(now_us);
@@ -111,7 +113,8 @@ impl Seen {
 
     /// Remembers a token that the server with this number told.
     pub(crate) fn note_token(&self, token: FencingToken, server: u64) {
-        let (mut times, token) = (self.times(), token.get());
+        let mut times = self.times();
+        let token = token.get();
         if token > times.latest.saturating_add(WRONG_BY) {
             return;
         }
@@ -119,13 +122,6 @@ impl Seen {
         if server < times.server {
             times.elsewhere = times.elsewhere.max(token);
         }
-    }
-
-    /// As if nothing but this had been seen, for tests.
-    #[cfg(feature = "unstable-internals")]
-    pub fn set(&self, now_us: u64) {
-        let server = self.times().server;
-        *self.times() = Times { taken: now_us, latest: now_us, server, ..Times::default() };
     }
 
     fn times(&self) -> MutexGuard<'_, Times> {
@@ -143,62 +139,65 @@ mod tests {
         FencingToken::try_from(token).unwrap()
     }
 
-    fn floor(seen: &Seen, server: u64) -> u64 {
-        seen.by(server).floor_us
+    fn floor(server_time: &ServerTime, server: u64) -> u64 {
+        server_time.floors(server).floor_us
     }
 
     #[test]
     fn the_floor_is_the_greatest_token_and_never_falls() {
-        let seen = Seen::default();
-        seen.greet(NOW, 0);
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
         for (told, expected) in [(NOW - 1, NOW), (NOW + 1, NOW + 1), (NOW, NOW + 1)] {
-            seen.note_token(token(told), 0);
-            assert_eq!(floor(&seen, 0), expected);
+            server_time.note_token(token(told), 0);
+            assert_eq!(floor(&server_time, 0), expected);
         }
     }
 
     // Each time above the counter costs the next acquire a longer way.
     #[test]
     fn the_floor_takes_over_a_time_that_is_a_second_ahead_of_it() {
-        let seen = Seen::default();
-        seen.greet(NOW, 0);
-        seen.note(NOW + STEP - 1, 0);
-        assert_eq!(floor(&seen, 0), NOW);
-        seen.note(NOW + STEP, 0);
-        assert_eq!(floor(&seen, 0), NOW + STEP);
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note(NOW + STEP - 1, 0);
+        assert_eq!(floor(&server_time, 0), NOW);
+        server_time.note(NOW + STEP, 0);
+        assert_eq!(floor(&server_time, 0), NOW + STEP);
     }
 
     #[test]
     fn the_floor_of_another_server_is_its_clock_and_all_that_was_seen_before() {
-        let seen = Seen::default();
-        seen.greet(NOW, 0);
-        seen.note(NOW + 7, 0);
-        seen.greet(NOW + 3, 1);
-        assert_eq!(seen.by(1).floor_us, NOW + 7, "its clock is behind");
-        assert_eq!(seen.by(1).elsewhere_us, NOW + 7);
-        seen.greet(NOW + 20, 2);
-        assert_eq!(seen.by(2).floor_us, NOW + 20);
-        assert_eq!(seen.by(2).elsewhere_us, NOW + 7);
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note(NOW + 7, 0);
+        server_time.note_first(NOW + 3, 1);
+        assert_eq!(server_time.floors(1).floor_us, NOW + 7, "its clock is behind");
+        assert_eq!(server_time.floors(1).elsewhere_us, NOW + 7);
+        server_time.note_first(NOW + 20, 2);
+        assert_eq!(server_time.floors(2).floor_us, NOW + 20);
+        assert_eq!(server_time.floors(2).elsewhere_us, NOW + 7);
     }
 
     #[test]
-    fn a_second_greeting_by_the_same_server_is_nothing_from_elsewhere() {
-        let seen = Seen::default();
-        seen.greet(NOW, 0);
-        seen.greet(NOW + 5, 0);
-        assert_eq!(seen.by(0), Floors { floor_us: NOW + 5, elsewhere_us: 0, latest_us: NOW + 5 });
+    fn a_second_connect_to_the_same_server_is_nothing_from_elsewhere() {
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note_first(NOW + 5, 0);
+        assert_eq!(
+            server_time.floors(0),
+            Floors { floor_us: NOW + 5, elsewhere_us: 0, latest_us: NOW + 5 }
+        );
     }
 
     #[test]
     fn an_answer_of_the_first_server_that_is_read_late_is_elsewhere() {
-        let seen = Seen::default();
-        seen.greet(NOW, 0);
-        seen.greet(NOW, 1);
-        seen.note(NOW + 7, 0);
-        assert_eq!(seen.by(1).elsewhere_us, NOW + 7);
-        seen.note_token(token(NOW + 9), 0);
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note_first(NOW, 1);
+        server_time.note(NOW + 7, 0);
+        assert_eq!(server_time.floors(1).elsewhere_us, NOW + 7);
+        server_time.note_token(token(NOW + 9), 0);
         assert_eq!(
-            seen.by(1),
+            server_time.floors(1),
             Floors { floor_us: NOW + 9, elsewhere_us: NOW + 9, latest_us: NOW + 9 }
         );
     }
@@ -207,34 +206,37 @@ mod tests {
     #[test]
     fn a_time_that_two_later_answers_contradict_by_a_day_is_forgotten() {
         let years = 4_000_000_000_000_000;
-        let seen = Seen::default();
-        seen.greet(NOW, 0);
-        seen.note(years, 0);
-        seen.note(NOW + 1, 0);
-        assert_eq!(floor(&seen, 0), years, "one answer may itself be wrong");
-        seen.note(NOW + 2, 0);
-        assert_eq!(seen.by(0), Floors { floor_us: NOW + 2, elsewhere_us: 0, latest_us: NOW + 2 });
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note(years, 0);
+        server_time.note(NOW + 1, 0);
+        assert_eq!(floor(&server_time, 0), years, "one answer may itself be wrong");
+        server_time.note(NOW + 2, 0);
+        assert_eq!(
+            server_time.floors(0),
+            Floors { floor_us: NOW + 2, elsewhere_us: 0, latest_us: NOW + 2 }
+        );
     }
 
     #[test]
     fn a_clock_that_is_less_than_a_day_behind_changes_nothing() {
-        let seen = Seen::default();
-        seen.greet(2 * WRONG_BY, 0);
+        let server_time = ServerTime::default();
+        server_time.note_first(2 * WRONG_BY, 0);
         for _ in 0..9 {
-            seen.note(WRONG_BY, 0);
+            server_time.note(WRONG_BY, 0);
         }
         // Two that are too far behind, but not one after the other.
         for now in [WRONG_BY - 1, 2 * WRONG_BY, WRONG_BY - 1] {
-            seen.note(now, 0);
+            server_time.note(now, 0);
         }
-        assert_eq!(floor(&seen, 0), 2 * WRONG_BY);
+        assert_eq!(floor(&server_time, 0), 2 * WRONG_BY);
     }
 
     #[test]
     fn a_token_that_is_a_day_ahead_of_all_clocks_is_a_forged_one() {
-        let seen = Seen::default();
-        seen.greet(NOW, 0);
-        seen.note_token(token(NOW + WRONG_BY + 1), 0);
-        assert_eq!(floor(&seen, 0), NOW);
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note_token(token(NOW + WRONG_BY + 1), 0);
+        assert_eq!(floor(&server_time, 0), NOW);
     }
 }

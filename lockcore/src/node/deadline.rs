@@ -1,4 +1,4 @@
-//! The timers of callers, on the runtime that polls them: the node's own may not be driven.
+//! The deadlines of callers, on the runtime that polls them: the node's own may not be driven.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::later;
 use super::driver::Driver;
-use super::flight::Request;
+use super::in_flight::InFlight;
 use crate::error::LockError;
 
-/// How long a caller waits for an answer after the store's own time-outs, which come first if its
-/// runtime runs.
+/// The time for which a caller waits for an answer after the store's own time-outs, which come
+/// first if its runtime runs.
 const GRACE: Duration = Duration::from_millis(100);
 
 const OUTSIDE: &str =
@@ -31,50 +31,50 @@ fn polling() -> Handle {
     Handle::try_current().unwrap_or_else(|_| panic!("{OUTSIDE}"))
 }
 
-/// Wakes the task that polls it at `at`. Made before anything is sent, so that a panic leaves
+/// A timer that wakes the task that polls it. Made before anything is sent, so that a panic leaves
 /// nothing behind.
 ///
 /// # Panics
 /// Outside a tokio runtime, and by tokio in one without timers.
-pub(crate) fn alarm(at: Instant) -> Sleep {
+pub(crate) fn timer(at: Instant) -> Sleep {
     let _ = polling();
     sleep_until(at)
 }
 
 /// A request with the time that its caller gives it.
 #[derive(Debug)]
-pub(crate) struct Bounded {
+pub(crate) struct TimedRequest {
     driver: Arc<Driver>,
-    request: Request,
+    request: InFlight,
     at: Instant,
-    alarm: Option<Pin<Box<Sleep>>>,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Bounded {
+impl TimedRequest {
     /// Sends a request for the caller that polls.
     ///
     /// # Panics
-    /// As [`alarm`].
+    /// As [`timer`].
     pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
-        let at = driver.patience();
-        let alarm = driver.alarm_elsewhere(at);
-        Self { driver: Arc::clone(driver), request: driver.send(ask), at, alarm }
+        let at = driver.answer_deadline();
+        let timer = driver.timer_elsewhere(at);
+        Self { driver: Arc::clone(driver), request: driver.send(ask), at, timer }
     }
 
     /// Waits for a request that was sent, perhaps by a caller outside of any runtime.
-    pub(crate) fn sent(driver: &Arc<Driver>, request: Request) -> Self {
-        let at = driver.patience();
-        Self { driver: Arc::clone(driver), request, at, alarm: None }
+    pub(crate) fn sent(driver: &Arc<Driver>, request: InFlight) -> Self {
+        let at = driver.answer_deadline();
+        Self { driver: Arc::clone(driver), request, at, timer: None }
     }
 }
 
-impl Future for Bounded {
+impl Future for TimedRequest {
     type Output = Result<Answer, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { driver, request, at, alarm } = &mut *self;
-        if alarm.is_none() {
-            *alarm = driver.alarm_elsewhere(*at);
+        let Self { driver, request, at, timer } = &mut *self;
+        if timer.is_none() {
+            *timer = driver.timer_elsewhere(*at);
         }
         if let Poll::Ready(answer) = Pin::new(request).poll(cx) {
             return Poll::Ready(match answer {
@@ -82,8 +82,8 @@ impl Future for Bounded {
                 None => Err(driver.closed()),
             });
         }
-        let Some(alarm) = alarm else { return Poll::Pending };
-        alarm.as_mut().poll(cx).map(|()| Err(silent()))
+        let Some(timer) = timer else { return Poll::Pending };
+        timer.as_mut().poll(cx).map(|()| Err(silent()))
     }
 }
 
@@ -93,17 +93,17 @@ fn silent() -> LockError {
 }
 
 impl Driver {
-    /// When a caller no longer waits for the answer to a request sent now. Twice the request
-    /// timeout: a request may first wait for the connection.
-    fn patience(&self) -> Instant {
+    /// The time at which a caller no longer waits for the answer to a request sent now. Twice the
+    /// request timeout: a request may first wait for the connection.
+    fn answer_deadline(&self) -> Instant {
         later(Instant::now(), 2 * self.settings.request_timeout + GRACE)
     }
 
-    /// An alarm on another runtime than the node's. On the node's own the store's time-outs come
+    /// A timer on another runtime than the node's. On the node's own the store's time-outs come
     /// first.
-    fn alarm_elsewhere(&self, at: Instant) -> Option<Pin<Box<Sleep>>> {
+    fn timer_elsewhere(&self, at: Instant) -> Option<Pin<Box<Sleep>>> {
         let is_own = polling().id() == self.runtime.id();
-        (!is_own).then(|| Box::pin(alarm(at)))
+        (!is_own).then(|| Box::pin(timer(at)))
     }
 
     /// Whether the store answers.
@@ -111,7 +111,7 @@ impl Driver {
         if self.has_ended() {
             return Err(self.closed());
         }
-        let alarm = alarm(self.patience());
+        let timer = timer(self.answer_deadline());
         let store = Arc::clone(&self.store);
         let task = self.runtime.spawn(async move { store.ping().await });
         tokio::select! {
@@ -120,7 +120,7 @@ impl Driver {
                 Ok(answer) => answer.map_err(|error| self.error(error)),
                 Err(_) => Err(self.closed()),
             },
-            () = alarm => Err(silent()),
+            () = timer => Err(silent()),
         }
     }
 

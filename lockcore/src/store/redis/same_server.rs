@@ -10,8 +10,8 @@ use super::link::CommandLink;
 use super::subscription::Subscription;
 use crate::error::LockError;
 
-/// How often a count of zero is asked for again, and the pause between: the subscription may just
-/// have broken.
+/// The number of times that a count of zero is asked for, and the pause between: the subscription
+/// may just have broken.
 const ASKED: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -9,7 +9,7 @@ use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError}
 
 use crate::store::Listener;
 
-/// With fewer locks than this, looking for ones to forget because of their number is not worth it.
+/// The number of locks from which it is worth looking for ones to forget.
 pub(super) const MIN_SWEEP: usize = 1_024;
 /// After this time, most idle locks can be forgotten.
 const SWEEP_PERIOD_MS: u64 = 60_000;
@@ -18,9 +18,9 @@ const SWEEP_PERIOD_MS: u64 = 60_000;
 pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
-pub(super) struct Inner {
-    /// Each by its name, and whether JVMs share its queue: the two are different locks.
-    pub(super) locks: HashMap<(LockName, bool), State>,
+pub(super) struct MemoryState {
+    /// All locks, by their names and whether JVMs share their queues: the two are different locks.
+    pub(super) locks: HashMap<(LockName, bool), StoredLock>,
     /// The counter of tokens.
     counter: Option<u64>,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
@@ -29,13 +29,13 @@ pub(super) struct Inner {
     pub(super) is_delivering: bool,
     pub(super) deaf: Afflicted,
     pub(super) lossy: Afflicted,
-    /// How many locks were left after the last sweep,
+    /// The number of locks that the last sweep left.
     swept_to: usize,
-    /// and when that was.
+    /// The time of the last sweep.
     swept_at_ms: u64,
 }
 
-impl Inner {
+impl MemoryState {
     /// Runs one command on one lock and posts its messages. An acquire is refused if a test says
     /// so.
     pub(super) fn run(
@@ -57,10 +57,10 @@ impl Inner {
         let mut new = None;
         let state = match self.locks.get_mut(&name) {
             Some(state) => state,
-            None => new.insert(State::of(peers)),
+            None => new.insert(StoredLock::of(peers)),
         };
         let (answer, letters): (_, Vec<_>) = match state {
-            State::Queue(state) => {
+            StoredLock::Queue(state) => {
                 let mut call = queue::Call::new(node, &connected, now_us);
                 // As on a server, a token of this store is above those of the one before it.
                 call.counter = Some(*self.counter.get_or_insert(now_us));
@@ -71,7 +71,7 @@ impl Inner {
                 self.counter = call.counter;
                 (answer, call.messages.into_iter().map(event).collect())
             }
-            State::Redisson(state) => {
+            StoredLock::Redisson(state) => {
                 let mut call = redisson::Call::new(node, &connected, now_us);
                 let answer = match refusing {
                     Some(_) => Answer::Acquired(state.full(&call)),
@@ -117,13 +117,13 @@ impl Inner {
 }
 
 /// All that is kept of one lock.
-pub(super) enum State {
+pub(super) enum StoredLock {
     Queue(QueueState),
-    /// Of a queue by the rules that JVMs share.
+    /// A queue by the rules that JVMs share.
     Redisson(LockState),
 }
 
-impl State {
+impl StoredLock {
     fn of(peers: bool) -> Self {
         match peers {
             false => Self::Queue(QueueState::default()),

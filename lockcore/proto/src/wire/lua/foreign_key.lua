@@ -1,0 +1,16 @@
+-- Remembers that a key is another program's: its name up to the lock's, and its type.
+local function mark_foreign(which, type_of)
+  foreign_key = foreign_key or redis.error_reply('WRONGTYPE ' .. which .. ' ' .. type_of)
+end
+
+-- A read of a key that may be another program's, and then of another type.
+local function read(which, command, key, ...)
+  local answer = redis.pcall(command, key, ...)
+  if type(answer) ~= 'table' or not answer.err then
+    return answer
+  end
+  if string.find(answer.err, 'WRONGTYPE', 1, true) then
+    mark_foreign(which, redis.pcall('TYPE', key).ok or 'another type')
+  end
+  foreign_key = foreign_key or answer
+end
