@@ -5,18 +5,21 @@
 //! ones, by one release and the touches that go on.
 #![allow(clippy::print_stdout, missing_docs)]
 
+#[allow(dead_code, unused_imports, reason = "the store sends more, and has unit tests there")]
+#[path = "../src/store/redis/call.rs"]
+mod call;
 mod support;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::Duration;
 
+use call::{Scripted, value};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use proto::wire::{Asked, Call, Floors, Script, Value, Wire, keys, scripts};
+use proto::wire::{Asked, Floors, Wire, keys, scripts};
 use proto::{Acquired, Answer, Command, Demand, Label, LockName, Member, Mode, NodeId, Released};
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisWrite as _, cmd};
+use redis::cmd;
 use support::{Server, load, median, middle_mean};
 use tokio::runtime::Builder;
 use tokio_util::task::AbortOnDropHandle;
@@ -26,46 +29,6 @@ const SAMPLES: usize = 100;
 const DEPTHS: [usize; 4] = [1, 100, 1_000, 10_000];
 const LEASE_MS: u64 = 30_000;
 const PREFIX: &str = "lockcore";
-
-/// The call of a script by its digest.
-struct ByDigest(Cmd);
-
-impl Call for ByDigest {
-    fn begin(script: &'static Script, keys: usize) -> Self {
-        let mut command = cmd("EVALSHA");
-        command.arg(&script.digest).arg(keys);
-        Self(command)
-    }
-
-    fn text(&mut self, text: &str) -> &mut Self {
-        self.0.arg(text);
-        self
-    }
-
-    fn number(&mut self, number: u64) -> &mut Self {
-        self.0.arg(number);
-        self
-    }
-
-    fn display(&mut self, argument: impl fmt::Display) -> &mut Self {
-        self.0.write_arg_fmt(argument);
-        self
-    }
-}
-
-/// The answer of a script, as the protocol reads it.
-fn value(answer: &redis::Value) -> Value<'_> {
-    match answer {
-        redis::Value::Nil => Value::Nil,
-        redis::Value::Int(integer) => Value::Integer(*integer),
-        redis::Value::BulkString(bytes) => {
-            std::str::from_utf8(bytes).map_or(Value::Other, Value::Text)
-        }
-        redis::Value::SimpleString(text) => Value::Text(text),
-        redis::Value::Array(parts) => Value::List(parts.iter().map(value).collect()),
-        _ => Value::Other,
-    }
-}
 
 /// A node without an engine: it asks what it is told to, and nothing else. It hears its grants, and
 /// does nothing about them.
@@ -103,8 +66,8 @@ impl Node {
     async fn run(&self, lock: &LockName, command: Command) -> Answer {
         let floors = Floors { floor_us: self.floor_us, elsewhere_us: 0, latest_us: self.floor_us };
         let asked = Asked::One(lock.clone(), command);
-        let ByDigest(call) = self.wire.write(&asked, floors).expect("there is a script for it");
-        let answer = call.query_async(&mut self.redis.clone()).await.expect("answered");
+        let call: Scripted = self.wire.write(&asked, floors).expect("there is a script for it");
+        let answer = call.command.query_async(&mut self.redis.clone()).await.expect("answered");
         self.wire.answer(&asked, floors, &value(&answer)).expect("a known form")
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use proto::wire::{Asked, Call, Floors, Value, Wire};
 use proto::{Answers, LockErrorKind, StoreError};
-use redis::{Cmd, RedisError, RedisWrite as _, ServerErrorKind, cmd};
+use redis::{Cmd, RedisError, RedisResult, RedisWrite as _, ServerErrorKind, cmd};
 
 use crate::Raw;
 
@@ -59,7 +59,20 @@ pub async fn run(
         let _: String = redis.ask(cmd("SCRIPT").arg("LOAD").arg(call.source)).await;
         answer = redis.try_ask(&call.command).await;
     }
-    let answer: redis::Value = answer.map_err(|error| {
+    answers(wire, asked, floors, answer)
+}
+
+/// Reads an answer for each command from the answer of the server.
+///
+/// # Errors
+/// As [`run`].
+pub fn answers(
+    wire: &Wire,
+    asked: &Asked,
+    floors: Floors,
+    answer: RedisResult<redis::Value>,
+) -> Result<Answers, StoreError> {
+    let answer = answer.map_err(|error| {
         error_of(&format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or("")))
     })?;
     wire.answers(asked, floors, &value(&answer))
@@ -80,8 +93,7 @@ pub fn error_of(text: &str) -> StoreError {
 }
 
 /// The answer of a script.
-#[must_use]
-pub fn value(answer: &redis::Value) -> Value<'_> {
+fn value(answer: &redis::Value) -> Value<'_> {
     match answer {
         redis::Value::Nil => Value::Nil,
         redis::Value::Int(integer) => Value::Integer(*integer),

@@ -63,6 +63,16 @@ pub fn keys(lock: &str) -> [String; 7] {
     [lock.to_owned(), of("queue"), of("timeout"), of("token"), alive, arrivals, suspects]
 }
 
+/// The channel of a member, by which JVMs tell each other to try again. A name that has braces is
+/// not wrapped in others.
+#[must_use]
+pub fn poke_channel(lock: &str, member: &str) -> String {
+    match lock.contains('{') {
+        true => format!("redisson_lock__channel:{lock}:{member}"),
+        false => format!("redisson_lock__channel:{{{lock}}}:{member}"),
+    }
+}
+
 impl Snapshot {
     /// Reads all keys of a lock.
     ///

@@ -143,25 +143,27 @@ impl<L: Layout> Case<'_, L> {
     }
 
     fn note(&mut self, command: &Command, answer: &Answer) {
-        let (mut seen, passed_over, more) = match answer {
-            Answer::Acquired(reply) => (words([reply.outcome]), reply.passed_over, reply.more),
-            Answer::Released(reply) => (words([reply.outcome]), reply.passed_over, reply.more),
+        let mut seen = match answer {
+            Answer::Acquired(reply) => words([reply.outcome]),
+            Answer::Released(reply) => words([reply.outcome]),
             Answer::Renewed(reply) => {
                 let mut seen = words(&reply.outcome);
                 seen.iter_mut().filter(|word| *word == "NotHeld").for_each(|word| {
                     *word = "NotRenewed".to_owned();
                 });
-                (seen, reply.passed_over, reply.more)
+                seen
             }
-            Answer::Touched(reply) => {
-                (words(&reply.outcome.members), reply.passed_over, reply.more)
-            }
-            Answer::Left(reply) => (words(&reply.outcome), reply.passed_over, reply.more),
-            Answer::Inspected(_) => (Vec::new(), 0, false),
+            Answer::Touched(reply) => words(&reply.outcome.members),
+            Answer::Left(reply) => words(&reply.outcome),
+            Answer::Inspected(_) => Vec::new(),
         };
         let is_confirmed =
             matches!(command, Command::Confirm { .. }) && !answer.grants().is_empty();
-        let rare = [("passed over", passed_over > 0), ("more", more), ("Confirmed", is_confirmed)];
+        let rare = [
+            ("passed over", answer.passed_over() > 0),
+            ("more", answer.more()),
+            ("Confirmed", is_confirmed),
+        ];
         seen.extend(rare.iter().filter(|(_, is_met)| *is_met).map(|(met, _)| (*met).to_owned()));
         self.tally.seen.extend(seen);
     }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use lock_tests::protocol::queue::{self, Snapshot};
-use lock_tests::protocol::{self, Script, error_of, value};
+use lock_tests::protocol::{self, Script};
 use lock_tests::{COUNTER, Raw};
 use proto::queue::{Bounds, Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
 use proto::wire::{Asked, queue_script, scripts};
 use proto::{Answer, Command, Demand, LockName, Member, StoreError};
-use redis::{Arg, Cmd, Value, cmd};
+use redis::{Arg, Cmd, cmd};
 
 use crate::fuzz;
 use crate::layout::{self, Kind, Layout, Near, Request, Stepped};
@@ -139,7 +139,7 @@ impl Layout for Queue {
 
     fn holders(state: &Kept) -> Vec<Member> {
         let parts = state.lock.holds.iter().map(|(_, member)| member);
-        parts.chain(whole(&state.lock)).cloned().collect()
+        parts.chain(state.lock.at_door().map(|(member, _)| member)).cloned().collect()
     }
 
     fn waiters(state: &Kept) -> Vec<Member> {
@@ -172,7 +172,7 @@ impl Layout for Queue {
         match random.below(8) {
             // A lease that has ended.
             0..3 if !held.is_empty() => lock.holds.set(random.one_of(&held), now_ms - 2),
-            0..3 if whole(lock).is_some() => {
+            0..3 if lock.at_door().is_some() => {
                 let left_ms = *random.one_of(&[MARGIN_MS - 1_000, MARGIN_MS - 1_000, 90_000]);
                 set_end(lock, Some(now_ms + left_ms));
             }
@@ -261,9 +261,8 @@ impl Layout for Queue {
                 call.arg(argument);
             }
         }
-        let answer: Value =
-            redis.try_ask(&call).await.map_err(|error| error_of(&error.to_string()))?;
-        let mut answers = wire.answers(&asked, floors, &value(&answer))?;
+        let answer = redis.try_ask(&call).await;
+        let mut answers = protocol::answers(wire, &asked, floors, answer)?;
         answers.pop().expect("an answer for the command")
     }
 
@@ -301,13 +300,13 @@ impl Layout for Queue {
         let (before, expected, actual) = (&before.lock, &mut expected.lock, &actual.lock);
         // Where everything is granted and the door of parts was lost, only the long way drops the
         // weights that were reduced.
-        if before.door.is_none() && whole(expected).is_some() && actual.reduced.is_empty() {
+        if before.door.is_none() && expected.at_door().is_some() && actual.reduced.is_empty() {
             expected.reduced.clear();
         }
         // Keys that are empty do not exist.
         expected.expire(0);
         // A short way at the door of a lock does not drop the parts beside it.
-        if answer.now_us().is_none() && whole(before).is_some() {
+        if answer.now_us().is_none() && before.at_door().is_some() {
             (expected.holds, expected.reduced) = (before.holds.clone(), before.reduced.clone());
             expected.holds_end_ms = before.holds_end_ms;
         }
@@ -333,14 +332,6 @@ impl Layout for Queue {
                 near.settle(&mut passed.ends_ms, actual.ends_ms);
             }
         }
-    }
-}
-
-/// The member that holds everything, or held it until now.
-fn whole(state: &QueueState) -> Option<&Member> {
-    match &state.door.as_ref()?.held {
-        Held::Whole(member) => Some(member),
-        Held::Parts { .. } => None,
     }
 }
 

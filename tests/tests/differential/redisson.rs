@@ -3,7 +3,7 @@
 mod jvms;
 mod several;
 
-use lock_tests::protocol::redisson::{self, Snapshot};
+use lock_tests::protocol::redisson::{self, Snapshot, poke_channel};
 use lock_tests::{Raw, protocol};
 use proto::redisson::{Call, LockState, Message, Peers, is_hold, is_member, is_token};
 use proto::wire::Asked;
@@ -16,7 +16,7 @@ use redis::{Cmd, cmd};
 use crate::fuzz;
 use crate::layout::{self, Kind, Layout, Near, Request, Stepped};
 use crate::random::Random;
-use crate::world::{LISTENING, LOCK, PERSON, grants_channel, poke_channel};
+use crate::world::{LISTENING, LOCK, PERSON, grants_channel};
 
 #[test]
 fn lua_and_rust_agree_on_every_command_beside_jvms() {
@@ -267,6 +267,6 @@ fn text(lock: &LockName, message: &Message) -> layout::Message {
             (grants_channel(node), format!("g {member} {token} {left_ms}"))
         }
         Message::Revoked { node, member } => (grants_channel(node), format!("r {member}")),
-        Message::Poke { member } => (poke_channel(lock, member.as_str()), "0".to_owned()),
+        Message::Poke { member } => (poke_channel(lock.as_str(), member.as_str()), "0".to_owned()),
     }
 }

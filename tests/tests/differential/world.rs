@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use lock_tests::protocol::redisson::poke_channel;
 use lock_tests::protocol::{self, PREFIX};
 use lock_tests::{Raw, RedisServer};
-use proto::wire::Wire;
-use proto::{LockName, NodeId};
+use proto::NodeId;
+use proto::wire::{Wire, keys};
 use redis::aio::PubSub;
 use redis::cmd;
 use tokio::time::timeout;
@@ -53,7 +54,7 @@ impl World {
             nodes.push(Node { wire, subscription: connect().await });
         }
         let (mut thread, mut ear) = (connect().await, connect().await);
-        let channel = poke_channel(&LockName::from(LOCK), LISTENING);
+        let channel = poke_channel(LOCK, LISTENING);
         thread.subscribe(channel).await.expect("subscribed");
         ear.psubscribe("*").await.expect("subscribed");
         let redis = Raw::connect(&server.url()).await;
@@ -104,10 +105,5 @@ impl World {
 }
 
 pub(crate) fn grants_channel(node: &NodeId) -> String {
-    format!("{PREFIX}:grants:{node}")
-}
-
-/// The channel on which a thread of a JVM hears that it is to try again.
-pub(crate) fn poke_channel(lock: &LockName, thread: &str) -> String {
-    format!("redisson_lock__channel:{{{lock}}}:{thread}", lock = lock.as_str())
+    keys::grants_channel(PREFIX, node.as_str())
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use lock_tests::protocol::{queue, redisson};
 use lock_tests::{COUNTER, EXPIRY, Raw, RedisServer};
-use proto::queue::Held;
-use proto::{Demand, FencingToken, LockName, Member, Mode, NodeId, Party};
+use proto::{Demand, LockName, Member, Mode, NodeId, Party};
 use redis::cmd;
 
 use crate::function::Function;
@@ -40,7 +39,7 @@ impl Side {
 
     /// A server of its own, for scripts.
     fn server(self) -> Option<RedisServer> {
-        matches!(self, Self::QueueScripts | Self::RedissonScripts).then(RedisServer::start)
+        (!self.is_function()).then(RedisServer::start)
     }
 }
 
@@ -102,11 +101,6 @@ impl Bench {
                 function.counter = None;
             }
         }
-    }
-
-    /// Whether there is a server beside the function.
-    pub(crate) fn has_server(&self) -> bool {
-        self.scripts.is_some()
     }
 
     /// The server of the scripts.
@@ -212,14 +206,6 @@ impl Bench {
         let (state, now_ms) = self.state().await;
         let left = |(member, ends_ms): (Member, u64)| (member, ends_ms.saturating_sub(now_ms));
         state.parts().into_iter().map(left).collect()
-    }
-
-    /// The weight that is held in parts, and the token that they share.
-    pub(crate) async fn used(&mut self) -> (u64, Option<FencingToken>) {
-        let (mut state, _) = self.state().await;
-        let door = state.of_queue().door.clone().expect("parts are held");
-        let Held::Parts { used, token } = door.held else { panic!("{door:?}") };
-        (used, token)
     }
 
     /// The waiting parties, next first.

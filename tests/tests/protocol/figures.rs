@@ -10,7 +10,7 @@ use std::io::Write as _;
 
 use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{CommandStats, Raw, RedisServer};
-use proto::wire::{Asked, Floors, Wire, scripts};
+use proto::wire::{Asked, Floors, Wire, keys, scripts};
 use proto::{Command, Demand, Label, Leaving, LockName, Member, Mode, NodeId};
 use redis::{Cmd, Value, cmd};
 
@@ -232,7 +232,7 @@ async fn figures_of_the_scripts() {
     let client = redis::Client::open(server.url()).expect("a URL");
     let mut ear = client.get_async_pubsub().await.expect("a connection");
     for node in &nodes[..5] {
-        ear.subscribe(format!("{PREFIX}:grants:{node}")).await.expect("subscribed");
+        ear.subscribe(keys::grants_channel(PREFIX, node.as_str())).await.expect("subscribed");
     }
     for script in scripts::of_queue().all() {
         let _: String = redis.ask(cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_tests::protocol::redisson::poke_channel;
 use lock_tests::{CommandStats, eventually};
 use lockcore::Locks;
 use proto::{Acquired, LockName, Member, Party, Released};
@@ -9,7 +10,7 @@ use proto::{Acquired, LockName, Member, Party, Released};
 use crate::asking::{grant, left_ms};
 use crate::bench::{Bench, LOCK, SOON};
 use crate::facts;
-use crate::thread::{STEP_MS, THREADS, channel};
+use crate::thread::{STEP_MS, THREADS};
 
 facts! {
     redisson: [
@@ -204,7 +205,7 @@ async fn a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node(mut bench
     let members: Vec<Member> = bench.queue().await;
     for member in &members {
         let before = CommandStats::read(bench.redis()).await;
-        let to = channel(&bench.lock, member.as_str());
+        let to = poke_channel(bench.lock.as_str(), member.as_str());
         bench.redis().publish(&to, "0").await;
         eventually("one asks", SOON, async || {
             CommandStats::read(bench.redis()).await.since(&before).calls("evalsha") > 0
@@ -215,7 +216,7 @@ async fn a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node(mut bench
         assert_eq!(ran.calls("evalsha"), 1, "of the two processes, one asks");
     }
     bench.change(|state, _| state.of_redisson().hold = None).await;
-    let to = channel(&bench.lock, members[0].as_str());
+    let to = poke_channel(bench.lock.as_str(), members[0].as_str());
     bench.redis().publish(&to, "0").await;
     for attempt in waiting {
         let guard = tokio::time::timeout(SOON, attempt).await.expect("in time");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use lock_tests::Raw;
 use lock_tests::protocol::{self, PREFIX};
-use proto::wire::{self, Floors, Wire};
+use proto::wire::{self, Floors, Wire, keys};
 use proto::{
     Answer, Answers, Command, Demand, Event, Label, LockErrorKind, LockName, Member, NodeId,
     StoreError,
@@ -20,10 +20,10 @@ use crate::function::Function;
 const SOON: Duration = Duration::from_secs(20);
 
 /// The server that a node asks.
-#[derive(Clone)]
-pub(crate) enum Server {
+enum Server {
     Function(Arc<Mutex<Function>>),
-    Scripts(Raw, Wire),
+    /// With the subscription to the node's channel.
+    Scripts(Raw, Wire, tokio::sync::Mutex<Ear>),
 }
 
 /// A node on one lock.
@@ -33,8 +33,6 @@ pub(crate) struct Node {
     /// Whether it shares queues with JVMs.
     pub(crate) peers: bool,
     server: Server,
-    /// The subscription to its channel.
-    ear: Option<tokio::sync::Mutex<Ear>>,
     floors: Mutex<Floors>,
     next_number: AtomicU64,
 }
@@ -56,7 +54,7 @@ impl Node {
         let mut server = lock(function);
         server.connected.insert(id.to_string());
         let (peers, now_us) = (server.peers, server.now_us);
-        Self::new(id, on, peers, Server::Function(Arc::clone(function)), None, now_us)
+        Self::new(id, on, peers, Server::Function(Arc::clone(function)), now_us)
     }
 
     /// A connected node on a server with scripts.
@@ -68,23 +66,17 @@ impl Node {
         let now_us = redis.time_us().await;
         let wire =
             Wire { node: id.clone(), prefix: PREFIX.into(), peers, of_error: protocol::error_of };
-        let ear = Some(tokio::sync::Mutex::new(ear));
-        let node = Self::new(id, on, peers, Server::Scripts(redis, wire), ear, now_us);
+        let server = Server::Scripts(redis, wire, tokio::sync::Mutex::new(ear));
+        let node = Self::new(id, on, peers, server, now_us);
         node.connect(true).await;
         node
     }
 
-    fn new(
-        id: NodeId,
-        on: &LockName,
-        peers: bool,
-        server: Server,
-        ear: Option<tokio::sync::Mutex<Ear>>,
-        now_us: u64,
-    ) -> Self {
-        let floors = Floors { floor_us: now_us, elsewhere_us: 0, latest_us: now_us };
-        let (floors, next_number) = (Mutex::new(floors), AtomicU64::new(1));
-        Self { id, lock: on.clone(), peers, server, ear, floors, next_number }
+    fn new(id: NodeId, on: &LockName, peers: bool, server: Server, now_us: u64) -> Self {
+        let (floors, next_number) = (Mutex::default(), AtomicU64::new(1));
+        let node = Self { id, lock: on.clone(), peers, server, floors, next_number };
+        node.set_seen(now_us);
+        node
     }
 
     /// Opens its subscription, or closes it: then its commands arrive and its messages do not, as
@@ -98,17 +90,15 @@ impl Node {
                     false => connected.remove(self.id.as_str()),
                 };
             }
-            Server::Scripts(..) => self.ear().await.open(&self.channel(), is_connected).await,
+            Server::Scripts(_, _, ear) => {
+                ear.lock().await.open(&self.channel(), is_connected).await
+            }
         }
-    }
-
-    async fn ear(&self) -> tokio::sync::MutexGuard<'_, Ear> {
-        self.ear.as_ref().expect("a node of scripts has one").lock().await
     }
 
     /// The latest time that it has seen on a server, µs since the epoch.
     pub(crate) fn set_seen(&self, at_us: u64) {
-        *lock(&self.floors) = Floors { floor_us: at_us, elsewhere_us: 0, latest_us: at_us };
+        self.set_floors(Floors { floor_us: at_us, elsewhere_us: 0, latest_us: at_us });
     }
 
     /// The bounds by all that it has seen on servers.
@@ -161,7 +151,7 @@ impl Node {
                 };
                 commands.iter().map(run).collect()
             }
-            Server::Scripts(redis, wire) => {
+            Server::Scripts(redis, wire, _) => {
                 let mut answers = Answers::new();
                 for asked in wire.by_script(commands) {
                     match protocol::run(&mut redis.clone(), wire, &asked, floors).await {
@@ -179,7 +169,8 @@ impl Node {
         Ok(answers)
     }
 
-    /// Raises the floor to the tokens and times of the answers, as a store does.
+    /// Raises the floors to the tokens and times of the answers. A store takes a time over only
+    /// once in a second, so a command may find a higher floor here than there.
     fn note(&self, answers: &Answers) {
         let floors = &mut *lock(&self.floors);
         for answer in answers.iter().flatten() {
@@ -191,7 +182,7 @@ impl Node {
     }
 
     pub(crate) fn channel(&self) -> String {
-        format!("{PREFIX}:grants:{}", self.id)
+        keys::grants_channel(PREFIX, self.id.as_str())
     }
 
     /// Everything heard since the last call. Exact: a message sent now arrives behind all others.
@@ -200,8 +191,8 @@ impl Node {
             Server::Function(function) => {
                 lock(function).heard.remove(self.id.as_str()).unwrap_or_default()
             }
-            Server::Scripts(redis, _) => {
-                let mut ear = self.ear().await;
+            Server::Scripts(redis, _, ear) => {
+                let mut ear = ear.lock().await;
                 ear.listen(&self.id, &self.channel(), &mut redis.clone()).await;
                 std::mem::take(&mut ear.heard)
             }

@@ -61,7 +61,7 @@ async fn an_acquire_of_a_part_that_is_repeated_tells_the_same_hold_and_the_same_
             assert!((29_000..=30_000).contains(&told.left_ms), "{told:?}");
         }
         assert_eq!(bench.parts().await.len(), 1);
-        assert_eq!(bench.used().await, (demand.weight(), Some(grant(&first).token)));
+        assert_eq!(bench.shared().await, (demand.weight(), grant(&first).token.get()));
     }
 }
 

@@ -1,8 +1,9 @@
 //! `Thread`: a thread of a JVM that shares a lock, without a JVM. The test writes its keys.
 
 use futures_util::StreamExt as _;
+use lock_tests::protocol::redisson::poke_channel;
+use proto::Party;
 use proto::redisson::Hold;
-use proto::{LockName, Party};
 use redis::aio::PubSub;
 use tokio::time::timeout;
 
@@ -27,19 +28,10 @@ pub(crate) struct Thread {
     ear: Option<PubSub>,
 }
 
-/// The channel of a member, by which JVMs tell each other to try again. A name that has braces is
-/// not wrapped in others.
-pub(crate) fn channel(name: &LockName, member: &str) -> String {
-    match name.as_str() {
-        name if name.contains('{') => format!("redisson_lock__channel:{name}:{member}"),
-        name => format!("redisson_lock__channel:{{{name}}}:{member}"),
-    }
-}
-
 impl Bench {
     /// Subscribes a thread to its channel.
     pub(crate) async fn listen(&mut self, member: &str) -> Thread {
-        let channel = channel(&self.lock, member);
+        let channel = poke_channel(self.lock.as_str(), member);
         if !self.side.is_function() {
             let client = redis::Client::open(self.server().url()).expect("a URL");
             let mut ear = client.get_async_pubsub().await.expect("a connection");

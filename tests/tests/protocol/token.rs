@@ -162,7 +162,7 @@ async fn tokens_rise_for_a_node_that_has_seen_them_whatever_becomes_of_the_count
         assert!(token > last, "{count:?}: {token} after {last}");
         last = token;
     }
-    if bench.has_server() {
+    if !bench.side.is_function() {
         let set = cmd("SET").arg(COUNTER).arg("-9007199254740993").clone();
         let () = bench.redis().ask(&set).await;
         assert!(turn(&a).await > last);
@@ -250,7 +250,7 @@ async fn a_command_that_grants_and_queues_nothing_leaves_the_counter_as_it_was(m
     b.renew(&holder).await;
     b.release(&b.member(30_000)).await;
     assert_eq!(bench.counter().await, count);
-    if bench.has_server() {
+    if !bench.side.is_function() {
         let contents = |all: Everything| -> Vec<_> {
             all.into_iter().map(|(key, content, _)| (key, content)).collect()
         };
@@ -346,7 +346,7 @@ async fn the_greatest_number_that_is_no_token_any_more_counts_as_none(mut bench:
         let reply = a.wait(&a.member(30_000)).await;
         assert_eq!(Some(grant(&reply).token.get()), reply.now_us, "{token}");
     }
-    if bench.has_server() {
+    if !bench.side.is_function() {
         bench.restart().await;
         let a = bench.node().await;
         free_behind_the_dead(&mut bench, &a).await;
