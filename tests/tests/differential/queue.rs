@@ -298,11 +298,6 @@ impl Layout for Queue {
 
     fn settle(before: &Kept, answer: &Answer, expected: &mut Kept, actual: &Kept, near: Near) {
         let (before, expected, actual) = (&before.lock, &mut expected.lock, &actual.lock);
-        // Where everything is granted and the door of parts was lost, only the long way drops the
-        // weights that were reduced.
-        if before.door.is_none() && expected.at_door().is_some() && actual.reduced.is_empty() {
-            expected.reduced.clear();
-        }
         // Keys that are empty do not exist.
         expected.expire(0);
         // A short way at the door of a lock does not drop the parts beside it.

@@ -514,7 +514,7 @@ local function write_door()
   elseif door_text then
     call('DEL', door)
   end
-  if has_reduced and (whole or hold_count == 0) then
+  if has_reduced and hold_count == 0 then
     call('DEL', R)
   end
 end

@@ -71,7 +71,7 @@ local function take()
   end
   if not door_text and weight == ALL then
     -- The door alone counts: without one there is nothing else, unless another program deleted it.
-    used, hold_count, size, has_gone = 0, 0, 0, false
+    used, size, has_gone = 0, 0, false
     return grant_lease()
   end
   if not over and size == 0 and used + weight <= limit then
