@@ -107,7 +107,7 @@ async fn a_grant_that_too_few_replicas_have_is_released_and_says_how_many_came()
 #[tokio::test]
 async fn without_its_replica_a_primary_grants_nothing_and_with_it_again_it_does() {
     let mut pair = pair().await;
-    let locks = pair.requiring(1, SHORT).await;
+    let locks = pair.requiring(1, PATIENT).await;
     drop(soon("a guard", locks.lock("key")).await.expect("granted"));
     pair.replica.freeze();
     let answer = soon("an answer", locks.lock("key")).await;
