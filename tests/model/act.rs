@@ -5,9 +5,9 @@ use std::sync::Arc;
 use proto::node::{Core, Phase};
 
 use crate::books::Server;
-use crate::laws::at_ms;
 use crate::model::{Action, Locking};
 use crate::packet::{Ask, Outcome, Packet, Told};
+use crate::properties::at_ms;
 use crate::server::{bits, together};
 use crate::state::{Client, Stage, State, node_of};
 use crate::wire::moment;

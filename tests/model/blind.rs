@@ -3,8 +3,8 @@
 use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::NOTHING;
-use crate::laws;
 use crate::model::{Locking, Scope, Want};
+use crate::properties;
 use crate::state::Budget;
 use crate::variant::Variant;
 
@@ -51,84 +51,88 @@ const SLOW: Budget = Budget { passes: 2, ..NOTHING };
 
 #[test]
 fn a_client_that_counts_from_the_reply_believes_too_long() {
-    breaks(Variant::CountsFromTheReply, SLOW, &[laws::GUARDED]);
+    breaks(Variant::CountsFromTheReply, SLOW, &[properties::GUARDED]);
 }
 
 #[test]
 fn a_client_that_counts_from_the_arrival_of_a_message_believes_too_long() {
     let slow = Budget { passes: 3, ..NOTHING };
-    breaks(Variant::CountsFromTheMessage, slow, &[laws::GUARDED]);
+    breaks(Variant::CountsFromTheMessage, slow, &[properties::GUARDED]);
 }
 
 #[test]
 fn a_member_that_is_enqueued_again_takes_an_old_message_for_a_new_one() {
     let slow = Budget { passes: 3, ..NOTHING };
-    breaks(Variant::KeepsItsMember, slow, &[laws::GUARDED]);
+    breaks(Variant::KeepsItsMember, slow, &[properties::GUARDED]);
 }
 
 #[test]
 fn without_tombstones_a_late_acquire_is_granted_to_nobody() {
     let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
-    breaks(Variant::NoTombstone, budget, &[laws::ZOMBIE, laws::CLEAN]);
+    breaks(Variant::NoTombstone, budget, &[properties::AGAIN, properties::CLEAN]);
 }
 
 #[test]
 fn who_forgets_to_leave_stays_behind() {
     let budget = Budget { cancels: 1, ..NOTHING };
-    breaks(Variant::ForgetsToLeave, budget, &[laws::CLEAN, laws::UNSTUCK]);
+    breaks(Variant::ForgetsToLeave, budget, &[properties::CLEAN, properties::UNSTUCK]);
 }
 
 #[test]
 fn who_never_asks_again_waits_for_ever_after_a_lost_message() {
-    breaks(Variant::NeverAsksAgain, Budget { losses: 1, ..NOTHING }, &[laws::SERVED]);
+    breaks(Variant::NeverAsksAgain, Budget { losses: 1, ..NOTHING }, &[properties::SERVED]);
 }
 
 #[test]
 fn a_server_that_does_not_compare_releases_anybody() {
     let late = Budget { passes: 1, ..NOTHING };
-    breaks(Variant::ReleasesAnybody, late, &[laws::STALE, laws::FIT]);
+    breaks(Variant::ReleasesAnybody, late, &[properties::STALE, properties::FIT]);
 }
 
 #[test]
 fn a_server_that_revives_holds_is_seen() {
-    breaks(Variant::RevivesHolds, SLOW, &[laws::STALE]);
+    breaks(Variant::RevivesHolds, SLOW, &[properties::STALE]);
 }
 
 #[test]
 fn a_server_that_does_not_count_tokens_repeats_them() {
-    breaks(Variant::ForgetsTokens, CALM, &[laws::RISING]);
+    breaks(Variant::ForgetsTokens, CALM, &[properties::RISING]);
 }
 
 #[test]
 fn a_server_that_lets_newcomers_barge_is_unfair() {
     let budget = Budget { passes: 1, ..NOTHING };
     let broken = broken(Variant::LetsBarge, budget, &[0, 1, 2], &[]);
-    assert_eq!(broken, [laws::ORDER]);
+    assert_eq!(broken, [properties::ORDER]);
 }
 
 #[test]
 fn a_server_that_passes_over_the_living_is_seen() {
-    breaks(Variant::PassesOverTheLiving, CALM, &[laws::ORDER, laws::ON, laws::PLACE]);
+    breaks(
+        Variant::PassesOverTheLiving,
+        CALM,
+        &[properties::ORDER, properties::ON, properties::PLACE],
+    );
 }
 
 #[test]
 fn a_server_that_ignores_touches_loses_places() {
-    breaks(Variant::IgnoresTouches, Budget { passes: 4, ..NOTHING }, &[laws::PLACE]);
+    breaks(Variant::IgnoresTouches, Budget { passes: 4, ..NOTHING }, &[properties::PLACE]);
 }
 
 #[test]
 fn a_server_that_keeps_a_released_lock_free_makes_others_wait() {
-    breaks(Variant::KeepsItFree, CALM, &[laws::ON]);
+    breaks(Variant::KeepsItFree, CALM, &[properties::ON]);
 }
 
 #[test]
 fn a_server_that_exaggerates_is_seen() {
-    breaks(Variant::Exaggerates, CALM, &[laws::WORDS]);
+    breaks(Variant::Exaggerates, CALM, &[properties::WORDS]);
 }
 
 #[test]
 fn a_server_that_keeps_a_hold_for_ever_is_seen() {
-    breaks(Variant::KeepsForEver, CALM, &[laws::ENDS]);
+    breaks(Variant::KeepsForEver, CALM, &[properties::ENDS]);
 }
 
 /// Asserts the same where clients have other demands.
@@ -147,19 +151,19 @@ fn breaks_among(
 #[test]
 fn a_server_that_does_not_bring_back_those_that_were_passed_over_is_seen() {
     let budget = Budget { cuts: 1, ..NOTHING };
-    breaks_among(Variant::LeavesThemAside, budget, &[0, 1], &[], &[laws::PLACE]);
+    breaks_among(Variant::LeavesThemAside, budget, &[0, 1], &[], &[properties::PLACE]);
 }
 
 #[test]
 fn a_server_that_brings_them_back_at_the_end_of_the_queue_is_seen() {
     let budget = Budget { cuts: 1, ..NOTHING };
-    breaks_among(Variant::BringsThemBackLast, budget, &[0, 1, 2, 3], &[], &[laws::PLACE]);
+    breaks_among(Variant::BringsThemBackLast, budget, &[0, 1, 2, 3], &[], &[properties::PLACE]);
 }
 
 #[test]
 fn a_server_that_does_not_look_at_weights_is_seen() {
     let wants = &[Want::Permits(2, 3), Want::Permits(2, 3)];
-    breaks_among(Variant::OverlooksWeights, CALM, &[0, 1], wants, &[laws::FIT]);
+    breaks_among(Variant::OverlooksWeights, CALM, &[0, 1], wants, &[properties::FIT]);
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn a_reader_that_overtakes_a_waiting_lock_is_seen() {
         CALM,
         &[0, 1, 2],
         &[Want::Read, Want::Lock, Want::Read],
-        &[laws::ORDER],
+        &[properties::ORDER],
     );
 }
 
@@ -177,25 +181,25 @@ fn a_reader_that_overtakes_a_waiting_lock_is_seen() {
 fn permits_of_an_ended_lease_that_stay_in_the_sum_are_seen() {
     let homes = &[0, 1];
     let wants = &[Want::Permits(2, 3), Want::Permits(2, 3)];
-    breaks_among(Variant::LeavesTheLapsedInTheSum, SLOW, homes, wants, &[laws::SUM]);
+    breaks_among(Variant::LeavesTheLapsedInTheSum, SLOW, homes, wants, &[properties::SUM]);
 }
 
 #[test]
 fn a_server_that_grants_one_reader_of_two_is_seen() {
     let wants = &[Want::Read, Want::Lock];
-    breaks_among(Variant::GrantsOneOnly, CALM, &[0, 0, 1], wants, &[laws::ON]);
+    breaks_among(Variant::GrantsOneOnly, CALM, &[0, 0, 1], wants, &[properties::ON]);
 }
 
 #[test]
 fn who_is_told_that_there_is_more_and_does_not_ask_is_seen() {
     let wants = &[Want::Read, Want::Lock];
-    breaks_among(Variant::ForgetsMore, CALM, &[0, 0, 1], wants, &[laws::REST]);
+    breaks_among(Variant::ForgetsMore, CALM, &[0, 0, 1], wants, &[properties::REST]);
 }
 
 #[test]
 fn a_lock_with_the_token_of_the_readers_before_it_is_seen() {
     let wants = &[Want::Read, Want::Lock];
-    breaks_among(Variant::ForgetsTokens, CALM, &[0, 1], wants, &[laws::RISING]);
+    breaks_among(Variant::ForgetsTokens, CALM, &[0, 1], wants, &[properties::RISING]);
 }
 
 #[test]
@@ -203,11 +207,11 @@ fn a_read_that_was_a_lock_and_keeps_its_token_is_seen() {
     let wants = &[Want::Read, Want::Lock];
     let budget = Budget { downgrades: 1, ..NOTHING };
     let variant = Variant::DowngradesUnderTheOldToken;
-    breaks_among(variant, budget, &[0, 1], wants, &[laws::RISING]);
+    breaks_among(variant, budget, &[0, 1], wants, &[properties::RISING]);
 }
 
 #[test]
 fn a_read_that_is_renewed_after_its_end_is_seen() {
     let wants = &[Want::Read, Want::Lock];
-    breaks_among(Variant::RevivesHolds, SLOW, &[0, 1], wants, &[laws::STALE]);
+    breaks_among(Variant::RevivesHolds, SLOW, &[0, 1], wants, &[properties::STALE]);
 }

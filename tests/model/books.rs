@@ -1,8 +1,9 @@
 //! The server's state, in the words of the laws.
 
+use laws::Held;
 use proto::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
-use proto::redisson::LockState;
-use proto::{ALL, Party};
+use proto::redisson::{Hold, LockState};
+use proto::{ALL, Member, Party};
 
 use crate::model::{Locking, START_MS};
 use crate::state::Id;
@@ -24,30 +25,21 @@ pub(crate) enum Server {
     Redisson(LockState),
 }
 
-/// A member's hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) member: Id,
-    /// The end of the lease; none if it never ends.
-    pub(crate) ends_ms: Option<u64>,
-    pub(crate) weight: u64,
-}
-
 /// The holders at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
     /// The holds, with parts whose leases have ended but that are still there.
-    pub(crate) holds: Vec<Held>,
+    pub(crate) holds: Vec<Held<Id>>,
     now_ms: u64,
 }
 
 impl Books {
     /// The holds whose leases have not ended.
-    pub(crate) fn live(&self) -> impl Iterator<Item = &Held> {
-        self.holds.iter().filter(|held| held.ends_ms.is_none_or(|ends_ms| ends_ms > self.now_ms))
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Held<Id>> {
+        self.holds.iter().filter(|held| held.is_live)
     }
 
-    pub(crate) fn live_hold(&self, member: Id) -> Option<&Held> {
+    pub(crate) fn live_hold(&self, member: Id) -> Option<&Held<Id>> {
         self.live().find(|held| held.member == member)
     }
 
@@ -57,7 +49,7 @@ impl Books {
     }
 
     /// The rest of a hold's lease.
-    pub(crate) fn left(&self, held: &Held) -> u32 {
+    pub(crate) fn left(&self, held: &Held<Id>) -> u32 {
         held.ends_ms.unwrap_or(0).saturating_sub(self.now_ms) as u32
     }
 }
@@ -72,29 +64,31 @@ impl Server {
     }
 
     pub(crate) fn books(&self, model: &Locking, now_ms: u64) -> Books {
+        let held = |member: Id, weight: u64, ends_ms: Option<u64>| {
+            let is_live = ends_ms.is_none_or(|ends_ms| ends_ms > now_ms);
+            Held { member, weight, limit: model.demand(member).limit(), ends_ms, is_live }
+        };
         let holds = match self {
             Self::Queue { state, .. } => match state.at_door() {
-                // Once its lease has ended, a lock is free for every command.
-                Some((member, ends_ms)) if ends_ms.is_none_or(|ends_ms| ends_ms > now_ms) => {
-                    vec![Held { member: model.id(member), ends_ms, weight: ALL.into() }]
+                Some((member, ends_ms)) => {
+                    let held = held(model.id(member), ALL.into(), ends_ms);
+                    // Once its lease has ended, a lock is free for every command.
+                    Some(held).filter(|held| held.is_live).into_iter().collect()
                 }
-                Some(_) => Vec::new(),
                 None => {
-                    let held = state.holds.iter().map(|(ends_ms, member)| Held {
-                        member: model.id(member),
-                        ends_ms: Some(ends_ms),
-                        weight: state.weight(member),
-                    });
-                    held.collect()
+                    let parts = state.holds.iter();
+                    let part = |(ends_ms, member): (u64, &Member)| {
+                        held(model.id(member), state.weight(member), Some(ends_ms))
+                    };
+                    parts.map(part).collect()
                 }
             },
             Self::Redisson(lock) => {
-                let hold = lock.hold.iter().map(|hold| Held {
-                    member: id_of_party(model, &hold.member),
-                    ends_ms: hold.expires_ms,
-                    weight: ALL.into(),
-                });
-                hold.collect()
+                let hold = lock.hold.iter();
+                let whole = |hold: &Hold| {
+                    held(id_of_party(model, &hold.member), ALL.into(), hold.expires_ms)
+                };
+                hold.map(whole).collect()
             }
         };
         Books { holds, now_ms }

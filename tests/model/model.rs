@@ -12,8 +12,8 @@ use proto::{Demand, Label, LockName, Member, Mode, Terms};
 use stateright::{Model, Property};
 
 use crate::books::Server;
-use crate::laws::{self, at_ms};
 use crate::packet::{Ask, Packet};
+use crate::properties::{self, at_ms};
 use crate::server::node_index;
 use crate::state::{Budget, Client, Id, NUMBERS, Node, ROUNDS, Record, Stage, State, node_of};
 use crate::variant::Variant;
@@ -423,6 +423,6 @@ impl Model for Locking {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        laws::all(self)
+        properties::all(self)
     }
 }

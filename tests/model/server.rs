@@ -13,9 +13,9 @@ use proto::{
 
 use crate::act::{OPERATOR, put};
 use crate::books::{GREETED_US, Server};
-use crate::laws::at_ms;
 use crate::model::Locking;
 use crate::packet::{Ask, Outcome, Packet, Told};
+use crate::properties::at_ms;
 use crate::state::{Bits, Id, State};
 use crate::step::Step;
 

@@ -1,15 +1,16 @@
 //! The laws of one command: its effects on the lock and on the waiters, and its reports.
 
-use proto::Demand;
-use proto::PATIENCE_MS;
+use laws::{Evidence, Held, Law, judge, new_holds};
 use proto::redisson::PASSED_OVER_MS;
+use proto::{Demand, PATIENCE_MS};
 
 use crate::act::OPERATOR;
-use crate::books::{Books, Held, Server};
+use crate::books::{Books, Server};
 use crate::event::Event;
-use crate::laws::Law;
+use crate::facts::Facts;
 use crate::model::{CLAIM_MS, LEASE_MS, Locking};
 use crate::packet::{Ask, Outcome, Told};
+use crate::properties::breaks;
 use crate::server::{Said, bits};
 use crate::state::{Id, NUMBERS, State, Waiting, node_of};
 
@@ -44,99 +45,42 @@ impl Step<'_> {
     pub(crate) fn judge(&self, state: &mut State) {
         state.record.broken = 0;
         let granted = self.granted();
-        self.together(&granted, state);
-        self.stale(&granted, state);
-        self.repeated(&granted, state);
-        self.tokens(&granted, state);
-        self.in_order(&granted, state);
+        let waited = state.record.line.clone();
         self.follow_line(&granted, state);
+        let facts = Facts { step: self, granted: &granted, waited: &waited, state };
+        let token = facts.told().first().copied();
+        let broken = judge(&facts);
+        let is_kept_for_the_head = facts.is_kept_for_the_head();
+        broken.into_iter().for_each(|broken| breaks(state, broken.law));
+        state.record.token = token.unwrap_or(state.record.token);
+        let granted: Vec<Id> = granted.iter().map(|held| held.member).collect();
+        self.repeated(&granted, state);
         self.places_kept(state);
-        self.handed_on(state);
         self.true_words(state);
-        self.messages(&granted, state);
+        self.messages(&granted, token, state);
         self.ends(&granted, state);
-        self.summed_up(state);
         self.follow_ends(state);
-        self.meet(&granted, state);
+        self.meet(&granted);
+        if is_kept_for_the_head {
+            self.model.meet(Event::KeptForTheHead);
+        }
     }
 
-    /// The members that the command granted, in the order in which they waited, and last the member
-    /// that asked.
-    fn granted(&self) -> Vec<Id> {
-        let live = self.after.live().map(|held| held.member);
-        let mut granted: Vec<Id> =
-            live.filter(|member| self.before.live_hold(*member).is_none()).collect();
+    /// The holds that the command granted, in the order in which they waited, and last that of the
+    /// member that asked.
+    fn granted(&self) -> Vec<Held<Id>> {
+        let mut granted = new_holds(&self.before.holds, &self.after.holds);
         if granted.len() > 1 {
             let places = self.was.places(self.model);
-            let place = |member: &Id| places.iter().position(|waiting| waiting == member);
-            granted.sort_by_key(|member| place(member).unwrap_or(places.len()));
+            let place = |held: &Held<Id>| places.iter().position(|id| *id == held.member);
+            granted.sort_by_key(|held| place(held).unwrap_or(places.len()));
         }
         granted
     }
 
-    /// Whether the command means to end the hold of this member.
-    fn may_end(&self, member: Id) -> bool {
-        match self.ask {
-            Ask::Release { member: of } | Ask::Leave { member: of, .. } => of == member,
-            Ask::Force => true,
-            _ => false,
-        }
-    }
-
-    /// The weight in use before any grant: of the holds that the command does not end.
-    fn kept(&self) -> u64 {
-        let kept = self.before.live().filter(|held| !self.may_end(held.member));
-        // A lock that becomes a read makes room in the same step.
-        let weight = |held: &Held| match self.after.live_hold(held.member) {
-            Some(after) => after.weight.min(held.weight),
-            None => held.weight,
-        };
-        kept.map(weight).sum()
-    }
-
-    fn together(&self, granted: &[Id], state: &mut State) {
-        let mut used = self.kept();
-        for member in granted {
-            let demand = self.model.demand(*member);
-            if !demand.fits(used) {
-                Law::LeasesFit.is_broken(state);
-            }
-            used += demand.weight();
-        }
-    }
-
-    fn stale(&self, granted: &[Id], state: &mut State) {
-        let changed = self.before.live().filter(|held| {
-            let after = self.after.live_hold(held.member);
-            after != Some(*held) && !self.may_change(held, after)
-        });
-        let only_extends = matches!(self.ask, Ask::Renew { .. } | Ask::Confirm { .. });
-        if changed.count() > 0 || only_extends && !granted.is_empty() {
-            Law::StaleIsNothing.is_broken(state);
-        }
-        // A part whose lease has ended counts, if nothing was granted in its place.
-        let was_there = self.before.holds.iter().any(|held| self.may_end(held.member));
-        if let Outcome::Released(counts) = self.told.outcome
-            && counts != was_there
-        {
-            Law::ReleasedOnce.is_broken(state);
-        }
-    }
-
-    /// Whether the command is about this hold, and may change it in this way.
-    fn may_change(&self, held: &Held, after: Option<&Held>) -> bool {
-        let same_weight = after.is_some_and(|after| after.weight == held.weight);
-        let same_end = after.is_some_and(|after| after.ends_ms == held.ends_ms);
-        match self.ask {
-            Ask::Renew { member } | Ask::Confirm { member } => member == held.member && same_weight,
-            Ask::Downgrade { member } => member == held.member && same_end,
-            _ => self.may_end(held.member),
-        }
-    }
-
     fn repeated(&self, granted: &[Id], state: &mut State) {
         if granted.iter().any(|member| state.record.ended & (1 << *member) != 0) {
-            Law::NoZombie.is_broken(state);
+            breaks(state, Law::S5);
         }
         let Ask::Acquire { member, .. } = self.ask else { return };
         let Some(before) = self.before.live_hold(member) else { return };
@@ -144,7 +88,7 @@ impl Step<'_> {
         let expected = if is_gone { Outcome::Refused } else { Outcome::Granted };
         let is_same = self.after.live_hold(member) == Some(before) && granted.is_empty();
         if !(self.told.outcome == expected && is_same) {
-            Law::SameGrant.is_broken(state);
+            breaks(state, Law::S5);
         }
     }
 
@@ -156,69 +100,13 @@ impl Step<'_> {
             && weight(&self.after) == Some(Demand::READ.weight())
     }
 
-    /// The token that the command tells, if it tells any.
-    fn token(&self) -> Option<u64> {
-        let said = self.said.iter().filter_map(|said| match said {
-            Said::Granted { token, .. } => Some(*token),
-            Said::Revoked { .. } => None,
-        });
-        self.tokens.iter().copied().chain(said).next()
-    }
-
-    /// Checks the token: a lock has a token above all before it, and a lock that is asked for again
-    /// has a later one. Parts that are held together share one.
-    fn tokens(&self, granted: &[Id], state: &mut State) {
-        let Some(token) = self.token() else {
-            if !granted.is_empty() || self.is_downgraded() {
-                Law::TokensRise.is_broken(state);
-            }
-            return;
-        };
-        let last = state.record.token;
-        let all = Demand::ALONE.weight();
-        let holds_all = self.after.live().any(|held| held.weight == all);
-        let is_again = holds_all && granted.is_empty();
-        let kept = || self.before.holds.iter().filter(|held| !self.may_end(held.member));
-        let is_right = if is_again && self.model.scope.beside_jvms {
-            token == last
-        } else if holds_all || self.is_downgraded() || kept().next().is_none() {
-            token > last
-        } else if self.before.live().any(|held| !self.may_end(held.member)) {
-            token == last
-        } else {
-            // A part whose lease has ended may still be there, or not.
-            token >= last
-        };
-        if !is_right || self.tokens.iter().any(|told| *told != token) {
-            Law::TokensRise.is_broken(state);
-        }
-        state.record.token = token;
-    }
-
     /// Whether a grant would reach this member now.
-    fn is_reached(&self, state: &State, member: Id) -> bool {
+    pub(crate) fn is_reached(&self, state: &State, member: Id) -> bool {
         member / NUMBERS == self.node || state.nodes[node_of(member)].is_connected
     }
 
-    fn in_order(&self, granted: &[Id], state: &mut State) {
-        let line = &state.record.line;
-        let is_left_behind = |waiting: &Waiting| {
-            waiting.until > self.now
-                && !waiting.is_aside
-                && !granted.contains(&waiting.member)
-                && !self.may_end(waiting.member)
-                && self.is_reached(state, waiting.member)
-        };
-        let is_barged = granted.iter().any(|granted| {
-            line.iter().take_while(|waiting| waiting.member != *granted).any(is_left_behind)
-        });
-        if is_barged {
-            Law::InOrder.is_broken(state);
-        }
-    }
-
     /// Records the waiters, by the answer, and the time until which each of them may be silent.
-    fn follow_line(&self, granted: &[Id], state: &mut State) {
+    fn follow_line(&self, granted: &[Held<Id>], state: &mut State) {
         if let Outcome::Touched { waiting: found, .. } = self.told.outcome {
             for waiting in &mut state.record.line {
                 if found & (1 << waiting.member) != 0 {
@@ -240,7 +128,8 @@ impl Step<'_> {
         let places = self.is.places(self.model);
         state.record.line.retain(|Waiting { member, until, .. }| {
             let is_over = *until <= self.now && !places.contains(member);
-            !granted.contains(member) && !has_left(*member) && !is_over
+            let is_granted = granted.iter().any(|held| held.member == *member);
+            !is_granted && !has_left(*member) && !is_over
         });
     }
 
@@ -253,7 +142,7 @@ impl Step<'_> {
             let is_aside = self.is.is_aside(self.model, member);
             if is_aside && !self.was.is_aside(self.model, member) {
                 if self.is_reached(state, member) {
-                    Law::PlaceKept.is_broken(state);
+                    breaks(state, Law::F2);
                 }
                 (waiting.until, waiting.is_aside) = (self.now + ASIDE_MS, true);
             }
@@ -280,48 +169,7 @@ impl Step<'_> {
         };
         let mut line = state.record.line.iter().filter(|waiting| waiting.until > self.now);
         if !in_order || !line.all(is_back) || !self.is.is_whole() {
-            Law::PlaceKept.is_broken(state);
-        }
-    }
-
-    /// The member that is next to get a free lock: the first that can be reached. Before a member
-    /// by whose limit nothing is free, it makes no difference whether it can be reached.
-    fn head(&self, state: &State) -> Option<Id> {
-        let used = self.after.used();
-        for Waiting { member, is_aside, .. } in &state.record.line {
-            if *is_aside {
-                continue;
-            }
-            if self.is_reached(state, *member) {
-                return Some(*member);
-            }
-            if used >= self.model.demand(*member).limit() {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// Whether the command hands nothing on, even if something is free.
-    fn looks_only(&self) -> bool {
-        match self.ask {
-            _ if self.told.outcome == Outcome::Refused => true,
-            Ask::Renew { .. } | Ask::Confirm { .. } => true,
-            Ask::Downgrade { .. } => self.told.outcome == Outcome::Held(false),
-            // A holder that asks again only learns that it holds.
-            Ask::Acquire { member, .. } => self.before.live_hold(member).is_some(),
-            _ => false,
-        }
-    }
-
-    /// Checks that every possible grant was made.
-    fn handed_on(&self, state: &mut State) {
-        if self.looks_only() || self.told.more {
-            return;
-        }
-        let used = self.after.used();
-        if self.head(state).is_some_and(|head| self.model.demand(head).fits(used)) {
-            Law::HandedOn.is_broken(state);
+            breaks(state, Law::F2);
         }
     }
 
@@ -331,7 +179,8 @@ impl Step<'_> {
         let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
         // A downgrade says of its own hold only that it is held.
         let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member } if member == of);
-        let left = |held: &Held| if is_lowered(held.member) { 0 } else { self.after.left(held) };
+        let left =
+            |held: &Held<Id>| if is_lowered(held.member) { 0 } else { self.after.left(held) };
         told.map(|held| (held.member, left(held))).collect()
     }
 
@@ -375,12 +224,12 @@ impl Step<'_> {
             is_true &= self.told.outcome == Outcome::Held(holds);
         }
         if !is_true {
-            Law::TrueWords.is_broken(state);
+            breaks(state, Law::T1);
         }
     }
 
     /// Checks that each other node hears of its members at once, and of no others.
-    fn messages(&self, granted: &[Id], state: &mut State) {
+    fn messages(&self, granted: &[Id], token: Option<u64>, state: &mut State) {
         let mut expected = Vec::new();
         if self.node == OPERATOR || self.ask == Ask::Force {
             for held in &self.before.holds {
@@ -390,10 +239,10 @@ impl Step<'_> {
         for member in granted.iter().filter(|member| **member / NUMBERS != self.node) {
             let held = self.after.live_hold(*member);
             let left = held.map_or(0, |held| self.after.left(held));
-            tell(&mut expected, *member, left, self.token().unwrap_or(0));
+            tell(&mut expected, *member, left, token.unwrap_or(0));
         }
         if expected != self.said {
-            Law::TrueWords.is_broken(state);
+            breaks(state, Law::T1);
         }
     }
 
@@ -411,16 +260,7 @@ impl Step<'_> {
             is_right &= left(member) == Some(LEASE_MS);
         }
         if !(is_right && self.is.is_kept()) {
-            Law::EverythingEnds.is_broken(state);
-        }
-    }
-
-    /// Checks the sum of the weights in use: every command writes it, so every command can get it
-    /// wrong.
-    fn summed_up(&self, state: &mut State) {
-        let sum: u64 = self.after.holds.iter().map(|held| held.weight).sum();
-        if self.is.sum().is_some_and(|written| written != sum) {
-            Law::SummedUp.is_broken(state);
+            breaks(state, Law::T2);
         }
     }
 
@@ -432,7 +272,7 @@ impl Step<'_> {
                 record.released |= 1 << member;
                 record.ended |= 1 << member;
                 if twice {
-                    Law::ReleasedOnce.is_broken(state);
+                    breaks(state, Law::S6);
                 }
             }
             Ask::Leave { member, .. } => record.ended |= 1 << member,
@@ -445,7 +285,7 @@ impl Step<'_> {
         }
     }
 
-    fn meet(&self, granted: &[Id], state: &State) {
+    fn meet(&self, granted: &[Id]) {
         let model = self.model;
         let asked = |granted| matches!(self.ask, Ask::Acquire { member, .. } if member == granted);
         if granted.iter().any(|granted| !asked(*granted)) {
@@ -484,18 +324,6 @@ impl Step<'_> {
         if self.told.more {
             model.meet(Event::LeftForLater);
         }
-        if self.is_kept_for_the_head(state) {
-            model.meet(Event::KeptForTheHead);
-        }
-    }
-
-    /// Whether a waiter that would fit waits behind one that does not.
-    fn is_kept_for_the_head(&self, state: &State) -> bool {
-        let used = self.after.used();
-        let fits = |member: Id| self.model.demand(member).fits(used);
-        let head = self.head(state);
-        head.is_some_and(|head| !fits(head))
-            && state.record.line.iter().any(|waiting| fits(waiting.member))
     }
 }
 

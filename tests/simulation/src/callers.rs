@@ -8,11 +8,11 @@ use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, Stor
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
 use crate::judge::Guard;
-use crate::law::Law;
 use crate::process::{Caller, Shared};
 use crate::resource::Form;
 use crate::server::index;
 use crate::world::{MS, World};
+use laws::Law;
 
 impl World {
     /// Plans the next turn of a caller, after a while.

@@ -1,6 +1,6 @@
 //! The faults, and the laws that hold all the same.
 
-use crate::law::Law;
+use laws::Law;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,7 @@ const EVERYTHING: &[Law] = &Law::ALL;
 const BY_TIME: &[Law] = &[
     Law::S1,
     Law::S3,
+    Law::S4,
     Law::S5,
     Law::S6,
     Law::S7,
@@ -88,6 +89,7 @@ const BY_TIME: &[Law] = &[
 const BY_RATE: &[Law] = &[
     Law::S1,
     Law::S3,
+    Law::S4,
     Law::S5,
     Law::S6,
     Law::S7,
@@ -104,18 +106,31 @@ const BY_RATE: &[Law] = &[
 /// The laws where tokens and places go on from a time that was there before. Tokens are above the
 /// earlier ones for processes that have seen these; a newcomer may be placed in front of others,
 /// and fit there.
-const UNCOUNTED: &[Law] =
-    &[Law::S1, Law::S5, Law::S6, Law::S7, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4, Law::L6];
+const UNCOUNTED: &[Law] = &[
+    Law::S1,
+    Law::S4,
+    Law::S5,
+    Law::S6,
+    Law::S7,
+    Law::S9,
+    Law::L1,
+    Law::L2,
+    Law::L3,
+    Law::L4,
+    Law::L6,
+];
 /// The laws where everything is lost but the clock goes on, and so do tokens.
-const WIPED: &[Law] = &[Law::S3, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
+const WIPED: &[Law] =
+    &[Law::S3, Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// The laws where a granted hold may be granted again; no waiter waits for ever, and no key is
 /// left.
-const FORGOTTEN: &[Law] = &[Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
+const FORGOTTEN: &[Law] = &[Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// The laws where no guard relies on a forgotten hold, but places and tombstones may be forgotten.
 const ACKNOWLEDGED: &[Law] = &[
     Law::S1,
     Law::S2,
     Law::S3,
+    Law::S4,
     Law::S6,
     Law::S7,
     Law::S9,

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use laws::{Evidence, Held, Law, judge};
 use proto::node::Phase;
 use proto::{
-    Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Released, Renewed,
-    TOMBSTONE_MS,
+    Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Renewed, TOMBSTONE_MS,
 };
 
 use crate::agenda::Place;
-use crate::law::Law;
+use crate::facts::{Before, Facts};
 use crate::process::{Seen, Shared};
-use crate::resource::{Held, NEWCOMER_MS, Resource, TOUCHED_MS};
+use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
 use crate::world::{MS, World};
 
 /// A member, by the name of its process and its number there.
@@ -64,6 +64,17 @@ impl Record {
         }
     }
 
+    /// The waiters in the order of arrival.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = Who> {
+        self.line.values().copied()
+    }
+
+    /// The waiters that arrived before this member; before one that does not wait, all of them.
+    pub(crate) fn ahead(&self, who: Who) -> impl Iterator<Item = Who> {
+        let ticket = self.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
+        self.line.range(..ticket).map(|(_, who)| *who)
+    }
+
     /// Records the members that the command ends at this time, which is never set back.
     fn bury(&mut self, command: &Command, passed_ms: u64) {
         self.gone.retain(|_, until_ms| *until_ms > passed_ms);
@@ -79,43 +90,6 @@ pub(crate) fn who(member: &Member) -> Who {
     (member.node().parse().expect("nodes are numbers"), member.number())
 }
 
-/// The server's state of a lock before a command.
-pub(crate) struct Before {
-    /// The holds, with parts whose leases had ended but that were still there.
-    holds: Vec<Held>,
-    now_ms: u64,
-    is_free: bool,
-    /// Whether the door says that none waits. A clock that ran ahead ends the door before the
-    /// queue, long after all patience: then waiters that are still there may be overlooked.
-    is_unmarked: bool,
-    /// The token that parts shared.
-    token: Option<u64>,
-    /// The tokens and times that the caller had seen.
-    seen: Seen,
-}
-
-impl Before {
-    pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
-        let holds = resource.holds(now_ms);
-        let token = resource.token();
-        let is_free = resource.0.door.is_none();
-        let is_unmarked = resource.is_unmarked();
-        Self { holds, now_ms, is_free, is_unmarked, token, seen }
-    }
-
-    pub(crate) fn is_free(&self) -> bool {
-        self.is_free
-    }
-
-    fn live(&self) -> impl Iterator<Item = &Held> {
-        self.holds.iter().filter(|held| held.ends_ms > self.now_ms)
-    }
-
-    fn live_hold(&self, who: Who) -> Option<&Held> {
-        self.live().find(|held| held.who == who)
-    }
-}
-
 impl World {
     /// Judges the effects of a command of a process, and the tokens that it tells to members.
     pub(crate) fn judge(
@@ -127,110 +101,65 @@ impl World {
         answer: &Answer,
     ) {
         let now_ms = before.now_ms;
-        let after = self.server.locks[lock].live(now_ms);
-        let is_lost = |held: &&Held| !after.iter().any(|after| after.who == held.who);
-        if let Command::ForceRelease { .. } = command {
-            let forced = before.live().map(|held| held.who).filter(|who| ends(command, *who));
-            self.untold.extend(forced);
-        }
-        let lost = before.live().filter(is_lost).find(|held| !ends(command, held.who));
-        if let Some(Held { who, .. }) = lost {
-            self.breaks(Law::S1, || format!("{who:?} loses lock {lock} by {command:?}"));
-        }
         // This goes first: a waiter that asks after its patience is queued anew, behind the waiters
         // that this command grants the lock to.
         self.follow(lock, name, command, answer, now_ms);
-        let is_new = |held: &Held| before.live_hold(held.who).is_none();
-        let (granted, kept): (Vec<Held>, Vec<Held>) = after.iter().copied().partition(is_new);
-        self.granted(lock, before, &kept, granted.clone(), name);
-        self.tokens(lock, before, &granted, (said_to_hold(command, answer), told));
-        self.is_gone(lock, command, now_ms);
-        if let (Command::Release { member }, Answer::Released(reply)) = (command, answer)
-            && (reply.outcome == Released::Released)
-                != before.holds.iter().any(|held| held.who == who(member))
-        {
-            self.breaks(Law::S6, || format!("{member} is told {:?}", reply.outcome));
+        let after = self.server.locks[lock].holds(now_ms);
+        let facts = Facts { world: self, lock, before, after, caller: name, command, answer, told };
+        let broken = judge(&facts);
+        let granted = facts.granted();
+        let dropped = facts.dropped(&granted);
+        let forced: Vec<Who> = match command {
+            Command::ForceRelease { .. } => {
+                before.live().map(|held| held.member).filter(|who| facts.names(*who)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let after = facts.after;
+        self.untold.extend(forced);
+        for broken in broken {
+            self.breaks(broken.law, || format!("lock {lock}, {command:?}: {}", broken.how));
         }
+        self.go_together(lock, &granted);
+        for held in &granted {
+            self.is_wanted(lock, held.member);
+        }
+        self.tokens(lock, before, &granted, &after, (said_to_hold(command, answer), told));
+        let gone = granted.iter().map(|held| held.member).chain(dropped);
+        gone.for_each(|who| self.records[lock].leave(who));
+        self.is_gone(lock, command, now_ms);
         let record = &mut self.records[lock];
         record.bury(command, now_ms + self.server.set_back_us / MS);
         let counts = |gone: Who| record.gone.contains_key(&gone);
         if let Some(contradiction) = self.server.locks[lock].contradiction(now_ms, counts) {
             self.breaks(Law::S7, || format!("lock {lock}: {contradiction}"));
         }
-        self.goes_on(lock, before, name, command, answer);
     }
 
-    fn granted(
-        &mut self,
-        lock: usize,
-        before: &Before,
-        kept: &[Held],
-        mut granted: Vec<Held>,
-        caller: u64,
-    ) {
-        if granted.is_empty() {
-            return;
-        }
-        // The grants follow the order of arrival: each is the next of the waiters that are left.
-        let waits = &self.records[lock].waits;
-        let ticket = |held: &Held| waits.get(&held.who).map_or(u64::MAX, |wait| wait.ticket);
-        granted.sort_by_key(ticket);
-        let used = kept.iter().map(|held| held.weight).sum();
-        if let Some(who) = exceeds(used, &granted) {
-            let holds = &before.holds;
-            self.breaks(Law::S1, || format!("{who:?} gets lock {lock} beside {holds:?}"));
-        }
-        self.go_together(lock, &granted);
-        for Held { who, .. } in granted {
-            self.is_wanted(lock, who);
-            self.is_next(lock, who, caller, before);
-            self.records[lock].leave(who);
-        }
-    }
-
-    /// Checks that tokens rise over all locks, but for parts that are held together: they share
-    /// one.
+    /// Checks that each member that holds is told a token, and that a new one is above everything
+    /// that its process has seen.
     fn tokens(
         &mut self,
         lock: usize,
         before: &Before,
-        granted: &[Held],
+        granted: &[Held<Who>],
+        after: &[Held<Who>],
         (held, told): (Vec<Who>, &[(Who, u64)]),
     ) {
-        let after = self.server.locks[lock].holds(before.now_ms);
-        let is_granted = |who: &Who| granted.iter().any(|held| held.who == *who);
-        let is_part = |who: &Who, holds: &[Held]| {
-            holds.iter().any(|held| held.who == *who && !held.is_whole())
-        };
-        // A part that was there is there still, and so is its token.
-        let is_kept = |held: &Held| is_part(&held.who, &before.holds) && !is_granted(&held.who);
-        let is_shared = after.iter().any(|held| !held.is_whole() && is_kept(held));
-        let shared = before.token.filter(|_| is_shared);
+        let is_granted = |who: &Who| granted.iter().any(|held| held.member == *who);
         let Seen { elsewhere_us, .. } = before.seen;
-        let last = self.issued;
         let floor_us = before.seen.floor_us();
         let record = &mut self.records[lock];
-        record.tokens.retain(|who, _| after.iter().any(|held| held.who == *who));
-        for Held { who, .. } in granted {
-            record.tokens.remove(who);
+        record.tokens.retain(|who, _| after.iter().any(|held| held.member == *who));
+        for held in granted {
+            record.tokens.remove(&held.member);
         }
         let untold = |who: &Who| told.iter().all(|(of, _)| of != who);
-        let granted_or_held = granted.iter().map(|held| held.who).chain(held);
+        let granted_or_held = granted.iter().map(|held| held.member).chain(held);
         if let Some(who) = granted_or_held.into_iter().find(untold) {
             self.breaks(Law::S3, || format!("{who:?} has lock {lock}, and is told no token"));
         }
         for &(who, token) in told {
-            let is_new = token > last;
-            let may_be_new = shared.is_none_or(|shared| shared <= elsewhere_us);
-            let is_right = match is_part(&who, &after) {
-                true => is_new && may_be_new || Some(token) == shared,
-                false => is_new,
-            };
-            if !is_right || told.iter().any(|(_, other)| *other != token) {
-                self.breaks(Law::S3, || {
-                    format!("lock {lock} tells {told:?} after {last}, shared is {shared:?}")
-                });
-            }
             let is_old = Some(token) == before.token;
             if !is_old && token <= floor_us || is_granted(&who) && token <= elsewhere_us {
                 self.breaks(Law::S9, || {
@@ -255,37 +184,6 @@ impl World {
         }
     }
 
-    /// Checks that everything that is free was granted, as far as it fits.
-    fn goes_on(
-        &mut self,
-        lock: usize,
-        before: &Before,
-        caller: u64,
-        command: &Command,
-        answer: &Answer,
-    ) {
-        let looks_only = match command {
-            Command::Renew { .. } | Command::Confirm { .. } => true,
-            Command::Reduce { member, .. } => before.live_hold(who(member)).is_none(),
-            // A holder that asks again only learns that it holds.
-            Command::Acquire { member, .. } => {
-                let is_refused =
-                    matches!(answer, Answer::Acquired(reply) if reply.outcome == Acquired::Refused);
-                is_refused || before.live_hold(who(member)).is_some()
-            }
-            _ => false,
-        };
-        if looks_only || answer.more() {
-            return;
-        }
-        let hears = |name| self.server.hears(name);
-        let caller = (!before.is_unmarked).then_some(caller);
-        let left = self.server.locks[lock].left_waiting(before.now_ms, caller, hears);
-        if let Some(who) = left {
-            self.breaks(Law::F5, || format!("{who:?} waits for lock {lock}, and it is free"));
-        }
-    }
-
     fn is_wanted(&mut self, lock: usize, who: Who) {
         let (name, number) = who;
         let is_given_up = match self.slots[name as usize] {
@@ -302,54 +200,26 @@ impl World {
         }
     }
 
-    /// Checks that the grants fit beside the holds whose guards are valid.
-    fn go_together(&mut self, lock: usize, granted: &[Held]) {
+    /// Checks that the grants, in the order of their limits, fit beside the holds whose guards are
+    /// valid.
+    fn go_together(&mut self, lock: usize, granted: &[Held<Who>]) {
         let believes = |guard: &&Guard| {
             let now = self.processes[guard.slot].moment(self.now);
-            let is_granted = granted.iter().any(|held| held.who == (guard.name, guard.number));
-            let is_untold = self.untold.contains(&(guard.name, guard.number));
-            !is_granted && !is_untold && guard.shared.believes(now)
+            let who = (guard.name, guard.number);
+            let is_granted = granted.iter().any(|held| held.member == who);
+            !is_granted && !self.untold.contains(&who) && guard.shared.believes(now)
         };
         let guards = self.records[lock].guards.iter().filter(believes);
         let believed: u64 = guards.map(|guard| guard.weight).sum();
-        if let Some(who) = exceeds(believed, granted) {
+        let mut used = believed;
+        let exceeds = |held: &&Held<Who>| {
+            used += held.weight;
+            used > held.limit
+        };
+        if let Some(held) = granted.iter().find(exceeds) {
             self.breaks(Law::S2, || {
-                format!("{who:?} gets lock {lock}, and guards of {believed} are valid")
+                format!("{:?} gets lock {lock}, and guards of {believed} are valid", held.member)
             });
-        }
-    }
-
-    /// Checks that each member before it cannot be reached, or is no longer there.
-    fn is_next(&mut self, lock: usize, who: Who, caller: u64, before: &Before) {
-        let record = &mut self.records[lock];
-        let ticket = record.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
-        if record.line.first_key_value().is_none_or(|(first, _)| *first >= ticket) {
-            return;
-        }
-        let ahead = record.line.range(..ticket).map(|(_, who)| *who);
-        let state = &self.server.locks[lock];
-        let is_alive = |other: &Who| !before.is_unmarked || state.hopes(*other, before.now_ms);
-        let is_reached =
-            |other: &Who| is_alive(other) && (other.0 == caller || self.server.hears(other.0));
-        let ahead: Vec<Who> = ahead.filter(is_reached).collect();
-        if ahead.is_empty() {
-            return;
-        }
-        let mut barged = None;
-        let queue = state.queue();
-        let aside = state.aside();
-        for other in ahead {
-            if aside.contains(&other) {
-                // Its node's next touch puts it back, also where a late copy has queued it anew.
-            } else if queue.contains(&other) {
-                barged = barged.or(Some(other));
-            } else {
-                // Its patience was over.
-                self.records[lock].leave(other);
-            }
-        }
-        if let Some(other) = barged {
-            self.breaks(Law::F1, || format!("{who:?} gets lock {lock} before {other:?}"));
         }
     }
 
@@ -430,8 +300,8 @@ impl World {
         let until = process.world_us(guard.shared.until());
         let now_ms = self.server.time_us(self.now) / MS;
         let holds = self.server.locks[lock].holds(now_ms);
-        let hold = holds.iter().find(|held| held.who == who);
-        let ends = hold.map(|held| self.server.world_us(held.ends_ms.saturating_mul(MS)));
+        let ends_ms = holds.iter().find(|held| held.member == who).and_then(|held| held.ends_ms);
+        let ends = ends_ms.map(|ends_ms| self.server.world_us(ends_ms.saturating_mul(MS)));
         if ends.is_none_or(|ends| until > ends) {
             self.breaks(Law::S2, || {
                 format!("the guard of {who:?} is valid until {until}, the server's hold {ends:?}")
@@ -450,7 +320,7 @@ impl World {
     ) {
         let who = (place.name, number);
         let now_ms = self.server.time_us(self.now) / MS;
-        let is_holder = self.server.locks[lock].holds(now_ms).iter().any(|held| held.who == who);
+        let is_holder = self.server.locks[lock].holds(now_ms).iter().any(|held| held.member == who);
         let told = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
         // A copy of its acquire may have been granted since it was force-released.
         let is_untold = self.untold.contains(&who);
@@ -545,29 +415,5 @@ fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
             held.map(|(member, _)| who(member)).collect()
         }
         _ => Vec::new(),
-    }
-}
-
-/// The first member that does not fit beside the weight in use and the others, in any order of
-/// granting: if they fit in any, then in the order of their limits.
-fn exceeds(mut used: u64, granted: &[Held]) -> Option<Who> {
-    let mut granted = granted.to_vec();
-    granted.sort_by_key(|held| held.limit);
-    let exceeds = |held: &&Held| {
-        used += held.weight;
-        used > held.limit
-    };
-    granted.iter().find(exceeds).map(|held| held.who)
-}
-
-/// Whether the command means to end this hold.
-fn ends(command: &Command, hold: Who) -> bool {
-    match command {
-        Command::Release { member } => who(member) == hold,
-        Command::Leave { leaving } => leaving.iter().any(|leaving| who(&leaving.member) == hold),
-        Command::ForceRelease { member } => {
-            member.as_ref().is_none_or(|member| who(member) == hold)
-        }
-        _ => false,
     }
 }

@@ -4,21 +4,23 @@
 //! Everything in a run follows from its plan, and so from a number: a history that breaks a law is
 //! replayed by its seed, on every machine.
 //!
-//! - `plan`, `fault`, `law`: the size of a run, its faults, and the laws that hold under them, as
-//!   one table;
+//! - `plan`, `fault`: the size of a run, its faults, and the laws that hold under them, as one
+//!   table;
 //! - `world`, `agenda`: virtual time, and one event after the other; `dice`: chance;
 //! - `network`, `server`, `resource`, `trouble`: the messages on their way, the protocol's function
 //!   behind a clock and a counter of tokens, the locks and the demands for them, server faults;
 //! - `process`, `lives`, `callers`: the nodes' tables, their processes, and the callers of locks;
-//! - `judge`, `rest`: the laws, against a record of our own; `reduce`: from a run that breaks one
-//!   to a small one.
+//! - `facts`: each command, for the judge of `lock-laws`; `judge`, `rest`: the laws of more than
+//!   one command, against a record of our own; `breach`: a broken law; `reduce`: from a run
+//!   that breaks one to a small one.
 
 mod agenda;
+mod breach;
 mod callers;
 mod dice;
+mod facts;
 mod fault;
 mod judge;
-mod law;
 mod lives;
 mod network;
 mod plan;
@@ -31,8 +33,9 @@ mod server;
 mod trouble;
 mod world;
 
+pub use breach::Breach;
 pub use fault::{Fault, Faults, KINDS};
-pub use law::{Broken, Law};
+pub use laws::Law;
 pub use plan::{Outcome, Plan, Size};
 pub use reduce::reduce;
 
@@ -40,7 +43,7 @@ pub use reduce::reduce;
 ///
 /// # Errors
 /// The first law that is broken although it holds under the faults of the plan.
-pub fn run(plan: Plan) -> Result<Outcome, Broken> {
+pub fn run(plan: Plan) -> Result<Outcome, Breach> {
     world::World::new(plan).run()
 }
 
@@ -48,7 +51,7 @@ pub fn run(plan: Plan) -> Result<Outcome, Broken> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn trace(plan: Plan, text: String) -> Result<Outcome, Broken> {
+pub fn trace(plan: Plan, text: String) -> Result<Outcome, Breach> {
     let mut world = world::World::new(plan);
     world.trace = Some(text);
     world.run()

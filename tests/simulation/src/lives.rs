@@ -4,10 +4,10 @@ use proto::LockErrorKind;
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
-use crate::law::Law;
 use crate::network::REQUEST_TIMEOUT_US;
 use crate::process::{Closing, Process};
 use crate::world::{MS, World};
+use laws::Law;
 
 /// The longest time after which a process looks whether its machine was suspended.
 const LOOKS_US: u64 = 1_000 * MS;

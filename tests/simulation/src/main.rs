@@ -96,10 +96,10 @@ impl Progress {
 
 /// The smallest run that breaks the same law.
 fn smaller(kind: &str, plan: Plan, law: Law, seconds: u64) -> String {
-    let broken = |plan| run(plan).err().filter(|broken| broken.law == law);
-    let plan = reduce(plan, Duration::from_secs(seconds), |plan| Some(broken(plan)?.size));
-    match broken(plan) {
-        Some(broken) => format!("{broken}\nsmaller: {}", options::command(kind, &plan)),
+    let breach = |plan| run(plan).err().filter(|breach| breach.broken.law == law);
+    let plan = reduce(plan, Duration::from_secs(seconds), |plan| Some(breach(plan)?.size));
+    match breach(plan) {
+        Some(breach) => format!("{breach}\nsmaller: {}", options::command(kind, &plan)),
         None => "it does not break the law once more".into(),
     }
 }
@@ -116,10 +116,10 @@ fn work(options: &Options, progress: &Mutex<Progress>) {
             };
             match outcome {
                 Ok(outcome) => lock().total.add(&outcome),
-                Err(broken) => {
+                Err(breach) => {
                     let again = options::command(kind, &plan);
-                    eprintln!("{kind}, seed {seed}: {broken}\nagain: {again}");
-                    let small = smaller(kind, plan, broken.law, options.reduce);
+                    eprintln!("{kind}, seed {seed}: {breach}\nagain: {again}");
+                    let small = smaller(kind, plan, breach.broken.law, options.reduce);
                     lock().broken.get_or_insert(small);
                     return;
                 }

@@ -1,7 +1,7 @@
 //! `Plan`: the number and the sizes from which everything in a run follows.
 
 use crate::fault::Faults;
-use crate::law::Law;
+use laws::Law;
 
 /// A plan of a run: everything in the run follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -98,8 +98,8 @@ impl<B: Fn(Plan) -> Option<Size>> Search<B> {
 mod tests {
     use super::*;
     use crate::fault::{Fault, KINDS};
-    use crate::law::Law;
     use crate::run;
+    use laws::Law;
 
     /// Clocks that are wrong by more than the margin break S2, which is only counted: here it
     /// counts.

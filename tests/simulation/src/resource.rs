@@ -1,8 +1,8 @@
 //! The server's state of each lock, and the demands of callers for it.
 
-use proto::PATIENCE_MS;
+use laws::Held;
 use proto::queue::{self, Bounds, Mark, QueueState};
-use proto::{ALL, Demand, Member};
+use proto::{ALL, Demand, Member, PATIENCE_MS};
 
 use crate::dice::Dice;
 use crate::judge::{Who, who};
@@ -68,57 +68,35 @@ pub(crate) fn bounds(plan: &Plan) -> Bounds {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resource(pub(crate) QueueState);
 
-/// A member's hold.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
-    pub(crate) who: Who,
-    pub(crate) ends_ms: u64,
-    pub(crate) weight: u64,
-    /// The weight that may be in use with it.
-    pub(crate) limit: u64,
-}
-
-impl Held {
-    /// Whether it holds everything.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.weight == u64::from(ALL)
-    }
-}
-
 impl Resource {
     /// The state of all locks of a run on a server that knows nothing.
     pub(crate) fn all(plan: &Plan) -> Vec<Self> {
         (0..plan.locks).map(|_| Self::default()).collect()
     }
 
-    /// The member in the door, and the end of its lease.
-    fn whole(&self) -> Option<Held> {
+    /// The hold in the door.
+    fn whole(&self, now_ms: u64) -> Option<Held<Who>> {
         let (member, ends_ms) = self.0.at_door()?;
-        let ends_ms = ends_ms.expect("nobody takes its end away");
-        let (weight, limit) = (ALL.into(), ALL.into());
-        Some(Held { who: who(member), ends_ms, weight, limit })
+        Some(held(member, ALL.into(), ends_ms, now_ms))
     }
 
     /// The holds, with parts whose leases have ended but that are still there. A hold of everything
     /// is none once its lease has ended.
-    pub(crate) fn holds(&self, now_ms: u64) -> Vec<Held> {
-        if let Some(held) = self.whole().filter(|held| held.ends_ms > now_ms) {
+    pub(crate) fn holds(&self, now_ms: u64) -> Vec<Held<Who>> {
+        if let Some(held) = self.whole(now_ms).filter(|held| held.is_live) {
             return vec![held];
         }
-        let held = self.0.holds.iter().map(|(ends_ms, member)| Held {
-            who: who(member),
-            ends_ms,
-            weight: self.0.weight(member),
-            limit: member.demand().limit(),
-        });
-        held.collect()
+        let parts = self.0.holds.iter();
+        let part = |(ends_ms, member): (u64, &Member)| {
+            held(member, self.0.weight(member), Some(ends_ms), now_ms)
+        };
+        parts.map(part).collect()
     }
 
-    /// The holds whose leases have not ended.
-    pub(crate) fn live(&self, now_ms: u64) -> Vec<Held> {
-        let mut held = self.holds(now_ms);
-        held.retain(|held| held.ends_ms > now_ms);
-        held
+    /// The holders whose leases have not ended.
+    pub(crate) fn holders(&self, now_ms: u64) -> impl Iterator<Item = Who> {
+        let live = self.holds(now_ms).into_iter().filter(|held| held.is_live);
+        live.map(|held| held.member)
     }
 
     /// The waiters, in order.
@@ -137,6 +115,11 @@ impl Resource {
         })
     }
 
+    /// Whether the member stands in the queue.
+    pub(crate) fn is_queued(&self, waiting: Who) -> bool {
+        self.0.queue.iter().any(|(_, member)| who(member) == waiting)
+    }
+
     /// Whether the member waits, and its node was heard of lately.
     pub(crate) fn hopes(&self, waiting: Who, now_ms: u64) -> bool {
         let mut queue = self.0.queue.iter().map(|(_, member)| member);
@@ -151,7 +134,7 @@ impl Resource {
 
     /// Whether the member holds or waits.
     pub(crate) fn knows(&self, member: &Member, now_ms: u64) -> bool {
-        let is_holder = self.holds(now_ms).iter().any(|held| held.who == who(member));
+        let is_holder = self.holds(now_ms).iter().any(|held| held.member == who(member));
         is_holder || self.0.queue.get(member).is_some()
     }
 
@@ -164,11 +147,20 @@ impl Resource {
     }
 
     pub(crate) fn is_held_whole(&self) -> bool {
-        self.whole().is_some()
+        self.0.at_door().is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == QueueState::default()
+    }
+
+    /// The weight of parts in use as it is written in the door.
+    pub(crate) fn written(&self) -> Option<u64> {
+        match self.0.door.as_ref().map(|door| &door.held) {
+            None => Some(0),
+            Some(queue::Held::Parts { used, .. }) => Some(*used),
+            Some(queue::Held::Whole(_)) => None,
+        }
     }
 
     /// The contradiction between the door and the keys behind it, if there is one. The door has to
@@ -180,16 +172,12 @@ impl Resource {
     ) -> Option<String> {
         let is_live = |member: &Member| self.is_patient(member, now_ms);
         let is_waited_for = self.0.queue.iter().any(|(_, member)| is_live(member));
-        let is = self.0.holds.iter().map(|(_, member)| self.0.weight(member)).sum::<u64>();
         let Some(door) = &self.0.door else {
-            return (is_waited_for || is > 0).then(|| format!("no door, {is} are in use"));
+            return is_waited_for.then(|| "no door, and members wait".into());
         };
-        let (written, is_whole) = match door.held {
-            queue::Held::Whole(_) => (0, true),
-            queue::Held::Parts { used, .. } => (used, false),
-        };
-        if written != is {
-            return Some(format!("{written} are in use, and not {is}"));
+        let is_whole = matches!(door.held, queue::Held::Whole(_));
+        if is_whole && !self.0.holds.is_empty() {
+            return Some("parts beside a lock".into());
         }
         let is_unmarked = is_waited_for && is_whole && door.mark == Mark::None
             || self.0.gone.iter().any(|(_, gone)| counts(who(gone))) && door.mark != Mark::Gone;
@@ -200,30 +188,25 @@ impl Resource {
         self.0.patience.get(member.node()).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
-    /// The first waiter that could be granted now: its demand is free, but it waits.
-    pub(crate) fn left_waiting(
+    /// The waiters in order, as far as one command looks, without those whose patience has ended.
+    /// The caller is patient.
+    pub(crate) fn patient(
         &self,
         now_ms: u64,
         caller: Option<u64>,
-        hears: impl Fn(u64) -> bool,
-    ) -> Option<Who> {
-        let used: u64 = self.live(now_ms).iter().map(|held| held.weight).sum();
+    ) -> impl Iterator<Item = (Who, Demand)> {
         let looked_at = self.0.queue.iter().take(Bounds::default().looked_at);
-        for (_, member) in looked_at {
-            let (name, number) = who(member);
-            if caller != Some(name) && !self.is_patient(member, now_ms) {
-                continue;
-            }
-            // Nothing is free by its limit: then it makes no difference whether it is there.
-            if used >= member.demand().limit() {
-                return None;
-            }
-            if caller == Some(name) || hears(name) {
-                return member.demand().fits(used).then_some((name, number));
-            }
-        }
-        None
+        looked_at.map(|(_, member)| (who(member), member)).filter_map(move |(who, member)| {
+            let is_patient = caller == Some(who.0) || self.is_patient(member, now_ms);
+            is_patient.then(|| (who, member.demand()))
+        })
     }
+}
+
+fn held(member: &Member, weight: u64, ends_ms: Option<u64>, now_ms: u64) -> Held<Who> {
+    let limit = member.demand().limit();
+    let is_live = ends_ms.is_none_or(|ends_ms| ends_ms > now_ms);
+    Held { member: who(member), weight, limit, ends_ms, is_live }
 }
 
 /// The time for which a member that has just come, or asked again, keeps its place at least: its

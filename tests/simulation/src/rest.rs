@@ -1,8 +1,8 @@
 //! The laws of the end: everything comes to rest, and nothing stays behind.
 
 use crate::judge::Who;
-use crate::law::Law;
 use crate::world::World;
+use laws::Law;
 
 impl World {
     pub(crate) fn is_at_rest(&self) -> bool {
@@ -33,7 +33,7 @@ impl World {
         let leaked = &self.leaked;
         self.server.locks.iter_mut().enumerate().find_map(|(lock, state)| {
             state.0.expire(now_ms);
-            let held = state.live(now_ms).into_iter().map(|held| held.who);
+            let held = state.holders(now_ms);
             let mut own =
                 held.chain(state.queue()).chain(state.aside()).filter(|who| who.0 == name);
             let left = own.find(|who| !leaked.contains(who));
@@ -49,7 +49,7 @@ impl World {
         for lock in 0..self.server.locks.len() {
             let state = &mut self.server.locks[lock];
             state.0.expire(now_ms);
-            let held: Vec<Who> = state.live(now_ms).into_iter().map(|held| held.who).collect();
+            let held: Vec<Who> = state.holders(now_ms).collect();
             let mut members = held.iter().copied().chain(state.queue()).chain(state.aside());
             let is_left = |(name, number): &Who| {
                 let name = *name;

@@ -9,8 +9,9 @@ use proto::{
 
 use crate::agenda::{Place, What};
 use crate::dice::Dice;
+use crate::facts::Before;
 use crate::fault::Fault;
-use crate::judge::{Before, Who, who};
+use crate::judge::{Who, who};
 use crate::network::BUFFERED_US;
 use crate::plan::Plan;
 use crate::process::Seen;

@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use laws::{Broken, Law};
 use proto::node::{Core, Effect, Moment};
 use proto::{Event, LockName};
 
 use crate::agenda::{Agenda, Place, What};
+use crate::breach::Breach;
 use crate::dice::Dice;
 use crate::fault::Fault;
 use crate::judge::{Record, Who};
-use crate::law::{Broken, Law};
 use crate::plan::{Outcome, Plan};
 use crate::process::{Process, Shared};
 use crate::server::Server;
@@ -55,7 +56,7 @@ pub(crate) struct World {
     /// The greatest token that was told.
     pub(crate) issued: u64,
     pub(crate) is_calm: bool,
-    broken: Option<(Law, String)>,
+    broken: Option<Broken>,
     pub(crate) outcome: Outcome,
     /// The text that selects the requests and answers to be printed.
     pub(crate) trace: Option<String>,
@@ -97,7 +98,7 @@ impl World {
     }
 
     /// Runs until the events are spent, then without faults until everything has come to rest.
-    pub(crate) fn run(mut self) -> Result<Outcome, Broken> {
+    pub(crate) fn run(mut self) -> Result<Outcome, Breach> {
         while self.broken.is_none() && self.outcome.size.events < self.plan.events {
             let Some((at, place, what)) = self.agenda.take() else { break };
             self.now = at;
@@ -109,7 +110,7 @@ impl World {
         }
         self.outcome.lasted_ms = self.now / MS;
         match self.broken {
-            Some((law, how)) => Err(Broken { size: self.outcome.size, law, how }),
+            Some(broken) => Err(Breach { size: self.outcome.size, broken }),
             None => Ok(self.outcome),
         }
     }
@@ -274,7 +275,7 @@ impl World {
     pub(crate) fn breaks(&mut self, law: Law, how: impl FnOnce() -> String) {
         self.outcome.counted[law as usize] += 1;
         if self.broken.is_none() && self.plan.faults.keep(law) {
-            self.broken = Some((law, how()));
+            self.broken = Some(Broken::new(law, how()));
         }
     }
 

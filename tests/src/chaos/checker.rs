@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
+use laws::Law;
 use proto::ALL;
 
 use super::history::{Attempt, Grant};
@@ -178,7 +179,7 @@ fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
         {
             let detail =
                 format!("{} of {} and {}", told.token, name(told.attempt), name(other.attempt));
-            found.push(Violation::new(What::TokenNotRising, detail));
+            found.push(Violation::new(Law::S3, detail));
         }
     }
 }
@@ -202,7 +203,7 @@ fn rising(mut told: Vec<Told<'_>>, found: &mut Vec<Violation>) {
         }
         if highest.0 == attempt.lock && (token < highest.1 || is_new && token == highest.1) {
             let detail = format!("{token} of {} after {}", name(attempt), highest.1);
-            found.push(Violation::new(What::TokenNotRising, detail));
+            found.push(Violation::new(Law::S3, detail));
         }
     }
 }

@@ -185,11 +185,6 @@ impl Step<'_> {
         let gives_back = ["unlock", "release", "leave", "force_release"].contains(&self.name);
         gives_back && self.args.contains(member)
     }
-
-    /// Whether it may leave something free: it only renews.
-    pub(super) fn only_renews(&self) -> bool {
-        ["extend", "renew", "confirm"].contains(&self.name)
-    }
 }
 
 impl Trace {

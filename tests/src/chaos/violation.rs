@@ -2,34 +2,19 @@
 
 use std::fmt;
 
+use laws::Law;
+
 /// The kind of promise that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
+    /// The commands of the server, or the tokens that clients were told, broke a law.
+    Law(Law),
     /// Clients believed at one instant to hold more of a lock than there is.
     Overlap,
-    /// The server granted more of a lock than was free beside the leases that had not ended.
-    TwoHolds,
-    /// The written sum of the weights in use is not that of the holds.
-    WrongSum,
-    /// A token was given out twice, or was not above all before it; or members that share had not
-    /// the same.
-    TokenNotRising,
-    /// A member was granted before a live waiter ahead of it.
-    OutOfOrder,
-    /// Something free was not granted, although a waiter fitted.
-    LeftWaiting,
     /// A waiter was passed over although nothing had happened to its connection.
     PassedOver,
-    /// A live waiter was dropped from the queue, or moved to its end.
-    PlaceLost,
     /// One attempt stood in the queue twice.
     QueuedTwice,
-    /// A member was granted again after its hold, or after it had been given up.
-    GrantedAgain,
-    /// Another member's request ended a hold.
-    WrongRelease,
-    /// A hold had no end, or a later one than was asked for.
-    Endless,
     /// A guard believed in its hold beyond the lease on the server.
     LateDeadline,
     /// A grant expired though its client was alive and connected, and the client never heard of it.
@@ -56,6 +41,21 @@ pub enum What {
     Broken,
 }
 
+impl From<Law> for What {
+    fn from(law: Law) -> Self {
+        Self::Law(law)
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Law(law) => write!(f, "{law:?}"),
+            what => write!(f, "{what:?}"),
+        }
+    }
+}
+
 /// A violation with its details.
 #[derive(Clone, Debug)]
 pub struct Violation {
@@ -66,13 +66,13 @@ pub struct Violation {
 }
 
 impl Violation {
-    pub(super) fn new(what: What, detail: impl Into<String>) -> Self {
-        Self { what, detail: detail.into() }
+    pub(super) fn new(what: impl Into<What>, detail: impl Into<String>) -> Self {
+        Self { what: what.into(), detail: detail.into() }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.what, self.detail)
+        write!(f, "{}: {}", self.what, self.detail)
     }
 }

@@ -11,7 +11,7 @@ use crate::common::{LONG, SOON, queued, soon};
 /// The timeout for a replica on a busy machine.
 const PATIENT: Duration = Duration::from_millis(1_500);
 /// The timeout for replicas that do not answer.
-const SHORT: Duration = Duration::from_millis(100);
+const SHORT: Duration = Duration::from_millis(500);
 
 /// A primary and its replica, which has all that the primary has.
 struct Pair {

@@ -1,5 +1,7 @@
 //! Hand-made histories: each kind of violation is found, and allowed events are not.
 
+use laws::Law;
+
 use super::super::history::{Ending, Reduction};
 use super::*;
 
@@ -139,13 +141,13 @@ fn a_token_given_out_twice_is_found() {
     let mut evidence = one_after_the_other();
     evidence.attempts.push(Attempt { invoked: 99 * MS, ..hold(3, 10, 130 * MS, 131 * MS) });
     evidence.attempts[2].invoked = 50 * MS;
-    assert!(what(&evidence).contains(&What::TokenNotRising));
+    assert!(what(&evidence).contains(&What::Law(Law::S3)));
 }
 
 #[test]
 fn a_token_that_fell_in_real_time_is_found_and_one_of_two_at_once_may_be_either() {
     let mut evidence = run(vec![hold(1, 11, 100 * MS, 110 * MS), hold(2, 10, 120 * MS, 130 * MS)]);
-    assert_eq!(what(&evidence), [What::TokenNotRising]);
+    assert_eq!(what(&evidence), [What::Law(Law::S3)]);
     // The second was asked for before the other was granted: the order of the answers says nothing.
     evidence.attempts[1].invoked = 99 * MS;
     assert_eq!(what(&evidence), []);
@@ -308,14 +310,14 @@ fn those_who_share_have_one_token_and_no_other_has_it() {
     let mut evidence = run(vec![read(1, 10, 100 * MS, 110 * MS), read(2, 10, 120 * MS, 130 * MS)]);
     assert_eq!(what(&evidence), []);
     evidence = run(vec![read(1, 10, 100 * MS, 110 * MS), read(2, 9, 120 * MS, 130 * MS)]);
-    assert_eq!(what(&evidence), [What::TokenNotRising], "it fell");
+    assert_eq!(what(&evidence), [What::Law(Law::S3)], "it fell");
     evidence = run(vec![
         read(1, 10, 100 * MS, 110 * MS),
         Attempt { invoked: 99 * MS, ..hold(2, 10, 120 * MS, 130 * MS) },
     ]);
-    assert_eq!(what(&evidence), [What::TokenNotRising], "of a write and a read");
+    assert_eq!(what(&evidence), [What::Law(Law::S3)], "of a write and a read");
     evidence = run(vec![reduced(hold(1, 10, 100 * MS, 190 * MS), 150 * MS, 10)]);
-    assert!(what(&evidence).contains(&What::TokenNotRising), "of a write and its own read");
+    assert!(what(&evidence).contains(&What::Law(Law::S3)), "of a write and its own read");
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! One lock as the commands leave it: its holders with their weights and ends, and its waiters in
 //! their order.
 
+mod facts;
+
 use std::collections::{HashMap, HashSet};
 
+use laws::{Law, judge};
 use proto::{Demand, Member};
 
+use self::facts::Facts;
 use super::super::client::read_label;
 use super::{Key, Line, PATIENCE_MS, ServerGrant, Step, Violation, What, unmarked};
 
@@ -78,9 +82,8 @@ struct Done {
     left: Vec<Waiter>,
     /// The holds that ended without a release: others have the lock, or their leases had ended.
     over: Vec<Hold>,
-    /// The members whose holds weigh less.
-    reduced: HashSet<String>,
-    is_write_reduced: bool,
+    /// The members whose holds were reduced, with their weights before.
+    reduced: HashMap<String, u64>,
 }
 
 /// The child and the attempt of a member of ours.
@@ -167,11 +170,11 @@ impl Lock {
             (Key::Door, "DEL") => {
                 self.parts = None;
                 for member in self.members() {
-                    self.ended(step, line, &member, found);
+                    self.ended(step, line, &member);
                 }
             }
             (Key::Door | Key::Holds | Key::Queue, "PERSIST") => {
-                found.push(Violation::new(What::Endless, "a key was made to last for ever"));
+                found.push(Violation::new(Law::T2, "a key was made to last for ever"));
             }
             (Key::Queue, "ZADD") => {
                 for (place, member) in line.scores() {
@@ -183,7 +186,7 @@ impl Lock {
             (Key::Patience, "PSETEX") => {
                 self.patience.insert(line.node.clone(), ends(step, line, number(0)).0);
                 if number(0) > PATIENCE_MS {
-                    found.push(Violation::new(What::Endless, format!("patience of {}", arg(0))));
+                    found.push(Violation::new(Law::T2, format!("patience of {}", arg(0))));
                 }
             }
             (Key::Passed, "ZADD") => {
@@ -200,10 +203,10 @@ impl Lock {
                     self.held(step, line, member, ends_ms, found);
                 }
             }
-            (Key::Holds, "ZREM") => members().for_each(|one| self.ended(step, line, one, found)),
+            (Key::Holds, "ZREM") => members().for_each(|one| self.ended(step, line, one)),
             (Key::Reduced, "ZADD") => {
                 for (weight, member) in line.scores() {
-                    self.reduced(member, weight as u64, found);
+                    self.reduced(member, weight as u64);
                 }
             }
             (Key::Gone, "ZADD") => {
@@ -218,12 +221,13 @@ impl Lock {
     /// Checks the laws of a whole script.
     pub(super) fn finish_step(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
         let said = found.len();
-        self.judge_weights(step, found);
-        self.judge_order(step, found);
-        self.judge_token(step, found);
+        let facts = Facts::new(self, step);
+        let token = facts.token();
+        let broken = judge(&facts);
+        found.extend(broken.into_iter().map(|broken| Violation::new(broken.law, broken.how)));
+        self.judge_passed(step, found);
         self.judge_again(found);
-        self.judge_sum(found);
-        self.judge_rest(step, found);
+        self.judge_drawn(step, token, found);
         for violation in &mut found[said..] {
             violation.detail += &format!(", at {}", step.at);
         }
@@ -251,7 +255,7 @@ impl Lock {
                 grants.len() - 1
             });
             grants[index].ends = hold.ends_by;
-            if done.reduced.contains(&hold.member) {
+            if done.reduced.contains_key(&hold.member) {
                 grants[index].reduced = Some(self.token);
             } else if !is_new && hold.is_whole() && step.args.contains(&hold.member) {
                 // The token of a lock stands nowhere: a client that asks again gets a new one.
@@ -288,17 +292,17 @@ impl Lock {
         }
         if self.spent.contains(&hash(member)) || self.gone.contains(&hash(member)) {
             let detail = format!("{member} queued at {} after its end", step.at);
-            found.push(Violation::new(What::GrantedAgain, detail));
+            found.push(Violation::new(Law::S5, detail));
         }
         match self.aside.get(member) {
             Some((before, _)) if *before == place => {}
             Some((before, until)) if step.by < *until => {
                 let detail = format!("{member} comes back to {place} and not to {before}");
-                found.push(Violation::new(What::PlaceLost, detail));
+                found.push(Violation::new(Law::F2, detail));
             }
             _ if place <= self.last_place => {
                 let detail = format!("{member} is to come at {place}, after {}", self.last_place);
-                found.push(Violation::new(What::OutOfOrder, detail));
+                found.push(Violation::new(Law::F1, detail));
             }
             _ => {}
         }
@@ -317,7 +321,7 @@ impl Lock {
         let until = self.patience.get(node(member)).copied().unwrap_or(i64::MIN);
         if !is_expected && until > line.at {
             let detail = format!("{member}, alive until {until}, dropped at {}", line.at);
-            found.push(Violation::new(What::PlaceLost, detail));
+            found.push(Violation::new(Law::F2, detail));
         }
         self.done.left.push(self.queue.remove(index));
     }
@@ -348,10 +352,10 @@ impl Lock {
         let until = ends(step, line, ms);
         if ms > lease_ms(member) {
             let detail = format!("{member} is to last {ms} ms");
-            found.push(Violation::new(What::Endless, detail));
+            found.push(Violation::new(Law::T2, detail));
         }
         for other in self.members().iter().filter(|other| *other != member) {
-            self.ended(step, line, other, found);
+            self.ended(step, line, other);
         }
         match self.holds.first_mut() {
             Some(hold) if step.at <= hold.ends_by => {
@@ -359,13 +363,13 @@ impl Lock {
                     (hold.ends_from, hold.ends_by) = until;
                 } else if until.0 > hold.ends_by {
                     let detail = format!("another's request gives {member} until {}", until.1);
-                    found.push(Violation::new(What::Endless, detail));
+                    found.push(Violation::new(Law::T2, detail));
                 }
                 return;
             }
             Some(hold) if !step.is_acquire() => {
                 let detail = format!("{member}, over at {}, lasts on at {}", hold.ends_by, line.at);
-                found.push(Violation::new(What::Endless, detail));
+                found.push(Violation::new(Law::T2, detail));
             }
             _ => {}
         }
@@ -390,12 +394,12 @@ impl Lock {
             _ => None,
         };
         if ends.is_none() {
-            found.push(Violation::new(What::Endless, format!("the door {text} has no end")));
+            found.push(Violation::new(Law::T2, format!("the door {text} has no end")));
         }
         self.parts = Some(Parts { used, token, ends: ends.unwrap_or(i64::MAX) });
         let whole = self.holds.iter().find(|hold| hold.is_whole());
         if let Some(member) = whole.map(|hold| hold.member.clone()) {
-            self.ended(step, line, &member, found);
+            self.ended(step, line, &member);
         }
     }
 
@@ -405,11 +409,11 @@ impl Lock {
         let Some(hold) = self.holds.first_mut() else { return };
         if ms > lease_ms(&hold.member) {
             let detail = format!("{} is to last {ms} ms", hold.member);
-            found.push(Violation::new(What::Endless, detail));
+            found.push(Violation::new(Law::T2, detail));
         }
         if step.at > hold.ends_by {
             let detail = format!("{}, over at {}, lasts on", hold.member, hold.ends_by);
-            found.push(Violation::new(What::Endless, detail));
+            found.push(Violation::new(Law::T2, detail));
         }
         (hold.ends_from, hold.ends_by) = ends(step, line, ms);
     }
@@ -430,7 +434,7 @@ impl Lock {
         }
         if ends > line.at + lease_ms(member) * 1_000 + ROUNDING_US {
             let detail = format!("{member} is to last until {ends_ms} at {}", line.at);
-            found.push(Violation::new(What::Endless, detail));
+            found.push(Violation::new(Law::T2, detail));
         }
         match index.map(|index| &mut self.holds[index]) {
             Some(hold) if step.at < hold.ends_by && !step.is_acquire() => {
@@ -439,7 +443,7 @@ impl Lock {
             }
             Some(hold) if !step.is_acquire() => {
                 let detail = format!("{member}, over at {}, lasts on at {}", hold.ends_by, line.at);
-                found.push(Violation::new(What::Endless, detail));
+                found.push(Violation::new(Law::T2, detail));
             }
             _ => {}
         }
@@ -448,19 +452,14 @@ impl Lock {
         self.holds.push(Hold::new(member, line.at, (ends, ends)));
     }
 
-    /// Lowers the weight of a hold.
-    fn reduced(&mut self, member: &str, weight: u64, found: &mut Vec<Violation>) {
+    /// Follows the new weight of a hold.
+    fn reduced(&mut self, member: &str, weight: u64) {
         let Some(hold) = self.holds.iter_mut().find(|hold| hold.member == member) else { return };
-        if weight > hold.weight {
-            let detail = format!("{member} weighs {weight} after {}", hold.weight);
-            found.push(Violation::new(What::TwoHolds, detail));
-        }
-        self.done.is_write_reduced |= hold.is_whole();
-        self.done.reduced.insert(member.to_owned());
+        self.done.reduced.entry(member.to_owned()).or_insert(hold.weight);
         hold.weight = weight;
     }
 
-    fn ended(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
+    fn ended(&mut self, step: &Step<'_>, line: &Line, member: &str) {
         let Some(index) = self.holds.iter().position(|hold| hold.member == member) else {
             return; // it has nothing to end
         };
@@ -469,10 +468,6 @@ impl Lock {
             self.spent.insert(hash(member));
             return;
         }
-        if hold.is_live(line.at) {
-            let detail = format!("the hold of {member} at {}", step.at);
-            found.push(Violation::new(What::WrongRelease, detail));
-        }
         self.done.over.push(hold); // the member may ask again
     }
 
@@ -480,65 +475,28 @@ impl Lock {
         self.holds.iter().filter(|hold| hold.is_new())
     }
 
-    /// Checks that each grant fits beside all leases that have not ended, by its own limit.
-    fn judge_weights(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
-        let is_live = |hold: &&Hold| !hold.is_new() && hold.is_live(step.by);
-        let live: Vec<_> = self.holds.iter().chain(&self.done.over).filter(is_live).collect();
-        let mut used = weigh(live.iter().copied());
-        for hold in self.new_holds() {
-            used += hold.weight;
-            if used > hold.demand.limit() {
-                let others: Vec<_> = live.iter().map(|hold| (&hold.member, hold.ends_by)).collect();
-                let detail = format!("{}, {used} with {others:?}", hold.member);
-                found.push(Violation::new(What::TwoHolds, detail));
-            }
-        }
-    }
-
-    /// Checks that no waiter ahead of a granted one was overtaken; for a member that was not
-    /// queued, the whole queue is ahead. A member that was passed over is not in the queue.
-    fn judge_order(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
-        for hold in self.new_holds() {
-            let is_its = |waiter: &&Waiter| waiter.member == hold.member;
-            let place = self.done.left.iter().find(is_its).map_or(i64::MAX, |waiter| waiter.place);
-            if let Some(ahead) = self.queue.first().filter(|ahead| ahead.place < place) {
-                let detail = format!("{}: {} was there before", hold.member, ahead.member);
-                found.push(Violation::new(What::OutOfOrder, detail));
-            }
-        }
+    /// Checks that a member that was passed over is not in the queue.
+    fn judge_passed(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         if let Some(member) = step.passed.iter().find(|member| self.index(member).is_some()) {
             let detail = format!("{member} was passed over, and waits");
             found.push(Violation::new(What::QueuedTwice, detail));
         }
     }
 
-    /// Checks that tokens rise over all locks. Members that share have the same, as long as one of
-    /// them holds.
-    fn judge_token(&mut self, step: &Step<'_>, found: &mut Vec<Violation>) {
-        let is_whole = self.new_holds().any(Hold::is_whole);
-        let shared = self.parts.map_or(0, |parts| parts.token);
-        let has_others = self.holds.iter().any(|hold| !hold.is_new() && !hold.is_whole());
-        let is_new = is_whole || self.done.is_write_reduced || !has_others;
-        if self.done.is_write_reduced || self.new_holds().next().is_some() {
-            let last = self.token;
-            self.token = if is_whole { step.issued.unwrap_or(0) } else { shared };
-            let is_right = match is_new {
-                true => self.token > last.max(step.above) && step.issued == Some(self.token),
-                false => self.token == last,
-            };
-            if !is_right {
-                let members: Vec<_> = self.new_holds().map(|hold| &hold.member).collect();
-                let detail = format!("{members:?}: {} after {last}", self.token);
-                found.push(Violation::new(What::TokenNotRising, detail));
+    /// Checks that a new token was drawn from the counter, and that the door has that of the parts.
+    fn judge_drawn(&mut self, step: &Step<'_>, token: Option<u64>, found: &mut Vec<Violation>) {
+        if let Some(token) = token.filter(|token| *token != self.token) {
+            self.token = token;
+            // A lock without a token has none that was drawn.
+            if token > 0 && step.issued != Some(token) {
+                let detail = format!("{token} was not drawn, but {:?}", step.issued);
+                found.push(Violation::new(Law::S3, detail));
             }
         }
-        if let Some(told) = step.told.iter().find(|told| **told != self.token) {
-            let detail = format!("{told} was told, and it is {}", self.token);
-            found.push(Violation::new(What::TokenNotRising, detail));
-        }
-        if self.parts.is_some() && weigh(&self.holds) > 0 && shared != self.token {
+        let shared = self.parts.map(|parts| parts.token).filter(|_| weigh(&self.holds) > 0);
+        if let Some(shared) = shared.filter(|shared| *shared != self.token) {
             let detail = format!("the door says {shared}, and it is {}", self.token);
-            found.push(Violation::new(What::TokenNotRising, detail));
+            found.push(Violation::new(Law::S3, detail));
         }
     }
 
@@ -548,24 +506,16 @@ impl Lock {
             let member = &hold.member;
             if self.spent.contains(&hash(member)) {
                 let detail = format!("{member}: it has given the lock back");
-                found.push(Violation::new(What::GrantedAgain, detail));
+                found.push(Violation::new(Law::S5, detail));
             }
             if self.gone.contains(&hash(member)) {
                 let detail = format!("{member}: it was given up");
-                found.push(Violation::new(What::GrantedAgain, detail));
+                found.push(Violation::new(Law::S5, detail));
             }
         }
     }
 
-    /// Checks that the written sum is that of the holds.
-    fn judge_sum(&self, found: &mut Vec<Violation>) {
-        let is = weigh(&self.holds);
-        if let Some(Parts { used, .. }) = self.parts.filter(|parts| parts.used != is) {
-            found.push(Violation::new(What::WrongSum, format!("{used} are in use, and not {is}")));
-        }
-    }
-
-    /// The least weight in use.
+    /// The greatest weight that may be in use.
     fn used(&self, at: i64) -> u64 {
         match self.parts {
             Some(parts) => parts.used,
@@ -573,24 +523,7 @@ impl Lock {
         }
     }
 
-    /// Checks that everything that is free was granted, as far as it fits.
-    fn judge_rest(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
-        let reduces_nothing = step.name == "reduce" && self.done.reduced.is_empty();
-        if !self.done.is_change || step.only_renews() || reduces_nothing {
-            return;
-        }
-        // A member that asks again for its own hold hands nothing on.
-        let stays = |hold: &Hold| {
-            let is_named = step.args.contains(&hold.member);
-            is_named && step.is_acquire() && !hold.is_new()
-        };
-        let Some(Waiter { member: first, .. }) = self.queue.first() else { return };
-        let is_patient = self.patience.get(node(first)).is_some_and(|until| *until > step.by);
-        // A script sees the time at which it began.
-        let used = self.used(step.at);
-        if is_patient && demand(first).fits(used) && !self.holds.iter().any(stays) {
-            let detail = format!("{first} waits, and {used} are in use");
-            found.push(Violation::new(What::LeftWaiting, detail));
-        }
+    fn is_patient(&self, waiter: &Waiter, at: i64) -> bool {
+        self.patience.get(node(&waiter.member)).is_some_and(|until| *until > at)
     }
 }

@@ -1,5 +1,7 @@
 //! Hand-made command sequences: the trace finds the errors that a broken script would make.
 
+use laws::Law;
+
 use super::*;
 use crate::{door_key, gone_key, holds_key, queue_key};
 
@@ -153,19 +155,19 @@ fn a_renewal_moves_the_end_of_the_hold_it_is_of() {
     let marked = || calm().takes(ANN).run("lock", BEN, &format!("PSETEX DOOR 60980 +{ANN}"));
     let trace = marked().run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 40_000 + 1_000_000 + 2_000);
-    marked().run("extend", ANN, "PEXPIRE DOOR 61001").finds(&[What::Endless]);
-    marked().wait(1_000).run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[What::Endless]);
+    marked().run("extend", ANN, "PEXPIRE DOOR 61001").finds(&[What::Law(Law::T2)]);
+    marked().wait(1_000).run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[What::Law(Law::T2)]);
 }
 
 #[test]
 fn a_mark_that_gives_the_holder_more_time_is_found() {
     let scene = calm().takes(ANN).wait(500);
-    scene.run("lock", BEN, &format!("PSETEX DOOR 61000 +{ANN}")).finds(&[What::Endless]);
+    scene.run("lock", BEN, &format!("PSETEX DOOR 61000 +{ANN}")).finds(&[What::Law(Law::T2)]);
 }
 
 #[test]
 fn a_grant_within_another_s_lease_is_found_and_one_after_it_is_not() {
-    calm().takes(ANN).wait(900).takes(BEN).finds(&[What::WrongRelease, What::TwoHolds]);
+    calm().takes(ANN).wait(900).takes(BEN).finds(&[What::Law(Law::S4), What::Law(Law::S1)]);
     calm().takes(ANN).wait(1_000).takes(BEN).finds(&[]);
 }
 
@@ -173,7 +175,7 @@ fn a_grant_within_another_s_lease_is_found_and_one_after_it_is_not() {
 fn an_overtaken_waiter_is_found() {
     let scene = calm().takes(ANN).queues(BEN);
     let scene = scene.run("unlock", ANN, "DEL DOOR").takes(CAT);
-    scene.finds(&[What::LeftWaiting, What::OutOfOrder]);
+    scene.finds(&[What::Law(Law::F5), What::Law(Law::F1)]);
 }
 
 #[test]
@@ -196,7 +198,7 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     // The member comes back to its place, and to no other.
     let back = |place: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(place));
     scene(true).run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
-    scene(true).run("touch", CAT, &back(5)).finds(&[What::PlaceLost]);
+    scene(true).run("touch", CAT, &back(5)).finds(&[What::Law(Law::F2)]);
     // The same if a late request has queued it at the end meanwhile, and it is passed over again.
     let late = format!("ZADD PASSED-B LT {} {CAT}", token(5));
     scene(true).run("touch", BEN, &late).run("touch", CAT, &back(2)).finds(&[]);
@@ -206,7 +208,7 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
 fn a_live_waiter_that_is_dropped_is_found_and_a_dead_one_may_be() {
     let sweep = format!("ZREM QUEUE {BEN}");
     let scene = || calm().takes(ANN).queues(BEN);
-    scene().run("acquire", CAT, &sweep).finds(&[What::PlaceLost]);
+    scene().run("acquire", CAT, &sweep).finds(&[What::Law(Law::F2)]);
     scene().wait(15_000).run("acquire", CAT, &sweep).finds(&[]);
     scene().run("leave", BEN, &sweep).finds(&[]);
 }
@@ -219,16 +221,16 @@ fn an_attempt_that_is_queued_anew_is_found() {
     calm().takes(ANN).queues(BEN).queues(BEN).finds(&[]);
     let scene = calm().takes(ANN).queues(BEN);
     let low = format!("ZADD QUEUE {} {CAT}", token(1));
-    scene.run("acquire", CAT, &low).finds(&[What::OutOfOrder]);
+    scene.run("acquire", CAT, &low).finds(&[What::Law(Law::F1)]);
 }
 
 #[test]
 fn a_token_that_does_not_rise_is_found() {
     let scene = || calm().takes(ANN).queues(BEN);
     let give = |count: &str| format!("{count}; ZREM QUEUE {BEN}; PSETEX DOOR 60333 +{BEN}");
-    scene().run("unlock", ANN, &give("GET lock:tokens")).finds(&[What::TokenNotRising]);
+    scene().run("unlock", ANN, &give("GET lock:tokens")).finds(&[What::Law(Law::S3)]);
     let lower = format!("SET lock:tokens {}", token(0));
-    scene().run("unlock", ANN, &give(&lower)).finds(&[What::TokenNotRising]);
+    scene().run("unlock", ANN, &give(&lower)).finds(&[What::Law(Law::S3)]);
     scene().run("unlock", ANN, &give("INCR lock:tokens")).finds(&[]);
 }
 
@@ -243,7 +245,7 @@ fn a_message_that_tells_another_token_is_found() {
     };
     let scene = || calm().takes(ANN).queues(CAT);
     scene().run("unlock", ANN, &give(3)).finds(&[]);
-    scene().run("unlock", ANN, &give(2)).finds(&[What::TokenNotRising]);
+    scene().run("unlock", ANN, &give(2)).finds(&[What::Law(Law::S3)]);
 }
 
 #[test]
@@ -260,29 +262,29 @@ fn the_tokens_of_a_lock_that_is_asked_for_again_are_known() {
 
 #[test]
 fn a_hold_ended_by_somebody_else_is_found() {
-    calm().takes(ANN).run("unlock", BEN, "DEL DOOR").finds(&[What::WrongRelease]);
+    calm().takes(ANN).run("unlock", BEN, "DEL DOOR").finds(&[What::Law(Law::S4)]);
     calm().takes(ANN).run("unlock", ANN, "DEL DOOR").finds(&[]);
 }
 
 #[test]
 fn a_hold_without_an_end_or_with_too_late_a_one_is_found() {
     let take = |ms| format!("INCR lock:tokens; PSETEX DOOR {ms} {ANN}");
-    calm().run("lock", ANN, &take(1_001)).finds(&[What::Endless]);
-    calm().takes(ANN).run("extend", ANN, "PERSIST DOOR").finds(&[What::Endless]);
+    calm().run("lock", ANN, &take(1_001)).finds(&[What::Law(Law::T2)]);
+    calm().takes(ANN).run("extend", ANN, "PERSIST DOOR").finds(&[What::Law(Law::T2)]);
     let door = format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{}", token(1));
-    calm().run("acquire", REN, &door).finds(&[What::Endless]);
+    calm().run("acquire", REN, &door).finds(&[What::Law(Law::T2)]);
 }
 
 #[test]
 fn a_member_that_comes_back_after_its_hold_or_its_tombstone_is_found() {
     let ended = || calm().takes(ANN).run("unlock", ANN, "DEL DOOR");
-    ended().takes(ANN).finds(&[What::GrantedAgain]);
-    ended().queues(ANN).finds(&[What::GrantedAgain, What::LeftWaiting]);
+    ended().takes(ANN).finds(&[What::Law(Law::S5)]);
+    ended().queues(ANN).finds(&[What::Law(Law::S5), What::Law(Law::F5)]);
     // Its lease ended before it heard of it: it may ask again.
     let trace = calm().takes(ANN).wait(1_000).takes(ANN).finds(&[]);
     assert_eq!(trace.grants.iter().map(|grant| grant.ran_out).collect::<Vec<_>>(), [true, false]);
     let gone = format!("ZADD GONE 5 {BEN}");
-    calm().run("leave", BEN, &gone).takes(BEN).finds(&[What::GrantedAgain]);
+    calm().run("leave", BEN, &gone).takes(BEN).finds(&[What::Law(Law::S5)]);
 }
 
 #[test]
@@ -308,10 +310,10 @@ fn reads_locks_and_permits_that_go_together_are_accepted_and_known() {
 #[test]
 fn more_than_fits_beside_what_is_held_is_found() {
     let beside = calm().joins(REN, 1, 1).takes(CAT);
-    beside.finds(&[What::WrongRelease, What::TwoHolds]);
+    beside.finds(&[What::Law(Law::S4), What::Law(Law::S1)]);
     let beside = calm().takes(CAT).joins(REN, 1, 2);
-    beside.finds(&[What::WrongRelease, What::TwoHolds]);
-    calm().joins(TWO, 2, 1).joins(DUO, 4, 1).finds(&[What::TwoHolds]);
+    beside.finds(&[What::Law(Law::S4), What::Law(Law::S1)]);
+    calm().joins(TWO, 2, 1).joins(DUO, 4, 1).finds(&[What::Law(Law::S1)]);
     calm().joins(TWO, 2, 1).joins(REN, 3, 1).finds(&[]);
 }
 
@@ -323,20 +325,20 @@ fn a_lapsed_hold_makes_room_and_another_s_live_one_does_not() {
     );
     let trace = calm().joins(REN, 1, 1).wait(1_000).run("acquire", RON, &take).finds(&[]);
     assert_eq!(trace.grants.iter().map(|grant| grant.ran_out).collect::<Vec<_>>(), [true, false]);
-    calm().joins(REN, 1, 1).wait(900).run("acquire", RON, &take).finds(&[What::WrongRelease]);
+    calm().joins(REN, 1, 1).wait(900).run("acquire", RON, &take).finds(&[What::Law(Law::S4)]);
 }
 
 #[test]
 fn a_newcomer_that_fits_does_not_pass_a_waiting_head_that_does_not() {
     let scene = calm().joins(REN, 1, 1).queues(CAT).joins(RON, 2, 1);
-    scene.finds(&[What::OutOfOrder]);
+    scene.finds(&[What::Law(Law::F1)]);
 }
 
 #[test]
 fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
     let scene = |allowed| Scene::new(allowed).takes(CAT).queues(REN).queues(RON);
     scene(false).hands(CAT, &[REN, RON], 2, 4).finds(&[]);
-    scene(false).hands(CAT, &[REN], 1, 4).finds(&[What::LeftWaiting]);
+    scene(false).hands(CAT, &[REN], 1, 4).finds(&[What::Law(Law::F5)]);
     let passing = format!(
         "INCR lock:tokens; ZADD HELD LEASE {RON}; ZREM QUEUE {REN} {RON};
          ZADD PASSED-A {} {REN}; SET DOOR *1:{} PXAT LATER",
@@ -351,19 +353,19 @@ fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
 
 #[test]
 fn a_sum_that_is_not_that_of_the_holds_is_found() {
-    calm().joins(TWO, 2, 1).joins(REN, 2, 1).finds(&[What::WrongSum]);
+    calm().joins(TWO, 2, 1).joins(REN, 2, 1).finds(&[What::Law(Law::S7)]);
     let gone = format!("ZREM HELD {TWO}");
-    calm().joins(TWO, 2, 1).run("release", TWO, &gone).finds(&[What::WrongSum]);
+    calm().joins(TWO, 2, 1).run("release", TWO, &gone).finds(&[What::Law(Law::S7)]);
 }
 
 #[test]
 fn tokens_are_the_same_for_those_who_share_and_new_once_nobody_holds() {
-    calm().joins(REN, 1, 1).joins(RON, 2, 2).finds(&[What::TokenNotRising]);
+    calm().joins(REN, 1, 1).joins(RON, 2, 2).finds(&[What::Law(Law::S3)]);
     let free = || {
         let gone = format!("ZREM HELD {REN}; DEL DOOR");
         calm().joins(REN, 1, 1).run("release", REN, &gone)
     };
-    free().joins(RON, 1, 1).finds(&[What::TokenNotRising]);
+    free().joins(RON, 1, 1).finds(&[What::Law(Law::S3)]);
     free().joins(RON, 1, 2).finds(&[]);
 }
 
@@ -380,15 +382,15 @@ fn a_lock_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
     let scene = || calm().takes(CAT).queues(REN);
     let trace = scene().run("reduce", CAT, &reduce(3)).joins(RON, 3, 3).finds(&[]);
     assert_eq!(trace.grants[0].reduced, Some(token(3)));
-    scene().run("reduce", CAT, &reduce(1)).finds(&[What::TokenNotRising]);
+    scene().run("reduce", CAT, &reduce(1)).finds(&[What::Law(Law::S3)]);
     let alone = format!(
         "INCR lock:tokens; ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; SET DOOR *1:{} PXAT LATER",
         token(3)
     );
-    scene().run("reduce", CAT, &alone).finds(&[What::LeftWaiting]);
+    scene().run("reduce", CAT, &alone).finds(&[What::Law(Law::F5)]);
     let raise = format!("ZADD WEIGHTS 2 {CAT}; SET DOOR *3:{} KEEPTTL", token(3));
     let raised = scene().run("reduce", CAT, &reduce(3)).run("reduce", CAT, &raise);
-    raised.finds(&[What::TwoHolds]);
+    raised.finds(&[What::Law(Law::S4)]);
 }
 
 #[test]
@@ -397,9 +399,10 @@ fn a_renewal_beyond_the_lease_or_after_its_end_is_found() {
     let trace = calm().joins(REN, 1, 1).run("renew", REN, &renewal).finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 30_000 + 1_000_000);
     let long = format!("ZADD HELD LATER {REN}");
-    calm().joins(REN, 1, 1).run("renew", REN, &long).finds(&[What::Endless]);
+    calm().joins(REN, 1, 1).run("renew", REN, &long).finds(&[What::Law(Law::T2)]);
     let late = || calm().joins(REN, 1, 1).wait(1_000);
-    late().run("renew", REN, &renewal).finds(&[What::Endless, What::TokenNotRising]);
+    let found = [Law::T2, Law::S4, Law::S3].map(What::Law);
+    late().run("renew", REN, &renewal).finds(&found);
     // The member may ask again.
     let again =
         format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{} PXAT LATER", token(2));
@@ -412,8 +415,8 @@ fn one_that_shares_and_comes_back_after_its_end_is_found() {
         let gone = format!("ZREM HELD {REN}; DEL DOOR");
         calm().joins(REN, 1, 1).run("release", REN, &gone)
     };
-    ended().joins(REN, 1, 2).finds(&[What::GrantedAgain]);
-    ended().takes(CAT).queues(REN).finds(&[What::GrantedAgain]);
+    ended().joins(REN, 1, 2).finds(&[What::Law(Law::S5)]);
+    ended().takes(CAT).queues(REN).finds(&[What::Law(Law::S5)]);
     let left = || calm().run("leave", REN, &format!("ZADD GONE 5 {REN}"));
-    left().joins(REN, 1, 1).finds(&[What::GrantedAgain]);
+    left().joins(REN, 1, 1).finds(&[What::Law(Law::S5)]);
 }

@@ -1,20 +1,20 @@
-//! The laws, and the report of a broken one.
+//! The laws by name.
 
 use std::fmt;
 
-use crate::plan::Size;
-
-/// A law that must hold. The names are those of `docs/reliability.md`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A law that must hold. The names are those of `docs/protocol.md` and `docs/reliability.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Law {
-    /// A hold ends by its own end or its own release alone, and each grant fits beside the others.
+    /// Each grant fits beside the holds whose leases have not ended.
     S1,
     /// A guard that says it is valid has its lease, to its own end.
     S2,
-    /// Tokens rise over all locks, but for parts that are held together; a guard has the token of
-    /// its hold.
+    /// Tokens rise over all locks, but for parts that are held together: they share one. A guard
+    /// has the token of its hold.
     S3,
-    /// A member that was given up is never granted.
+    /// A command changes no hold but those that it names, and these only as it says.
+    S4,
+    /// An attempt that asks again has the same hold, and one that was given up is never granted.
     S5,
     /// A release counts once.
     S6,
@@ -31,7 +31,11 @@ pub enum Law {
     F2,
     /// Everything that is free is granted, as far as it fits.
     F5,
-    /// Everything comes to rest in bounded time without faults.
+    /// Answers and messages are true.
+    T1,
+    /// Every key ends, and a lease is as long as it should be.
+    T2,
+    /// No waiter is stuck: without faults everything comes to rest in bounded time.
     L1,
     /// A grant whose caller does not come delays the others by a claim.
     L2,
@@ -46,10 +50,11 @@ pub enum Law {
 
 impl Law {
     /// All laws.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::S1,
         Self::S2,
         Self::S3,
+        Self::S4,
         Self::S5,
         Self::S6,
         Self::S7,
@@ -57,6 +62,8 @@ impl Law {
         Self::F1,
         Self::F2,
         Self::F5,
+        Self::T1,
+        Self::T2,
         Self::L1,
         Self::L2,
         Self::L3,
@@ -68,16 +75,21 @@ impl Law {
 /// The report of a law that was broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// The size of the run at that point.
-    pub size: Size,
     /// The law.
     pub law: Law,
     /// The facts that break it.
     pub how: String,
 }
 
+impl Broken {
+    /// A report, with the facts.
+    pub fn new(law: Law, how: impl Into<String>) -> Self {
+        Self { law, how: how.into() }
+    }
+}
+
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "event {}: {:?} {}", self.size.events, self.law, self.how)
+        write!(f, "{:?}: {}", self.law, self.how)
     }
 }

@@ -1,5 +1,6 @@
-//! The laws: the facts that hold in every state, whatever happened on the way to it.
+//! The properties: the laws as facts that hold in every state, whatever happened on the way to it.
 
+use laws::Law;
 use proto::Demand;
 use proto::node::Phase;
 use stateright::Property;
@@ -11,31 +12,13 @@ use crate::served::served;
 use crate::server::node_index;
 use crate::state::{Budget, Client, NUMBERS, Node, Stage, State, node_of};
 
-/// A law of single commands, noted in the record where it is broken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Law {
-    LeasesFit,
-    TokensRise,
-    StaleIsNothing,
-    SameGrant,
-    NoZombie,
-    ReleasedOnce,
-    InOrder,
-    PlaceKept,
-    HandedOn,
-    TrueWords,
-    EverythingEnds,
-    SummedUp,
+/// Notes that the last step broke this law.
+pub(crate) fn breaks(state: &mut State, law: Law) {
+    state.record.broken |= 1 << law as u32;
 }
 
-impl Law {
-    pub(crate) fn is_broken(self, state: &mut State) {
-        state.record.broken |= 1 << self as u32;
-    }
-
-    fn holds(self, state: &State) -> bool {
-        state.record.broken & (1 << self as u32) == 0
-    }
+fn holds(state: &State, law: Law) -> bool {
+    state.record.broken & (1 << law as u32) == 0
 }
 
 pub(crate) const FIT: &str = "S1 what is granted fits beside the leases that have not ended";
@@ -44,8 +27,8 @@ pub(crate) const GUARDS_FIT: &str = "S2 guards that are valid at once fit togeth
 pub(crate) const RISING: &str =
     "S3 tokens rise in the order of grants, and parts held together share one";
 pub(crate) const STALE: &str = "S4 a stale operation changes nothing of another's";
-pub(crate) const SAME: &str = "S5 the same attempt asked again has the same grant";
-pub(crate) const ZOMBIE: &str = "S5 what was given up is never granted";
+pub(crate) const AGAIN: &str =
+    "S5 an attempt asked again has the same grant, and none once it was given up";
 pub(crate) const ONCE: &str = "S6 a release counts once";
 pub(crate) const SUM: &str = "S7 what is in use is the sum of the holds";
 pub(crate) const ORDER: &str = "F1 grants follow the order of arrival";
@@ -61,20 +44,19 @@ pub(crate) const CLEAN: &str = "L3 nothing is left behind";
 pub(crate) fn all(model: &Locking) -> Vec<Property<Locking>> {
     type Always = Property<Locking>;
     let mut laws = vec![
-        Always::always(FIT, |_, state| Law::LeasesFit.holds(state)),
+        Always::always(FIT, |_, state| holds(state, Law::S1)),
         Always::always(GUARDED, guarded),
         Always::always(GUARDS_FIT, guards_fit),
-        Always::always(RISING, |_, state| Law::TokensRise.holds(state)),
-        Always::always(STALE, |_, state| Law::StaleIsNothing.holds(state)),
-        Always::always(SAME, |_, state| Law::SameGrant.holds(state)),
-        Always::always(ZOMBIE, |_, state| Law::NoZombie.holds(state)),
-        Always::always(ONCE, |_, state| Law::ReleasedOnce.holds(state)),
-        Always::always(SUM, |_, state| Law::SummedUp.holds(state)),
-        Always::always(ORDER, |_, state| Law::InOrder.holds(state)),
-        Always::always(PLACE, |_, state| Law::PlaceKept.holds(state)),
-        Always::always(ON, |_, state| Law::HandedOn.holds(state)),
-        Always::always(WORDS, |_, state| Law::TrueWords.holds(state)),
-        Always::always(ENDS, |_, state| Law::EverythingEnds.holds(state)),
+        Always::always(RISING, |_, state| holds(state, Law::S3)),
+        Always::always(STALE, |_, state| holds(state, Law::S4)),
+        Always::always(AGAIN, |_, state| holds(state, Law::S5)),
+        Always::always(ONCE, |_, state| holds(state, Law::S6)),
+        Always::always(SUM, |_, state| holds(state, Law::S7)),
+        Always::always(ORDER, |_, state| holds(state, Law::F1)),
+        Always::always(PLACE, |_, state| holds(state, Law::F2)),
+        Always::always(ON, |_, state| holds(state, Law::F5)),
+        Always::always(WORDS, |_, state| holds(state, Law::T1)),
+        Always::always(ENDS, |_, state| holds(state, Law::T2)),
         Always::always(UNSTUCK, unstuck),
         Always::always(CLEAN, clean),
         Always::always(SERVED, served),

@@ -1,0 +1,319 @@
+//! The laws of one command.
+
+use std::fmt::Debug;
+
+use proto::{ALL, Demand};
+
+use crate::law::{Broken, Law};
+
+/// A member's hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held<M> {
+    /// The holder.
+    pub member: M,
+    /// The weight that it has.
+    pub weight: u64,
+    /// The weight that may be in use with it.
+    pub limit: u64,
+    /// The end of its lease, ms; none if it never ends, or the observer does not know it.
+    pub ends_ms: Option<u64>,
+    /// Whether its lease has certainly not ended. A part whose lease has ended stays until it is
+    /// taken out.
+    pub is_live: bool,
+}
+
+impl<M> Held<M> {
+    /// Whether it holds everything.
+    pub fn is_whole(&self) -> bool {
+        self.weight == u64::from(ALL)
+    }
+}
+
+/// The kind of a command, by what it may do to the holds that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Changes no hold. A member that holds only learns that it does.
+    Acquire {
+        /// Whether the member was given up before.
+        is_refused: bool,
+    },
+    /// Gives a hold a later end.
+    Extend,
+    /// Gives a hold less weight.
+    Lower,
+    /// Ends a hold, and says whether there was one.
+    Release {
+        /// The answer.
+        counts: bool,
+    },
+    /// Ends holds.
+    End,
+    /// Changes no hold.
+    Other,
+}
+
+/// A waiter as it stands in the queue after the command.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting<M> {
+    /// The waiter.
+    pub member: M,
+    /// Its demand.
+    pub demand: Demand,
+    /// Whether a grant reaches it.
+    pub is_reached: bool,
+}
+
+/// The facts of one command on one lock, as an observer knows them.
+pub trait Evidence {
+    /// The observer's name of a member.
+    type Member: Copy + PartialEq + Debug;
+
+    /// The kind of the command.
+    fn kind(&self) -> Kind;
+
+    /// Whether the command names this member.
+    fn names(&self, member: Self::Member) -> bool;
+
+    /// The holds before the command.
+    fn before(&self) -> &[Held<Self::Member>];
+
+    /// The holds after it.
+    fn after(&self) -> &[Held<Self::Member>];
+
+    /// The holds that it granted, in that order. Where this is not known, in the order of their
+    /// limits: if they fit in any order, then in this one.
+    fn granted(&self) -> Vec<Held<Self::Member>>;
+
+    /// The members that waited, in the order of arrival.
+    fn arrivals(&self) -> impl Iterator<Item = Self::Member>;
+
+    /// Whether a member that waited, and was not granted, could have been granted first.
+    fn could_be_granted(&self, member: Self::Member) -> bool;
+
+    /// The waiters after the command, in order, as far as a grant may go. None of them is away for
+    /// longer than its patience.
+    fn queue(&self) -> impl Iterator<Item = Waiting<Self::Member>>;
+
+    /// Whether the command leaves something over for the next.
+    fn leaves_more(&self) -> bool;
+
+    /// Whether it grants what is free.
+    fn hands_on(&self) -> bool {
+        let mut live = self.before().iter().filter(|held| held.is_live);
+        match self.kind() {
+            Kind::Acquire { is_refused } => {
+                !is_refused && !live.any(|held| self.names(held.member))
+            }
+            Kind::Lower => live.any(|held| self.names(held.member)),
+            Kind::Extend => false,
+            Kind::Release { .. } | Kind::End | Kind::Other => true,
+        }
+    }
+
+    /// The weight in use after the command, at most.
+    fn in_use(&self) -> u64 {
+        self.after().iter().filter(|held| held.is_live).map(|held| held.weight).sum()
+    }
+
+    /// The weight of parts in use as it is written in the door.
+    fn written(&self) -> Option<u64>;
+
+    /// The tokens that the command tells, to its caller and to others.
+    fn told(&self) -> Vec<u64>;
+
+    /// The greatest token before the command.
+    fn last_token(&self) -> u64;
+
+    /// The token of the parts before the command.
+    fn shared_token(&self) -> u64;
+
+    /// Whether parts that are held may have a new token for the next of them.
+    fn may_renew_shared_token(&self) -> bool {
+        false
+    }
+
+    /// Whether a lock that is asked for again has the token that it had.
+    fn repeats_token(&self) -> bool {
+        false
+    }
+}
+
+/// The holds that are live after a command and were not before it.
+pub fn new_holds<M: Copy + PartialEq>(before: &[Held<M>], after: &[Held<M>]) -> Vec<Held<M>> {
+    let was_live =
+        |held: &Held<M>| before.iter().any(|was| was.is_live && was.member == held.member);
+    after.iter().filter(|held| held.is_live && !was_live(held)).copied().collect()
+}
+
+fn find<M: Copy + PartialEq>(holds: &[Held<M>], member: M) -> Option<&Held<M>> {
+    holds.iter().find(|held| held.member == member)
+}
+
+/// Judges a command: returns the laws that it breaks.
+pub fn judge<E: Evidence>(evidence: &E) -> Vec<Broken> {
+    let case = Case { evidence, granted: evidence.granted() };
+    let checks = [
+        (Law::S4, case.changed()),
+        (Law::S1, case.exceeding()),
+        (Law::S6, case.miscounted()),
+        (Law::S7, case.wrong_sum()),
+        (Law::S3, case.wrong_token()),
+        (Law::F1, case.overtaken()),
+        (Law::F5, case.left_waiting()),
+    ];
+    let broken = checks.into_iter().filter_map(|(law, how)| Some(Broken { law, how: how? }));
+    broken.collect()
+}
+
+struct Case<'a, E: Evidence> {
+    evidence: &'a E,
+    granted: Vec<Held<E::Member>>,
+}
+
+impl<'a, E: Evidence> Case<'a, E> {
+    fn is_granted(&self, member: E::Member) -> bool {
+        find(&self.granted, member).is_some()
+    }
+
+    /// Whether the command may end this hold.
+    fn may_end(&self, member: E::Member) -> bool {
+        let ends = matches!(self.evidence.kind(), Kind::Release { .. } | Kind::End);
+        ends && self.evidence.names(member)
+    }
+
+    fn live_before(&self) -> impl Iterator<Item = &'a Held<E::Member>> {
+        self.evidence.before().iter().filter(|held| held.is_live)
+    }
+
+    /// The same hold after the command.
+    fn after(&self, held: &Held<E::Member>) -> Option<&'a Held<E::Member>> {
+        find(self.evidence.after(), held.member)
+    }
+
+    /// A change of a hold that the command does not name, or not in this way.
+    fn changed(&self) -> Option<String> {
+        let kind = self.evidence.kind();
+        if kind == Kind::Extend && !self.granted.is_empty() {
+            return Some(format!("a renewal grants {:?}", self.granted));
+        }
+        let is_right = |before: &&Held<E::Member>| {
+            let is_named = self.evidence.names(before.member);
+            let after = self.after(before);
+            match kind {
+                _ if self.may_end(before.member) => true,
+                Kind::Extend if is_named => after.is_some_and(|it| it.weight == before.weight),
+                Kind::Lower if is_named => after
+                    .is_some_and(|it| it.ends_ms == before.ends_ms && it.weight <= before.weight),
+                _ => after == Some(before),
+            }
+        };
+        let changed = self.live_before().find(|before| !is_right(before))?;
+        Some(format!("{changed:?} becomes {:?}", self.after(changed)))
+    }
+
+    /// A grant that does not fit beside those before it, and beside the holds that the command does
+    /// not end. A hold whose weight it lowers makes room in the same step.
+    fn exceeding(&self) -> Option<String> {
+        let kept = self.live_before().filter(|held| !self.may_end(held.member));
+        let weight = |held: &Held<E::Member>| {
+            self.after(held).map_or(held.weight, |after| after.weight.min(held.weight))
+        };
+        let mut used: u64 = kept.map(weight).sum();
+        let exceeds = |held: &&Held<E::Member>| {
+            used += held.weight;
+            used > held.limit
+        };
+        let held = self.granted.iter().find(exceeds)?;
+        Some(format!("{held:?} makes it {used}, beside {:?}", self.evidence.before()))
+    }
+
+    /// A release that does not count though there is a hold, or counts though there is none. A part
+    /// whose lease has ended counts, if nothing was granted in its place.
+    fn miscounted(&self) -> Option<String> {
+        let Kind::Release { counts } = self.evidence.kind() else { return None };
+        let before = self.evidence.before();
+        let is_there = before.iter().any(|held| self.evidence.names(held.member));
+        (counts != is_there).then(|| format!("a release counts: {counts}, of {before:?}"))
+    }
+
+    /// A written weight that is not the sum of the holds: every command writes it, so every command
+    /// can get it wrong.
+    fn wrong_sum(&self) -> Option<String> {
+        let sum: u64 = self.evidence.after().iter().map(|held| held.weight).sum();
+        let written = self.evidence.written().filter(|written| *written != sum)?;
+        Some(format!("{written} are in use, and not {sum}"))
+    }
+
+    /// Whether the command makes a part of a hold of everything.
+    fn lowers_a_lock(&self) -> bool {
+        let is_part = |held: &Held<E::Member>| !held.is_whole();
+        self.evidence.kind() == Kind::Lower
+            && self
+                .live_before()
+                .any(|held| held.is_whole() && self.after(held).is_some_and(is_part))
+    }
+
+    /// Whether a part that was there is there still: then all parts share its token.
+    fn is_token_shared(&self) -> bool {
+        if self.evidence.after().iter().any(Held::is_whole) {
+            return false;
+        }
+        let mut parts = self.evidence.before().iter().filter(|held| !held.is_whole());
+        parts.any(|held| self.after(held).is_some() && !self.is_granted(held.member))
+    }
+
+    /// A new token that is not above all before it, another than that of the parts that are held,
+    /// or none for a grant.
+    fn wrong_token(&self) -> Option<String> {
+        let told = self.evidence.told();
+        let Some(token) = told.first().copied() else {
+            let is_owed = !self.granted.is_empty() || self.lowers_a_lock();
+            return is_owed.then(|| format!("no token of {:?}", self.granted));
+        };
+        let (last, shared) = (self.evidence.last_token(), self.evidence.shared_token());
+        let is_right = if self.is_token_shared() {
+            token == shared || token > last && self.evidence.may_renew_shared_token()
+        } else if self.granted.is_empty() && self.evidence.repeats_token() {
+            token == last
+        } else {
+            token > last
+        };
+        let is_right = is_right && told.iter().all(|other| *other == token);
+        (!is_right)
+            .then(|| format!("{told:?} are told, the last was {last}, that of parts {shared}"))
+    }
+
+    /// A member that is granted before one that arrived earlier.
+    fn overtaken(&self) -> Option<String> {
+        self.granted.iter().find_map(|held| {
+            let ahead = self.evidence.arrivals().take_while(|member| *member != held.member);
+            let mut left = ahead.filter(|member| !self.is_granted(*member));
+            let overtaken = left.find(|member| self.evidence.could_be_granted(*member))?;
+            Some(format!("{:?} is granted before {overtaken:?}", held.member))
+        })
+    }
+
+    /// A waiter that fits, if the command grants all that is free.
+    fn left_waiting(&self) -> Option<String> {
+        if self.evidence.leaves_more() || !self.evidence.hands_on() {
+            return None;
+        }
+        let used = self.evidence.in_use();
+        let member = next(self.evidence.queue(), used)?;
+        Some(format!("{member:?} waits, and {used} are in use"))
+    }
+}
+
+/// The waiter that could be granted now: the first that is reached, if it fits. Behind a waiter by
+/// whose limit nothing is free there is none, whether that one is reached or not.
+fn next<M>(queue: impl Iterator<Item = Waiting<M>>, used: u64) -> Option<M> {
+    for Waiting { member, demand, is_reached } in queue {
+        if is_reached {
+            return demand.fits(used).then_some(member);
+        }
+        if used >= demand.limit() {
+            return None;
+        }
+    }
+    None
+}

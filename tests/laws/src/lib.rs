@@ -1,0 +1,14 @@
+//! The laws of the lock, and the judge of one command.
+//!
+//! Model, simulation and chaos watch the commands of a server, each with its own [`Evidence`]: the
+//! model knows everything, the simulation the server's state and the answers, and chaos the writes
+//! that MONITOR shows. [`judge`] is the same for all of them. An observer leaves out facts that it
+//! is not certain of, and checks by itself only the laws that need more than one command.
+
+mod judge;
+mod law;
+#[cfg(test)]
+mod tests;
+
+pub use judge::{Evidence, Held, Kind, Waiting, judge, new_holds};
+pub use law::{Broken, Law};

@@ -1,0 +1,22 @@
+//! The report of a broken law.
+
+use std::fmt;
+
+use laws::Broken;
+
+use crate::plan::Size;
+
+/// The report of a law that was broken, and the time of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breach {
+    /// The size of the run at that point.
+    pub size: Size,
+    /// The law, and the facts that break it.
+    pub broken: Broken,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "event {}: {}", self.size.events, self.broken)
+    }
+}

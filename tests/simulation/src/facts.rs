@@ -1,0 +1,181 @@
+//! The facts of one command, as the server's state and the answers tell them.
+
+use laws::{Evidence, Held, Kind, Waiting, new_holds};
+use proto::{Acquired, Answer, Command, Member, Released};
+
+use crate::judge::{Record, Who, who};
+use crate::process::Seen;
+use crate::resource::Resource;
+use crate::world::World;
+
+/// The server's state of a lock before a command.
+pub(crate) struct Before {
+    /// The holds, with parts whose leases had ended but that were still there.
+    pub(crate) holds: Vec<Held<Who>>,
+    pub(crate) now_ms: u64,
+    is_free: bool,
+    /// Whether the door says that none waits. A clock that ran ahead ends the door before the
+    /// queue, long after all patience: then waiters that are still there may be overlooked.
+    is_unmarked: bool,
+    /// The token that parts shared.
+    pub(crate) token: Option<u64>,
+    /// The tokens and times that the caller had seen.
+    pub(crate) seen: Seen,
+}
+
+impl Before {
+    pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
+        let holds = resource.holds(now_ms);
+        let token = resource.token();
+        let is_free = resource.0.door.is_none();
+        let is_unmarked = resource.is_unmarked();
+        Self { holds, now_ms, is_free, is_unmarked, token, seen }
+    }
+
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_free
+    }
+
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Held<Who>> {
+        self.holds.iter().filter(|held| held.is_live)
+    }
+}
+
+/// A command that ran, with the server's state before and after it.
+pub(crate) struct Facts<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) lock: usize,
+    pub(crate) before: &'a Before,
+    pub(crate) after: Vec<Held<Who>>,
+    pub(crate) caller: u64,
+    pub(crate) command: &'a Command,
+    pub(crate) answer: &'a Answer,
+    /// The tokens that it tells to members.
+    pub(crate) told: &'a [(Who, u64)],
+}
+
+impl<'a> Facts<'a> {
+    fn resource(&self) -> &'a Resource {
+        &self.world.server.locks[self.lock]
+    }
+
+    fn record(&self) -> &'a Record {
+        &self.world.records[self.lock]
+    }
+
+    /// Whether the caller is the node, or the server counts its subscription.
+    fn is_reached(&self, name: u64) -> bool {
+        name == self.caller || self.world.server.hears(name)
+    }
+
+    /// Whether a waiter counts: a clock that ran ahead may have ended the door before the queue.
+    fn counts(&self, waiting: Who) -> bool {
+        !self.before.is_unmarked || self.resource().hopes(waiting, self.before.now_ms)
+    }
+
+    /// The members ahead of the granted whose patience was over, as the server has dropped them.
+    pub(crate) fn dropped(&self, granted: &[Held<Who>]) -> Vec<Who> {
+        let ahead = granted.iter().flat_map(|held| self.record().ahead(held.member));
+        let is_dropped = |who: &Who| {
+            self.counts(*who)
+                && self.is_reached(who.0)
+                && !self.resource().aside().contains(who)
+                && !self.resource().is_queued(*who)
+        };
+        ahead.filter(is_dropped).collect()
+    }
+}
+
+impl Evidence for Facts<'_> {
+    type Member = Who;
+
+    fn kind(&self) -> Kind {
+        match (self.command, self.answer) {
+            (Command::Acquire { .. }, Answer::Acquired(reply)) => {
+                Kind::Acquire { is_refused: reply.outcome == Acquired::Refused }
+            }
+            (Command::Release { .. }, Answer::Released(reply)) => {
+                Kind::Release { counts: reply.outcome == Released::Released }
+            }
+            (Command::Renew { .. } | Command::Confirm { .. }, _) => Kind::Extend,
+            (Command::Reduce { .. }, _) => Kind::Lower,
+            (Command::Leave { .. } | Command::ForceRelease { .. }, _) => Kind::End,
+            _ => Kind::Other,
+        }
+    }
+
+    fn names(&self, named: Who) -> bool {
+        let is_it = |member: &Member| who(member) == named;
+        match self.command {
+            Command::Acquire { member, .. }
+            | Command::Release { member }
+            | Command::Confirm { member }
+            | Command::Reduce { member, .. } => is_it(member),
+            Command::Renew { members } | Command::Touch { members } => members.iter().any(is_it),
+            Command::Leave { leaving } => leaving.iter().any(|leaving| is_it(&leaving.member)),
+            Command::ForceRelease { member } => member.as_ref().is_none_or(is_it),
+            Command::Inspect => false,
+        }
+    }
+
+    fn before(&self) -> &[Held<Who>] {
+        &self.before.holds
+    }
+
+    fn after(&self) -> &[Held<Who>] {
+        &self.after
+    }
+
+    fn granted(&self) -> Vec<Held<Who>> {
+        let mut granted = new_holds(&self.before.holds, &self.after);
+        granted.sort_by_key(|held| held.limit);
+        granted
+    }
+
+    fn arrivals(&self) -> impl Iterator<Item = Who> {
+        self.record().arrivals()
+    }
+
+    /// The next touch of its node puts a member back that stands aside, also where a late copy has
+    /// queued it anew.
+    fn could_be_granted(&self, waiting: Who) -> bool {
+        self.counts(waiting)
+            && self.is_reached(waiting.0)
+            && !self.resource().aside().contains(&waiting)
+            && self.resource().is_queued(waiting)
+    }
+
+    fn queue(&self) -> impl Iterator<Item = Waiting<Who>> {
+        let caller = (!self.before.is_unmarked).then_some(self.caller);
+        let patient = self.resource().patient(self.before.now_ms, caller);
+        patient.map(move |(member, demand)| {
+            let is_reached = caller == Some(member.0) || self.world.server.hears(member.0);
+            Waiting { member, demand, is_reached }
+        })
+    }
+
+    fn leaves_more(&self) -> bool {
+        self.answer.more()
+    }
+
+    fn written(&self) -> Option<u64> {
+        self.resource().written()
+    }
+
+    fn told(&self) -> Vec<u64> {
+        self.told.iter().map(|(_, token)| *token).collect()
+    }
+
+    fn last_token(&self) -> u64 {
+        self.world.issued
+    }
+
+    fn shared_token(&self) -> u64 {
+        self.before.token.unwrap_or(0)
+    }
+
+    /// A server before this one may have granted a lock whose token is not known here.
+    fn may_renew_shared_token(&self) -> bool {
+        self.before.token.is_none_or(|shared| shared <= self.before.seen.elsewhere_us)
+    }
+}

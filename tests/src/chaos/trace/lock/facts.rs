@@ -1,0 +1,133 @@
+//! The facts of one script, as its writes show them.
+
+use laws::{Evidence, Held, Kind, Waiting};
+use proto::Demand;
+
+use super::{Hold, Lock, Step, demand};
+
+/// A script's effects on a lock.
+pub(super) struct Facts<'a> {
+    lock: &'a Lock,
+    step: &'a Step<'a>,
+    before: Vec<Held<&'a str>>,
+    after: Vec<Held<&'a str>>,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn new(lock: &'a Lock, step: &'a Step<'a>) -> Self {
+        let held = |hold: &'a Hold, weight: u64| Held {
+            member: hold.member.as_str(),
+            weight,
+            limit: hold.demand.limit(),
+            ends_ms: None,
+            is_live: hold.is_new() || hold.is_live(step.by),
+        };
+        let weight = |hold: &Hold| lock.done.reduced.get(&hold.member).copied();
+        let kept = lock.holds.iter().filter(|hold| !hold.is_new());
+        let before = kept.chain(&lock.done.over);
+        let before = before.map(|hold| held(hold, weight(hold).unwrap_or(hold.weight)));
+        let after = lock.holds.iter().map(|hold| held(hold, hold.weight));
+        Self { lock, step, before: before.collect(), after: after.collect() }
+    }
+
+    /// The token of the grants of the step, or of a hold of everything that has become a part.
+    pub(super) fn token(&self) -> Option<u64> {
+        let mut granted = self.lock.new_holds().peekable();
+        let was_whole = |weight: &u64| *weight == Demand::ALONE.weight();
+        let is_lowered = self.lock.done.reduced.values().any(was_whole);
+        (granted.peek().is_some() || is_lowered).then(|| match granted.any(Hold::is_whole) {
+            true => self.step.issued.unwrap_or(0),
+            false => self.lock.parts.map_or(0, |parts| parts.token),
+        })
+    }
+}
+
+impl<'a> Evidence for Facts<'a> {
+    type Member = &'a str;
+
+    fn kind(&self) -> Kind {
+        match self.step.name {
+            "lock" | "acquire" => Kind::Acquire { is_refused: false },
+            "extend" | "renew" | "confirm" => Kind::Extend,
+            "reduce" => Kind::Lower,
+            "unlock" | "release" | "leave" | "force_release" => Kind::End,
+            _ => Kind::Other,
+        }
+    }
+
+    fn names(&self, member: &'a str) -> bool {
+        self.step.args.contains(member)
+    }
+
+    fn before(&self) -> &[Held<&'a str>] {
+        &self.before
+    }
+
+    fn after(&self) -> &[Held<&'a str>] {
+        &self.after
+    }
+
+    fn granted(&self) -> Vec<Held<&'a str>> {
+        let holds = self.lock.holds.iter().zip(&self.after);
+        holds.filter(|(hold, _)| hold.is_new()).map(|(_, held)| *held).collect()
+    }
+
+    /// The queue, with the members that have left it.
+    fn arrivals(&self) -> impl Iterator<Item = &'a str> {
+        let mut waiters: Vec<_> = self.lock.queue.iter().chain(&self.lock.done.left).collect();
+        waiters.sort_by_key(|waiter| waiter.place);
+        waiters.into_iter().map(|waiter| waiter.member.as_str())
+    }
+
+    fn could_be_granted(&self, member: &'a str) -> bool {
+        self.lock.index(member).is_some()
+    }
+
+    /// The first waiter: whether others are connected is not known.
+    fn queue(&self) -> impl Iterator<Item = Waiting<&'a str>> {
+        let first = self.lock.queue.first();
+        let patient = first.filter(|first| self.lock.is_patient(first, self.step.by));
+        patient.into_iter().map(|waiter| Waiting {
+            member: waiter.member.as_str(),
+            demand: demand(&waiter.member),
+            is_reached: true,
+        })
+    }
+
+    fn leaves_more(&self) -> bool {
+        false
+    }
+
+    fn hands_on(&self) -> bool {
+        // A member that asks again for its own hold hands nothing on.
+        let stays = |hold: &Hold| self.names(&hold.member) && !hold.is_new();
+        self.lock.done.is_change
+            && match self.kind() {
+                Kind::Acquire { .. } => !self.lock.holds.iter().any(stays),
+                Kind::Lower => !self.lock.done.reduced.is_empty(),
+                Kind::Extend => false,
+                Kind::Release { .. } | Kind::End | Kind::Other => true,
+            }
+    }
+
+    fn in_use(&self) -> u64 {
+        // A script sees the time at which it began.
+        self.lock.used(self.step.at)
+    }
+
+    fn written(&self) -> Option<u64> {
+        self.lock.parts.map(|parts| parts.used)
+    }
+
+    fn told(&self) -> Vec<u64> {
+        self.token().into_iter().chain(self.step.told.iter().copied()).collect()
+    }
+
+    fn last_token(&self) -> u64 {
+        self.lock.token.max(self.step.above)
+    }
+
+    fn shared_token(&self) -> u64 {
+        self.lock.token
+    }
+}
