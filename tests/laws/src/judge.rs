@@ -29,7 +29,7 @@ impl<M> Held<M> {
     }
 }
 
-/// The kind of a command, by what it may do to the holds that it names.
+/// The kind of a command, by its right over the holds that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Changes no hold. A member that holds only learns that it does.

@@ -3,8 +3,8 @@
 use proto::node::Ask;
 use proto::queue::{Bounds, Call, Message};
 use proto::{
-    Acquired, Answer, Command, Demand, Event, LockErrorKind, Member, NodeId, Released, Reply,
-    StoreError,
+    Acquired, Answer, Command, Demand, Event, Left, LockErrorKind, Member, NodeId, Presence,
+    Released, Reply, StoreError,
 };
 
 use crate::agenda::{Place, What};
@@ -308,6 +308,20 @@ fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource
             }
         }
         (Answer::Renewed(reply), Command::Renew { .. }) => leave_out(reply, false),
+        (Answer::Touched(reply), Command::Touch { members })
+            if !members.is_empty()
+                && is.is_held_whole()
+                && reply.outcome.members.iter().all(|is| *is == Presence::Waiting) =>
+        {
+            reply.now_us = None;
+        }
+        (Answer::Left(reply), Command::Leave { leaving })
+            if is.is_held_whole()
+                && leaving.iter().all(|leaving| !leaving.ambiguous)
+                && !reply.outcome.contains(&Left::Absent) =>
+        {
+            reply.now_us = None;
+        }
         _ => {}
     }
     answer

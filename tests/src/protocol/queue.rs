@@ -128,23 +128,30 @@ impl Snapshot {
             | Command::Release { .. }
             | Command::Renew { .. }
             | Command::Confirm { .. } => None,
+            Command::Touch { .. } | Command::Leave { .. } if self.is_waited_for() => None,
             _ if is_met || is_at(":gone") && looks_at_gone => Some(true),
             _ if is_at(COUNTER) => None,
             _ => Some(false),
         }
     }
 
-    /// The keys of other programs that the command changes by no means. A lock that waits behind
-    /// another by the short way looks at the type of the queue, and not at its members.
+    /// Whether the door is that of a lock for which others wait.
+    fn is_waited_for(&self) -> bool {
+        let door = self.state.door.as_ref();
+        door.is_some_and(|door| door.mark == Mark::Waited && matches!(door.held, Held::Whole(_)))
+    }
+
+    /// The keys of other programs that the command changes by no means. The short way of a member
+    /// that waits behind a lock looks at the type of the queue, and not at its other members.
     #[must_use]
     pub fn untouchable(&self, command: &Command) -> Vec<String> {
-        let is_marked =
-            self.state.door.as_ref().is_some_and(|door| {
-                door.mark == Mark::Waited && matches!(door.held, Held::Whole(_))
-            });
-        let is_lock =
-            matches!(command, Command::Acquire { member, .. } if member.demand() == Demand::ALONE);
-        let is_kept = |key: &&String| !(is_marked && is_lock && key.ends_with(":queue"));
+        let is_short = match command {
+            Command::Acquire { member, .. } => member.demand() == Demand::ALONE,
+            Command::Touch { .. } | Command::Leave { .. } => true,
+            _ => false,
+        };
+        let is_kept =
+            |key: &&String| !(is_short && self.is_waited_for() && key.ends_with(":queue"));
         self.strange.iter().filter(is_kept).cloned().collect()
     }
 

@@ -293,6 +293,8 @@ impl Layout for Queue {
                 | Command::Release { .. }
                 | Command::Renew { .. }
                 | Command::Confirm { .. }
+                | Command::Touch { .. }
+                | Command::Leave { .. }
         )
     }
 

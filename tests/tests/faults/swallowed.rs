@@ -141,11 +141,14 @@ async fn a_server_that_does_not_tell_its_run_in_time_is_no_other_server() {
     let near = setup.direct().await;
     let far = setup.through().await;
     let read = soon("a read", near.read("doc")).await.expect("free");
-    // Its answer tells a time after the token.
+    // Its token is above that of the read.
     release(held(&far, "other", LONG).await).await;
-    let fault = setup.proxy.swallow_reply(|request| request.is("INFO"));
+    let fault = setup.proxy.hold_reply(|request| request.is("INFO"));
     setup.proxy.cut_commands().await;
     soon("the fault", fault.struck()).await;
+    let asked = setup.proxy.requests();
+    eventually("it waits no longer", SOON, async || setup.proxy.requests() > asked).await;
+    fault.release();
     eventually("it is connected", SOON, async || far.status().is_connected()).await;
     let other = soon("another read", far.read("doc")).await.expect("beside the first");
     assert_eq!(other.fencing_token(), read.fencing_token());

@@ -3,14 +3,16 @@
 use std::sync::LazyLock;
 
 /// The parts that several scripts have in common, by the line that stands for each.
-const PARTS: [(&str, &str); 10] = [
+const PARTS: [(&str, &str); 12] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include redisson/common\n", include_str!("lua/redisson/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/redisson/several.lua")),
     ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
+    ("--#include queue/behind_lock\n", include_str!("lua/queue/behind_lock.lua")),
     ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
     ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
-    // After both that include it, as `foreign_key` after all `common`.
+    // After both that include them, as `foreign_key` after all `common`.
+    ("--#include queue/state\n", include_str!("lua/queue/state.lua")),
     ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
     ("--#include foreign_key\n", include_str!("lua/foreign_key.lua")),
     ("--#include preflight/try\n", include_str!("lua/preflight/try.lua")),

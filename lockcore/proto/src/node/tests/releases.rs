@@ -32,16 +32,18 @@ fn what_is_released_before_its_acquire_was_answered_leaves_a_tombstone_and_else_
 // Found by the simulation: on a replica that was promoted, the member waited still.
 #[test]
 fn a_release_that_grants_its_own_member_once_more_has_that_hold_released() {
-    let mut core = core();
-    let (number, member) = held(&mut core, at(0), "a");
-    let release = core.event(at(1)).release(number).expect("it is held");
-    let granted = reply(Released::NotHeld, LEASE, Some(&member));
-    core.event(at(2)).replied(&release, &Answer::Released(granted));
-    let asks = ticked(&mut core, at(2));
-    let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
-        panic!("{asks:?}");
-    };
-    assert_eq!(leaving[0].member, member);
+    for outcome in [Released::NotHeld, Released::Released] {
+        let mut core = core();
+        let (number, member) = held(&mut core, at(0), "a");
+        let release = core.event(at(1)).release(number).expect("it is held");
+        let granted = reply(outcome, LEASE, Some(&member));
+        core.event(at(2)).replied(&release, &Answer::Released(granted));
+        let asks = ticked(&mut core, at(2));
+        let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
+            panic!("{outcome:?}: {asks:?}");
+        };
+        assert_eq!(leaving[0].member, member);
+    }
 }
 
 // A16.

@@ -9,8 +9,8 @@ use crate::wire::Context;
 use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, Inspection, Presence, Released, Renewed, Reply,
-    Touched,
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
+    Reply, Touched,
 };
 
 /// A position in a short answer is below this.
@@ -72,7 +72,7 @@ fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<A
             Answer::Touched(of_each(reply, members.len(), |outcome| outcome.members.len())?)
         }
         Command::Leave { leaving } => {
-            Answer::Left(of_each(all(answer, outcome::left)?, leaving.len(), Vec::len)?)
+            Answer::Left(of_each(left(answer, leaving.len())?, leaving.len(), Vec::len)?)
         }
         Command::Inspect => Answer::Inspected(inspection(answer)?),
     })
@@ -88,15 +88,27 @@ fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Op
 /// not make this one another member's. Queued: a number. Else in full.
 fn acquired(answer: &Value<'_>, member: &Member, context: Context<'_>) -> Option<Reply<Acquired>> {
     if let Value::Integer(packed) = answer {
-        let left_ms = u64::try_from(packed / POSITIONS).ok()?;
-        let position = u64::try_from(packed % POSITIONS).ok()?;
-        let outcome = (left_ms > 0).then_some(Acquired::Queued { position })?;
-        return Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) });
+        return behind_lock(*packed, |position| Acquired::Queued { position });
     }
     if let Some(told) = answer.text() {
         return granted(told, member, context, Acquired::Granted);
     }
     all(answer, outcome::acquired)
+}
+
+/// Ms left of the lease of a lock, and a number that goes with the outcome.
+fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T>> {
+    let left_ms = u64::try_from(packed / POSITIONS).ok().filter(|left_ms| *left_ms > 0)?;
+    let number = u64::try_from(packed % POSITIONS).ok()?;
+    Some(Reply { first_end_ms: Some(left_ms), ..short(outcome(number)) })
+}
+
+/// Ms left of the lease of the lock behind which all of them waited, and a letter for each; or in
+/// full.
+fn left(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
+    let Some(told) = answer.text() else { return all(answer, outcome::left) };
+    let (left_ms, letters) = told.split_at_checked(told.len().checked_sub(members)?)?;
+    Some(Reply { first_end_ms: Some(left_ms.parse().ok()?), ..short(outcome::left(letters, 0)?) })
 }
 
 /// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease.
@@ -180,8 +192,13 @@ fn renewed(letter: char) -> Option<Renewed> {
     }
 }
 
-/// Parses a full reply, followed by the remaining milliseconds of each member that holds.
+/// Ms left of the lease of the lock behind which all of them wait, and the number of listeners; or
+/// a full reply, followed by the remaining milliseconds of each member that holds.
 fn touched(answer: &Value<'_>, members: &[Member]) -> Option<Reply<Touched>> {
+    if let Value::Integer(packed) = answer {
+        let waiting = vec![Presence::Waiting; members.len()];
+        return behind_lock(*packed, |listeners| Touched { members: waiting, listeners });
+    }
     let Value::List(parts) = answer else { return None };
     let (Value::List(lefts), rest) = parts.split_last()? else { return None };
     let (mut reply, token) = reply_of(rest, |letters, listeners| {

@@ -1,48 +1,12 @@
--- Shared by the scripts of the queue. Before it: call, door, counter, node, floor, elsewhere,
--- prefix. First everything is read and decided, then written, then published: a script that stops
--- on the way has changed nothing.
+-- Shared by the scripts of the queue. Before it: `state`. First everything is read and decided,
+-- then written, then published: a script that stops on the way has changed nothing.
 
-local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door .. ':gone'
-local patience, passed, guard = door .. ':patience:', door .. ':passed:', door .. ':guard'
 -- No script keeps the server from others for long.
 local most_granted, most_looked_at, most_reclaimed = 256, 200, 256
 -- All permits of a lock together.
 local ALL = 1073741824
 -- A marked door outlives its lease by this, and every other key what counts in it.
 local margin = 60000
-local time = call('TIME')
-local clock = time[1] .. string.sub('00000' .. time[2], -6)
-local now_us = tonumber(clock)
-local now = math.floor(now_us / 1000)
-
--- The door as it stands there, and its mark.
-local door_text, mark, door_ends = nil, '', 0
--- The member that holds everything, the ms left of its lease, and whether these are to be written.
-local whole, whole_left, is_whole_new
--- The parts that are held: the sum, the token of these holds, how many holds, the first to end.
-local used, token, hold_count, first_end = 0, nil, 0, nil
--- How many wait, and whether there are tombstones or reduced weights.
-local size, has_gone, has_reduced = 0, false, false
--- There are parts beside a lock: the door was lost while they were held.
-local is_stray = false
--- The counter as it is to be written, and the token that was issued last.
-local count, is_counted, issued
--- The writes to come: sorted sets with their scores in front, members to take out.
-local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
-local aside, aside_order, returned, unpassed = {}, {}, {}, {}
-local is_raised, is_queue_kept = false, false
--- Parts are renewed at most: then the mark of their door stays as it is.
-local is_renewal = false
--- The same to look up: members that are out of the queue or back in it, holds that are taken out,
--- members that were granted something, and those of them that hold parts.
-local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
--- The last end of anything that is to be written.
-local latest = 0
--- The reply, and the messages to other nodes.
-local grants, passed_over, more = {}, 0, 0
-local told, told_order, revoked, revoked_order = {}, {}, {}, {}
--- The answer if a key at one of our names is another program's: nothing is written.
-local foreign_key
 
 -- Node, number, lease, weight and limit of a member; nothing for any other text.
 local function parse(member)
@@ -174,7 +138,6 @@ local function next_of_counter()
     end
     count = tonumber(last or 0) or 0
   end
-  is_counted = true
   return count + 1
 end
 
@@ -279,12 +242,12 @@ local function grant(member, weight, ms, new_mark)
 end
 
 -- Adds to the message of a node: it gets one for all its members.
-local function add(messages, order, of, part)
+local function add(messages, of, part)
   local parts = messages[of]
   if not parts then
     parts = {}
     messages[of] = parts
-    order[#order + 1] = of
+    messages[#messages + 1] = of
   end
   parts[#parts + 1] = part
 end
@@ -295,7 +258,7 @@ local function tell_node(of, number, member, ms)
     grants[#grants + 1] = member
     grants[#grants + 1] = ms
   else
-    add(told, told_order, of, number .. ' ' .. ms)
+    add(told, of, number .. ' ' .. ms)
   end
 end
 
@@ -342,8 +305,8 @@ local function pass_over(of, member, place)
   if not aside[of] then
     read('lock:passed', 'ZCARD', passed .. of)
   end
-  add(aside, aside_order, of, place)
-  add(aside, aside_order, of, member)
+  add(aside, of, place)
+  add(aside, of, member)
 end
 
 -- Grants, from the head on, as long as it fits. A head that does not fit keeps the free weight:
@@ -427,8 +390,8 @@ local function without(list, is_there)
   return rest
 end
 
-local function publish(kind, messages, order)
-  for _, of in ipairs(order) do
+local function publish(kind, messages)
+  for _, of in ipairs(messages) do
     call('PUBLISH', prefix .. ':grants:' .. of, kind .. ' ' .. table.concat(messages[of], ' '))
   end
 end
@@ -460,7 +423,7 @@ local function write_queue(newcomer, place)
   if size > 0 and (is_raised or is_queue_kept) then
     call('PEXPIRE', Q, '75000')
   end
-  for _, of in ipairs(aside_order) do
+  for _, of in ipairs(aside) do
     -- An acquire that ran late has queued one at the end while it stood aside: its first place
     -- counts.
     call('ZADD', passed .. of, 'LT', unpack(aside[of]))
@@ -525,18 +488,18 @@ end
 -- allowed. PUBLISH is not refused, so it comes last.
 local function write(needs_memory, newcomer, place)
   if needs_memory then
-    call('SET', guard, '1', 'XX')
+    call('SET', door .. ':guard', '1', 'XX')
   else
-    call('DEL', guard)
+    call('DEL', door .. ':guard')
   end
-  if is_counted then
+  if count then
     call('SET', counter, text_of(count))
   end
   write_holds()
   write_queue(newcomer, place)
   write_door()
-  publish('r', revoked, revoked_order)
-  publish('p ' .. (issued or token or ''), told, told_order)
+  publish('r', revoked)
+  publish('p ' .. (issued or token or ''), told)
 end
 
 -- The reply: the outcome of the command, and the grants of the caller's own members.

@@ -44,6 +44,8 @@ local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV
 
 -- A function of its own, so that the short ways do not pay for its many variables.
 return (function()
+--#include queue/state
+return (function()
 --#include queue/common
 
 local lease, letter = tonumber(ARGV[6]), 'n'
@@ -70,4 +72,5 @@ if letter == 'h' then
   grants = { member, lease }
 end
 return tell(letter, 0)
+end)()
 end)()

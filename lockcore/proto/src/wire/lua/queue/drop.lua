@@ -1,5 +1,7 @@
 -- The long way of a release. Before it, besides what common needs: member.
 
+--#include queue/state
+return (function()
 --#include queue/common
 
 look()
@@ -13,3 +15,4 @@ if foreign_key then
 end
 write()
 return tell(is_there and 'released' or 'not_held', 0)
+end)()

@@ -3,6 +3,8 @@
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
+--#include queue/state
+return (function()
 --#include queue/common
 
 look()
@@ -18,7 +20,7 @@ for _, member in ipairs(forced) do
     any = true
     local of, number = parse(member)
     if of then
-      add(revoked, revoked_order, of, number)
+      add(revoked, of, number)
     end
   end
 end
@@ -28,3 +30,4 @@ if foreign_key then
 end
 write()
 return tell(any and 'released' or 'not_held', 0)
+end)()

@@ -3,6 +3,8 @@
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
 
+--#include queue/state
+return (function()
 --#include queue/common
 
 look()
@@ -31,3 +33,4 @@ for i, member in ipairs(members) do
   deadlines[i] = of_node[of]
 end
 return { token or false, clock, leases, weights, members, deadlines }
+end)()

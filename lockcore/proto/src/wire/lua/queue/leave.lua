@@ -1,9 +1,28 @@
 -- Takes members out. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
 -- before, prefix, then for each member itself and '1' if it is ambiguous. The outcome is one letter
--- a member: l(eft), a(bsent).
-local call, door, counter = redis.call, KEYS[1], KEYS[2]
+-- a member, l(eft), a(bsent). Answers ms left of the holder's lease and the outcome if all of them
+-- waited behind a lock, and none is ambiguous; else in full.
+local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
+--#include queue/behind_lock
+local is_clear = true
+for i = 6, #ARGV, 2 do
+  is_clear = is_clear and ARGV[i] ~= '1'
+end
+local left = is_clear and left_behind_lock(5, 2)
+if left then
+  local letters = ''
+  for i = 5, #ARGV, 2 do
+    letters = letters .. (call('ZREM', door .. ':queue', ARGV[i]) == 1 and 'l' or 'a')
+  end
+  return left .. letters
+end
+
+-- A function of its own, so that the short way does not pay for its many variables.
+return (function()
+--#include queue/state
+return (function()
 --#include queue/common
 
 local members = {}
@@ -43,3 +62,5 @@ if foreign_key then
 end
 write()
 return tell(table.concat(letters), 0)
+end)()
+end)()

@@ -3,6 +3,8 @@
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
+--#include queue/state
+return (function()
 --#include queue/common
 
 local member, weight = ARGV[5], tonumber(ARGV[6])
@@ -33,3 +35,4 @@ if foreign_key then
 end
 write()
 return tell(is_held and 'h' or 'n', 0)
+end)()

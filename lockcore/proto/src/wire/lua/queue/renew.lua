@@ -28,6 +28,8 @@ end
 
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
+--#include queue/state
+return (function()
 --#include queue/common
 
 look()
@@ -52,3 +54,4 @@ for i = 5, #ARGV, 2 do
 end
 write()
 return tell(table.concat(letters), 0)
+end)()

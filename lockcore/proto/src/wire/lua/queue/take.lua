@@ -1,5 +1,7 @@
 -- The long way of an acquire. Before it, besides what common needs: member, lease, queue_limit.
 
+--#include queue/state
+return (function()
 --#include queue/common
 
 look()
@@ -103,3 +105,4 @@ if foreign_key then
 end
 write(is_new or outcome == 'granted', is_new and member, place)
 return tell(outcome, is_new and size - 1 or outcome == 'queued' and call('ZRANK', Q, member) or 0)
+end)()

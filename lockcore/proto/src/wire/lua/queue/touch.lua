@@ -1,10 +1,24 @@
 -- Keeps waiting members alive. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
--- servers before, prefix, then members of this node, if any. The outcome is one letter a member,
--- w(aiting), h(olding), g(one), as it was before anything was granted. The number is how many
--- listen to the node's channel. At the end: the ms left of those that hold.
-local call, door, counter = redis.call, KEYS[1], KEYS[2]
+-- servers before, prefix, then members of this node, if any. Answers ms left of the holder's lease
+-- * 2^20 + how many listen to the node's channel, if all of them wait behind a lock; else in full:
+-- the outcome is one letter a member, w(aiting), h(olding), g(one), as it was before anything was
+-- granted, and at the end stand the ms left of those that hold.
+local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
+--#include queue/behind_lock
+local left = ARGV[5] and left_behind_lock(5, 1)
+if left then
+  -- The first write is one that is allowed when memory is full.
+  call('PEXPIRE', door .. ':queue', '75000')
+  call('PSETEX', door .. ':patience:' .. node, '15000', '1')
+  return left * 1048576 + call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2]
+end
+
+-- A function of its own, so that the short way does not pay for its many variables.
+return (function()
+--#include queue/state
+return (function()
 --#include queue/common
 
 local members = { unpack(ARGV, 5) }
@@ -51,3 +65,5 @@ write()
 local reply = tell(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
 reply[#reply + 1] = lefts
 return reply
+end)()
+end)()

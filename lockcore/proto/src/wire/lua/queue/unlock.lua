@@ -12,6 +12,11 @@ local call = redis.call
 if held == '+' .. member and call('PTTL', door) > 60000 then
   local queue = door .. ':queue'
   local head = pcall('ZRANGE', queue, '0', '0')[1]
+  -- All that waited have left. Parts beside a lock are of a door that was lost: the long way drops
+  -- them.
+  if not head and call('EXISTS', queue, door .. ':holds', door .. ':reduced') == 0 then
+    return call('DEL', door)
+  end
   local lease = head and tonumber(string.match(head, '^:%d+:([1-9]%d*):w:', 25))
   if lease then
     local is_alive, channel = string.sub(head, 1, 24) == string.sub(member, 1, 24), nil

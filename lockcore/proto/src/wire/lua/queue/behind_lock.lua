@@ -1,0 +1,19 @@
+-- The ms left of the lease of a lock, if all of these members of the node wait behind it: then
+-- nothing is free, nothing has ended, and none of them holds or was passed over. The members stand
+-- in ARGV from `first` on, one every `step` arguments.
+local function left_behind_lock(first, step)
+  local held = pcall('GET', door)
+  if type(held) ~= 'string' or string.sub(held, 1, 3) ~= '+~2' then
+    return
+  end
+  local left = call('PTTL', door) - 60000
+  if left <= 0 or left >= 4294967296 or call('EXISTS', door .. ':passed:' .. node) == 1 then
+    return
+  end
+  for i = first, #ARGV, step do
+    if type(pcall('ZSCORE', door .. ':queue', ARGV[i])) ~= 'string' then
+      return
+    end
+  end
+  return left
+end

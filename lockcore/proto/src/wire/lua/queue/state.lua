@@ -1,0 +1,40 @@
+-- The state that the functions of `common` share. Before it: call, door, counter, node, floor,
+-- elsewhere, prefix. After it a function around all of these functions: a function takes the
+-- variables of the function around its own at no cost, and looks for each variable of its own among
+-- all others, which for this many costs more than everything else.
+
+local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door .. ':gone'
+local patience, passed = door .. ':patience:', door .. ':passed:'
+local time = call('TIME')
+local clock = time[1] .. string.sub('00000' .. time[2], -6)
+local now_us = tonumber(clock)
+local now = math.floor(now_us / 1000)
+
+-- The door as it stands there, and its mark.
+local door_text, mark, door_ends = nil, '', 0
+-- The member that holds everything, the ms left of its lease, and whether these are to be written.
+local whole, whole_left, is_whole_new
+-- The parts that are held: the sum, the token of these holds, how many holds, the first to end.
+local used, token, hold_count, first_end = 0, nil, 0, nil
+-- How many wait, and whether there are tombstones or reduced weights.
+local size, has_gone, has_reduced = 0, false, false
+-- There are parts beside a lock: the door was lost while they were held.
+local is_stray = false
+-- The counter as it is to be written, if it is, and the token that was issued last.
+local count, issued
+-- The writes to come: sorted sets with their scores in front, members to take out.
+local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
+local aside, returned, unpassed = {}, {}, {}
+local is_raised, is_queue_kept = false, false
+-- Parts are renewed at most: then the mark of their door stays as it is.
+local is_renewal = false
+-- The same to look up: members that are out of the queue or back in it, holds that are taken out,
+-- members that were granted something, and those of them that hold parts.
+local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
+-- The last end of anything that is to be written.
+local latest = 0
+-- The reply, and the messages to other nodes: their nodes in order, and the parts of each.
+local grants, passed_over, more = {}, 0, 0
+local told, revoked = {}, {}
+-- The answer if a key at one of our names is another program's: nothing is written.
+local foreign_key

@@ -1,0 +1,272 @@
+//! The instructions that a whole server runs for each command of the protocol, for
+//! `scripts/instructions`: `REDIS_SERVER` is a program that starts the server under callgrind, and
+//! `CALLGRIND_OUT` the folder of its counts.
+//!
+//! Every command runs alone, on many locks one after the other.
+#![allow(missing_docs)]
+#![allow(clippy::print_stdout, reason = "the figures")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+use std::time::{Duration, Instant};
+
+use lock_tests::protocol::{self, PREFIX};
+use lock_tests::{Raw, RedisServer};
+use proto::wire::{Asked, Floors, Wire, keys};
+use proto::{Answer, Answers, Command, Demand, Label, Leaving, LockName, Member, Mode, NodeId};
+use redis::aio::PubSub;
+use redis::cmd;
+
+/// The number of locks on which each command runs, and of those that are counted together.
+const LOCKS: usize = 300;
+const BATCH: usize = 60;
+const LEASE_MS: u64 = 30_000;
+/// The number of keys of other programs.
+const OTHERS: u32 = 2_500;
+/// The limit of each queue.
+const QUEUE_LIMIT: u32 = 1_000;
+
+/// A node, as far as a server knows of it.
+struct Node {
+    wire: Wire,
+    floors: Floors,
+    /// The subscription to its channel, by which it counts as connected.
+    _ear: PubSub,
+    next_number: u64,
+}
+
+struct Bench {
+    server: RedisServer,
+    redis: Raw,
+    counts: PathBuf,
+    locks: u64,
+    /// Whether the counts are printed.
+    is_told: bool,
+}
+
+impl Bench {
+    async fn start(counts: PathBuf) -> Self {
+        // Its regular work is no part of a command.
+        let server = RedisServer::options().arg("hz", "1").arg("dynamic-hz", "no").start();
+        let mut redis = Raw::connect(&server.url()).await;
+        // So many that the keys of the locks make no table of the server grow.
+        for other in 0..OTHERS {
+            redis.ask::<()>(cmd("PSETEX").arg(other).arg(1_000_000_000).arg(1)).await;
+        }
+        Self { server, redis, counts, locks: 0, is_told: false }
+    }
+
+    async fn node(&mut self, id: u128) -> Node {
+        let node = NodeId::from(id);
+        let client = redis::Client::open(self.server.url()).expect("a URL");
+        let mut ear = client.get_async_pubsub().await.expect("a connection");
+        ear.subscribe(keys::grants_channel(PREFIX, node.as_str())).await.expect("subscribed");
+        let now_us = self.redis.time_us().await;
+        let floors = Floors { floor_us: now_us, elsewhere_us: 0, latest_us: now_us };
+        let (prefix, of_error) = (PREFIX.into(), protocol::error_of);
+        let wire = Wire { node, prefix, peers: false, of_error };
+        Node { wire, floors, _ear: ear, next_number: 1 }
+    }
+
+    /// The names of locks that nobody has asked for.
+    fn names(&mut self) -> Vec<LockName> {
+        let first = self.locks;
+        self.locks += LOCKS as u64;
+        (first..self.locks)
+            .map(|lock| LockName::from(format!("shop:order:{lock:05}").as_str()))
+            .collect()
+    }
+
+    async fn run(&mut self, node: &Node, lock: &LockName, command: Command) -> Answer {
+        let asked = Asked::One(lock.clone(), command);
+        let answers = protocol::run(&mut self.redis, &node.wire, &asked, node.floors).await;
+        let mut answers: Answers = answers.expect("an answer of the script");
+        answers.pop().expect("an answer for the command").expect("an answer of the lock")
+    }
+
+    /// Acquires each lock for a new member of the node.
+    async fn acquires(&mut self, node: &mut Node, locks: &[LockName], of: Demand) -> Vec<Member> {
+        let mut members = Vec::new();
+        for lock in locks {
+            let member = node.member(of);
+            self.run(node, lock, acquire(&member, Mode::Wait)).await;
+            members.push(member);
+        }
+        members
+    }
+
+    /// Counts the instructions of a command on each lock, and prints the median of batches: the
+    /// server's own work falls into one now and then.
+    async fn count(&mut self, what: &str, node: &Node, locks: &[LockName], commands: Vec<Command>) {
+        let mut means = Vec::new();
+        let mut commands = locks.iter().zip(commands).peekable();
+        while commands.peek().is_some() {
+            if self.is_told {
+                self.control("zero");
+            }
+            for (lock, command) in commands.by_ref().take(BATCH) {
+                self.run(node, lock, command).await;
+            }
+            if self.is_told {
+                let known = files(&self.counts);
+                self.control("dump");
+                means.push(self.dumped(&known) / BATCH as u64);
+            }
+        }
+        means.sort_unstable();
+        if let Some(median) = means.get(means.len() / 2) {
+            println!("{what}\t{median}");
+        }
+    }
+
+    fn control(&self, order: &str) {
+        let pid = self.server.pid();
+        let output = Process::new("vgdb").args([&format!("--pid={pid}"), order]).output();
+        let output = output.expect("vgdb, which comes with valgrind");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The total of the file that is new.
+    fn dumped(&self, known: &[PathBuf]) -> u64 {
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            let new = files(&self.counts).into_iter().find(|file| !known.contains(file));
+            let text = new.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+            let total = text.lines().find_map(|line| {
+                line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: "))
+            });
+            if let Some(total) = total {
+                return total.trim().parse().expect("a number of instructions");
+            }
+            assert!(Instant::now() < until, "callgrind writes no count");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder for counts");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+impl Node {
+    fn member(&mut self, demand: Demand) -> Member {
+        let number = self.next_number << 20;
+        self.next_number += 1;
+        Member::new(&self.wire.node, number, LEASE_MS, demand, &Label::new("host-1:svc"))
+    }
+}
+
+fn acquire(member: &Member, mode: Mode) -> Command {
+    Command::Acquire { member: member.clone(), mode, queue_limit: QUEUE_LIMIT }
+}
+
+fn each(members: &[Member], command: impl Fn(&Member) -> Command) -> Vec<Command> {
+    members.iter().map(command).collect()
+}
+
+fn release(member: &Member) -> Command {
+    Command::Release { member: member.clone() }
+}
+
+fn renew(member: &Member) -> Command {
+    Command::Renew { members: vec![member.clone()] }
+}
+
+fn confirm(member: &Member) -> Command {
+    Command::Confirm { member: member.clone() }
+}
+
+fn touch(member: &Member) -> Command {
+    Command::Touch { members: vec![member.clone()] }
+}
+
+fn leave(member: &Member) -> Command {
+    Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: false }] }
+}
+
+fn ask(members: &[Member]) -> Vec<Command> {
+    each(members, |member| acquire(member, Mode::Wait))
+}
+
+/// New members of the node, one for each lock.
+fn members(node: &mut Node, demand: Demand) -> Vec<Member> {
+    (0..LOCKS).map(|_| node.member(demand)).collect()
+}
+
+async fn of_locks(bench: &mut Bench, here: &mut Node, there: &mut Node) {
+    let locks = bench.names();
+    let held = members(here, Demand::ALONE);
+    bench.count("lock: acquire", here, &locks, ask(&held)).await;
+    bench.count("lock: renew", here, &locks, each(&held, renew)).await;
+    bench.count("lock: confirm", here, &locks, each(&held, confirm)).await;
+    bench.count("lock: release", here, &locks, each(&held, release)).await;
+    let locks = bench.names();
+    let held = bench.acquires(here, &locks, Demand::ALONE).await;
+    let first = members(here, Demand::ALONE);
+    bench.count("lock: enqueue, first", here, &locks, ask(&first)).await;
+    let second = members(there, Demand::ALONE);
+    bench.count("lock: enqueue, second", there, &locks, ask(&second)).await;
+    bench.count("lock: touch", there, &locks, each(&second, touch)).await;
+    bench.count("lock: renew with waiters", here, &locks, each(&held, renew)).await;
+    let third = members(there, Demand::ALONE);
+    bench.count("lock: enqueue, behind its own", there, &locks, ask(&third)).await;
+    bench.count("lock: leave", there, &locks, each(&third, leave)).await;
+    bench.count("lock: hand-off within a process", here, &locks, each(&held, release)).await;
+    bench.count("lock: hand-off to another", here, &locks, each(&first, release)).await;
+    bench.count("lock: release with a mark", there, &locks, each(&second, release)).await;
+}
+
+async fn of_reads(bench: &mut Bench, here: &mut Node, there: &mut Node) {
+    let locks = bench.names();
+    let first = members(here, Demand::READ);
+    bench.count("read: acquire, first", here, &locks, ask(&first)).await;
+    let second = members(there, Demand::READ);
+    bench.count("read: acquire, second", there, &locks, ask(&second)).await;
+    bench.count("read: renew", here, &locks, each(&first, renew)).await;
+    bench.count("read: release, one of two", here, &locks, each(&first, release)).await;
+    bench.count("read: release, the last", there, &locks, each(&second, release)).await;
+    let locks = bench.names();
+    let held = bench.acquires(here, &locks, Demand::ALONE).await;
+    let first = members(here, Demand::READ);
+    bench.count("read: enqueue behind a lock, first", here, &locks, ask(&first)).await;
+    let second = members(there, Demand::READ);
+    bench.count("read: enqueue behind a lock, second", there, &locks, ask(&second)).await;
+    bench.count("read: hand-off of a lock to two", here, &locks, each(&held, release)).await;
+}
+
+async fn of_permits(bench: &mut Bench, here: &mut Node, there: &mut Node) {
+    let all = Demand::permits(2, 2).expect("at most the limit");
+    let one = Demand::permits(1, 2).expect("at most the limit");
+    let locks = bench.names();
+    let held = members(here, all);
+    bench.count("permit: acquire", here, &locks, ask(&held)).await;
+    bench.count("permit: renew", here, &locks, each(&held, renew)).await;
+    bench.count("permit: confirm", here, &locks, each(&held, confirm)).await;
+    let tried = members(there, one);
+    let tries = each(&tried, |member| acquire(member, Mode::Try));
+    bench.count("permit: try where nothing is free", there, &locks, tries).await;
+    let first = members(here, one);
+    bench.count("permit: enqueue, first", here, &locks, ask(&first)).await;
+    let second = members(there, one);
+    bench.count("permit: enqueue, second", there, &locks, ask(&second)).await;
+    bench.count("permit: hand-off to two", here, &locks, each(&held, release)).await;
+    bench.count("permit: release", here, &locks, each(&first, release)).await;
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let Some(counts) = std::env::var_os("CALLGRIND_OUT") else {
+        println!("scripts/instructions runs this");
+        return;
+    };
+    let mut bench = Bench::start(counts.into()).await;
+    let [mut here, mut there] = [bench.node(1).await, bench.node(2).await];
+    // In the first round the server meets each script for the first time.
+    for is_told in [false, true] {
+        bench.is_told = is_told;
+        of_locks(&mut bench, &mut here, &mut there).await;
+        of_reads(&mut bench, &mut here, &mut there).await;
+        of_permits(&mut bench, &mut here, &mut there).await;
+    }
+}
