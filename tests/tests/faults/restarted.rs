@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_tests::{Raw, RedisServer, eventually};
+use lock_tests::{COUNTER, Raw, RedisServer, eventually};
 use lockcore::{HoldState, Locks};
+use redis::cmd;
 use tokio::time::Instant;
 
-use crate::common::{LONG, SOON, Waiting, connect, connected, held, queued, release, soon};
+use crate::common::{LONG, SOON, Waiting, connect, connected, held, queued, release, setup, soon};
 use crate::witness::Witness;
 
 /// Starts an attempt that goes in, looks around and comes out again.
@@ -102,4 +103,21 @@ async fn holds_that_a_restarted_server_forgot_are_lost_when_the_connection_is_ne
     // Nothing else would ask for a third of the lease.
     let all_lost = async || guards.iter().all(|guard| guard.is_lost());
     eventually("all are lost", Duration::from_secs(6), all_lost).await;
+}
+
+// The clock of a server may be behind its tokens: set back, or that of a primary which took over.
+#[tokio::test]
+async fn a_token_ahead_of_the_clock_is_remembered_when_the_counter_is_lost() {
+    const AHEAD_US: u64 = 60_000_000;
+    let mut setup = setup().await;
+    let locks = setup.direct().await;
+    let ahead = setup.redis.time_us().await + AHEAD_US;
+    setup.redis.ask::<()>(cmd("SET").arg(COUNTER).arg(ahead)).await;
+    let guard = held(&locks, "k", LONG).await;
+    let first = guard.fencing_token();
+    assert_eq!(first.get(), ahead + 1);
+    release(guard).await;
+    setup.redis.ask::<()>(cmd("DEL").arg(COUNTER)).await;
+    let guard = held(&locks, "k", LONG).await;
+    assert!(guard.fencing_token() > first, "{} after {first}", guard.fencing_token());
 }
