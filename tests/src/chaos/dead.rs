@@ -16,6 +16,8 @@ use crate::{Leash, Raw, RedisServer, eventually};
 
 const KEY: &str = "dead";
 const SOON: Duration = Duration::from_secs(30);
+/// The limit of the queue, above the number of the dead.
+const LIMIT: u32 = 100_000;
 
 /// A [`crowd`] that waits, in a process of its own.
 pub(super) struct Waiting {
@@ -63,7 +65,7 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     let guard = locks.lock(KEY).await.expect("the lock is free");
     let crowd = Waiting::start(program, &server.url(), KEY, &[dead]).await;
     eventually("all wait", SOON, async || redis.queue(KEY).await.len() == dead).await;
-    let waiting = tokio::spawn(locks.lock(KEY));
+    let waiting = tokio::spawn(locks.key(KEY).queue_limit(LIMIT).lock());
     eventually("one more waits", SOON, async || redis.queue(KEY).await.len() == dead + 1).await;
     crowd.kill(&mut redis).await;
 
@@ -102,7 +104,7 @@ pub async fn crowd(url: &str, key: &str, counts: &[usize]) {
     let mut waiting = JoinSet::new();
     for name in &names {
         for _ in 0..counts[0] {
-            waiting.spawn(locks.key(name).queue_limit(100_000).lock());
+            waiting.spawn(locks.key(name).queue_limit(LIMIT).lock());
         }
     }
     say(locks.node().as_str());
