@@ -142,7 +142,7 @@ impl Locking {
         match ask {
             Ask::Acquire { member: id, waits } => {
                 let mode = if waits { Mode::Wait } else { Mode::Try };
-                Command::Acquire { member: member(id), mode, queue_limit: QUEUE_LIMIT }
+                Command::Acquire { members: vec![member(id)], mode, queue_limit: QUEUE_LIMIT }
             }
             Ask::Release { member: id } => Command::Release { member: member(id) },
             Ask::Renew { member: id } => Command::Renew { members: vec![member(id)] },
@@ -163,7 +163,7 @@ impl Locking {
 
     pub(crate) fn told(&self, ask: Ask, answer: &Answer) -> Told {
         match answer {
-            Answer::Acquired(reply) => self.reply(reply, |outcome| match outcome {
+            Answer::Acquired(reply) => self.reply(reply, |outcomes| match outcomes[0] {
                 Acquired::Granted => Outcome::Granted,
                 Acquired::Queued { .. } => Outcome::Queued,
                 Acquired::Busy => Outcome::Busy,

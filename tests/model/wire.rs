@@ -96,7 +96,8 @@ impl Locking {
     pub(crate) fn send(&self, state: &mut State, node: u8, request: &Request) {
         let id = |member: &Member| self.id_of(node, member.number());
         let ask = match &request.command {
-            Command::Acquire { member, mode, .. } => {
+            Command::Acquire { members, mode, .. } => {
+                let [member] = members.as_slice() else { unreachable!("one at a time") };
                 Ask::Acquire { member: id(member), waits: *mode == Mode::Wait }
             }
             Command::Release { member } => Ask::Release { member: id(member) },
@@ -227,7 +228,7 @@ impl Locking {
     }
 
     fn answer(&self, state: &State, ask: Ask, told: &Told) -> Answer {
-        let acquired = |outcome| Answer::Acquired(self.with_rest(state, told, outcome));
+        let acquired = |outcome| Answer::Acquired(self.with_rest(state, told, vec![outcome]));
         let released = |outcome| Answer::Released(self.with_rest(state, told, outcome));
         let renewed = |outcome| Answer::Renewed(self.with_rest(state, told, vec![outcome]));
         let left = |outcome| Answer::Left(self.with_rest(state, told, vec![outcome]));

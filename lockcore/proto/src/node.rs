@@ -370,9 +370,11 @@ impl<P: Mirror> Core<P> {
         self.last_success = self.now;
         self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
-            (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
+            (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
                 self.pause = attempts::FIRST_RETRY;
-                self.acquired(ask, member, reply);
+                for (member, outcome) in members.iter().zip(&reply.outcome) {
+                    self.acquired(ask, member, *outcome, reply);
+                }
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
@@ -435,7 +437,11 @@ impl<P: Mirror> Core<P> {
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         match &ask.command {
-            Command::Acquire { member, .. } => self.acquire_failed(member, error),
+            Command::Acquire { members, .. } => {
+                for member in members {
+                    self.acquire_failed(member, error);
+                }
+            }
             Command::Release { member } => {
                 self.leave_failed(member, &ask.lock, error);
             }

@@ -142,8 +142,7 @@ impl Snapshot {
             self.state.door.as_ref().is_some_and(|door| {
                 door.mark == Mark::Waited && matches!(door.held, Held::Whole(_))
             });
-        let is_lock =
-            matches!(command, Command::Acquire { member, .. } if member.demand() == Demand::ALONE);
+        let is_lock = matches!(command, Command::Acquire { members, .. } if matches!(&**members, [one] if one.demand() == Demand::ALONE));
         let is_kept = |key: &&String| !(is_marked && is_lock && key.ends_with(":queue"));
         self.strange.iter().filter(is_kept).cloned().collect()
     }

@@ -24,7 +24,7 @@ fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order()
     let asks: Vec<_> = begun.iter().filter_map(|(_, ask)| ask.clone()).collect();
     let behind = |place: usize| begun[ACQUIRES + place].0;
 
-    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    let queued = Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));
     core.event(at(0)).replied(&asks[1], &queued);
     core.drain();
     // An attempt that comes now is not sent: others came before it.
@@ -51,7 +51,7 @@ fn nothing_is_sent_for_an_attempt_that_is_cancelled_before_its_turn() {
     assert_eq!(sent(&mut core), []);
 
     let asked = begun[0].1.as_ref().expect("there was room");
-    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    let queued = Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));
     core.event(at(0)).replied(asked, &queued);
     core.drain();
     assert_eq!(sent_in_turn(&mut core), [begun[ACQUIRES + 1].0]);
@@ -65,7 +65,7 @@ fn an_attempt_that_is_cancelled_before_its_answer_leaves_after_it() {
     let ask = ask.expect("the subscription stands");
     core.event(at(1)).cancel(attempt);
     assert_eq!(ticked(&mut core, at(1)), [], "a leave must not overtake its acquire");
-    let queued = reply(Acquired::Queued { position: 3 }, LEASE, None);
+    let queued = reply(vec![Acquired::Queued { position: 3 }], LEASE, None);
     core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
     let leaves = ticked(&mut core, at(2));
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if !leaving[0].ambiguous));

@@ -55,7 +55,10 @@ pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, Stor
 
 fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<Answer> {
     Some(match command {
-        Command::Acquire { member, .. } => Answer::Acquired(acquired(answer, member, context)?),
+        Command::Acquire { members, .. } => Answer::Acquired(match members.as_slice() {
+            [member] => acquired(answer, member, context)?,
+            members => of_each(all_acquired(answer)?, members.len(), Vec::len)?,
+        }),
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer, context)?)
         }
@@ -86,17 +89,29 @@ fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Op
 
 /// Granted: a token and the member's own text, so that an answer which went missing on the way does
 /// not make this one another member's. Queued: a number. Else in full.
-fn acquired(answer: &Value<'_>, member: &Member, context: Context<'_>) -> Option<Reply<Acquired>> {
+fn acquired(
+    answer: &Value<'_>,
+    member: &Member,
+    context: Context<'_>,
+) -> Option<Reply<Vec<Acquired>>> {
     if let Value::Integer(packed) = answer {
         let left_ms = u64::try_from(packed / POSITIONS).ok()?;
         let position = u64::try_from(packed % POSITIONS).ok()?;
-        let outcome = (left_ms > 0).then_some(Acquired::Queued { position })?;
+        let outcome = (left_ms > 0).then(|| vec![Acquired::Queued { position }])?;
         return Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) });
     }
     if let Some(told) = answer.text() {
-        return granted(told, member, context, Acquired::Granted);
+        return granted(told, member, context, vec![Acquired::Granted]);
     }
-    all(answer, outcome::acquired)
+    all(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
+}
+
+/// Parses a full reply, followed by the position of each member that is queued.
+fn all_acquired(answer: &Value<'_>) -> Option<Reply<Vec<Acquired>>> {
+    let Value::List(parts) = answer else { return None };
+    let (Value::List(positions), rest) = parts.split_last()? else { return None };
+    let (reply, _) = reply_of(rest, |letters, _| outcome::all_acquired(letters, positions))?;
+    Some(reply)
 }
 
 /// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease.
