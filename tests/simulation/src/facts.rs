@@ -147,6 +147,12 @@ impl Evidence for Facts<'_> {
             && self.resource().is_queued(waiting)
     }
 
+    fn came_after(&self, waiter: Who, other: Who) -> bool {
+        let Command::Acquire { members, .. } = self.command else { return false };
+        let turn = |named| members.iter().position(|member| who(member) == named);
+        self.record().came.contains(&waiter) && turn(other) < turn(waiter)
+    }
+
     fn queue(&self) -> impl Iterator<Item = Waiting<Who>> {
         let caller = (!self.before.is_unmarked).then_some(self.caller);
         let patient = self.resource().patient(self.before.now_ms, caller);

@@ -44,6 +44,8 @@ pub(crate) struct Record {
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
+    /// The members that the last command has queued.
+    pub(crate) came: Vec<Who>,
     /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
     /// through twice counts twice: where it was set back a tombstone stays longer, but the doors
     /// that were written since do not, and may end before it if the clock is set forward again.
@@ -53,6 +55,7 @@ pub(crate) struct Record {
 impl Record {
     fn queue(&mut self, who: Who, until_ms: u64) {
         self.leave(who);
+        self.came.push(who);
         self.tickets += 1;
         self.waits.insert(who, Wait { ticket: self.tickets, until_ms });
         self.line.insert(self.tickets, who);
@@ -226,6 +229,7 @@ impl World {
     /// Records the waiters, by the answers.
     fn follow(&mut self, lock: usize, name: u64, command: &Command, answer: &Answer, now_ms: u64) {
         let record = &mut self.records[lock];
+        record.came.clear();
         let patient = |wait: &Wait| now_ms < wait.until_ms;
         let newcomer_ms = now_ms + NEWCOMER_MS;
         let mut lost = None;
@@ -256,7 +260,11 @@ impl World {
                                 let queue = resource.queue();
                                 let ahead = &queue[..position as usize];
                                 let mut behind = record.line.range(ticket + 1..);
-                                if behind.any(|(_, other)| ahead.contains(other)) {
+                                // Those of this very command are in order among themselves.
+                                let is_past = |other: &Who| {
+                                    ahead.contains(other) && !record.came.contains(other)
+                                };
+                                if behind.any(|(_, other)| is_past(other)) {
                                     lost = Some(who);
                                 }
                             }

@@ -296,6 +296,11 @@ fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource
     match (&mut answer, command) {
         (Answer::Acquired(reply), Command::Acquire { members, .. }) => {
             let ([member], [outcome]) = (members.as_slice(), reply.outcome.as_slice()) else {
+                let are_queued =
+                    reply.outcome.iter().all(|one| matches!(one, Acquired::Queued { .. }));
+                if are_queued && is.is_held_whole() {
+                    reply.now_us = None;
+                }
                 return answer;
             };
             match outcome {

@@ -74,7 +74,8 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
     let mut core = core();
     let asks: Vec<_> = (0..4)
         .map(|number| {
-            let (_, ask) = core.event(at(number * 100)).begin(wish("a"), ()).expect("it is open");
+            let wish = wish(&format!("lock {number}"));
+            let (_, ask) = core.event(at(number * 100)).begin(wish, ()).expect("it is open");
             ask.expect("the subscription stands")
         })
         .collect();

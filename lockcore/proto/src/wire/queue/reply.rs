@@ -57,7 +57,7 @@ fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<A
     Some(match command {
         Command::Acquire { members, .. } => Answer::Acquired(match members.as_slice() {
             [member] => acquired(answer, member, context)?,
-            members => of_each(all_acquired(answer)?, members.len(), Vec::len)?,
+            members => of_each(all_acquired(answer, members.len())?, members.len(), Vec::len)?,
         }),
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer, context)?)
@@ -95,10 +95,7 @@ fn acquired(
     context: Context<'_>,
 ) -> Option<Reply<Vec<Acquired>>> {
     if let Value::Integer(packed) = answer {
-        let left_ms = u64::try_from(packed / POSITIONS).ok()?;
-        let position = u64::try_from(packed % POSITIONS).ok()?;
-        let outcome = (left_ms > 0).then(|| vec![Acquired::Queued { position }])?;
-        return Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) });
+        return queued(*packed, 1);
     }
     if let Some(told) = answer.text() {
         return granted(told, member, context, vec![Acquired::Granted]);
@@ -106,8 +103,20 @@ fn acquired(
     all(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// Parses a full reply, followed by the position of each member that is queued.
-fn all_acquired(answer: &Value<'_>) -> Option<Reply<Vec<Acquired>>> {
+/// So many members are queued behind a lock, one behind the other.
+fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    let left_ms = u64::try_from(packed / POSITIONS).ok().filter(|left_ms| *left_ms > 0)?;
+    let first = u64::try_from(packed % POSITIONS).ok()?;
+    let outcome = (first..).take(members).map(|position| Acquired::Queued { position }).collect();
+    Some(Reply { first_end_ms: Some(left_ms), ..short(outcome) })
+}
+
+/// Queued, all of them: a number. Else a full reply, followed by the position of each member that
+/// is queued.
+fn all_acquired(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    if let Value::Integer(packed) = answer {
+        return queued(*packed, members);
+    }
     let Value::List(parts) = answer else { return None };
     let (Value::List(positions), rest) = parts.split_last()? else { return None };
     let (reply, _) = reply_of(rest, |letters, _| outcome::all_acquired(letters, positions))?;
