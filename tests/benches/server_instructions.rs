@@ -158,7 +158,7 @@ impl Node {
 }
 
 fn acquire(member: &Member, mode: Mode) -> Command {
-    Command::Acquire { member: member.clone(), mode, queue_limit: QUEUE_LIMIT }
+    Command::Acquire { members: vec![member.clone()], mode, queue_limit: QUEUE_LIMIT }
 }
 
 fn each(members: &[Member], command: impl Fn(&Member) -> Command) -> Vec<Command> {

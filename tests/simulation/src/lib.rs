@@ -68,7 +68,7 @@ mod tests {
             for seed in 1..12 {
                 let outcome = run(Plan::of(seed, 40_000, faults));
                 let outcome = outcome.unwrap_or_else(|broken| panic!("{kind} {seed}: {broken}"));
-                assert!(outcome.holds > 500, "{kind} {seed}: {outcome:?}");
+                assert!(outcome.holds > 400, "{kind} {seed}: {outcome:?}");
                 parts += outcome.parts;
             }
             assert!(parts > 5_000, "{kind}: {parts}");

@@ -21,9 +21,10 @@ pub(super) use lock::who;
 /// The number of scripts that are remembered.
 const RECENT: usize = 64;
 /// The scripts that the protocol's page has rules for.
-const SCRIPTS: [&str; 11] = [
+const SCRIPTS: [&str; 12] = [
     "lock",
     "acquire",
+    "acquire_all",
     "unlock",
     "release",
     "extend",
@@ -177,7 +178,7 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     pub(super) fn is_acquire(&self) -> bool {
-        ["lock", "acquire"].contains(&self.name)
+        ["lock", "acquire", "acquire_all"].contains(&self.name)
     }
 
     /// Whether it releases the hold of this member.

@@ -25,7 +25,7 @@ impl<P: Mirror> Core<P> {
         }
         let Entry { lock, member, mode, options, .. } = entry;
         let command = Command::Acquire {
-            member: member.clone(),
+            members: vec![member.clone()],
             mode: *mode,
             queue_limit: options.queue_limit,
         };
@@ -98,11 +98,18 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    pub(super) fn acquired(&mut self, ask: &Ask, member: &Member, reply: &Reply<Acquired>) {
+    /// Takes in the outcome of an acquire for one of its members.
+    pub(super) fn acquired<T>(
+        &mut self,
+        ask: &Ask,
+        member: &Member,
+        outcome: Acquired,
+        reply: &Reply<T>,
+    ) {
         let Some(number) = self.table.answered(member, self.now) else { return };
-        match reply.outcome {
+        match outcome {
             // The grant is among those of the reply.
-            Acquired::Granted if !reply.grants.is_empty() => {}
+            Acquired::Granted if reply.grants.iter().any(|grant| grant.member == *member) => {}
             Acquired::Granted => {
                 self.finish(number, Refusal::Kind(LockErrorKind::Protocol));
             }

@@ -34,6 +34,8 @@ pub(super) struct Table<P> {
     sends: ByTime,
     touches: ByTime<LockName>,
     unsent: BTreeSet<u64>,
+    /// How many acquires of each lock are on their way, or are to be sent.
+    asked_for: BTreeMap<LockName, usize>,
     parked: BTreeSet<u64>,
     counts: Counts,
 }
@@ -56,6 +58,7 @@ impl<P: Mirror> Table<P> {
             sends: BTreeSet::new(),
             touches: BTreeSet::new(),
             unsent: BTreeSet::new(),
+            asked_for: BTreeMap::new(),
             parked: BTreeSet::new(),
             counts: Counts::default(),
         }
@@ -71,6 +74,11 @@ impl<P: Mirror> Table<P> {
         unsent: BTreeSet<u64>
         parked: BTreeSet<u64>
         counts: Counts
+    }
+
+    /// Whether an acquire of the lock is on its way, or is to be sent.
+    pub(super) fn is_asked_for(&self, lock: &LockName) -> bool {
+        self.asked_for.contains_key(lock)
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
@@ -173,6 +181,11 @@ impl<P: Mirror> Table<P> {
         let is = |keys: Option<IndexKeys>, which: fn(IndexKeys) -> bool| keys.is_some_and(which);
         let unsent = |keys| is(keys, |keys| keys.is_unsent).then_some(number);
         moves(&mut self.unsent, unsent(before), unsent(after));
+        match (is(before, |keys| keys.is_asked_for), is(after, |keys| keys.is_asked_for)) {
+            (false, true) => *self.asked_for.entry(lock.clone()).or_default() += 1,
+            (true, false) => self.no_longer_asked_for(lock),
+            _ => {}
+        }
         let parked = |keys| is(keys, |keys| keys.is_parked).then_some(number);
         moves(&mut self.parked, parked(before), parked(after));
         match (is(before, |keys| keys.waits_in_line), is(after, |keys| keys.waits_in_line)) {
@@ -188,6 +201,14 @@ impl<P: Mirror> Table<P> {
                 Class::GivenBack => &mut self.counts.given_back,
             };
             *count = count.saturating_add_signed(by);
+        }
+    }
+
+    fn no_longer_asked_for(&mut self, lock: &LockName) {
+        let Some(count) = self.asked_for.get_mut(lock) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.asked_for.remove(lock);
         }
     }
 
