@@ -110,6 +110,9 @@ async fn a_queue_that_fills_on_the_way_refuses_the_rest_but_not_one_that_waits_a
     let full = Acquired::Full;
     assert_eq!(reply.outcome, [queued(1), queued(2), full, queued(0), full]);
     assert_eq!(bench.queue().await, [waiting, asking[0].clone(), asking[1].clone()]);
+    // Also where all of them come anew.
+    let reply = a.acquire_all(&all(&asking[2..]), Mode::Wait, 4).await;
+    assert_eq!(reply.outcome, [queued(3), full]);
 }
 
 async fn a_full_queue_of_the_silent_takes_as_many_as_there_were(mut bench: Bench) {
@@ -140,6 +143,9 @@ async fn one_that_holds_and_one_that_waits_are_told_so_among_newcomers(mut bench
     let line = [waiting.clone(), behind, asking[0].clone(), asking[1].clone()];
     assert_eq!(bench.queue().await, line);
     assert!(bench.patience(&waiting).await > Some(14_000));
+    let reply = a.wait_all(&[&waiting, &asking[0]]).await;
+    assert_eq!(reply.outcome, [queued(0), queued(2)]);
+    assert_eq!(bench.queue().await, line);
 }
 
 // S5.

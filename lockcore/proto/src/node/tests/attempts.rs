@@ -249,3 +249,22 @@ fn a_grant_that_is_told_for_no_member_of_several_is_an_error_of_that_one() {
     assert!(is_nonsense, "{outcome:?}");
     assert!(matches!(core.event(at(1)).take(attempts[1]), Outcome::Granted { .. }));
 }
+
+#[test]
+fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
+    let mut core = core();
+    let (attempts, _) = begun_for(&mut core, 3, "a");
+    let ask = sent_together(&mut core, at(0));
+    let Command::Acquire { members, .. } = &ask.command else { panic!("{ask:?}") };
+    let granted = vec![Acquired::Granted, Acquired::Granted];
+    let mut granted = reply(granted, LEASE, Some(&members[0]));
+    granted.grants.push(Grant { member: members[1].clone(), ..granted.grants[0].clone() });
+    core.event(at(1)).replied(&ask, &Answer::Acquired(granted));
+    for attempt in &attempts[1..] {
+        let Outcome::Granted { number, .. } = core.event(at(1)).take(*attempt) else {
+            panic!("it is granted");
+        };
+        let release = core.event(at(1)).release(number).expect("it is held");
+        assert!(matches!(release.command, Command::Release { .. }), "no copy may run: {release:?}");
+    }
+}
