@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::model::Locking;
+use crate::model::{Locking, Want};
 
 /// An event that a run must have met, or it shows little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,10 @@ impl Locking {
         let is_possible = |event: &Event| match event {
             Event::HandedOver => self.some_wait(),
             // One is asked for alone, and two in the tick after it.
-            Event::AskedTogether => self.scope.homes.starts_with(&[0, 0, 0]),
+            Event::AskedTogether => {
+                self.scope.homes.starts_with(&[0, 0, 0])
+                    && matches!(self.scope.wants, [Want::Lock, ..])
+            }
             Event::GrantedTogether => some_wait_together && !self.scope.one_by_one,
             Event::KeptForTheHead | Event::LeftForLater if !some_wait_together => false,
             Event::KeptForTheHead => true,

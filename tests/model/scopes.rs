@@ -150,9 +150,9 @@ fn locks_of_one_node_that_ask_together_keep_every_law() {
     exhaust("three locks of one node, lost and late requests", scope);
 }
 
-/// Three readers of one node: a command grants several of those that ask by it.
+/// Three readers of one node, who are asked for one by one.
 #[test]
-fn readers_of_one_node_that_ask_together_and_give_up_keep_every_law() {
+fn three_readers_of_one_node_who_give_up_keep_every_law() {
     let budget = Budget { cancels: 1, ..NOTHING };
     let scope = Scope { homes: &[0, 0, 0], ..three(&[Read], budget) };
     exhaust("three readers of one node, cancelled", scope);

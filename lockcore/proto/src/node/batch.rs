@@ -12,7 +12,8 @@
 //! - At most 64 locks with 256 members are touched at once.
 //! - Acquires of one lock that are due in the same tick are one command of at most 64 members, in
 //!   the order of the attempts. One with other options than the one before it begins a new command:
-//!   so each command stands behind those of the attempts that came before.
+//!   so each command stands behind those of the attempts that came before. Up to four parts are
+//!   asked for one by one.
 //! - If a key of one lock is another program's, that is the answer for that lock alone.
 
 use std::collections::BTreeMap;
@@ -66,7 +67,28 @@ pub fn batches(asks: Vec<Ask>) -> Vec<Batch> {
         open.members += members;
         batches[open.at].push(ask);
     }
-    batches
+    batches.into_iter().flat_map(few_parts_apart).collect()
+}
+
+/// Parts one by one where few ask for them together: for several parts a server has no short way,
+/// which from five on costs less than as many short ways.
+fn few_parts_apart(batch: Batch) -> Vec<Batch> {
+    const FEW: usize = 4;
+    let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &batch[..]
+    else {
+        return vec![batch];
+    };
+    if members.len() > FEW || are_alone(members) {
+        return vec![batch];
+    }
+    let Ask { sent, background, .. } = batch[0];
+    let apart = |member: &Member| {
+        let members = vec![member.clone()];
+        let (mode, queue_limit) = (*mode, *queue_limit);
+        let command = Command::Acquire { members, mode, queue_limit };
+        vec![Ask { lock: lock.clone(), command, sent, background }]
+    };
+    members.iter().map(apart).collect()
 }
 
 /// Adds the members to the last command of this kind and lock, or begins the next one.
@@ -166,6 +188,19 @@ mod tests {
     fn acquire(lock: usize, number: usize, mode: Mode) -> Ask {
         let members = vec![member(number, Demand::ALONE)];
         ask(lock, Command::Acquire { members, mode, queue_limit: 7 })
+    }
+
+    #[test]
+    fn few_parts_of_one_lock_are_acquired_one_by_one_and_more_together() {
+        let read = |number| {
+            let members = vec![member(number, Demand::READ)];
+            ask(0, Command::Acquire { members, mode: Mode::Wait, queue_limit: 7 })
+        };
+        let numbers = |count| {
+            acquires((0..count).map(read).collect()).into_iter().map(|(_, numbers)| numbers)
+        };
+        assert!(numbers(4).eq([[0], [1], [2], [3]].map(Vec::from)));
+        assert!(numbers(5).eq([vec![0, 1, 2, 3, 4]]));
     }
 
     /// The lock of each acquire, and the numbers of its members.
