@@ -267,6 +267,14 @@ impl<P: Mirror> Core<P> {
         Some((attempt, ask))
     }
 
+    /// Whether the first acquire of an attempt is on its way, and [`take`](Self::take) has no
+    /// outcome yet.
+    pub fn is_asking(&self, attempt: u64) -> bool {
+        self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
+            matches!((&entry.state, &entry.caller), (State::Asking { .. }, Caller::Waits))
+        })
+    }
+
     /// Takes the outcome of an attempt. A grant is its caller's from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
         let now = self.now;
