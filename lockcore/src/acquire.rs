@@ -194,10 +194,24 @@ impl Limit {
         }
     }
 
-    fn instant(self, node: &Node) -> Instant {
+    /// Whether the store's own time-outs end a request before it: so it needs no timer meanwhile.
+    fn is_behind_answers(self, node: &Node) -> bool {
+        matches!(self, Self::Silence(silence, _) if silence >= node.longest_answer())
+            && node.is_own_runtime()
+    }
+
+    /// The earliest instant at which it may end the attempt.
+    fn earliest(self) -> Instant {
         match self {
             Self::Once(at) | Self::At(at) => at,
+            Self::Silence(silence, start) => start + silence,
+        }
+    }
+
+    fn instant(self, node: &Node) -> Instant {
+        match self {
             Self::Silence(silence, start) => node.last_success().max(start) + silence,
+            _ => self.earliest(),
         }
     }
 }
@@ -270,7 +284,7 @@ impl Future for Attempt {
             *this.state = AttemptState::Done;
             let request = request?;
             let limit = Limit::new(this.node, &request);
-            this.timer.set(Some(timer(limit.instant(this.node))));
+            this.timer.set(Some(timer(limit.earliest())));
             *this.state = AttemptState::Running(RunningAttempt::begin(this.node, request, limit)?);
         }
         let AttemptState::Running(running) = this.state else {
@@ -294,11 +308,19 @@ impl Future for Attempt {
         // First, so that what comes after the look wakes this task.
         running.mirror.caller.register(cx.waker());
         let attempt = running.attempt;
-        let outcome = this.node.with(|core| core.take(attempt));
+        // One that has just asked finds nothing yet: a look tells, at less cost than an event.
+        let is_asking = running.asking.is_some() && this.node.look(|core| core.is_asking(attempt));
+        let outcome = match is_asking {
+            true => Outcome::Waits,
+            false => this.node.with(|core| core.take(attempt)),
+        };
         if let Some(outcome) = running.outcome(this.node, outcome) {
             *this.state = AttemptState::Done;
             this.timer.set(None);
             return Poll::Ready(outcome);
+        }
+        if running.asking.is_some() && running.limit.is_behind_answers(this.node) {
+            return Poll::Pending;
         }
         loop {
             let mut timer = this.timer.as_mut().as_pin_mut().expect("set on the first poll");

@@ -78,6 +78,7 @@ mod name;
 mod reply;
 mod sorted_set;
 mod terms;
+mod text;
 
 pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};

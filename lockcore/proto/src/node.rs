@@ -224,7 +224,7 @@ impl<P: Mirror> Core<P> {
         self.effects.push(effect);
     }
 
-    // What callers do.
+    // Events from callers.
 
     /// An attempt begins; its caller sends the acquire, unless it goes with the next tick or is
     /// parked. Nothing if the node is closed.
@@ -271,6 +271,14 @@ impl<P: Mirror> Core<P> {
         );
         let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))
+    }
+
+    /// Whether the first acquire of an attempt is on its way, and [`take`](Self::take) has no
+    /// outcome yet.
+    pub fn is_asking(&self, attempt: u64) -> bool {
+        self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
+            matches!((&entry.state, &entry.caller), (State::Asking { .. }, Caller::Waits))
+        })
     }
 
     /// Takes the outcome of an attempt. A grant is its caller's from now on.
@@ -368,7 +376,7 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::TellLost(mirror));
     }
 
-    // What the store says.
+    // Events from the store.
 
     /// A request was answered.
     pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
@@ -516,7 +524,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    // What others ask.
+    // Questions of others.
 
     /// The numbers of entries, by their kind.
     pub fn counts(&self) -> Counts {

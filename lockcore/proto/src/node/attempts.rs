@@ -23,21 +23,23 @@ impl<P: Mirror> Core<P> {
             self.park(number, StoreError::refused(error.kind, detail));
             return None;
         }
-        let Entry { lock, member, mode, options, .. } = entry;
+        let Entry { lock, member, mode, options, state, .. } = entry;
         let command = Command::Acquire {
             members: vec![member.clone()],
             mode: *mode,
             queue_limit: options.queue_limit,
         };
         let ask = Ask { lock: lock.clone(), command, sent: self.now, background };
-        self.table.change(number, |entry| {
-            let error = match &mut entry.state {
-                State::Asking { error, .. } => error.take(),
-                State::Parked { error } => Some(error.clone()),
-                _ => None,
-            };
-            entry.state = State::Asking { error, poked: false };
-        });
+        // One that begins is asking already.
+        if !matches!(state, State::Asking { .. }) {
+            self.table.change(number, |entry| {
+                let error = match &entry.state {
+                    State::Parked { error } => Some(error.clone()),
+                    _ => None,
+                };
+                entry.state = State::Asking { error, poked: false };
+            });
+        }
         Some(ask)
     }
 

@@ -204,7 +204,7 @@ impl<P: Mirror> Entry<P> {
             },
             // A grant may be told to it once more while it is confirmed.
             waits_in_line: matches!(self.state, State::Waiting | State::Confirming { .. }),
-            is_unsent: self.state == State::Unsent,
+            is_unsent: matches!(self.state, State::Unsent),
             is_asked_for: matches!(self.state, State::Unsent | State::Asking { .. }),
             is_parked: matches!(self.state, State::Parked { .. }),
             class,
@@ -235,7 +235,7 @@ impl<P: Mirror> Entry<P> {
 
     /// Whether the table can forget it.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over && !matches!(self.caller, Caller::Refused(_))
+        matches!(self.state, State::Over) && !matches!(self.caller, Caller::Refused(_))
     }
 
     /// Sets the refusal that the caller finds, if there is one. Returns whether it has to be woken.

@@ -26,7 +26,8 @@ type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
-    entries: BTreeMap<u64, Entry<P>>,
+    /// Boxed, as the map moves its values about.
+    entries: BTreeMap<u64, Box<Entry<P>>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
     renewals: ByTime,
@@ -65,7 +66,7 @@ impl<P: Mirror> Table<P> {
     }
 
     read_only! {
-        entries: BTreeMap<u64, Entry<P>>
+        entries: BTreeMap<u64, Box<Entry<P>>>
         lines: BTreeMap<LockName, Line>
         ends: ByTime
         renewals: ByTime
@@ -82,7 +83,7 @@ impl<P: Mirror> Table<P> {
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
-        self.entries.get(&number)
+        self.entries.get(&number).map(|entry| &**entry)
     }
 
     /// The number of this very member, whose acquire was answered: no copy of that request is on
@@ -124,13 +125,10 @@ impl<P: Mirror> Table<P> {
     }
 
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
-        let lock = entry.lock.clone();
-        let period = lease::touch_period(&entry.options);
-        let anchor = entry.anchor;
         let keys = entry.index_keys();
         entry.update_mirror();
-        self.entries.insert(number, entry);
-        self.reorder(number, &lock, period, anchor, None, Some(keys));
+        self.entries.insert(number, Box::new(entry));
+        self.reorder(number, None, Some(keys));
     }
 
     /// The one place where an entry changes. Forgets it when nothing is left of it.
@@ -146,10 +144,7 @@ impl<P: Mirror> Table<P> {
         let after = entry.index_keys();
         let is_over = entry.is_over();
         if before != after {
-            let lock = entry.lock.clone();
-            let period = lease::touch_period(&entry.options);
-            let anchor = entry.anchor;
-            self.reorder(number, &lock, period, anchor, Some(before), Some(after));
+            self.reorder(number, Some(before), Some(after));
         }
         if is_over {
             self.entries.remove(&number);
@@ -157,15 +152,7 @@ impl<P: Mirror> Table<P> {
         Some(changed)
     }
 
-    fn reorder(
-        &mut self,
-        number: u64,
-        lock: &LockName,
-        period: Duration,
-        anchor: Moment,
-        before: Option<IndexKeys>,
-        after: Option<IndexKeys>,
-    ) {
+    fn reorder(&mut self, number: u64, before: Option<IndexKeys>, after: Option<IndexKeys>) {
         fn moves<K: Ord>(set: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {
             if before != after {
                 before.map(|before| set.remove(&before));
@@ -182,15 +169,15 @@ impl<P: Mirror> Table<P> {
         let unsent = |keys| is(keys, |keys| keys.is_unsent).then_some(number);
         moves(&mut self.unsent, unsent(before), unsent(after));
         match (is(before, |keys| keys.is_asked_for), is(after, |keys| keys.is_asked_for)) {
-            (false, true) => *self.asked_for.entry(lock.clone()).or_default() += 1,
-            (true, false) => self.no_longer_asked_for(lock),
+            (false, true) => self.ask_for(number),
+            (true, false) => self.no_longer_ask_for(number),
             _ => {}
         }
         let parked = |keys| is(keys, |keys| keys.is_parked).then_some(number);
         moves(&mut self.parked, parked(before), parked(after));
         match (is(before, |keys| keys.waits_in_line), is(after, |keys| keys.waits_in_line)) {
-            (false, true) => self.line_up(number, lock, period, anchor),
-            (true, false) => self.step_out(number, lock),
+            (false, true) => self.line_up(number),
+            (true, false) => self.step_out(number),
             _ => {}
         }
         for (keys, by) in [(before, -1), (after, 1)] {
@@ -204,34 +191,45 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    fn no_longer_asked_for(&mut self, lock: &LockName) {
-        let Some(count) = self.asked_for.get_mut(lock) else { return };
+    fn ask_for(&mut self, number: u64) {
+        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
+        *self.asked_for.entry(lock).or_default() += 1;
+    }
+
+    fn no_longer_ask_for(&mut self, number: u64) {
+        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
+        let Some(count) = self.asked_for.get_mut(&lock) else { return };
         *count -= 1;
         if *count == 0 {
-            self.asked_for.remove(lock);
+            self.asked_for.remove(&lock);
         }
     }
 
-    fn line_up(&mut self, number: u64, lock: &LockName, period: Duration, anchor: Moment) {
-        if let Some(line) = self.lines.get_mut(lock) {
+    fn line_up(&mut self, number: u64) {
+        let Some(entry) = self.get(number) else { return };
+        let lock = entry.lock.clone();
+        let period = lease::touch_period(&entry.options);
+        let anchor = entry.anchor;
+        if let Some(line) = self.lines.get_mut(&lock) {
             line.numbers.insert(number);
             line.period = line.period.min(period);
             let due = anchor + line.period;
-            return self.touch_by(lock, due);
+            return self.touch_by(&lock, due);
         }
         let due = anchor + period;
         let line = Line { numbers: BTreeSet::from([number]), period, due, touched: anchor };
         self.lines.insert(lock.clone(), line);
-        self.touches.insert((due, lock.clone()));
+        self.touches.insert((due, lock));
     }
 
-    fn step_out(&mut self, number: u64, lock: &LockName) {
-        let Some(line) = self.lines.get_mut(lock) else { return };
+    fn step_out(&mut self, number: u64) {
+        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
+        let Some(line) = self.lines.get_mut(&lock) else { return };
         line.numbers.remove(&number);
         if line.numbers.is_empty() {
             let due = line.due;
-            self.lines.remove(lock);
-            self.touches.remove(&(due, lock.clone()));
+            self.lines.remove(&lock);
+            self.touches.remove(&(due, lock));
         }
     }
 
@@ -254,8 +252,8 @@ impl<P: Mirror> Core<P> {
     /// The last round of an attempt: the one that it stands in.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
-        let rounds = self.table.entries().range(first..first + (1 << ROUND_BITS));
-        rounds.map(|(number, _)| *number).next_back()
+        let (last, _) = self.table.entries().range(..first + (1 << ROUND_BITS)).next_back()?;
+        (*last >= first).then_some(*last)
     }
 
     /// The number of a member of this node.

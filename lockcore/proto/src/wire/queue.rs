@@ -2,7 +2,7 @@
 
 pub(super) mod reply;
 
-use super::keys::{COUNTER, Key};
+use super::keys::COUNTER;
 use super::scripts::{self, Script};
 use super::{Call, Context};
 use crate::demand::Demand;
@@ -84,14 +84,14 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
 }
 
 pub(super) fn add_keys(call: &mut impl Call, lock: &LockName) {
-    call.display(Key::door(lock)).text(COUNTER);
+    call.text(lock.door()).text(COUNTER);
 }
 
 /// One call for renewals of several locks.
 pub(super) fn renewals<C: Call>(commands: &[(&LockName, &Command)]) -> C {
     let mut call = C::begin(&scripts::of_queue().extend, commands.len());
     for (lock, _) in commands {
-        call.display(Key::door(lock));
+        call.text(lock.door());
     }
     for member in commands.iter().flat_map(|(_, command)| command.renews()) {
         call.text(member.as_str()).number(member.lease_ms());

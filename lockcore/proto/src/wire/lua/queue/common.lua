@@ -481,9 +481,9 @@ local function write_door()
 end
 
 -- Writes what was decided. `newcomers`, with their places, are to be appended to the queue. The
--- first write is to a key that never exists, so it changes nothing. Redis refuses it like every write on a replica, without
--- enough replicas, and while the slot moves. SET is refused when memory is full, and DEL is
--- allowed. PUBLISH is not refused, so it comes last.
+-- first write is to a key that never exists, so it changes nothing. Redis refuses it like every
+-- write on a replica, without enough replicas, and while the slot moves. SET is refused when memory
+-- is full, and DEL is allowed. PUBLISH is not refused, so it comes last.
 local function write(needs_memory, newcomers)
   if needs_memory then
     call('SET', door .. ':guard', '1', 'XX')

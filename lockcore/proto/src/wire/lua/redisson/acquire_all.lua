@@ -1,7 +1,7 @@
--- Acquires for several members of one node, one after the other. KEYS: hold, queue, deadlines, token,
--- the tombstone of each member, alive, arrivals and suspects. ARGV: node, prefix, 'try' or 'wait',
--- queue limit, the members, latest time. The outcome is one letter a member, g(ranted), q(ueued),
--- b(usy), f(ull), r(efused). At the end: the positions of those that are queued.
+-- Acquires for several members of one node, one after the other. KEYS: hold, queue, deadlines,
+-- token, the tombstone of each member, alive, arrivals and suspects. ARGV: node, prefix, 'try' or
+-- 'wait', queue limit, the members, latest time. The outcome is one letter a member, g(ranted),
+-- q(ueued), b(usy), f(ull), r(efused). At the end: the positions of those that are queued.
 local call = redis.call
 
 --#include clock
