@@ -23,6 +23,10 @@ facts! {
         a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted,
         a_read_that_comes_when_the_lease_of_the_lock_has_ended_hands_on,
         a_confirmation_by_a_node_that_has_seen_a_later_time_has_a_token_above_it,
+        a_touch_when_the_lease_of_the_lock_has_ended_hands_it_over,
+        a_touch_behind_a_lock_makes_the_queue_live_on,
+        an_ambiguous_leave_behind_a_lock_leaves_a_tombstone,
+        the_last_release_drops_parts_whose_door_was_lost,
     ],
     queue_scripts: [
         a_counter_that_is_no_number_is_left_alone_and_locks_nothing,
@@ -197,4 +201,44 @@ async fn a_full_memory_keeps_no_lock_from_being_handed_over(mut bench: Bench) {
         bench.redis().configure("maxmemory", "0").await;
         b.release(&next).await;
     }
+}
+
+async fn a_touch_when_the_lease_of_the_lock_has_ended_hands_it_over(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let waiting = b.queue(30_000).await;
+    bench.end_lease().await;
+    let reply = b.touch(&[&waiting]).await;
+    assert_eq!(grant(&reply).member, waiting);
+    assert_eq!(bench.holder().await, Some(waiting));
+}
+
+async fn a_touch_behind_a_lock_makes_the_queue_live_on(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let waiting = b.queue(30_000).await;
+    bench.pass(2_000).await;
+    b.touch(&[&waiting]).await;
+    let (mut state, now_ms) = bench.state().await;
+    let ends_ms = state.of_queue().queue_ends_ms.expect("it has an end");
+    assert!(ends_ms > now_ms + 74_000, "{}", ends_ms - now_ms);
+}
+
+async fn an_ambiguous_leave_behind_a_lock_leaves_a_tombstone(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let waiting = b.queue(30_000).await;
+    b.leave_ambiguous(&waiting).await;
+    assert_eq!(b.wait(&waiting).await.outcome, Acquired::Refused);
+}
+
+async fn the_last_release_drops_parts_whose_door_was_lost(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold_for(Demand::READ, 30_000).await;
+    bench.change(|state, _| state.of_queue().door = None).await;
+    let holder = a.hold(30_000).await;
+    let waiting = b.queue(30_000).await;
+    b.leave(&waiting).await;
+    a.release(&holder).await;
+    assert!(bench.state().await.0.of_queue().holds.is_empty());
 }
