@@ -1,6 +1,7 @@
 //! The table: all entries, and everything that is kept in order by them, which change together.
 //! Outside of this file an entry is read only.
 
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -127,6 +128,9 @@ impl<P: Mirror> Table<P> {
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
         let keys = entry.index_keys();
         entry.update_mirror();
+        if keys.is_asked_for {
+            self.count_asked_for(entry.lock.clone(), true);
+        }
         self.entries.insert(number, Box::new(entry));
         self.reorder(number, None, Some(keys));
     }
@@ -143,6 +147,10 @@ impl<P: Mirror> Table<P> {
         entry.update_mirror();
         let after = entry.index_keys();
         let is_over = entry.is_over();
+        if before.is_asked_for != after.is_asked_for {
+            let lock = entry.lock.clone();
+            self.count_asked_for(lock, after.is_asked_for);
+        }
         if before != after {
             self.reorder(number, Some(before), Some(after));
         }
@@ -168,11 +176,6 @@ impl<P: Mirror> Table<P> {
         let is = |keys: Option<IndexKeys>, which: fn(IndexKeys) -> bool| keys.is_some_and(which);
         let unsent = |keys| is(keys, |keys| keys.is_unsent).then_some(number);
         moves(&mut self.unsent, unsent(before), unsent(after));
-        match (is(before, |keys| keys.is_asked_for), is(after, |keys| keys.is_asked_for)) {
-            (false, true) => self.ask_for(number),
-            (true, false) => self.no_longer_ask_for(number),
-            _ => {}
-        }
         let parked = |keys| is(keys, |keys| keys.is_parked).then_some(number);
         moves(&mut self.parked, parked(before), parked(after));
         match (is(before, |keys| keys.waits_in_line), is(after, |keys| keys.waits_in_line)) {
@@ -191,17 +194,12 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    fn ask_for(&mut self, number: u64) {
-        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
-        *self.asked_for.entry(lock).or_default() += 1;
-    }
-
-    fn no_longer_ask_for(&mut self, number: u64) {
-        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
-        let Some(count) = self.asked_for.get_mut(&lock) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.asked_for.remove(&lock);
+    fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) {
+        match self.asked_for.entry(lock) {
+            Slot::Vacant(first) => drop(first.insert(1)),
+            Slot::Occupied(mut count) if is_one_more => *count.get_mut() += 1,
+            Slot::Occupied(last) if *last.get() == 1 => drop(last.remove()),
+            Slot::Occupied(mut count) => *count.get_mut() -= 1,
         }
     }
 

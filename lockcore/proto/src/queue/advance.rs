@@ -244,7 +244,7 @@ impl QueueState {
     }
 
     /// Drops members whose patience has ended, among the first that waited before this command.
-    pub(super) fn sweep(&mut self, call: &Call<'_>, newcomers: &[Member]) {
+    pub(super) fn sweep(&mut self, call: &Call<'_>, newcomers: &[&Member]) {
         let before = self.queue.iter().filter(|(_, member)| !newcomers.contains(member));
         let first = before.take(call.bounds.looked_at);
         let ended = first.filter(|(_, member)| !self.is_patient(call, member));

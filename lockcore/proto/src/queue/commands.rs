@@ -12,25 +12,25 @@ use crate::{
 };
 
 /// The course of one acquire.
-struct Asking {
+struct Asking<'a> {
     mode: Mode,
     queue_limit: u32,
     /// The outcomes so far.
     outcomes: Vec<Acquired>,
     /// The members that this command has queued.
-    newcomers: Vec<Member>,
+    newcomers: Vec<&'a Member>,
     /// The end of the walk along the queue, which is made once in a command, as reclaim is.
     advanced: Option<Advanced>,
     /// Whether members whose patience has ended were dropped from a full queue, once as well.
     is_swept: bool,
 }
 
-impl Asking {
-    fn new(mode: Mode, queue_limit: u32) -> Self {
+impl Asking<'_> {
+    fn new(mode: Mode, queue_limit: u32, members: usize) -> Self {
         Self {
             mode,
             queue_limit,
-            outcomes: Vec::new(),
+            outcomes: Vec::with_capacity(members),
             newcomers: Vec::new(),
             advanced: None,
             is_swept: false,
@@ -48,7 +48,7 @@ impl QueueState {
         mode: Mode,
         queue_limit: u32,
     ) -> Reply<Vec<Acquired>> {
-        let mut asking = Asking::new(mode, queue_limit);
+        let mut asking = Asking::new(mode, queue_limit, members.len());
         // The hot case looks at the door alone. Without one there is nothing else, unless another
         // program has deleted it.
         let is_free = self.door.is_none();
@@ -78,11 +78,11 @@ impl QueueState {
         self.reply(call, asking.outcomes)
     }
 
-    fn acquire_one(
+    fn acquire_one<'a>(
         &mut self,
         call: &mut Call<'_>,
-        asking: &mut Asking,
-        member: &Member,
+        asking: &mut Asking<'a>,
+        member: &'a Member,
     ) -> Acquired {
         if call.grants.iter().any(|grant| grant.member == *member) {
             return Acquired::Granted;
@@ -94,7 +94,12 @@ impl QueueState {
         self.take(call, asking, member)
     }
 
-    fn take(&mut self, call: &mut Call<'_>, asking: &mut Asking, member: &Member) -> Acquired {
+    fn take<'a>(
+        &mut self,
+        call: &mut Call<'_>,
+        asking: &mut Asking<'a>,
+        member: &'a Member,
+    ) -> Acquired {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
             Some((holder, ends_ms)) if holder == member => {
@@ -159,7 +164,12 @@ impl QueueState {
     }
 
     /// The part of an acquire that was not granted. The position is told at the end.
-    fn wait(&mut self, call: &mut Call<'_>, asking: &mut Asking, member: &Member) -> Acquired {
+    fn wait<'a>(
+        &mut self,
+        call: &mut Call<'_>,
+        asking: &mut Asking<'a>,
+        member: &'a Member,
+    ) -> Acquired {
         if self.queue.get(member).is_some() {
             self.raise_low(call);
             return Acquired::Queued { position: 0 };
@@ -175,17 +185,17 @@ impl QueueState {
             return Acquired::Full;
         }
         self.enqueue(call, member);
-        asking.newcomers.push(member.clone());
+        asking.newcomers.push(member);
         Acquired::Queued { position: 0 }
     }
 
     /// Tells the members that wait their positions, as they are at the end of the command.
-    fn tell_positions(&self, members: &[Member], asking: &mut Asking) {
+    fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
             let Acquired::Queued { position } = outcome else { continue };
             // Newcomers stand at the end: that they do need not be looked up.
-            let at = asking.newcomers.iter().position(|newcomer| newcomer == member);
+            let at = asking.newcomers.iter().position(|newcomer| *newcomer == member);
             *position = at.map_or_else(
                 || self.queue.iter().take_while(|(_, ahead)| *ahead != member).count(),
                 |at| first + at,
