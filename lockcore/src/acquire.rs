@@ -194,12 +194,6 @@ impl Limit {
         }
     }
 
-    /// Whether the store's own time-outs end a request before it: so it needs no timer meanwhile.
-    fn is_behind_answers(self, node: &Node) -> bool {
-        matches!(self, Self::Silence(silence, _) if silence >= node.longest_answer())
-            && node.is_own_runtime()
-    }
-
     /// The earliest instant at which it may end the attempt.
     fn earliest(self) -> Instant {
         match self {
@@ -318,9 +312,6 @@ impl Future for Attempt {
             *this.state = AttemptState::Done;
             this.timer.set(None);
             return Poll::Ready(outcome);
-        }
-        if running.asking.is_some() && running.limit.is_behind_answers(this.node) {
-            return Poll::Pending;
         }
         loop {
             let mut timer = this.timer.as_mut().as_pin_mut().expect("set on the first poll");
