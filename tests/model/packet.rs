@@ -46,8 +46,7 @@ impl Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Acquire {
-        /// A bit for each member; they ask in the order of their numbers.
-        members: Bits,
+        member: Id,
         waits: bool,
     },
     Release {
@@ -90,13 +89,11 @@ pub(crate) struct Told {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    /// The bits of the members that hold, of those that wait, and of those that were refused; the
-    /// rest found it busy.
-    Acquired {
-        granted: Bits,
-        queued: Bits,
-        refused: Bits,
-    },
+    Granted,
+    Queued,
+    Busy,
+    Full,
+    Refused,
     Released(bool),
     Held(bool),
     /// The bits of the members that wait, and of those that are gone.

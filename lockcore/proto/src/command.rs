@@ -11,12 +11,11 @@ use crate::member::Member;
 /// One command on one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Acquires the demands of members of one node, or queues for them: one after the other, in
-    /// this order and in one step.
+    /// Acquires the member's demand, or queues for it.
     Acquire {
-        /// The members.
-        members: Vec<Member>,
-        /// Whether they may queue.
+        /// The member.
+        member: Member,
+        /// Whether it may queue.
         mode: Mode,
         /// Most live waiters.
         queue_limit: u32,
@@ -77,8 +76,8 @@ impl Command {
 /// The answer to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The answer to an acquire, one a member.
-    Acquired(Reply<Vec<Acquired>>),
+    /// The answer to an acquire.
+    Acquired(Reply<Acquired>),
     /// The answer to a release or a force release.
     Released(Reply<Released>),
     /// The answer to a renewal, one a member, to a confirmation or a reduction.

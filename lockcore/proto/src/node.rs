@@ -24,9 +24,6 @@
 //! - *Places lost.* A member that the server no longer knows is never used again, or a late grant
 //!   of its old place would be taken for a new one: its attempt goes on in the next round, with a
 //!   new number, at the tail.
-//! - *Bursts.* An attempt for a lock that is asked for already goes with the next tick, together
-//!   with all that have come until then. The tick is due at once, and waits for no answer. The
-//!   first of a burst, and so every attempt that is alone, is sent by its caller.
 //! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two
 //!   requests of one member are on their way whose order matters: a leave waits for the answer of
 //!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
@@ -224,10 +221,10 @@ impl<P: Mirror> Core<P> {
         self.effects.push(effect);
     }
 
-    // Events from callers.
+    // What callers do.
 
-    /// An attempt begins; its caller sends the acquire, unless it goes with the next tick or is
-    /// parked. Nothing if the node is closed.
+    /// An attempt begins; its caller sends the acquire, unless others come first or it is parked.
+    /// Nothing if the node is closed.
     pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
         let now = self.now;
         if self.is_closed {
@@ -243,10 +240,7 @@ impl<P: Mirror> Core<P> {
             true => Member::redisson(node, number, lease_ms, &label),
             false => Member::new(node, number, lease_ms, demand, &label),
         };
-        // Those that ask for one lock at once go together with the next tick, which is due now. Of
-        // other locks, none takes the room of those that came before.
-        let room = self.rules.acquires.saturating_sub(self.asking);
-        let is_next = self.table.unsent().len() < room && !self.table.is_asked_for(&lock);
+        let is_next = self.table.unsent().is_empty() && self.may_ask();
         let state = match is_next {
             true => State::Asking { error: None, poked: false },
             false => State::Unsent,
@@ -271,14 +265,6 @@ impl<P: Mirror> Core<P> {
         );
         let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))
-    }
-
-    /// Whether the first acquire of an attempt is on its way, and [`take`](Self::take) has no
-    /// outcome yet.
-    pub fn is_asking(&self, attempt: u64) -> bool {
-        self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
-            matches!((&entry.state, &entry.caller), (State::Asking { .. }, Caller::Waits))
-        })
     }
 
     /// Takes the outcome of an attempt. A grant is its caller's from now on.
@@ -376,7 +362,7 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::TellLost(mirror));
     }
 
-    // Events from the store.
+    // What the store says.
 
     /// A request was answered.
     pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
@@ -384,11 +370,9 @@ impl<P: Mirror> Core<P> {
         self.last_success = self.now;
         self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
-            (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
+            (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
                 self.pause = attempts::FIRST_RETRY;
-                for (member, outcome) in members.iter().zip(&reply.outcome) {
-                    self.acquired(ask, member, *outcome, reply);
-                }
+                self.acquired(ask, member, reply);
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
@@ -451,11 +435,7 @@ impl<P: Mirror> Core<P> {
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         match &ask.command {
-            Command::Acquire { members, .. } => {
-                for member in members {
-                    self.acquire_failed(member, error);
-                }
-            }
+            Command::Acquire { member, .. } => self.acquire_failed(member, error),
             Command::Release { member } => {
                 self.leave_failed(member, &ask.lock, error);
             }
@@ -524,7 +504,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    // Questions of others.
+    // What others ask.
 
     /// The numbers of entries, by their kind.
     pub fn counts(&self) -> Counts {

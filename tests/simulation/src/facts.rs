@@ -92,8 +92,7 @@ impl Evidence for Facts<'_> {
     fn kind(&self) -> Kind {
         match (self.command, self.answer) {
             (Command::Acquire { .. }, Answer::Acquired(reply)) => {
-                let is_refused = reply.outcome.iter().all(|one| *one == Acquired::Refused);
-                Kind::Acquire { is_refused }
+                Kind::Acquire { is_refused: reply.outcome == Acquired::Refused }
             }
             (Command::Release { .. }, Answer::Released(reply)) => {
                 Kind::Release { counts: reply.outcome == Released::Released }
@@ -108,12 +107,11 @@ impl Evidence for Facts<'_> {
     fn names(&self, named: Who) -> bool {
         let is_it = |member: &Member| who(member) == named;
         match self.command {
-            Command::Release { member }
+            Command::Acquire { member, .. }
+            | Command::Release { member }
             | Command::Confirm { member }
             | Command::Reduce { member, .. } => is_it(member),
-            Command::Acquire { members, .. }
-            | Command::Renew { members }
-            | Command::Touch { members } => members.iter().any(is_it),
+            Command::Renew { members } | Command::Touch { members } => members.iter().any(is_it),
             Command::Leave { leaving } => leaving.iter().any(|leaving| is_it(&leaving.member)),
             Command::ForceRelease { member } => member.as_ref().is_none_or(is_it),
             Command::Inspect => false,
@@ -145,12 +143,6 @@ impl Evidence for Facts<'_> {
             && self.is_reached(waiting.0)
             && !self.resource().aside().contains(&waiting)
             && self.resource().is_queued(waiting)
-    }
-
-    fn came_after(&self, waiter: Who, other: Who) -> bool {
-        let Command::Acquire { members, .. } = self.command else { return false };
-        let turn = |named| members.iter().position(|member| who(member) == named);
-        self.record().came.contains(&waiter) && turn(other) < turn(waiter)
     }
 
     fn queue(&self) -> impl Iterator<Item = Waiting<Who>> {

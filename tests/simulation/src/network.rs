@@ -72,13 +72,12 @@ impl World {
         (era, seen): (u64, Seen),
     ) -> u64 {
         let acquired = match answer {
-            Answer::Acquired(reply) => Some(reply.outcome.as_slice()),
+            Answer::Acquired(reply) => Some(&reply.outcome),
             _ => None,
         };
         // The copy of an acquire that got nothing could be granted, and its caller would not know.
-        let got_nothing =
-            |one: &Acquired| matches!(one, Acquired::Busy | Acquired::Full | Acquired::Refused);
-        let may_run = !acquired.unwrap_or_default().iter().any(got_nothing);
+        let may_run =
+            !matches!(acquired, Some(Acquired::Busy | Acquired::Full | Acquired::Refused));
         if !may_run || !self.strikes(Fault::Repeat) {
             return 0;
         }

@@ -146,9 +146,7 @@ impl Snapshot {
     #[must_use]
     pub fn untouchable(&self, command: &Command) -> Vec<String> {
         let is_short = match command {
-            Command::Acquire { members, .. } => {
-                matches!(&**members, [one] if one.demand() == Demand::ALONE)
-            }
+            Command::Acquire { member, .. } => member.demand() == Demand::ALONE,
             Command::Touch { .. } | Command::Leave { .. } => true,
             _ => false,
         };

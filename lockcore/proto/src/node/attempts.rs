@@ -23,23 +23,21 @@ impl<P: Mirror> Core<P> {
             self.park(number, StoreError::refused(error.kind, detail));
             return None;
         }
-        let Entry { lock, member, mode, options, state, .. } = entry;
+        let Entry { lock, member, mode, options, .. } = entry;
         let command = Command::Acquire {
-            members: vec![member.clone()],
+            member: member.clone(),
             mode: *mode,
             queue_limit: options.queue_limit,
         };
         let ask = Ask { lock: lock.clone(), command, sent: self.now, background };
-        // One that begins is asking already.
-        if !matches!(state, State::Asking { .. }) {
-            self.table.change(number, |entry| {
-                let error = match &entry.state {
-                    State::Parked { error } => Some(error.clone()),
-                    _ => None,
-                };
-                entry.state = State::Asking { error, poked: false };
-            });
-        }
+        self.table.change(number, |entry| {
+            let error = match &mut entry.state {
+                State::Asking { error, .. } => error.take(),
+                State::Parked { error } => Some(error.clone()),
+                _ => None,
+            };
+            entry.state = State::Asking { error, poked: false };
+        });
         Some(ask)
     }
 
@@ -100,18 +98,11 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Takes in the outcome of an acquire for one of its members.
-    pub(super) fn acquired<T>(
-        &mut self,
-        ask: &Ask,
-        member: &Member,
-        outcome: Acquired,
-        reply: &Reply<T>,
-    ) {
+    pub(super) fn acquired(&mut self, ask: &Ask, member: &Member, reply: &Reply<Acquired>) {
         let Some(number) = self.table.answered(member, self.now) else { return };
-        match outcome {
+        match reply.outcome {
             // The grant is among those of the reply.
-            Acquired::Granted if reply.grants.iter().any(|grant| grant.member == *member) => {}
+            Acquired::Granted if !reply.grants.is_empty() => {}
             Acquired::Granted => {
                 self.finish(number, Refusal::Kind(LockErrorKind::Protocol));
             }

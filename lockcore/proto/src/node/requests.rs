@@ -39,11 +39,8 @@ impl<P: Mirror> Core<P> {
 
     pub(super) fn arrived(&mut self, ask: &Ask) {
         match &ask.command {
-            Command::Acquire { members, .. } if !ask.background => {
-                self.asking = self.asking.saturating_sub(members.len());
-            }
-            Command::Acquire { members, .. } => {
-                self.on_their_way = self.on_their_way.saturating_sub(members.len());
+            Command::Acquire { .. } if !ask.background => {
+                self.asking = self.asking.saturating_sub(1);
             }
             _ if !ask.background => {}
             Command::Renew { .. } | Command::Confirm { .. } => {

@@ -1,7 +1,6 @@
 //! The table: all entries, and everything that is kept in order by them, which change together.
 //! Outside of this file an entry is read only.
 
-use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -27,8 +26,7 @@ type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
-    /// Boxed, as the map moves its values about.
-    entries: BTreeMap<u64, Box<Entry<P>>>,
+    entries: BTreeMap<u64, Entry<P>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
     renewals: ByTime,
@@ -36,8 +34,6 @@ pub(super) struct Table<P> {
     sends: ByTime,
     touches: ByTime<LockName>,
     unsent: BTreeSet<u64>,
-    /// How many acquires of each lock are on their way, or are to be sent.
-    asked_for: BTreeMap<LockName, usize>,
     parked: BTreeSet<u64>,
     counts: Counts,
 }
@@ -60,14 +56,13 @@ impl<P: Mirror> Table<P> {
             sends: BTreeSet::new(),
             touches: BTreeSet::new(),
             unsent: BTreeSet::new(),
-            asked_for: BTreeMap::new(),
             parked: BTreeSet::new(),
             counts: Counts::default(),
         }
     }
 
     read_only! {
-        entries: BTreeMap<u64, Box<Entry<P>>>
+        entries: BTreeMap<u64, Entry<P>>
         lines: BTreeMap<LockName, Line>
         ends: ByTime
         renewals: ByTime
@@ -78,13 +73,8 @@ impl<P: Mirror> Table<P> {
         counts: Counts
     }
 
-    /// Whether an acquire of the lock is on its way, or is to be sent.
-    pub(super) fn is_asked_for(&self, lock: &LockName) -> bool {
-        self.asked_for.contains_key(lock)
-    }
-
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
-        self.entries.get(&number).map(|entry| &**entry)
+        self.entries.get(&number)
     }
 
     /// The number of this very member, whose acquire was answered: no copy of that request is on
@@ -126,13 +116,13 @@ impl<P: Mirror> Table<P> {
     }
 
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
+        let lock = entry.lock.clone();
+        let period = lease::touch_period(&entry.options);
+        let anchor = entry.anchor;
         let keys = entry.index_keys();
         entry.update_mirror();
-        if keys.is_asked_for {
-            self.count_asked_for(entry.lock.clone(), true);
-        }
-        self.entries.insert(number, Box::new(entry));
-        self.reorder(number, None, Some(keys));
+        self.entries.insert(number, entry);
+        self.reorder(number, &lock, period, anchor, None, Some(keys));
     }
 
     /// The one place where an entry changes. Forgets it when nothing is left of it.
@@ -147,12 +137,11 @@ impl<P: Mirror> Table<P> {
         entry.update_mirror();
         let after = entry.index_keys();
         let is_over = entry.is_over();
-        if before.is_asked_for != after.is_asked_for {
-            let lock = entry.lock.clone();
-            self.count_asked_for(lock, after.is_asked_for);
-        }
         if before != after {
-            self.reorder(number, Some(before), Some(after));
+            let lock = entry.lock.clone();
+            let period = lease::touch_period(&entry.options);
+            let anchor = entry.anchor;
+            self.reorder(number, &lock, period, anchor, Some(before), Some(after));
         }
         if is_over {
             self.entries.remove(&number);
@@ -160,7 +149,15 @@ impl<P: Mirror> Table<P> {
         Some(changed)
     }
 
-    fn reorder(&mut self, number: u64, before: Option<IndexKeys>, after: Option<IndexKeys>) {
+    fn reorder(
+        &mut self,
+        number: u64,
+        lock: &LockName,
+        period: Duration,
+        anchor: Moment,
+        before: Option<IndexKeys>,
+        after: Option<IndexKeys>,
+    ) {
         fn moves<K: Ord>(set: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {
             if before != after {
                 before.map(|before| set.remove(&before));
@@ -179,8 +176,8 @@ impl<P: Mirror> Table<P> {
         let parked = |keys| is(keys, |keys| keys.is_parked).then_some(number);
         moves(&mut self.parked, parked(before), parked(after));
         match (is(before, |keys| keys.waits_in_line), is(after, |keys| keys.waits_in_line)) {
-            (false, true) => self.line_up(number),
-            (true, false) => self.step_out(number),
+            (false, true) => self.line_up(number, lock, period, anchor),
+            (true, false) => self.step_out(number, lock),
             _ => {}
         }
         for (keys, by) in [(before, -1), (after, 1)] {
@@ -194,40 +191,26 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) {
-        match self.asked_for.entry(lock) {
-            Slot::Vacant(first) => drop(first.insert(1)),
-            Slot::Occupied(mut count) if is_one_more => *count.get_mut() += 1,
-            Slot::Occupied(last) if *last.get() == 1 => drop(last.remove()),
-            Slot::Occupied(mut count) => *count.get_mut() -= 1,
-        }
-    }
-
-    fn line_up(&mut self, number: u64) {
-        let Some(entry) = self.get(number) else { return };
-        let lock = entry.lock.clone();
-        let period = lease::touch_period(&entry.options);
-        let anchor = entry.anchor;
-        if let Some(line) = self.lines.get_mut(&lock) {
+    fn line_up(&mut self, number: u64, lock: &LockName, period: Duration, anchor: Moment) {
+        if let Some(line) = self.lines.get_mut(lock) {
             line.numbers.insert(number);
             line.period = line.period.min(period);
             let due = anchor + line.period;
-            return self.touch_by(&lock, due);
+            return self.touch_by(lock, due);
         }
         let due = anchor + period;
         let line = Line { numbers: BTreeSet::from([number]), period, due, touched: anchor };
         self.lines.insert(lock.clone(), line);
-        self.touches.insert((due, lock));
+        self.touches.insert((due, lock.clone()));
     }
 
-    fn step_out(&mut self, number: u64) {
-        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
-        let Some(line) = self.lines.get_mut(&lock) else { return };
+    fn step_out(&mut self, number: u64, lock: &LockName) {
+        let Some(line) = self.lines.get_mut(lock) else { return };
         line.numbers.remove(&number);
         if line.numbers.is_empty() {
             let due = line.due;
-            self.lines.remove(&lock);
-            self.touches.remove(&(due, lock));
+            self.lines.remove(lock);
+            self.touches.remove(&(due, lock.clone()));
         }
     }
 
@@ -250,8 +233,8 @@ impl<P: Mirror> Core<P> {
     /// The last round of an attempt: the one that it stands in.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
-        let (last, _) = self.table.entries().range(..first + (1 << ROUND_BITS)).next_back()?;
-        (*last >= first).then_some(*last)
+        let rounds = self.table.entries().range(first..first + (1 << ROUND_BITS));
+        rounds.map(|(number, _)| *number).next_back()
     }
 
     /// The number of a member of this node.
