@@ -68,7 +68,7 @@ impl Bench {
         Node { wire, floors, _ear: ear, next_number: 1 }
     }
 
-    /// The names of locks that nobody has asked for.
+    /// Names of new locks.
     fn names(&mut self) -> Vec<LockName> {
         let first = self.locks;
         self.locks += LOCKS as u64;

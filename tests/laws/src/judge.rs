@@ -97,7 +97,7 @@ pub trait Evidence {
     /// Whether the command leaves something over for the next.
     fn leaves_more(&self) -> bool;
 
-    /// Whether it grants what is free.
+    /// Whether it hands free weight on.
     fn hands_on(&self) -> bool {
         let mut live = self.before().iter().filter(|held| held.is_live);
         match self.kind() {

@@ -73,15 +73,17 @@ impl<'a> Facts<'a> {
         !self.before.is_unmarked || self.resource().hopes(waiting, self.before.now_ms)
     }
 
+    /// Whether a waiter that arrived counts, is reached, and does not stand aside.
+    fn is_due(&self, waiting: Who) -> bool {
+        self.counts(waiting)
+            && self.is_reached(waiting.0)
+            && !self.resource().aside().contains(&waiting)
+    }
+
     /// The members ahead of the granted whose patience was over, as the server has dropped them.
     pub(crate) fn dropped(&self, granted: &[Held<Who>]) -> Vec<Who> {
         let ahead = granted.iter().flat_map(|held| self.record().ahead(held.member));
-        let is_dropped = |who: &Who| {
-            self.counts(*who)
-                && self.is_reached(who.0)
-                && !self.resource().aside().contains(who)
-                && !self.resource().is_queued(*who)
-        };
+        let is_dropped = |who: &Who| self.is_due(*who) && !self.resource().is_queued(*who);
         ahead.filter(is_dropped).collect()
     }
 }
@@ -139,10 +141,7 @@ impl Evidence for Facts<'_> {
     /// The next touch of its node puts a member back that stands aside, also where a late copy has
     /// queued it anew.
     fn could_be_granted(&self, waiting: Who) -> bool {
-        self.counts(waiting)
-            && self.is_reached(waiting.0)
-            && !self.resource().aside().contains(&waiting)
-            && self.resource().is_queued(waiting)
+        self.is_due(waiting) && self.resource().is_queued(waiting)
     }
 
     fn queue(&self) -> impl Iterator<Item = Waiting<Who>> {
