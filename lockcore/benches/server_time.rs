@@ -72,9 +72,9 @@ impl Node {
     }
 
     async fn enqueue(&self, lock: &LockName, member: &Member) -> Acquired {
-        let (member, mode) = (member.clone(), Mode::Wait);
-        match self.run(lock, Command::Acquire { member, mode, queue_limit: 20_000 }).await {
-            Answer::Acquired(reply) => reply.outcome,
+        let (members, mode) = (vec![member.clone()], Mode::Wait);
+        match self.run(lock, Command::Acquire { members, mode, queue_limit: 20_000 }).await {
+            Answer::Acquired(reply) => reply.outcome[0],
             other => panic!("{other:?}"),
         }
     }

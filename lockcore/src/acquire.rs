@@ -194,10 +194,18 @@ impl Limit {
         }
     }
 
-    fn instant(self, node: &Node) -> Instant {
+    /// The earliest instant at which it may end the attempt.
+    fn earliest(self) -> Instant {
         match self {
             Self::Once(at) | Self::At(at) => at,
+            Self::Silence(silence, start) => start + silence,
+        }
+    }
+
+    fn instant(self, node: &Node) -> Instant {
+        match self {
             Self::Silence(silence, start) => node.last_success().max(start) + silence,
+            _ => self.earliest(),
         }
     }
 }
@@ -270,7 +278,7 @@ impl Future for Attempt {
             *this.state = AttemptState::Done;
             let request = request?;
             let limit = Limit::new(this.node, &request);
-            this.timer.set(Some(timer(limit.instant(this.node))));
+            this.timer.set(Some(timer(limit.earliest())));
             *this.state = AttemptState::Running(RunningAttempt::begin(this.node, request, limit)?);
         }
         let AttemptState::Running(running) = this.state else {
@@ -294,7 +302,12 @@ impl Future for Attempt {
         // First, so that what comes after the look wakes this task.
         running.mirror.caller.register(cx.waker());
         let attempt = running.attempt;
-        let outcome = this.node.with(|core| core.take(attempt));
+        // One that has just asked finds nothing yet: a look tells, at less cost than an event.
+        let is_asking = running.asking.is_some() && this.node.look(|core| core.is_asking(attempt));
+        let outcome = match is_asking {
+            true => Outcome::Waits,
+            false => this.node.with(|core| core.take(attempt)),
+        };
         if let Some(outcome) = running.outcome(this.node, outcome) {
             *this.state = AttemptState::Done;
             this.timer.set(None);

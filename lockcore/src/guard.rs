@@ -49,7 +49,7 @@ impl SharedHold {
     }
 
     fn observe_end(&self) {
-        self.node.observer.ended(&self.lock, self.node.clock.now().since(self.since));
+        self.node.observer.ended(&self.lock, || self.node.clock.now().since(self.since));
     }
 }
 

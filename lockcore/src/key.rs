@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::Arc;
 
 use proto::LockName;
 
@@ -29,7 +28,8 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey {
-    encoded: Arc<str>,
+    /// The full name, where there is no namespace.
+    encoded: LockName,
     foreign: bool,
 }
 
@@ -41,8 +41,11 @@ impl LockKey {
     /// character.
     pub fn new(name: impl AsRef<str>) -> Result<Self, KeyError> {
         let name = name.as_ref();
-        validate(name)?;
-        Ok(Self { encoded: Arc::from(encode(name)), foreign: false })
+        if !is_plain(name) {
+            validate(name)?;
+            return Ok(Self { encoded: LockName::from(&*encode(name)), foreign: false });
+        }
+        Ok(Self { encoded: LockName::from(name), foreign: false })
     }
 
     /// The name of a lock that another program uses, taken as it is: no encoding and no namespace.
@@ -58,12 +61,12 @@ impl LockKey {
     pub fn foreign(name: impl AsRef<str>) -> Result<Self, KeyError> {
         let name = name.as_ref();
         validate(name)?;
-        Ok(Self { encoded: Arc::from(name), foreign: true })
+        Ok(Self { encoded: LockName::from(name), foreign: true })
     }
 
     /// The name as it stands in Redis between the braces, without the namespace.
     pub fn as_str(&self) -> &str {
-        &self.encoded
+        self.encoded.as_str()
     }
 
     /// Whether it is taken as it is.
@@ -75,16 +78,16 @@ impl LockKey {
     pub(crate) fn resolve(&self, namespace: Option<&str>) -> LockName {
         match namespace {
             Some(namespace) if !self.foreign => {
-                LockName::from(&*format!("{namespace}:{}", self.encoded))
+                LockName::from(&*format!("{namespace}:{}", self.as_str()))
             }
-            _ => LockName::from(Arc::clone(&self.encoded)),
+            _ => self.encoded.clone(),
         }
     }
 }
 
 impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("LockKey").field(&self.encoded).finish()
+        f.debug_tuple("LockKey").field(&self.as_str()).finish()
     }
 }
 
@@ -158,6 +161,12 @@ impl From<Infallible> for KeyError {
     fn from(never: Infallible) -> Self {
         match never {}
     }
+}
+
+/// Whether it is surely valid, and its own encoding: most names are, and one look tells.
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'{' | b'}' | b'%');
+    (1..=MAX_KEY_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 fn validate(name: &str) -> Result<(), KeyError> {

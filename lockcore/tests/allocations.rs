@@ -28,5 +28,6 @@ fn a_lock_and_its_release_allocate_little() {
     let counted = allocation_counter::measure(|| runtime.block_on(pairs(&locks)));
     // A fraction is left for timers and buffers that grow now and then.
     let each = counted.count_total / PAIRS;
-    assert!(each <= 20, "{each} allocations, {} bytes", counted.bytes_total / PAIRS);
+    // Some are the price of several members in one command: lists of one, and an index by lock.
+    assert!(each <= 24, "{each} allocations, {} bytes", counted.bytes_total / PAIRS);
 }

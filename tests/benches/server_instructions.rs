@@ -158,7 +158,7 @@ impl Node {
 }
 
 fn acquire(member: &Member, mode: Mode) -> Command {
-    Command::Acquire { member: member.clone(), mode, queue_limit: QUEUE_LIMIT }
+    Command::Acquire { members: vec![member.clone()], mode, queue_limit: QUEUE_LIMIT }
 }
 
 fn each(members: &[Member], command: impl Fn(&Member) -> Command) -> Vec<Command> {
@@ -235,6 +235,24 @@ async fn of_reads(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     bench.count("read: hand-off of a lock to two", here, &locks, each(&held, release)).await;
 }
 
+/// Acquires of several members in one command: behind a lock, and where all are granted.
+async fn of_several(bench: &mut Bench, here: &mut Node, there: &mut Node) {
+    for (what, demand) in [("lock", Demand::ALONE), ("read", Demand::READ)] {
+        for count in [2, 8] {
+            let mut together = || {
+                let members = (0..count).map(|_| here.member(demand)).collect();
+                Command::Acquire { members, mode: Mode::Wait, queue_limit: QUEUE_LIMIT }
+            };
+            let commands = (0..LOCKS).map(|_| together()).collect();
+            let locks = bench.names();
+            if demand == Demand::ALONE {
+                bench.acquires(there, &locks, demand).await;
+            }
+            bench.count(&format!("{what}: {count} in one acquire"), here, &locks, commands).await;
+        }
+    }
+}
+
 async fn of_permits(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let all = Demand::permits(2, 2).expect("at most the limit");
     let one = Demand::permits(1, 2).expect("at most the limit");
@@ -268,5 +286,6 @@ async fn main() {
         of_locks(&mut bench, &mut here, &mut there).await;
         of_reads(&mut bench, &mut here, &mut there).await;
         of_permits(&mut bench, &mut here, &mut there).await;
+        of_several(&mut bench, &mut here, &mut there).await;
     }
 }

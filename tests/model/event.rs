@@ -2,12 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::model::Locking;
+use crate::model::{Locking, Want};
 
 /// An event that a run must have met, or it shows little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     HandedOver,
+    /// Several members asked in one acquire.
+    AskedTogether,
     PassedOver,
     /// A member that was passed over has its place again.
     CameBack,
@@ -27,8 +29,9 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::HandedOver,
+        Self::AskedTogether,
         Self::PassedOver,
         Self::CameBack,
         Self::LateCopyRefused,
@@ -65,6 +68,11 @@ impl Locking {
         let some_wait_together = is_mixed && self.scope.homes.len() > 2;
         let is_possible = |event: &Event| match event {
             Event::HandedOver => self.some_wait(),
+            // One is asked for alone, and two in the tick after it.
+            Event::AskedTogether => {
+                self.scope.homes.starts_with(&[0, 0, 0])
+                    && matches!(self.scope.wants, [Want::Lock, ..])
+            }
             Event::GrantedTogether => some_wait_together && !self.scope.one_by_one,
             Event::KeptForTheHead | Event::LeftForLater if !some_wait_together => false,
             Event::KeptForTheHead => true,

@@ -30,8 +30,9 @@ impl Evidence for Facts<'_> {
 
     fn kind(&self) -> Kind {
         match self.step.ask {
-            Ask::Acquire { .. } => {
-                Kind::Acquire { is_refused: self.step.told.outcome == Outcome::Refused }
+            Ask::Acquire { members, .. } => {
+                let (_, _, refused) = self.step.acquired();
+                Kind::Acquire { is_refused: refused == members }
             }
             Ask::Release { .. } => {
                 Kind::Release { counts: self.step.told.outcome == Outcome::Released(true) }
@@ -45,13 +46,12 @@ impl Evidence for Facts<'_> {
 
     fn names(&self, named: Id) -> bool {
         match self.step.ask {
-            Ask::Acquire { member, .. }
-            | Ask::Release { member }
+            Ask::Release { member }
             | Ask::Renew { member }
             | Ask::Confirm { member }
             | Ask::Downgrade { member }
             | Ask::Leave { member, .. } => member == named,
-            Ask::Touch { members } => members & (1 << named) != 0,
+            Ask::Acquire { members, .. } | Ask::Touch { members } => members & (1 << named) != 0,
             Ask::Force => true,
         }
     }

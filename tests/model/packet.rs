@@ -46,7 +46,8 @@ impl Packet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Acquire {
-        member: Id,
+        /// A bit for each member; they ask in the order of their numbers.
+        members: Bits,
         waits: bool,
     },
     Release {
@@ -89,11 +90,13 @@ pub(crate) struct Told {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    Granted,
-    Queued,
-    Busy,
-    Full,
-    Refused,
+    /// The bits of the members that hold, of those that wait, and of those that were refused; the
+    /// rest found it busy.
+    Acquired {
+        granted: Bits,
+        queued: Bits,
+        refused: Bits,
+    },
     Released(bool),
     Held(bool),
     /// The bits of the members that wait, and of those that are gone.

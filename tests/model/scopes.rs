@@ -142,6 +142,22 @@ fn readers_of_one_node_keep_every_law() {
     exhaust("two readers of one node and a lock, lost and late requests", scope);
 }
 
+/// Three locks of one node: two ask in one command while the first is on its way.
+#[test]
+fn locks_of_one_node_that_ask_together_keep_every_law() {
+    let budget = Budget { losses: 1, ..NOTHING };
+    let scope = Scope { homes: &[0, 0, 0], ..three(&[Lock], budget) };
+    exhaust("three locks of one node, lost and late requests", scope);
+}
+
+/// Three readers of one node, who are asked for one by one.
+#[test]
+fn three_readers_of_one_node_who_give_up_keep_every_law() {
+    let budget = Budget { cancels: 1, ..NOTHING };
+    let scope = Scope { homes: &[0, 0, 0], ..three(&[Read], budget) };
+    exhaust("three readers of one node, cancelled", scope);
+}
+
 /// The same readers, granted one by one.
 #[test]
 fn readers_who_are_granted_in_several_steps_keep_every_law() {

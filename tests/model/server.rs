@@ -140,9 +140,10 @@ impl Locking {
     /// The command, with each member as one of both sides writes it.
     pub(crate) fn command(&self, ask: Ask, member: impl Fn(Id) -> Member) -> Command {
         match ask {
-            Ask::Acquire { member: id, waits } => {
+            Ask::Acquire { members, waits } => {
                 let mode = if waits { Mode::Wait } else { Mode::Try };
-                Command::Acquire { member: member(id), mode, queue_limit: QUEUE_LIMIT }
+                let members = bits(members).map(&member).collect();
+                Command::Acquire { members, mode, queue_limit: QUEUE_LIMIT }
             }
             Ask::Release { member: id } => Command::Release { member: member(id) },
             Ask::Renew { member: id } => Command::Renew { members: vec![member(id)] },
@@ -163,12 +164,17 @@ impl Locking {
 
     pub(crate) fn told(&self, ask: Ask, answer: &Answer) -> Told {
         match answer {
-            Answer::Acquired(reply) => self.reply(reply, |outcome| match outcome {
-                Acquired::Granted => Outcome::Granted,
-                Acquired::Queued { .. } => Outcome::Queued,
-                Acquired::Busy => Outcome::Busy,
-                Acquired::Full => Outcome::Full,
-                Acquired::Refused => Outcome::Refused,
+            Answer::Acquired(reply) => self.reply(reply, |outcomes| {
+                let Ask::Acquire { members, .. } = ask else { unreachable!("it was asked for") };
+                let with = |is: fn(&Acquired) -> bool| {
+                    let found = bits(members).zip(outcomes);
+                    together(found.filter(|(_, outcome)| is(outcome)).map(|(id, _)| id))
+                };
+                Outcome::Acquired {
+                    granted: with(|outcome| *outcome == Acquired::Granted),
+                    queued: with(|outcome| matches!(outcome, Acquired::Queued { .. })),
+                    refused: with(|outcome| *outcome == Acquired::Refused),
+                }
             }),
             Answer::Released(reply) => {
                 self.reply(reply, |outcome| Outcome::Released(*outcome == Released::Released))

@@ -15,7 +15,7 @@ pub(crate) type Id = u8;
 /// A bit for each of several members.
 pub(crate) type Bits = u64;
 /// The number of members that a node can have.
-pub(crate) const NUMBERS: u8 = 10;
+pub(crate) const NUMBERS: u8 = 15;
 /// The number of members of one attempt: it has a new one whenever it loses its place.
 pub(crate) const ROUNDS: u8 = 5;
 

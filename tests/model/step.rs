@@ -12,7 +12,7 @@ use crate::model::{CLAIM_MS, LEASE_MS, Locking};
 use crate::packet::{Ask, Outcome, Told};
 use crate::properties::breaks;
 use crate::server::{Said, bits};
-use crate::state::{Id, NUMBERS, State, Waiting, node_of};
+use crate::state::{Bits, Id, NUMBERS, State, Waiting, node_of};
 
 /// The time for which the place of a member that was passed over is kept.
 const ASIDE_MS: u32 = 15_000;
@@ -66,14 +66,34 @@ impl Step<'_> {
         }
     }
 
-    /// The holds that the command granted, in the order in which they waited, and last that of the
-    /// member that asked.
+    /// The members of an acquire that hold, those that wait, and those that were refused.
+    pub(crate) fn acquired(&self) -> (Bits, Bits, Bits) {
+        match self.told.outcome {
+            Outcome::Acquired { granted, queued, refused } => (granted, queued, refused),
+            _ => (0, 0, 0),
+        }
+    }
+
+    /// The members that ask.
+    fn asking(&self) -> Bits {
+        match self.ask {
+            Ask::Acquire { members, .. } => members,
+            _ => 0,
+        }
+    }
+
+    fn asks(&self, member: Id) -> bool {
+        self.asking() & (1 << member) != 0
+    }
+
+    /// The holds that the command granted, in the order in which they waited, and last those of the
+    /// members that asked.
     fn granted(&self) -> Vec<Held<Id>> {
         let mut granted = new_holds(&self.before.holds, &self.after.holds);
         if granted.len() > 1 {
             let places = self.was.places(self.model);
             let place = |held: &Held<Id>| places.iter().position(|id| *id == held.member);
-            granted.sort_by_key(|held| place(held).unwrap_or(places.len()));
+            granted.sort_by_key(|held| (place(held).unwrap_or(places.len()), held.member));
         }
         granted
     }
@@ -82,13 +102,18 @@ impl Step<'_> {
         if granted.iter().any(|member| state.record.ended & (1 << *member) != 0) {
             breaks(state, Law::S5);
         }
-        let Ask::Acquire { member, .. } = self.ask else { return };
-        let Some(before) = self.before.live_hold(member) else { return };
-        let is_gone = self.was.is_gone(self.model, member);
-        let expected = if is_gone { Outcome::Refused } else { Outcome::Granted };
-        let is_same = self.after.live_hold(member) == Some(before) && granted.is_empty();
-        if !(self.told.outcome == expected && is_same) {
-            breaks(state, Law::S5);
+        let (told, _, refused) = self.acquired();
+        for member in bits(self.asking()) {
+            let Some(before) = self.before.live_hold(member) else { continue };
+            let is_gone = self.was.is_gone(self.model, member);
+            let expected = if is_gone { refused } else { told };
+            // Another member of the command may have been granted what is free.
+            let is_alone = self.asking() == 1 << member;
+            let is_same = self.after.live_hold(member) == Some(before)
+                && (granted.is_empty() || !is_alone && !granted.contains(&member));
+            if !(expected & (1 << member) != 0 && is_same) {
+                breaks(state, Law::S5);
+            }
         }
     }
 
@@ -116,7 +141,8 @@ impl Step<'_> {
             }
         }
         self.follow_those_away(state);
-        if let (Ask::Acquire { member, .. }, Outcome::Queued) = (self.ask, self.told.outcome) {
+        let (_, queued, _) = self.acquired();
+        for member in bits(queued) {
             let until = self.now + FRESH_MS;
             let line = &mut state.record.line;
             match line.iter_mut().find(|waiting| waiting.member == member) {
@@ -188,10 +214,8 @@ impl Step<'_> {
     /// only hold.
     fn is_told_of(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
-            Ask::Acquire { member: of, .. }
-            | Ask::Confirm { member: of }
-            | Ask::Downgrade { member: of } => of == member,
-            Ask::Touch { members } => members & (1 << member) != 0,
+            Ask::Confirm { member: of } | Ask::Downgrade { member: of } => of == member,
+            Ask::Acquire { members, .. } | Ask::Touch { members } => members & (1 << member) != 0,
             _ => false,
         };
         is_asked_for || self.before.live_hold(member).is_none()
@@ -212,10 +236,10 @@ impl Step<'_> {
         // A renewal does not look for the ends of other holds.
         let is_end_told = !matches!(self.ask, Ask::Renew { .. });
         let mut is_true = told == expected && (!is_end_told || self.told.left == self.left());
-        if let Ask::Acquire { member, .. } = self.ask {
+        let (told, _, refused) = self.acquired();
+        for member in bits(self.asking() & !refused) {
             let holds = self.after.live_hold(member).is_some();
-            is_true &= (self.told.outcome == Outcome::Granted) == holds
-                || self.told.outcome == Outcome::Refused;
+            is_true &= (told & (1 << member) != 0) == holds;
         }
         if let Ask::Renew { member } | Ask::Confirm { member } | Ask::Downgrade { member } =
             self.ask
@@ -250,7 +274,7 @@ impl Step<'_> {
     fn ends(&self, granted: &[Id], state: &mut State) {
         let left = |member: Id| self.after.live_hold(member).map(|held| self.after.left(held));
         let mut is_right = granted.iter().all(|granted| {
-            let asked = matches!(self.ask, Ask::Acquire { member, .. } if member == *granted);
+            let asked = self.asks(*granted);
             // The lease of a member's own grant, or of its turn in the queue.
             left(*granted) == Some(CLAIM_MS) || asked && left(*granted) == Some(LEASE_MS)
         });
@@ -287,20 +311,20 @@ impl Step<'_> {
 
     fn meet(&self, granted: &[Id]) {
         let model = self.model;
-        let asked = |granted| matches!(self.ask, Ask::Acquire { member, .. } if member == granted);
-        if granted.iter().any(|granted| !asked(*granted)) {
+        let (told, _, refused) = self.acquired();
+        if granted.iter().any(|granted| !self.asks(*granted)) {
             model.meet(Event::HandedOver);
+        }
+        if self.asking().count_ones() > 1 {
+            model.meet(Event::AskedTogether);
         }
         if granted.len() > 1 {
             model.meet(Event::GrantedTogether);
         }
-        if self.is_late && self.told.outcome == Outcome::Refused {
+        if self.is_late && refused != 0 {
             model.meet(Event::LateCopyRefused);
         }
-        if let Ask::Acquire { member, .. } = self.ask
-            && !granted.contains(&member)
-            && self.after.live_hold(member).is_some()
-        {
+        if bits(told).any(|member| !granted.contains(&member)) {
             model.meet(Event::LateCopyFoundItsGrant);
         }
         if self.ask == Ask::Force {

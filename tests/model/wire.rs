@@ -2,7 +2,7 @@
 //! an event of the table.
 
 use proto::FencingToken;
-use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End};
+use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, batches};
 use proto::{
     Acquired, Answer, Command, Event as Message, Grant, Leaving, Left, Link, Member, Mode,
     Presence, Released, Renewed, Reply, StoreError, Touched,
@@ -60,13 +60,18 @@ impl Locking {
 
     fn follow(&self, state: &mut State, node: u8) {
         let mut wakes = false;
+        let mut requests = Vec::new();
         for effect in state.core(node).drain() {
             match effect {
-                Effect::Send(request) => self.send(state, node, &request),
+                Effect::Send(request) => requests.push(request),
                 Effect::Wake(()) => wakes = true,
                 Effect::Observe(Note::PlaceLost { .. }) => self.meet(Event::PlaceLost),
                 _ => {}
             }
+        }
+        // Acquires go together as the driver has them go.
+        for request in batches(requests).into_iter().flatten() {
+            self.send(state, node, &request);
         }
         if wakes {
             self.look(state, node);
@@ -96,8 +101,9 @@ impl Locking {
     pub(crate) fn send(&self, state: &mut State, node: u8, request: &Request) {
         let id = |member: &Member| self.id_of(node, member.number());
         let ask = match &request.command {
-            Command::Acquire { member, mode, .. } => {
-                Ask::Acquire { member: id(member), waits: *mode == Mode::Wait }
+            Command::Acquire { members, mode, .. } => {
+                let members = together(members.iter().map(id));
+                Ask::Acquire { members, waits: *mode == Mode::Wait }
             }
             Command::Release { member } => Ask::Release { member: id(member) },
             Command::Renew { members } => {
@@ -227,7 +233,6 @@ impl Locking {
     }
 
     fn answer(&self, state: &State, ask: Ask, told: &Told) -> Answer {
-        let acquired = |outcome| Answer::Acquired(self.with_rest(state, told, outcome));
         let released = |outcome| Answer::Released(self.with_rest(state, told, outcome));
         let renewed = |outcome| Answer::Renewed(self.with_rest(state, told, vec![outcome]));
         let left = |outcome| Answer::Left(self.with_rest(state, told, vec![outcome]));
@@ -241,11 +246,16 @@ impl Locking {
                 let touched = Touched { members: members.collect(), listeners: 1 };
                 Answer::Touched(self.with_rest(state, told, touched))
             }
-            (_, Outcome::Granted) => acquired(Acquired::Granted),
-            (_, Outcome::Queued) => acquired(Acquired::Queued { position: 0 }),
-            (_, Outcome::Busy) => acquired(Acquired::Busy),
-            (_, Outcome::Full) => acquired(Acquired::Full),
-            (_, Outcome::Refused) => acquired(Acquired::Refused),
+            (Ask::Acquire { members, .. }, Outcome::Acquired { granted, queued, refused }) => {
+                let outcomes = bits(members).map(|id| match 1 << id {
+                    bit if granted & bit != 0 => Acquired::Granted,
+                    bit if queued & bit != 0 => Acquired::Queued { position: 0 },
+                    bit if refused & bit != 0 => Acquired::Refused,
+                    _ => Acquired::Busy,
+                });
+                Answer::Acquired(self.with_rest(state, told, outcomes.collect()))
+            }
+            (_, Outcome::Acquired { .. }) => unreachable!("only an acquire is answered so"),
             (_, Outcome::Released(true)) => released(Released::Released),
             (_, Outcome::Released(false)) => released(Released::NotHeld),
             (_, Outcome::Held(true)) => renewed(Renewed::Held),

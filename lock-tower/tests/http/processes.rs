@@ -114,8 +114,11 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
             // The door's text may have a mark in front.
             let member = line.text(line.args.len() - 1).trim_start_matches(['+', '-']).to_owned();
             if line.is("ZADD") && line.text(1) == queue {
-                waited += 1;
-                came.push(member);
+                let first = if line.text(2) == "NX" { 4 } else { 3 };
+                for member in (first..line.args.len()).step_by(2) {
+                    waited += 1;
+                    came.push(line.text(member));
+                }
             } else if line.is("PSETEX") && line.text(1) == door {
                 if granted.last() == Some(&member) {
                     continue; // another mark

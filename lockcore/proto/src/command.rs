@@ -11,11 +11,12 @@ use crate::member::Member;
 /// One command on one lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Acquires the member's demand, or queues for it.
+    /// Acquires the demands of members of one node, or queues for them: one after the other, in
+    /// this order and in one step.
     Acquire {
-        /// The member.
-        member: Member,
-        /// Whether it may queue.
+        /// The members.
+        members: Vec<Member>,
+        /// Whether they may queue.
         mode: Mode,
         /// Most live waiters.
         queue_limit: u32,
@@ -76,8 +77,8 @@ impl Command {
 /// The answer to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The answer to an acquire.
-    Acquired(Reply<Acquired>),
+    /// The answer to an acquire, one a member.
+    Acquired(Reply<Vec<Acquired>>),
     /// The answer to a release or a force release.
     Released(Reply<Released>),
     /// The answer to a renewal, one a member, to a confirmation or a reduction.

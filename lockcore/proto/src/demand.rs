@@ -1,5 +1,6 @@
 //! How much of a name is asked for.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::error::ConfigError;
@@ -92,8 +93,12 @@ impl Demand {
     }
 
     /// The text in a member.
-    pub(crate) fn text(self) -> DemandText {
-        DemandText(self)
+    pub(crate) fn text(self) -> Cow<'static, str> {
+        match self {
+            Self::READ => "r".into(),
+            Self::ALONE => "w".into(),
+            Self { weight, limit } => format!("{weight}/{limit}").into(),
+        }
     }
 }
 
@@ -103,20 +108,6 @@ impl fmt::Display for Demand {
             Self::READ => f.write_str("a read"),
             Self::ALONE => f.write_str("a lock"),
             Self { weight, limit } => write!(f, "{weight} of {limit} permits"),
-        }
-    }
-}
-
-/// A demand as it stands in a member.
-#[derive(Debug)]
-pub(crate) struct DemandText(Demand);
-
-impl fmt::Display for DemandText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Demand::READ => f.write_str("r"),
-            Demand::ALONE => f.write_str("w"),
-            Demand { weight, limit } => write!(f, "{weight}/{limit}"),
         }
     }
 }

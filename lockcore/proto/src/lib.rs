@@ -78,6 +78,7 @@ mod name;
 mod reply;
 mod sorted_set;
 mod terms;
+mod text;
 
 pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};
@@ -86,8 +87,8 @@ pub use event::{Event, Link};
 pub use member::{Label, Member, NodeId, Party};
 pub use name::LockName;
 pub use reply::{
-    Acquired, Grant, Inspection, Leaving, Left, MAX_BATCH, MAX_LINES, MAX_RENEWALS, Mode, Presence,
-    Released, Renewed, Reply, Touched,
+    Acquired, Grant, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_BATCH, MAX_LINES, MAX_RENEWALS,
+    Mode, Presence, Released, Renewed, Reply, Touched,
 };
 pub use sorted_set::SortedSet;
 pub use terms::{Renewal, Terms};

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::demand::{Demand, number};
+use crate::text::{Digits, joined};
 
 /// Compares by the text alone, of which all other fields are a function.
 macro_rules! by_text {
@@ -36,6 +37,8 @@ macro_rules! by_text {
         }
     };
 }
+
+pub(crate) use by_text;
 
 /// Marks a member as ours, and says which version of the protocol it speaks.
 pub(crate) const MARKER: &str = "~2";
@@ -109,14 +112,35 @@ pub struct Member {
 impl Member {
     /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
-        let rest = format_args!("{lease_ms}:{}:{}", demand.text(), label.0);
-        Self { text: text(MARKER, node.as_str(), number, rest), number, lease_ms, demand }
+        let parts = [
+            MARKER,
+            node.as_str(),
+            ":",
+            &Digits::of(number),
+            ":",
+            &Digits::of(lease_ms),
+            ":",
+            &demand.text(),
+            ":",
+            &label.0,
+        ];
+        let text = joined(&parts);
+        Self { text, number, lease_ms, demand }
     }
 
     /// A new member in a queue that JVMs share.
     pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        let rest = format_args!("{lease_ms}:{}", label.0);
-        let text = text(REDISSON_MARKER, node.as_str(), number, rest);
+        let parts = [
+            REDISSON_MARKER,
+            node.as_str(),
+            ":",
+            &Digits::of(number),
+            ":",
+            &Digits::of(lease_ms),
+            ":",
+            &label.0,
+        ];
+        let text = joined(&parts);
         Self { text, number, lease_ms, demand: Demand::ALONE }
     }
 
@@ -144,7 +168,7 @@ impl Member {
         // Behind the colon after the number.
         let rest = self.text[MARKER.len() + NODE_BYTES + 1..].split_once(':');
         let rest = rest.map_or("", |(_, rest)| rest);
-        Self { text: text(marker, node, number, format_args!("{rest}")), number, ..*self }
+        Self { text: joined(&[marker, node, ":", &Digits::of(number), ":", rest]), number, ..*self }
     }
 
     /// The text in Redis.
@@ -182,34 +206,6 @@ impl Member {
         // After node and number, the lease, and the demand of one that has it in its text.
         let parts = if self.text.starts_with(MARKER) { 5 } else { 4 };
         self.text.splitn(parts, ':').last().unwrap_or_default()
-    }
-}
-
-/// The text of a member, from the parts that every member has and the rest.
-fn text(marker: &str, node: &str, number: u64, rest: fmt::Arguments<'_>) -> Arc<str> {
-    let mut room = Room { bytes: [0; LONGEST], length: 0 };
-    let written = room.write_str(marker).and_then(|()| room.write_str(node));
-    let written = written.and_then(|()| write!(room, ":{number}:{rest}"));
-    let text = written.ok().and_then(|()| std::str::from_utf8(&room.bytes[..room.length]).ok());
-    text.map_or_else(|| Arc::from(format!("{marker}{node}:{number}:{rest}")), Arc::from)
-}
-
-/// Room for the longest member with a label of ours.
-const LONGEST: usize = 320;
-
-/// A text that is composed on the stack: this is on every acquire's way.
-struct Room {
-    bytes: [u8; LONGEST],
-    length: usize,
-}
-
-impl fmt::Write for Room {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        let end = self.length + part.len();
-        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
-        room.copy_from_slice(part.as_bytes());
-        self.length = end;
-        Ok(())
     }
 }
 

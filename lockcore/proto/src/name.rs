@@ -1,26 +1,72 @@
 //! The full name of a lock.
 
+use std::fmt;
 use std::sync::Arc;
 
+use crate::member::by_text;
+use crate::text::joined;
+
+/// The start of a door's text.
+const DOOR: &str = "lock:";
+
 /// The resolved name N of a lock, as it is in the store: namespace and encoding applied.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockName(Arc<str>);
+#[derive(Clone)]
+pub struct LockName {
+    /// The text of the door of its queue, the key that every command names: composed only once.
+    door: Arc<str>,
+    /// Whether the door has braces around the name.
+    is_braced: bool,
+}
 
 impl LockName {
     /// The name's text.
     pub fn as_str(&self) -> &str {
-        &self.0
+        match self.is_braced {
+            true => &self.door[DOOR.len() + 1..self.door.len() - 1],
+            false => &self.door[DOOR.len()..],
+        }
+    }
+
+    /// The door of its queue; all other keys of the queue are named after it. Braces choose the
+    /// slot in a Redis Cluster; a name that has some does so itself.
+    pub(crate) fn door(&self) -> &str {
+        &self.door
     }
 }
 
 impl From<&str> for LockName {
     fn from(name: &str) -> Self {
-        Self(Arc::from(name))
+        let is_braced = !name.contains('{');
+        let (open, close) = if is_braced { ("{", "}") } else { ("", "") };
+        Self { door: joined(&[DOOR, open, name, close]), is_braced }
     }
 }
 
 impl From<Arc<str>> for LockName {
     fn from(name: Arc<str>) -> Self {
-        Self(name)
+        Self::from(&*name)
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockName({:?})", self.as_str())
+    }
+}
+
+by_text!(LockName);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::keys::Key;
+
+    #[test]
+    fn the_door_is_the_key_of_that_name_and_has_the_name_in_it() {
+        for name in ["order:42", "{tenant}:x", "{", "a}b", "", "日本"] {
+            let lock = LockName::from(name);
+            assert_eq!(lock.door(), Key::door(&lock).to_string());
+            assert_eq!((lock.as_str(), LockName::from(lock.as_str())), (name, lock.clone()));
+        }
     }
 }

@@ -24,6 +24,9 @@
 //! - *Places lost.* A member that the server no longer knows is never used again, or a late grant
 //!   of its old place would be taken for a new one: its attempt goes on in the next round, with a
 //!   new number, at the tail.
+//! - *Bursts.* An attempt for a lock that is asked for already goes with the next tick, together
+//!   with all that have come until then. The tick is due at once, and waits for no answer. The
+//!   first of a burst, and so every attempt that is alone, is sent by its caller.
 //! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two
 //!   requests of one member are on their way whose order matters: a leave waits for the answer of
 //!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
@@ -221,10 +224,10 @@ impl<P: Mirror> Core<P> {
         self.effects.push(effect);
     }
 
-    // What callers do.
+    // Events from callers.
 
-    /// An attempt begins; its caller sends the acquire, unless others come first or it is parked.
-    /// Nothing if the node is closed.
+    /// An attempt begins; its caller sends the acquire, unless it goes with the next tick or is
+    /// parked. Nothing if the node is closed.
     pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
         let now = self.now;
         if self.is_closed {
@@ -240,7 +243,10 @@ impl<P: Mirror> Core<P> {
             true => Member::redisson(node, number, lease_ms, &label),
             false => Member::new(node, number, lease_ms, demand, &label),
         };
-        let is_next = self.table.unsent().is_empty() && self.may_ask();
+        // Those that ask for one lock at once go together with the next tick, which is due now. Of
+        // other locks, none takes the room of those that came before.
+        let room = self.rules.acquires.saturating_sub(self.asking);
+        let is_next = self.table.unsent().len() < room && !self.table.is_asked_for(&lock);
         let state = match is_next {
             true => State::Asking { error: None, poked: false },
             false => State::Unsent,
@@ -265,6 +271,14 @@ impl<P: Mirror> Core<P> {
         );
         let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))
+    }
+
+    /// Whether the first acquire of an attempt is on its way, and [`take`](Self::take) has no
+    /// outcome yet.
+    pub fn is_asking(&self, attempt: u64) -> bool {
+        self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
+            matches!((&entry.state, &entry.caller), (State::Asking { .. }, Caller::Waits))
+        })
     }
 
     /// Takes the outcome of an attempt. A grant is its caller's from now on.
@@ -362,7 +376,7 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::TellLost(mirror));
     }
 
-    // What the store says.
+    // Events from the store.
 
     /// A request was answered.
     pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
@@ -370,9 +384,11 @@ impl<P: Mirror> Core<P> {
         self.last_success = self.now;
         self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
-            (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
+            (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
                 self.pause = attempts::FIRST_RETRY;
-                self.acquired(ask, member, reply);
+                for (member, outcome) in members.iter().zip(&reply.outcome) {
+                    self.acquired(ask, member, *outcome, reply.first_end_ms);
+                }
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
@@ -435,7 +451,11 @@ impl<P: Mirror> Core<P> {
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         match &ask.command {
-            Command::Acquire { member, .. } => self.acquire_failed(member, error),
+            Command::Acquire { members, .. } => {
+                for member in members {
+                    self.acquire_failed(member, error);
+                }
+            }
             Command::Release { member } => {
                 self.leave_failed(member, &ask.lock, error);
             }
@@ -504,7 +524,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    // What others ask.
+    // Questions of others.
 
     /// The numbers of entries, by their kind.
     pub fn counts(&self) -> Counts {

@@ -5,6 +5,8 @@ use crate::token::FencingToken;
 
 /// Most members in one touch or leave; more are split by the caller.
 pub const MAX_BATCH: usize = 256;
+/// Most members in one acquire, for the same reason as for [`MAX_RENEWALS`].
+pub const MAX_ACQUIRES: usize = 64;
 /// Most holds in one renewal, so that a server does nothing else for a millisecond at most.
 pub const MAX_RENEWALS: usize = 128;
 /// Most locks in one touch, for the same reason.
@@ -39,6 +41,14 @@ pub struct Reply<T> {
     pub more: bool,
 }
 
+impl<T> Reply<T> {
+    /// The same answer with an outcome made of this one.
+    pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Reply<U> {
+        let Self { outcome: of, grants, first_end_ms, now_us, passed_over, more } = self;
+        Reply { outcome: outcome(of), grants, first_end_ms, now_us, passed_over, more }
+    }
+}
+
 /// A hold, as the server tells its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
@@ -51,7 +61,7 @@ pub struct Grant {
     pub left_ms: u64,
 }
 
-/// Outcome of an acquire.
+/// Outcome of an acquire for one member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acquired {
     /// The member holds; the grant is in the reply.

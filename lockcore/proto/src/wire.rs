@@ -22,9 +22,9 @@ pub use scripts::Script;
 pub use value::{Value, is_nonsense, nonsense};
 
 use crate::error::{LockErrorKind, StoreError};
-use crate::member::NodeId;
+use crate::member::{Member, NodeId};
 use crate::name::LockName;
-use crate::{Answer, Answers, Command};
+use crate::{Acquired, Answer, Answers, Command};
 
 /// The call of a script, which a client sends. Keys come first, then the other arguments.
 pub trait Call: Sized {
@@ -157,10 +157,11 @@ impl Wire {
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError> {
         let Asked::One(_, command) = asked else { return Err(nonsense()) };
-        match self.peers {
+        let answer = match self.peers {
             false => queue::reply::answer(command, self.context(floors), answer),
             true => redisson::reply::answer(command, self.of_error, answer),
-        }
+        }?;
+        if is_of_others(command, &answer) { Err(nonsense()) } else { Ok(answer) }
     }
 
     /// An answer for each command.
@@ -188,6 +189,17 @@ impl Wire {
             }
         }
     }
+}
+
+/// Whether the answer grants a demand to a member, and does not tell the hold of this member: then
+/// it answers the acquire of another one, and an answer before it went missing on the way.
+fn is_of_others(command: &Command, answer: &Answer) -> bool {
+    let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
+        return false;
+    };
+    let is_told = |member: &Member| reply.grants.iter().any(|grant| grant.member == *member);
+    let mut each = members.iter().zip(&reply.outcome);
+    each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_told(member))
 }
 
 fn borrowed(commands: &[(LockName, Command)]) -> Vec<(&LockName, &Command)> {

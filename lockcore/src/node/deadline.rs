@@ -93,17 +93,26 @@ fn silent() -> LockError {
 }
 
 impl Driver {
-    /// The time at which a caller no longer waits for the answer to a request sent now. Twice the
-    /// request timeout: a request may first wait for the connection.
+    /// The longest time for which a caller waits for an answer. Twice the request timeout: a
+    /// request may first wait for the connection.
+    pub(crate) fn longest_answer(&self) -> Duration {
+        2 * self.settings.request_timeout + GRACE
+    }
+
+    /// The time at which a caller no longer waits for the answer to a request sent now.
     fn answer_deadline(&self) -> Instant {
-        later(Instant::now(), 2 * self.settings.request_timeout + GRACE)
+        later(Instant::now(), self.longest_answer())
+    }
+
+    /// Whether the node's own runtime polls.
+    pub(crate) fn is_own_runtime(&self) -> bool {
+        Handle::try_current().is_ok_and(|polling| polling.id() == self.runtime.id())
     }
 
     /// A timer on another runtime than the node's. On the node's own the store's time-outs come
     /// first.
     fn timer_elsewhere(&self, at: Instant) -> Option<Pin<Box<Sleep>>> {
-        let is_own = polling().id() == self.runtime.id();
-        (!is_own).then(|| Box::pin(timer(at)))
+        (!self.is_own_runtime()).then(|| Box::pin(timer(at)))
     }
 
     /// Whether the store answers.

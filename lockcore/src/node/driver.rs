@@ -267,13 +267,15 @@ impl Driver {
         if effects.is_empty() {
             return;
         }
-        let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
-        let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
-        if !asks.is_empty() {
-            self.runtime.spawn(Arc::clone(self).send_all(asks, false));
-        }
-        if !renewals.is_empty() {
-            self.runtime.spawn(Arc::clone(self).send_all(renewals, true));
+        if effects.iter().any(|effect| matches!(effect, Effect::Send(_) | Effect::Confirm(_))) {
+            let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
+            let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
+            if !asks.is_empty() {
+                self.runtime.spawn(Arc::clone(self).send_all(asks, false));
+            }
+            if !renewals.is_empty() {
+                self.runtime.spawn(Arc::clone(self).send_all(renewals, true));
+            }
         }
         for effect in effects {
             match effect {

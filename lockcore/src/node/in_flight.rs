@@ -78,7 +78,8 @@ impl Future for InFlight {
             CallState::Polled(..) if self.driver.has_ended() => None,
             CallState::Polled(calling, _, waker) => {
                 // Its timers belong to the node's runtime, whatever task polls.
-                let _in_runtime = self.driver.runtime.enter();
+                let runtime = &self.driver.runtime;
+                let _in_runtime = (!self.driver.is_own_runtime()).then(|| runtime.enter());
                 match Pin::new(calling).poll(cx) {
                     Poll::Ready(answer) => Some(answer),
                     Poll::Pending => {

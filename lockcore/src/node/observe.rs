@@ -70,10 +70,11 @@ impl Observer {
         tracing::debug_span!("acquire", lock = %self.name(lock))
     }
 
-    pub(crate) fn ended(&self, lock: &LockName, held: Duration) {
+    /// Reports the end of a hold. The clock is read only for those that ask how long it was `held`.
+    pub(crate) fn ended(&self, lock: &LockName, held: impl Fn() -> Duration) {
         foreign::call(WATCHERS, || {
-            debug!(lock = %self.name(lock), ?held, "released");
-            record!("lockcore_hold_seconds", held.as_secs_f64());
+            debug!(lock = %self.name(lock), held = ?held(), "released");
+            record!("lockcore_hold_seconds", held().as_secs_f64());
         });
     }
 

@@ -36,7 +36,7 @@ pub(crate) use tls::Certificates;
 use crate::error::LockError;
 use crate::store::{Listener, Store, StoreFuture};
 use acl::AclCheck;
-use link::CommandLink;
+use link::{CommandLink, Sender};
 use server_time::ServerTime;
 use subscription::{Channels, Subscription};
 use wire::TimedWire;
@@ -145,12 +145,11 @@ impl RedisStore {
         let wire = Arc::clone(&self.wire);
         StoreFuture::pending(async move {
             // Written only now: it depends on the server to which it goes.
-            let sender = link.sender().await?;
-            let generation = sender.generation;
-            let server = sender.server;
+            let mut sender = link.sender().await?;
+            let Sender { generation, server, .. } = sender;
             let floors = wire.server_time.floors(server);
             let call: Scripted = wire.wire.write(&asked, floors)?;
-            let answer = link.run_script(sender, call).await?;
+            let answer = link.run_script(&mut sender, &call).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
             if answer.as_ref().is_err_and(is_nonsense) {
                 link.distrust(generation);

@@ -90,6 +90,12 @@ pub trait Evidence {
     /// Whether a member that waited, and was not granted, could have been granted first.
     fn could_be_granted(&self, member: Self::Member) -> bool;
 
+    /// Whether a waiter came by this command, as the other member did, and after it.
+    fn came_after(&self, waiter: Self::Member, other: Self::Member) -> bool {
+        let _ = (waiter, other);
+        false
+    }
+
     /// The waiters after the command, in order, as far as a grant may go. None of them is away for
     /// longer than its patience.
     fn queue(&self) -> impl Iterator<Item = Waiting<Self::Member>>;
@@ -287,6 +293,8 @@ impl<'a, E: Evidence> Case<'a, E> {
     fn overtaken(&self) -> Option<String> {
         self.granted.iter().find_map(|held| {
             let ahead = self.evidence.arrivals().take_while(|member| *member != held.member);
+            let came_after = |member: &E::Member| self.evidence.came_after(*member, held.member);
+            let ahead = ahead.filter(|member| !came_after(member));
             let mut left = ahead.filter(|member| !self.is_granted(*member));
             let overtaken = left.find(|member| self.evidence.could_be_granted(*member))?;
             Some(format!("{:?} is granted before {overtaken:?}", held.member))

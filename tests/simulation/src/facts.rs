@@ -94,7 +94,8 @@ impl Evidence for Facts<'_> {
     fn kind(&self) -> Kind {
         match (self.command, self.answer) {
             (Command::Acquire { .. }, Answer::Acquired(reply)) => {
-                Kind::Acquire { is_refused: reply.outcome == Acquired::Refused }
+                let is_refused = reply.outcome.iter().all(|one| *one == Acquired::Refused);
+                Kind::Acquire { is_refused }
             }
             (Command::Release { .. }, Answer::Released(reply)) => {
                 Kind::Release { counts: reply.outcome == Released::Released }
@@ -109,11 +110,12 @@ impl Evidence for Facts<'_> {
     fn names(&self, named: Who) -> bool {
         let is_it = |member: &Member| who(member) == named;
         match self.command {
-            Command::Acquire { member, .. }
-            | Command::Release { member }
+            Command::Release { member }
             | Command::Confirm { member }
             | Command::Reduce { member, .. } => is_it(member),
-            Command::Renew { members } | Command::Touch { members } => members.iter().any(is_it),
+            Command::Acquire { members, .. }
+            | Command::Renew { members }
+            | Command::Touch { members } => members.iter().any(is_it),
             Command::Leave { leaving } => leaving.iter().any(|leaving| is_it(&leaving.member)),
             Command::ForceRelease { member } => member.as_ref().is_none_or(is_it),
             Command::Inspect => false,
@@ -142,6 +144,12 @@ impl Evidence for Facts<'_> {
     /// queued it anew.
     fn could_be_granted(&self, waiting: Who) -> bool {
         self.is_due(waiting) && self.resource().is_queued(waiting)
+    }
+
+    fn came_after(&self, waiter: Who, other: Who) -> bool {
+        let Command::Acquire { members, .. } = self.command else { return false };
+        let turn = |named| members.iter().position(|member| who(member) == named);
+        self.record().came.contains(&waiter) && turn(other) < turn(waiter)
     }
 
     fn queue(&self) -> impl Iterator<Item = Waiting<Who>> {

@@ -44,6 +44,8 @@ pub(crate) struct Record {
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
+    /// The members that the last command has queued.
+    pub(crate) came: Vec<Who>,
     /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
     /// through twice counts twice: where it was set back a tombstone stays longer, but the doors
     /// that were written since do not, and may end before it if the clock is set forward again.
@@ -53,6 +55,7 @@ pub(crate) struct Record {
 impl Record {
     fn queue(&mut self, who: Who, until_ms: u64) {
         self.leave(who);
+        self.came.push(who);
         self.tickets += 1;
         self.waits.insert(who, Wait { ticket: self.tickets, until_ms });
         self.line.insert(self.tickets, who);
@@ -226,31 +229,47 @@ impl World {
     /// Records the waiters, by the answers.
     fn follow(&mut self, lock: usize, name: u64, command: &Command, answer: &Answer, now_ms: u64) {
         let record = &mut self.records[lock];
+        record.came.clear();
         let patient = |wait: &Wait| now_ms < wait.until_ms;
         let newcomer_ms = now_ms + NEWCOMER_MS;
         let mut lost = None;
         match (command, answer) {
-            (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
-                let Acquired::Queued { position } = reply.outcome else { return };
-                let who = who(member);
-                let is_last = position + 1 == self.server.locks[lock].queue_len();
-                // A late copy of its acquire queues it anew: its node's next touch puts it back.
-                let is_aside = || self.server.locks[lock].aside().contains(&who);
-                match record.waits.get_mut(&who) {
-                    Some(wait) if !is_last || wait.ticket == record.tickets || is_aside() => {
-                        wait.until_ms = wait.until_ms.max(newcomer_ms);
-                    }
-                    wait => {
-                        // The members behind it may have gone: then it is last at its own place.
-                        let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
-                        if let Some(ticket) = place {
-                            let queue = self.server.locks[lock].queue();
-                            let mut behind = record.line.range(ticket + 1..);
-                            if behind.any(|(_, other)| queue.contains(other)) {
-                                lost = Some(who);
-                            }
+            (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
+                let resource = &self.server.locks[lock];
+                let each = members.iter().zip(&reply.outcome).filter_map(|(member, outcome)| {
+                    let Acquired::Queued { position } = outcome else { return None };
+                    Some((who(member), *position))
+                });
+                let queued: Vec<(Who, u64)> = each.collect();
+                for (index, (who, position)) in queued.iter().copied().enumerate() {
+                    // Those that the command queues later stand behind it.
+                    let behind = (queued.len() - index) as u64;
+                    let is_last = position + behind >= resource.queue_len();
+                    // A late copy of its acquire queues it anew: its node's next touch puts it
+                    // back.
+                    let is_aside = || resource.aside().contains(&who);
+                    match record.waits.get_mut(&who) {
+                        Some(wait) if !is_last || wait.ticket == record.tickets || is_aside() => {
+                            wait.until_ms = wait.until_ms.max(newcomer_ms);
                         }
-                        record.queue(who, newcomer_ms);
+                        wait => {
+                            // The members behind it may have gone: then it is last at its own
+                            // place.
+                            let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
+                            if let Some(ticket) = place {
+                                let queue = resource.queue();
+                                let ahead = &queue[..position as usize];
+                                let mut behind = record.line.range(ticket + 1..);
+                                // Those of this very command are in order among themselves.
+                                let is_past = |other: &Who| {
+                                    ahead.contains(other) && !record.came.contains(other)
+                                };
+                                if behind.any(|(_, other)| is_past(other)) {
+                                    lost = Some(who);
+                                }
+                            }
+                            record.queue(who, newcomer_ms);
+                        }
                     }
                 }
             }
@@ -401,9 +420,10 @@ impl World {
 /// Whom the answer says to hold, of those that the command is for.
 fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
     match (command, answer) {
-        (Command::Acquire { member, .. }, Answer::Acquired(reply)) => {
-            let is_held = reply.outcome == Acquired::Granted;
-            is_held.then(|| who(member)).into_iter().collect()
+        (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
+            let each = members.iter().zip(&reply.outcome);
+            let held = each.filter(|(_, outcome)| **outcome == Acquired::Granted);
+            held.map(|(member, _)| who(member)).collect()
         }
         (Command::Confirm { member } | Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
             let is_held = reply.outcome == [Renewed::Held];

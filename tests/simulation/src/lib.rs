@@ -64,13 +64,15 @@ mod tests {
     #[test]
     fn no_kind_of_fault_breaks_a_law() {
         for (kind, faults) in KINDS {
-            let mut parts = 0;
+            let (mut holds, mut parts) = (0, 0);
             for seed in 1..12 {
                 let outcome = run(Plan::of(seed, 40_000, faults));
                 let outcome = outcome.unwrap_or_else(|broken| panic!("{kind} {seed}: {broken}"));
-                assert!(outcome.holds > 500, "{kind} {seed}: {outcome:?}");
+                assert!(outcome.holds > 200, "{kind} {seed}: {outcome:?}");
+                holds += outcome.holds;
                 parts += outcome.parts;
             }
+            assert!(holds > 20_000, "{kind}: {holds}");
             assert!(parts > 5_000, "{kind}: {parts}");
         }
     }

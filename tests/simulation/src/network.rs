@@ -72,12 +72,13 @@ impl World {
         (era, seen): (u64, Seen),
     ) -> u64 {
         let acquired = match answer {
-            Answer::Acquired(reply) => Some(&reply.outcome),
+            Answer::Acquired(reply) => Some(reply.outcome.as_slice()),
             _ => None,
         };
         // The copy of an acquire that got nothing could be granted, and its caller would not know.
-        let may_run =
-            !matches!(acquired, Some(Acquired::Busy | Acquired::Full | Acquired::Refused));
+        let got_nothing =
+            |one: &Acquired| matches!(one, Acquired::Busy | Acquired::Full | Acquired::Refused);
+        let may_run = !acquired.unwrap_or_default().iter().any(got_nothing);
         if !may_run || !self.strikes(Fault::Repeat) {
             return 0;
         }

@@ -135,8 +135,9 @@ impl Server {
             return Some(StoreError::refused(LockErrorKind::ReadOnly, text));
         }
         // A release frees memory, so it is allowed; so is an acquire by a holder.
-        let Command::Acquire { member, .. } = command else { return None };
-        let has = self.locks[lock].knows(member, self.time_us(now) / 1_000);
+        let Command::Acquire { members, .. } = command else { return None };
+        let now_ms = self.time_us(now) / 1_000;
+        let has = members.iter().all(|member| self.locks[lock].knows(member, now_ms));
         let text = "OOM command not allowed when used memory > 'maxmemory'.";
         let refused = || StoreError::refused(LockErrorKind::OutOfMemory, text);
         (now < self.full_until && !has).then(refused)
@@ -293,12 +294,24 @@ fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource
     let is_lock = |member: &Member| member.demand() == Demand::ALONE;
     let is_alone = is.queue_len() == 0;
     match (&mut answer, command) {
-        (Answer::Acquired(reply), Command::Acquire { member, .. }) => match reply.outcome {
-            Acquired::Granted if is_lock(member) && was_free => leave_out(reply, true),
-            Acquired::Granted if !is_lock(member) && is_alone => leave_out(reply, false),
-            Acquired::Queued { .. } if is_lock(member) && is.is_held_whole() => reply.now_us = None,
-            _ => {}
-        },
+        (Answer::Acquired(reply), Command::Acquire { members, .. }) => {
+            let ([member], [outcome]) = (members.as_slice(), reply.outcome.as_slice()) else {
+                let are_queued =
+                    reply.outcome.iter().all(|one| matches!(one, Acquired::Queued { .. }));
+                if are_queued && is.is_held_whole() {
+                    reply.now_us = None;
+                }
+                return answer;
+            };
+            match outcome {
+                Acquired::Granted if is_lock(member) && was_free => leave_out(reply, true),
+                Acquired::Granted if !is_lock(member) && is_alone => leave_out(reply, false),
+                Acquired::Queued { .. } if is_lock(member) && is.is_held_whole() => {
+                    reply.now_us = None;
+                }
+                _ => {}
+            }
+        }
         (Answer::Released(reply), Command::Release { member })
             if reply.outcome == Released::Released && (is_alone || is_lock(member)) =>
         {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use laws::{Broken, Law};
-use proto::node::{Core, Effect, Moment};
-use proto::{Event, LockName};
+use proto::node::{Ask, Core, Effect, Moment, batches};
+use proto::{Command, Event, LockName};
 
 use crate::agenda::{Agenda, Place, What};
 use crate::breach::Breach;
@@ -240,8 +240,20 @@ impl World {
         let core = &mut self.processes[place.slot].core;
         let failed = core.counts().failed;
         let value = event(core.event(now));
-        let effects = core.drain();
+        let mut effects = core.drain();
         self.outcome.given_up += (core.counts().failed - failed) as u64;
+        // As the driver has them: requests first, and acquires of one lock together. The others go
+        // one by one, so that each may meet a fault of its own.
+        let is_acquire = |effect: &mut Effect<Shared>| {
+            matches!(effect, Effect::Send(Ask { command: Command::Acquire { .. }, .. }))
+        };
+        let acquires = effects.extract_if(.., is_acquire).filter_map(|effect| match effect {
+            Effect::Send(ask) => Some(ask),
+            _ => None,
+        });
+        for ask in batches(acquires.collect()).into_iter().flatten() {
+            self.send(place, ask);
+        }
         for effect in effects {
             match effect {
                 Effect::Send(ask) => {

@@ -21,9 +21,10 @@ pub(super) use lock::who;
 /// The number of scripts that are remembered.
 const RECENT: usize = 64;
 /// The scripts that the protocol's page has rules for.
-const SCRIPTS: [&str; 11] = [
+const SCRIPTS: [&str; 12] = [
     "lock",
     "acquire",
+    "acquire_all",
     "unlock",
     "release",
     "extend",
@@ -177,7 +178,7 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     pub(super) fn is_acquire(&self) -> bool {
-        ["lock", "acquire"].contains(&self.name)
+        ["lock", "acquire", "acquire_all"].contains(&self.name)
     }
 
     /// Whether it releases the hold of this member.
@@ -232,10 +233,13 @@ impl Trace {
         let Some(script) = &mut self.script else { return };
         let text = line.text(1);
         if text == COUNTER {
+            let number = line.args.get(2).and_then(|_| line.text(2).parse().ok()).unwrap_or(0);
             script.counter = match line.text(0).to_ascii_uppercase().as_str() {
                 "INCR" => script.counter + 1,
+                "INCRBY" => script.counter + number,
                 "DECR" => script.counter.saturating_sub(1),
-                "SET" => line.text(2).parse().unwrap_or(0),
+                "DECRBY" => script.counter.saturating_sub(number),
+                "SET" => number,
                 "DEL" => 0,
                 _ => script.counter,
             };
@@ -298,15 +302,17 @@ impl Trace {
     }
 }
 
-/// The token that a script has drawn: the last number of the counter, but that of a newcomer's
-/// place, which is drawn last.
+/// The token that a script has drawn: the last number of the counter, but those of newcomers'
+/// places, which are drawn last.
 fn issued(before: u64, script: &Script) -> Option<u64> {
-    let last = script.counter;
-    let is_place = |line: &Line| {
-        line.is(Key::Queue, "ZADD") && line.scores().any(|(place, _)| place as u64 == last)
-    };
-    let token = if script.lines.iter().any(is_place) { last - 1 } else { last };
-    (last != before && token != before).then_some(token)
+    let queued = script.lines.iter().filter(|line| line.is(Key::Queue, "ZADD"));
+    let places: HashSet<u64> =
+        queued.flat_map(Line::scores).map(|(place, _)| place as u64).collect();
+    let mut token = script.counter;
+    while token != before && places.contains(&token) {
+        token -= 1;
+    }
+    (token != before).then_some(token)
 }
 
 /// A report of the last scripts on a lock.

@@ -146,7 +146,9 @@ impl Snapshot {
     #[must_use]
     pub fn untouchable(&self, command: &Command) -> Vec<String> {
         let is_short = match command {
-            Command::Acquire { member, .. } => member.demand() == Demand::ALONE,
+            Command::Acquire { members, .. } => {
+                matches!(&**members, [one] if one.demand() == Demand::ALONE)
+            }
             Command::Touch { .. } | Command::Leave { .. } => true,
             _ => false,
         };

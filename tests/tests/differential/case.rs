@@ -144,7 +144,7 @@ impl<L: Layout> Case<'_, L> {
 
     fn note(&mut self, command: &Command, answer: &Answer) {
         let mut seen = match answer {
-            Answer::Acquired(reply) => words([reply.outcome]),
+            Answer::Acquired(reply) => words(&reply.outcome),
             Answer::Released(reply) => words([reply.outcome]),
             Answer::Renewed(reply) => {
                 let mut seen = words(&reply.outcome);

@@ -25,11 +25,15 @@ impl<L: Layout> Draw<'_, L> {
     pub(crate) fn command(&mut self) -> Command {
         match self.random.below(100) {
             0..37 => {
-                let fresh = self.random.chance(78);
-                let member = if fresh { self.fresh() } else { self.known() };
+                let count = *self.random.one_of(&[1, 1, 1, 2, 4]);
+                let mut members = Vec::new();
+                for _ in 0..count {
+                    let fresh = self.random.chance(78);
+                    members.push(if fresh { self.fresh() } else { self.known() });
+                }
                 let mode = if self.random.chance(22) { Mode::Try } else { Mode::Wait };
                 let queue_limit = *self.random.one_of(&[1, 3, 6, 1_000, 1_000, 1_000]);
-                Command::Acquire { member, mode, queue_limit }
+                Command::Acquire { members, mode, queue_limit }
             }
             37..57 => Command::Release { member: self.likely_holder() },
             57..63 => {

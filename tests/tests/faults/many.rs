@@ -35,7 +35,9 @@ async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_
     queue_has(&mut setup.redis, "k", COUNT).await;
 
     let ran = CommandStats::read(&mut setup.redis).await.since(&before);
-    assert_eq!((ran.calls("zadd"), ran.calls("zrank")), (COUNT as u64, 0));
+    // Up to 64 in one command, and none is asked for twice.
+    let portions = COUNT.div_ceil(64) as u64..=COUNT as u64 / 16;
+    assert!(portions.contains(&ran.calls("zadd")) && ran.calls("zrank") == 0, "{ran:?}");
     let number = |member: &String| -> u64 {
         member.split(':').nth(1).and_then(|number| number.parse().ok()).expect("one of ours")
     };

@@ -45,6 +45,23 @@ async fn no_lock_gets_the_grant_of_another_one() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
+    let setup = setup().await;
+    let near = setup.direct().await;
+    let far = setup.through().await;
+    let fault = setup.proxy.swallow_reply(runs("acquire"));
+    let first = tokio::spawn(far.permit("first", 1));
+    soon("the fault", fault.struck()).await;
+    let second = tokio::spawn(far.permit("second", 1));
+    // It gets the grant of the second.
+    let error = soon("an answer", first).await.expect("no panic").expect_err("another's grant");
+    assert_eq!(error.kind(), LockErrorKind::Protocol, "{error}");
+    release(soon("an answer", second).await.expect("no panic").expect("it is asked again")).await;
+    // Long before the lease would end.
+    release(soon("the first", near.permit("first", 1)).await.expect("it was given back")).await;
+}
+
 /// The turns of many tasks, and the time of the last one that failed.
 struct Traffic {
     ends: Arc<AtomicBool>,

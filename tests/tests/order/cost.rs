@@ -66,6 +66,32 @@ async fn twenty_idle_waiters_of_one_process_cost_one_touch_a_period() {
     }
 }
 
+/// The first goes at once, and those that come while it is on its way with the next tick: however
+/// many there are, up to the members of one command.
+#[tokio::test]
+async fn a_burst_of_64_for_one_lock_takes_its_places_in_order_by_two_scripts() {
+    const WAITERS: usize = 64;
+
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let holder = Locks::connect(server.url()).await.expect("connected");
+    let waiter = Locks::connect(server.url()).await.expect("connected");
+    // A fixed lease: the holder does not renew, so every script is a waiter's.
+    let held = holder.key(KEY).fixed_lease(Duration::from_secs(60)).lock().await.expect("free");
+    let before = CommandStats::read(&mut redis).await;
+    let waiting: Vec<_> = (0..WAITERS).map(|_| wait(&waiter)).collect();
+    queued(&mut redis, WAITERS).await;
+    let ran = CommandStats::read(&mut redis).await.since(&before);
+    assert_eq!(ran.calls("evalsha"), 2, "{ran:?}");
+    held.release().await.expect("held");
+    for (place, granted) in waiting.into_iter().enumerate() {
+        let guard = granted.await.expect("no panic");
+        let others = redis.queue(KEY).await.len();
+        assert_eq!(others, WAITERS - place - 1, "in the order in which they asked");
+        guard.release().await.expect("held");
+    }
+}
+
 #[tokio::test]
 async fn a_hand_off_costs_one_script() {
     const HAND_OFFS: usize = 100;

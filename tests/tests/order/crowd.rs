@@ -92,10 +92,9 @@ fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
             (line.is("ZADD") && line.text(1) == queue)
                 || (line.is("PSETEX") && line.text(1) == door)
         })
-        .filter_map(|line| {
-            let member = line.args.last().map(|arg| String::from_utf8_lossy(arg).into_owned());
-            label(&member?).map(str::to_owned)
-        })
+        // One command may queue several members, in their order.
+        .flat_map(|line| (2..line.args.len()).map(|arg| line.text(arg)))
+        .filter_map(|arg| label(&arg).map(str::to_owned))
         // The first waiter marks the door of the gate's holder.
         .filter(|label| label != "gate" && seen.insert(label.clone()))
         .collect()

@@ -16,9 +16,22 @@ impl Node {
     }
 
     pub(crate) async fn acquire(&self, member: &Member, mode: Mode, limit: u32) -> Reply<Acquired> {
-        let command = acquire(member, mode, limit);
+        self.acquire_all(&[member], mode, limit).await.map(|outcomes| outcomes[0])
+    }
+
+    pub(crate) async fn acquire_all(
+        &self,
+        members: &[&Member],
+        mode: Mode,
+        limit: u32,
+    ) -> Reply<Vec<Acquired>> {
+        let command = acquire_all(members, mode, limit);
         let Answer::Acquired(reply) = self.answer(command).await else { unreachable!() };
         reply
+    }
+
+    pub(crate) async fn wait_all(&self, members: &[&Member]) -> Reply<Vec<Acquired>> {
+        self.acquire_all(members, Mode::Wait, 1_000).await
     }
 
     pub(crate) async fn wait(&self, member: &Member) -> Reply<Acquired> {
@@ -109,7 +122,12 @@ impl Node {
 }
 
 pub(crate) fn acquire(member: &Member, mode: Mode, queue_limit: u32) -> Command {
-    Command::Acquire { member: member.clone(), mode, queue_limit }
+    acquire_all(&[member], mode, queue_limit)
+}
+
+pub(crate) fn acquire_all(members: &[&Member], mode: Mode, queue_limit: u32) -> Command {
+    let members = members.iter().copied().cloned().collect();
+    Command::Acquire { members, mode, queue_limit }
 }
 
 pub(crate) fn reduce(member: &Member) -> Command {

@@ -7,7 +7,7 @@ use proto::wire::{Asked, Floors, Wire, scripts};
 use proto::{Command, Demand, Member, Mode};
 use redis::{Value, cmd};
 
-use crate::asking::{acquire, leave};
+use crate::asking::{acquire, acquire_all, leave};
 use crate::bench::Bench;
 use crate::facts;
 use crate::node::Node;
@@ -17,6 +17,7 @@ facts! {
     queue_scripts: [
         a_free_lock_costs_three_commands_and_its_release_two,
         a_wait_for_a_lock_costs_nine_commands_for_the_first_and_six_for_the_next_of_a_node,
+        a_wait_of_several_for_a_lock_costs_nine_commands_and_eight_behind_others_however_many_ask,
         a_hand_over_costs_nine_commands_and_six_within_a_node,
         a_confirmation_costs_four_commands_and_a_renewal_three_and_one_more_behind_a_mark,
         a_read_that_waits_for_a_lock_costs_as_much_as_a_lock_and_a_look_at_the_head,
@@ -89,6 +90,23 @@ async fn a_wait_for_a_lock_costs_nine_commands_for_the_first_and_six_for_the_nex
     a.hold(30_000).await;
     for (node, expected) in [(&b, 9), (&b, 6), (&a, 8), (&a, 6)] {
         assert_eq!(add(&mut bench, node, Demand::ALONE).await.1, expected);
+    }
+}
+
+async fn a_wait_of_several_for_a_lock_costs_nine_commands_and_eight_behind_others_however_many_ask(
+    mut bench: Bench,
+) {
+    for count in [2, 64] {
+        bench.restart().await;
+        let (a, b) = (bench.drawing_node().await, bench.node().await);
+        a.hold(30_000).await;
+        for expected in [9, 8] {
+            let asking: Vec<_> = (0..count).map(|_| b.member(30_000)).collect();
+            let asking: Vec<_> = asking.iter().collect();
+            let command = acquire_all(&asking, Mode::Wait, 1_000);
+            assert_eq!(cost(bench.redis(), &b, command).await, expected, "{count}");
+        }
+        assert_eq!(bench.queue().await.len(), 2 * count);
     }
 }
 

@@ -48,7 +48,10 @@ impl Lock<'_> {
         let member = members[0].clone();
         let node = NodeId::from(member.node());
         let command = match script {
-            "acquire" => Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000_000 },
+            "acquire" => {
+                let members = members.to_vec();
+                Command::Acquire { members, mode: Mode::Wait, queue_limit: 1_000_000 }
+            }
             "release" => Command::Release { member },
             "confirm" => Command::Confirm { member },
             "renew" => Command::Renew { members: members.to_vec() },

@@ -18,6 +18,7 @@ mod figures;
 mod forced;
 mod handing_on;
 mod holding;
+mod joined;
 mod jvms;
 mod memory_full;
 mod message;

@@ -45,7 +45,7 @@ async fn ask(node: &Node, lock: &LockName) -> (Member, Acquired) {
     let member = node.member(30_000);
     let answer = node.run_on(lock, acquire(&member, Mode::Wait, 1_000)).await;
     let Ok(Answer::Acquired(reply)) = answer else { panic!("{answer:?}") };
-    (member, reply.outcome)
+    (member, reply.outcome[0])
 }
 
 async fn take(node: &Node, lock: &LockName) -> Member {

@@ -7,7 +7,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
-use crate::{Acquired, Command, Mode, Reply};
+use crate::{Acquired, Command, Mode};
 
 /// Parked attempts are asked for again after this time although both connections are up,
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -23,21 +23,23 @@ impl<P: Mirror> Core<P> {
             self.park(number, StoreError::refused(error.kind, detail));
             return None;
         }
-        let Entry { lock, member, mode, options, .. } = entry;
+        let Entry { lock, member, mode, options, state, .. } = entry;
         let command = Command::Acquire {
-            member: member.clone(),
+            members: vec![member.clone()],
             mode: *mode,
             queue_limit: options.queue_limit,
         };
         let ask = Ask { lock: lock.clone(), command, sent: self.now, background };
-        self.table.change(number, |entry| {
-            let error = match &mut entry.state {
-                State::Asking { error, .. } => error.take(),
-                State::Parked { error } => Some(error.clone()),
-                _ => None,
-            };
-            entry.state = State::Asking { error, poked: false };
-        });
+        // One that begins is asking already.
+        if !matches!(state, State::Asking { .. }) {
+            self.table.change(number, |entry| {
+                let error = match &entry.state {
+                    State::Parked { error } => Some(error.clone()),
+                    _ => None,
+                };
+                entry.state = State::Asking { error, poked: false };
+            });
+        }
         Some(ask)
     }
 
@@ -98,16 +100,20 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    pub(super) fn acquired(&mut self, ask: &Ask, member: &Member, reply: &Reply<Acquired>) {
+    /// Takes in the outcome of an acquire for one of its members.
+    pub(super) fn acquired(
+        &mut self,
+        ask: &Ask,
+        member: &Member,
+        outcome: Acquired,
+        first_end_ms: Option<u64>,
+    ) {
         let Some(number) = self.table.answered(member, self.now) else { return };
-        match reply.outcome {
-            // The grant is among those of the reply.
-            Acquired::Granted if !reply.grants.is_empty() => {}
-            Acquired::Granted => {
-                self.finish(number, Refusal::Kind(LockErrorKind::Protocol));
-            }
+        match outcome {
+            // The reply tells it among its grants.
+            Acquired::Granted => {}
             Acquired::Queued { position } => {
-                self.queued(number, ask, position, reply.first_end_ms);
+                self.queued(number, ask, position, first_end_ms);
             }
             Acquired::Busy => self.finish(number, Refusal::Busy),
             Acquired::Full => {

@@ -1,4 +1,5 @@
-//! Which requests go out together: renewals in one script, touches in one script.
+//! Which requests go out together: renewals in one script, touches in one script, acquires of one
+//! lock in one command.
 //!
 //! # Implementation notes
 //!
@@ -9,6 +10,10 @@
 //!   earlier by a random time, up to a thirtieth of the lease.
 //! - Locks are renewed many to a script, parts those of one lock to a script, at most 128 holds.
 //! - At most 64 locks with 256 members are touched at once.
+//! - Acquires of one lock that are due in the same tick are one command of at most 64 members, in
+//!   the order of the attempts. One with other options than the one before it begins a new command:
+//!   so each command stands behind those of the attempts that came before. Up to four parts are
+//!   asked for one by one.
 //! - If a key of one lock is another program's, that is the answer for that lock alone.
 
 use std::collections::BTreeMap;
@@ -18,7 +23,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::Ask;
-use crate::{Command, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
+use crate::{Command, MAX_ACQUIRES, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
 
 /// Requests that go out together, each with an answer of its own.
 pub type Batch = Vec<Ask>;
@@ -34,22 +39,16 @@ pub fn batches(asks: Vec<Ask>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut renewals = Open::default();
     let mut touches = Open::default();
-    // Parts of one lock: the script of such renewals knows no other.
-    let mut parts: BTreeMap<LockName, usize> = BTreeMap::new();
+    // Of one lock: the scripts of such commands know no other.
+    let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
     for mut ask in asks {
         let (open, max, members) = match &mut ask.command {
             Command::Renew { members } if !are_alone(members) => {
-                let together = parts.get(&ask.lock).map(|at| &mut batches[*at][0]);
-                if let Some(Ask { command: Command::Renew { members: others }, sent, .. }) =
-                    together
-                    && *sent == ask.sent
-                    && others.len() + members.len() <= MAX_RENEWALS
-                {
-                    others.append(members);
-                } else {
-                    parts.insert(ask.lock.clone(), batches.len());
-                    batches.push(vec![ask]);
-                }
+                add_to_last(&mut batches, &mut parts, ask);
+                continue;
+            }
+            Command::Acquire { .. } => {
+                add_to_last(&mut batches, &mut acquires, ask);
                 continue;
             }
             Command::Renew { members } => (&mut renewals, MAX_RENEWALS, members.len()),
@@ -68,7 +67,57 @@ pub fn batches(asks: Vec<Ask>) -> Vec<Batch> {
         open.members += members;
         batches[open.at].push(ask);
     }
-    batches
+    batches.into_iter().flat_map(few_parts_apart).collect()
+}
+
+/// Parts one by one where few ask for them together: for several parts a server has no short way,
+/// which from five on costs less than as many short ways.
+fn few_parts_apart(batch: Batch) -> Vec<Batch> {
+    const FEW: usize = 4;
+    let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &batch[..]
+    else {
+        return vec![batch];
+    };
+    if members.len() > FEW || are_alone(members) {
+        return vec![batch];
+    }
+    let Ask { sent, background, .. } = batch[0];
+    let apart = |member: &Member| {
+        let members = vec![member.clone()];
+        let (mode, queue_limit) = (*mode, *queue_limit);
+        let command = Command::Acquire { members, mode, queue_limit };
+        vec![Ask { lock: lock.clone(), command, sent, background }]
+    };
+    members.iter().map(apart).collect()
+}
+
+/// Adds the members to the last command of this kind and lock, or begins the next one.
+fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
+    let open = last.get(&ask.lock).map(|at| &mut batches[*at][0]);
+    if !open.is_some_and(|open| joins(open, &mut ask)) {
+        last.insert(ask.lock.clone(), batches.len());
+        batches.push(vec![ask]);
+    }
+}
+
+/// Moves the members of `ask` into `open`, if one command can have them all.
+fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
+    let is_same = open.sent == ask.sent && open.background == ask.background;
+    let (members, more, max) = match (&mut open.command, &mut ask.command) {
+        (Command::Renew { members }, Command::Renew { members: more }) => {
+            (members, more, MAX_RENEWALS)
+        }
+        (
+            Command::Acquire { members, mode, queue_limit },
+            Command::Acquire { members: more, mode: other_mode, queue_limit: other_limit },
+        ) if (*mode, *queue_limit) == (*other_mode, *other_limit) => (members, more, MAX_ACQUIRES),
+        _ => return false,
+    };
+    let joins = is_same && members.len() + more.len() <= max;
+    if joins {
+        members.append(more);
+    }
+    joins
 }
 
 fn are_alone(members: &[Member]) -> bool {
@@ -91,6 +140,7 @@ pub fn is_of_one(error: &StoreError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mode;
     use crate::member::{Label, NodeId};
     use crate::node::moment::Moment;
 
@@ -133,6 +183,63 @@ mod tests {
             _ => 0,
         });
         assert_eq!(members.collect::<Vec<_>>(), [128, 128, 44]);
+    }
+
+    fn acquire(lock: usize, number: usize, mode: Mode) -> Ask {
+        let members = vec![member(number, Demand::ALONE)];
+        ask(lock, Command::Acquire { members, mode, queue_limit: 7 })
+    }
+
+    #[test]
+    fn few_parts_of_one_lock_are_acquired_one_by_one_and_more_together() {
+        let read = |number| {
+            let members = vec![member(number, Demand::READ)];
+            ask(0, Command::Acquire { members, mode: Mode::Wait, queue_limit: 7 })
+        };
+        let numbers = |count| {
+            acquires((0..count).map(read).collect()).into_iter().map(|(_, numbers)| numbers)
+        };
+        assert!(numbers(4).eq([[0], [1], [2], [3]].map(Vec::from)));
+        assert!(numbers(5).eq([vec![0, 1, 2, 3, 4]]));
+    }
+
+    /// The lock of each acquire, and the numbers of its members.
+    fn acquires(asks: Vec<Ask>) -> Vec<(String, Vec<u64>)> {
+        let of = |batch: &Batch| match batch.as_slice() {
+            [Ask { lock, command: Command::Acquire { members, .. }, .. }] => {
+                let numbers = members.iter().map(Member::number).collect();
+                (lock.as_str().replace("lock ", ""), numbers)
+            }
+            other => panic!("{other:?}"),
+        };
+        batches(asks).iter().map(of).collect()
+    }
+
+    #[test]
+    fn acquires_of_one_lock_are_one_command_in_their_order() {
+        let asks = [(0, 3), (1, 4), (0, 2), (0, 9), (1, 1)];
+        let asks = asks.map(|(lock, number)| acquire(lock, number, Mode::Wait));
+        let expected = [("0".to_owned(), vec![3, 2, 9]), ("1".to_owned(), vec![4, 1])];
+        assert_eq!(acquires(asks.into()), expected);
+    }
+
+    #[test]
+    fn acquires_go_together_up_to_a_bound() {
+        let asks = (0..150).map(|number| acquire(0, number, Mode::Wait)).collect();
+        let sizes: Vec<_> = acquires(asks).iter().map(|(_, numbers)| numbers.len()).collect();
+        assert_eq!(sizes, [64, 64, 22]);
+    }
+
+    #[test]
+    fn an_acquire_with_other_options_begins_a_command_and_none_passes_it() {
+        let modes = [Mode::Wait, Mode::Try, Mode::Try, Mode::Wait, Mode::Wait];
+        let asks = modes.into_iter().enumerate();
+        let asks = asks.map(|(number, mode)| acquire(0, number, mode)).collect();
+        let numbers: Vec<_> = acquires(asks).into_iter().map(|(_, numbers)| numbers).collect();
+        assert_eq!(numbers, [vec![0], vec![1, 2], vec![3, 4]]);
+        let mut asks: Vec<Ask> = (0..3).map(|number| acquire(0, number, Mode::Wait)).collect();
+        asks[1].background = false;
+        assert_eq!(acquires(asks).len(), 3, "each is counted as it was sent");
     }
 
     #[test]

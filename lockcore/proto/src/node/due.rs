@@ -64,7 +64,15 @@ impl<P: Mirror> Core<P> {
 
     /// The moment at which [`tick`](Self::tick) has something to do next, as far as is known now.
     pub fn next(&self) -> Option<Moment> {
-        DueWork::ALL.into_iter().filter_map(|work| self.first(work)).min()
+        let mut next: Option<Moment> = None;
+        for work in DueWork::ALL {
+            if let Some(at) = self.first(work)
+                && next.is_none_or(|next| at < next)
+            {
+                next = Some(at);
+            }
+        }
+        next
     }
 
     fn is_due(&self, work: DueWork) -> bool {
@@ -72,6 +80,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// The moment at which this work is due, if there is room for it.
+    #[inline]
     fn first(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
         let may_renew = self.renewing < MAX_AT_ONCE;

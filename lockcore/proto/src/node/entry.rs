@@ -145,6 +145,8 @@ pub(super) struct IndexKeys {
     pub(super) send: Option<Moment>,
     pub(super) waits_in_line: bool,
     pub(super) is_unsent: bool,
+    /// Whether its acquire is on its way, or is to be sent.
+    pub(super) is_asked_for: bool,
     pub(super) is_parked: bool,
     pub(super) class: Option<Class>,
 }
@@ -202,7 +204,8 @@ impl<P: Mirror> Entry<P> {
             },
             // A grant may be told to it once more while it is confirmed.
             waits_in_line: matches!(self.state, State::Waiting | State::Confirming { .. }),
-            is_unsent: self.state == State::Unsent,
+            is_unsent: matches!(self.state, State::Unsent),
+            is_asked_for: matches!(self.state, State::Unsent | State::Asking { .. }),
             is_parked: matches!(self.state, State::Parked { .. }),
             class,
         }
@@ -232,7 +235,7 @@ impl<P: Mirror> Entry<P> {
 
     /// Whether the table can forget it.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::Over && !matches!(self.caller, Caller::Refused(_))
+        matches!(self.state, State::Over) && !matches!(self.caller, Caller::Refused(_))
     }
 
     /// Sets the refusal that the caller finds, if there is one. Returns whether it has to be woken.

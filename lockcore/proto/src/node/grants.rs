@@ -49,7 +49,7 @@ impl<P: Mirror> Core<P> {
         let Some(number) = self.number(member) else { return };
         if self.table.entries().contains_key(&number) {
             let source = match &ask.command {
-                Command::Acquire { member: own, .. } if own == member => {
+                Command::Acquire { members, .. } if members.contains(member) => {
                     GrantSource::Answer(ask.sent)
                 }
                 _ => GrantSource::Aside(ask.sent),

@@ -30,7 +30,7 @@ impl<P: Mirror> Core<P> {
 
     pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
         let entry = &self.table.entries()[&number];
-        let Entry { lock, member, .. } = entry;
+        let Entry { lock, member, .. } = &**entry;
         let command = if entry.may_run_again() {
             Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
         } else {

@@ -39,8 +39,11 @@ impl<P: Mirror> Core<P> {
 
     pub(super) fn arrived(&mut self, ask: &Ask) {
         match &ask.command {
-            Command::Acquire { .. } if !ask.background => {
-                self.asking = self.asking.saturating_sub(1);
+            Command::Acquire { members, .. } if !ask.background => {
+                self.asking = self.asking.saturating_sub(members.len());
+            }
+            Command::Acquire { members, .. } => {
+                self.on_their_way = self.on_their_way.saturating_sub(members.len());
             }
             _ if !ask.background => {}
             Command::Renew { .. } | Command::Confirm { .. } => {

@@ -1,6 +1,7 @@
 //! The table: all entries, and everything that is kept in order by them, which change together.
 //! Outside of this file an entry is read only.
 
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
-    entries: BTreeMap<u64, Entry<P>>,
+    /// Boxed, as the map moves its values about.
+    entries: BTreeMap<u64, Box<Entry<P>>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
     renewals: ByTime,
@@ -34,6 +36,8 @@ pub(super) struct Table<P> {
     sends: ByTime,
     touches: ByTime<LockName>,
     unsent: BTreeSet<u64>,
+    /// How many acquires of each lock are on their way, or are to be sent.
+    asked_for: BTreeMap<LockName, usize>,
     parked: BTreeSet<u64>,
     counts: Counts,
 }
@@ -56,13 +60,14 @@ impl<P: Mirror> Table<P> {
             sends: BTreeSet::new(),
             touches: BTreeSet::new(),
             unsent: BTreeSet::new(),
+            asked_for: BTreeMap::new(),
             parked: BTreeSet::new(),
             counts: Counts::default(),
         }
     }
 
     read_only! {
-        entries: BTreeMap<u64, Entry<P>>
+        entries: BTreeMap<u64, Box<Entry<P>>>
         lines: BTreeMap<LockName, Line>
         ends: ByTime
         renewals: ByTime
@@ -73,8 +78,13 @@ impl<P: Mirror> Table<P> {
         counts: Counts
     }
 
+    /// Whether an acquire of the lock is on its way, or is to be sent.
+    pub(super) fn is_asked_for(&self, lock: &LockName) -> bool {
+        self.asked_for.contains_key(lock)
+    }
+
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
-        self.entries.get(&number)
+        self.entries.get(&number).map(|entry| &**entry)
     }
 
     /// The number of this very member, whose acquire was answered: no copy of that request is on
@@ -116,13 +126,13 @@ impl<P: Mirror> Table<P> {
     }
 
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
-        let lock = entry.lock.clone();
-        let period = lease::touch_period(&entry.options);
-        let anchor = entry.anchor;
         let keys = entry.index_keys();
         entry.update_mirror();
-        self.entries.insert(number, entry);
-        self.reorder(number, &lock, period, anchor, None, Some(keys));
+        if keys.is_asked_for {
+            self.count_asked_for(entry.lock.clone(), true);
+        }
+        self.entries.insert(number, Box::new(entry));
+        self.reorder(number, None, Some(keys));
     }
 
     /// The one place where an entry changes. Forgets it when nothing is left of it.
@@ -137,11 +147,12 @@ impl<P: Mirror> Table<P> {
         entry.update_mirror();
         let after = entry.index_keys();
         let is_over = entry.is_over();
-        if before != after {
+        if before.is_asked_for != after.is_asked_for {
             let lock = entry.lock.clone();
-            let period = lease::touch_period(&entry.options);
-            let anchor = entry.anchor;
-            self.reorder(number, &lock, period, anchor, Some(before), Some(after));
+            self.count_asked_for(lock, after.is_asked_for);
+        }
+        if before != after {
+            self.reorder(number, Some(before), Some(after));
         }
         if is_over {
             self.entries.remove(&number);
@@ -149,15 +160,7 @@ impl<P: Mirror> Table<P> {
         Some(changed)
     }
 
-    fn reorder(
-        &mut self,
-        number: u64,
-        lock: &LockName,
-        period: Duration,
-        anchor: Moment,
-        before: Option<IndexKeys>,
-        after: Option<IndexKeys>,
-    ) {
+    fn reorder(&mut self, number: u64, before: Option<IndexKeys>, after: Option<IndexKeys>) {
         fn moves<K: Ord>(set: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {
             if before != after {
                 before.map(|before| set.remove(&before));
@@ -176,8 +179,8 @@ impl<P: Mirror> Table<P> {
         let parked = |keys| is(keys, |keys| keys.is_parked).then_some(number);
         moves(&mut self.parked, parked(before), parked(after));
         match (is(before, |keys| keys.waits_in_line), is(after, |keys| keys.waits_in_line)) {
-            (false, true) => self.line_up(number, lock, period, anchor),
-            (true, false) => self.step_out(number, lock),
+            (false, true) => self.line_up(number),
+            (true, false) => self.step_out(number),
             _ => {}
         }
         for (keys, by) in [(before, -1), (after, 1)] {
@@ -191,26 +194,40 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    fn line_up(&mut self, number: u64, lock: &LockName, period: Duration, anchor: Moment) {
-        if let Some(line) = self.lines.get_mut(lock) {
+    fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) {
+        match self.asked_for.entry(lock) {
+            Slot::Vacant(first) => drop(first.insert(1)),
+            Slot::Occupied(mut count) if is_one_more => *count.get_mut() += 1,
+            Slot::Occupied(last) if *last.get() == 1 => drop(last.remove()),
+            Slot::Occupied(mut count) => *count.get_mut() -= 1,
+        }
+    }
+
+    fn line_up(&mut self, number: u64) {
+        let Some(entry) = self.get(number) else { return };
+        let lock = entry.lock.clone();
+        let period = lease::touch_period(&entry.options);
+        let anchor = entry.anchor;
+        if let Some(line) = self.lines.get_mut(&lock) {
             line.numbers.insert(number);
             line.period = line.period.min(period);
             let due = anchor + line.period;
-            return self.touch_by(lock, due);
+            return self.touch_by(&lock, due);
         }
         let due = anchor + period;
         let line = Line { numbers: BTreeSet::from([number]), period, due, touched: anchor };
         self.lines.insert(lock.clone(), line);
-        self.touches.insert((due, lock.clone()));
+        self.touches.insert((due, lock));
     }
 
-    fn step_out(&mut self, number: u64, lock: &LockName) {
-        let Some(line) = self.lines.get_mut(lock) else { return };
+    fn step_out(&mut self, number: u64) {
+        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
+        let Some(line) = self.lines.get_mut(&lock) else { return };
         line.numbers.remove(&number);
         if line.numbers.is_empty() {
             let due = line.due;
-            self.lines.remove(lock);
-            self.touches.remove(&(due, lock.clone()));
+            self.lines.remove(&lock);
+            self.touches.remove(&(due, lock));
         }
     }
 
@@ -233,8 +250,8 @@ impl<P: Mirror> Core<P> {
     /// The last round of an attempt: the one that it stands in.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
-        let rounds = self.table.entries().range(first..first + (1 << ROUND_BITS));
-        rounds.map(|(number, _)| *number).next_back()
+        let (last, _) = self.table.entries().range(..first + (1 << ROUND_BITS)).next_back()?;
+        (*last >= first).then_some(*last)
     }
 
     /// The number of a member of this node.

@@ -71,7 +71,8 @@ fn told(member: &Member, left_ms: u64) -> Event {
 
 fn member_of(ask: &Ask) -> Member {
     match &ask.command {
-        Command::Acquire { member, .. } | Command::Release { member } => member.clone(),
+        Command::Acquire { members, .. } => members[0].clone(),
+        Command::Release { member } => member.clone(),
         Command::Confirm { member } => member.clone(),
         Command::Renew { members } if members.len() == 1 => members[0].clone(),
         other => panic!("{other:?} is not of one member"),
@@ -96,7 +97,7 @@ fn lost(core: &mut Core<()>) -> usize {
 fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     core.event(now).replied(&ask, &Answer::Acquired(queued));
     core.drain();
     (attempt, member_of(&ask))
@@ -107,7 +108,7 @@ fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
     let wish = Request { demand: Demand::READ, ..wish("a") };
     let (attempt, ask) = core.event(now).begin(wish, ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     core.event(now).replied(&ask, &Answer::Acquired(queued));
     core.drain();
     let number = core.current(attempt).expect("it waits");
@@ -127,7 +128,7 @@ fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let member = member_of(&ask);
-    let granted = reply(Acquired::Granted, LEASE, Some(&member));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member));
     let granted = Reply { now_us: Some(now.as_micros()), ..granted };
     core.event(now).replied(&ask, &Answer::Acquired(granted));
     core.drain();
@@ -141,7 +142,7 @@ fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
     core.event(now).unanswered(&ask, &StoreError::ambiguous("cut"));
     let now = now + Duration::from_millis(198);
     let again = ticked(core, now);
-    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&again[0])));
     core.event(now).replied(&again[0], &Answer::Acquired(granted));
     core.drain();
     match core.event(now).take(attempt) {

@@ -243,9 +243,10 @@ impl QueueState {
         self.queue_ends_ms = Some(until_ms + MARGIN_MS);
     }
 
-    /// Drops members whose patience has ended, among the first.
-    pub(super) fn sweep(&mut self, call: &Call<'_>) {
-        let first = self.queue.iter().take(call.bounds.looked_at);
+    /// Drops members whose patience has ended, among the first that waited before this command.
+    pub(super) fn sweep(&mut self, call: &Call<'_>, newcomers: &[&Member]) {
+        let before = self.queue.iter().filter(|(_, member)| !newcomers.contains(member));
+        let first = before.take(call.bounds.looked_at);
         let ended = first.filter(|(_, member)| !self.is_patient(call, member));
         let ended: Vec<Member> = ended.map(|(_, member)| member.clone()).collect();
         for member in &ended {

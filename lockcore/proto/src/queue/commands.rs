@@ -11,38 +11,94 @@ use crate::{
     Touched,
 };
 
+/// The course of one acquire.
+struct Asking<'a> {
+    mode: Mode,
+    queue_limit: u32,
+    /// The outcomes so far.
+    outcomes: Vec<Acquired>,
+    /// The members that this command has queued.
+    newcomers: Vec<&'a Member>,
+    /// The end of the walk along the queue, which is made once in a command, as reclaim is.
+    advanced: Option<Advanced>,
+    /// Whether members whose patience has ended were dropped from a full queue, once as well.
+    is_swept: bool,
+}
+
+impl Asking<'_> {
+    fn new(mode: Mode, queue_limit: u32, members: usize) -> Self {
+        Self {
+            mode,
+            queue_limit,
+            outcomes: Vec::with_capacity(members),
+            newcomers: Vec::new(),
+            advanced: None,
+            is_swept: false,
+        }
+    }
+}
+
 impl QueueState {
-    /// Takes the weight that the member asks for, or in [`Mode::Wait`] queues for it.
+    /// Takes the weights that the members ask for, or in [`Mode::Wait`] queues for them: one member
+    /// after the other.
     pub(super) fn acquire(
         &mut self,
         call: &mut Call<'_>,
-        member: &Member,
+        members: &[Member],
         mode: Mode,
         queue_limit: u32,
-    ) -> Reply<Acquired> {
+    ) -> Reply<Vec<Acquired>> {
+        let mut asking = Asking::new(mode, queue_limit, members.len());
         // The hot case looks at the door alone. Without one there is nothing else, unless another
         // program has deleted it.
-        if self.door.is_none() && member.demand() == Demand::ALONE {
-            let outcome = self.grant_lease(call, member);
-            return self.short(call, outcome);
+        let is_free = self.door.is_none();
+        let mut rest = members;
+        if let [first, others @ ..] = members
+            && is_free
+            && first.demand() == Demand::ALONE
+        {
+            asking.outcomes.push(self.grant_lease(call, first));
+            rest = others;
+            if rest.is_empty() {
+                return self.short(call, asking.outcomes);
+            }
         }
-        if self.is_gone(member) {
+        if members.iter().all(|member| self.is_gone(member)) {
             // Nothing is written, not even what is mended.
             let mut mended = self.clone();
             mended.look(call);
-            return mended.answer(call, Acquired::Refused);
+            return mended.answer(call, vec![Acquired::Refused; members.len()]);
         }
         self.look(call);
-        let outcome = self.take(call, member, mode, queue_limit);
-        self.reply(call, outcome)
+        for member in rest {
+            let outcome = self.acquire_one(call, &mut asking, member);
+            asking.outcomes.push(outcome);
+        }
+        self.tell_positions(members, &mut asking);
+        self.reply(call, asking.outcomes)
     }
 
-    fn take(
+    fn acquire_one<'a>(
         &mut self,
         call: &mut Call<'_>,
-        member: &Member,
-        mode: Mode,
-        queue_limit: u32,
+        asking: &mut Asking<'a>,
+        member: &'a Member,
+    ) -> Acquired {
+        if call.grants.iter().any(|grant| grant.member == *member) {
+            return Acquired::Granted;
+        }
+        // The door may have another mark by now.
+        if call.has_gone && self.gone.get(member).is_some() {
+            return Acquired::Refused;
+        }
+        self.take(call, asking, member)
+    }
+
+    fn take<'a>(
+        &mut self,
+        call: &mut Call<'_>,
+        asking: &mut Asking<'a>,
+        member: &'a Member,
     ) -> Acquired {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
@@ -50,29 +106,37 @@ impl QueueState {
                 call.issue();
                 return told_again(call, member, ends_ms);
             }
-            Some(_) => return self.wait(call, member, mode, queue_limit),
+            Some(_) => return self.wait(call, asking, member),
             None => {}
         }
         let is_free = self.queue.is_empty() && member.demand().fits(self.used());
         if is_free && self.holds.get(member).is_none() {
             return self.grant_lease(call, member);
         }
-        self.reclaim(call);
+        // Nothing becomes free within a command: a second time, neither would do more.
+        if asking.advanced.is_none() {
+            self.reclaim(call);
+        }
         if let Some(ends_ms) = self.held_until(member, now_ms) {
             self.tell_shared(call);
             return told_again(call, member, ends_ms);
         }
         // Its own lapsed hold may be one of more than are taken out at a time.
         self.drop_hold(member);
-        let advanced = self.advance(call);
+        let advanced = match asking.advanced {
+            Some(advanced) => advanced,
+            None => self.advance(call),
+        };
+        asking.advanced = Some(advanced);
         if call.grants.iter().any(|grant| grant.member == *member) {
             return Acquired::Granted;
         }
         // The caller stands behind all others: none ahead could take it.
-        if advanced == Advanced::End && member.demand().fits(self.used()) {
+        let is_last = advanced == Advanced::End && self.queue.is_empty();
+        if is_last && member.demand().fits(self.used()) {
             return self.grant_lease(call, member);
         }
-        self.wait(call, member, mode, queue_limit)
+        self.wait(call, asking, member)
     }
 
     fn grant_lease(&mut self, call: &mut Call<'_>, member: &Member) -> Acquired {
@@ -99,36 +163,50 @@ impl QueueState {
         }
     }
 
-    /// The part of an acquire that was not granted.
-    fn wait(
+    /// The part of an acquire that was not granted. The position is told at the end.
+    fn wait<'a>(
         &mut self,
         call: &mut Call<'_>,
-        member: &Member,
-        mode: Mode,
-        queue_limit: u32,
+        asking: &mut Asking<'a>,
+        member: &'a Member,
     ) -> Acquired {
         if self.queue.get(member).is_some() {
             self.raise_low(call);
-            let position = self.queue.iter().take_while(|(_, ahead)| *ahead != member).count();
-            return Acquired::Queued { position: position as u64 };
+            return Acquired::Queued { position: 0 };
         }
-        if mode == Mode::Try {
+        if asking.mode == Mode::Try {
             return Acquired::Busy;
         }
-        if self.queue.len() >= queue_limit as usize {
-            self.sweep(call);
+        let limit = asking.queue_limit as usize;
+        if self.queue.len() >= limit && !std::mem::replace(&mut asking.is_swept, true) {
+            self.sweep(call, &asking.newcomers);
         }
-        if self.queue.len() >= queue_limit as usize {
+        if self.queue.len() >= limit {
             return Acquired::Full;
         }
         self.enqueue(call, member);
-        Acquired::Queued { position: self.queue.len() as u64 - 1 }
+        asking.newcomers.push(member);
+        Acquired::Queued { position: 0 }
+    }
+
+    /// Tells the members that wait their positions, as they are at the end of the command.
+    fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
+        let first = self.queue.len() - asking.newcomers.len();
+        for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
+            let Acquired::Queued { position } = outcome else { continue };
+            // Newcomers stand at the end: that they do need not be looked up.
+            let at = asking.newcomers.iter().position(|newcomer| *newcomer == member);
+            *position = at.map_or_else(
+                || self.queue.iter().take_while(|(_, ahead)| *ahead != member).count(),
+                |at| first + at,
+            ) as u64;
+        }
     }
 
     /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
-    pub fn full(&mut self, call: &mut Call<'_>) -> Reply<Acquired> {
+    pub fn full(&mut self, call: &mut Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
-        self.answer(call, Acquired::Full)
+        self.answer(call, vec![Acquired::Full; members])
     }
 
     /// Gives a hold back. A part whose lease has ended counts, if nothing was granted in its place.

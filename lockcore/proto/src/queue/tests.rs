@@ -107,11 +107,10 @@ impl Bench {
     }
 
     fn acquire(&mut self, member: &Member) -> Reply<Acquired> {
-        let (member, mode) = (member.clone(), Mode::Wait);
-        let by = letter(&member);
-        let command = Command::Acquire { member, mode, queue_limit: 1_000_000 };
+        let (members, by) = (vec![member.clone()], letter(member));
+        let command = Command::Acquire { members, mode: Mode::Wait, queue_limit: 1_000_000 };
         let Answer::Acquired(reply) = self.run(by, &command) else { unreachable!() };
-        reply
+        reply.map(|outcomes| outcomes[0])
     }
 
     fn release(&mut self, member: &Member) -> Reply<Released> {

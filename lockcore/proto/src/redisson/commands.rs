@@ -8,39 +8,53 @@ use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
 use crate::member::{Member, NodeId, Party};
 
 impl LockState {
-    /// Takes the lock, or in [`Mode::Wait`] queues for it.
+    /// Takes the lock for the first member that can have it, or in [`Mode::Wait`] queues for it:
+    /// one member after the other.
     pub fn acquire(
         &mut self,
         call: &mut Call<'_>,
-        member: &Member,
+        members: &[Member],
         mode: Mode,
         queue_limit: u32,
-    ) -> Reply<Acquired> {
+    ) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
+        let mut has_walked = false;
+        let one = |member| self.acquire_one(call, member, (mode, queue_limit), &mut has_walked);
+        let outcome = members.iter().map(one).collect();
+        self.reply(call, outcome)
+    }
+
+    fn acquire_one(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        (mode, queue_limit): (Mode, u32),
+        has_walked: &mut bool,
+    ) -> Acquired {
         if self.gone.contains_key(member) {
-            return self.reply(call, Acquired::Refused);
+            return Acquired::Refused;
         }
         self.end_endless_hold(member, call.now_ms());
         self.drop_apart();
         let party = Party::from(member);
-        if self.hold.is_none() {
+        // One that stopped the walk for a member of this command stops it for the next, too.
+        if self.hold.is_none() && !std::mem::replace(has_walked, true) {
             // The caller is behind all others: none ahead could take it.
             if self.advance(call) == AdvanceOutcome::End {
                 self.grant(call, &party, member.lease_ms());
             }
         }
-        let outcome = if self.is_held_by(&party) {
+        if self.is_held_by(&party) {
             Acquired::Granted
         } else {
             self.wait(call, &party, mode, queue_limit)
-        };
-        self.reply(call, outcome)
+        }
     }
 
     /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
-    pub fn full(&mut self, call: &Call<'_>) -> Reply<Acquired> {
+    pub fn full(&mut self, call: &Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
-        self.reply(call, Acquired::Full)
+        self.reply(call, vec![Acquired::Full; members])
     }
 
     /// The part of an acquire that did not get the lock.

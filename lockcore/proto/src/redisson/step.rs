@@ -8,8 +8,8 @@ impl LockState {
     /// Runs one command.
     pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         match command {
-            Command::Acquire { member, mode, queue_limit } => {
-                Answer::Acquired(self.acquire(call, member, *mode, *queue_limit))
+            Command::Acquire { members, mode, queue_limit } => {
+                Answer::Acquired(self.acquire(call, members, *mode, *queue_limit))
             }
             Command::Release { member } => Answer::Released(self.release(call, member)),
             Command::Renew { members } => Answer::Renewed(self.renew(call, members)),

@@ -81,9 +81,9 @@ impl Bench {
     }
 
     fn acquire_as(&mut self, member: &Party, mode: Mode, queue_limit: u32) -> Reply<Acquired> {
-        let command = Command::Acquire { member: ours(member), mode, queue_limit };
+        let command = Command::Acquire { members: vec![ours(member)], mode, queue_limit };
         let Answer::Acquired(reply) = self.run(letter(member), command) else { unreachable!() };
-        reply
+        reply.map(|outcomes| outcomes[0])
     }
 
     fn release(&mut self, member: &Party) -> Reply<Released> {

@@ -1,5 +1,6 @@
 //! The words and letters of outcomes, which the scripts of both layouts share.
 
+use super::value::Value;
 use crate::{Acquired, Left, Presence, Released};
 
 /// The outcome of an acquire.
@@ -12,6 +13,22 @@ pub(super) fn acquired(word: &str, number: u64) -> Option<Acquired> {
         "refused" => Some(Acquired::Refused),
         _ => None,
     }
+}
+
+/// The outcomes of an acquire for several members, a letter for each, and the positions of those
+/// that are queued.
+pub(super) fn all_acquired(letters: &str, positions: &[Value<'_>]) -> Option<Vec<Acquired>> {
+    let mut positions = positions.iter();
+    let one = |letter| match letter {
+        'g' => Some(Acquired::Granted),
+        'q' => Some(Acquired::Queued { position: positions.next()?.integer()? }),
+        'b' => Some(Acquired::Busy),
+        'f' => Some(Acquired::Full),
+        'r' => Some(Acquired::Refused),
+        _ => None,
+    };
+    let outcomes = letters.chars().map(one).collect::<Option<_>>();
+    outcomes.filter(|_| positions.next().is_none())
 }
 
 /// The outcome of a release. No number belongs to it.

@@ -2,7 +2,7 @@
 
 pub(super) mod reply;
 
-use super::keys::{COUNTER, Key};
+use super::keys::COUNTER;
 use super::scripts::{self, Script};
 use super::{Call, Context};
 use crate::demand::Demand;
@@ -21,10 +21,10 @@ const USUAL_PREFIX: &str = "lockcore";
 /// Whether the command is about everything alone: then it has a script that looks at the door.
 fn is_whole(command: &Command) -> bool {
     match command {
-        Command::Acquire { member, .. } | Command::Release { member } => {
-            member.demand() == Demand::ALONE
+        Command::Release { member } => member.demand() == Demand::ALONE,
+        Command::Acquire { members, .. } | Command::Renew { members } => {
+            matches!(&**members, [one] if one.demand() == Demand::ALONE)
         }
-        Command::Renew { members } => matches!(&**members, [one] if one.demand() == Demand::ALONE),
         _ => false,
     }
 }
@@ -34,7 +34,8 @@ pub fn script(command: &Command) -> &'static Script {
     let scripts = scripts::of_queue();
     match (command, is_whole(command)) {
         (Command::Acquire { .. }, true) => &scripts.lock,
-        (Command::Acquire { .. }, false) => &scripts.acquire,
+        (Command::Acquire { members, .. }, false) if members.len() == 1 => &scripts.acquire,
+        (Command::Acquire { .. }, false) => &scripts.acquire_all,
         (Command::Release { .. }, true) => &scripts.unlock,
         (Command::Release { .. }, false) => &scripts.release,
         (Command::Renew { .. }, true) => &scripts.extend,
@@ -56,7 +57,8 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
     let mut call = C::begin(script(command), KEYS);
     add_keys(&mut call, lock);
     match command {
-        Command::Acquire { member, mode, queue_limit } if is_whole(command) => {
+        Command::Acquire { members, mode, queue_limit } if is_whole(command) => {
+            let member = &members[0];
             call.text(member.as_str()).number(context.floors.floor_us);
             add_unusual(
                 &mut call,
@@ -78,21 +80,18 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
         .number(context.floors.elsewhere_us)
         .text(context.prefix);
     add_members(&mut call, command);
-    if let Command::Acquire { mode, queue_limit, .. } = command {
-        call.number(limit_of(*mode, *queue_limit).into());
-    }
     call
 }
 
 pub(super) fn add_keys(call: &mut impl Call, lock: &LockName) {
-    call.display(Key::door(lock)).text(COUNTER);
+    call.text(lock.door()).text(COUNTER);
 }
 
 /// One call for renewals of several locks.
 pub(super) fn renewals<C: Call>(commands: &[(&LockName, &Command)]) -> C {
     let mut call = C::begin(&scripts::of_queue().extend, commands.len());
     for (lock, _) in commands {
-        call.display(Key::door(lock));
+        call.text(lock.door());
     }
     for member in commands.iter().flat_map(|(_, command)| command.renews()) {
         call.text(member.as_str()).number(member.lease_ms());
@@ -133,10 +132,18 @@ fn add_unusual(call: &mut impl Call, acquire: Option<(u64, u32)>, context: Conte
 /// Adds the members of a command with their figures: the last arguments of most scripts.
 fn add_members(call: &mut impl Call, command: &Command) {
     match command {
-        Command::Acquire { member, .. } => {
-            let demand = member.demand();
-            call.text(member.as_str()).number(member.lease_ms());
-            call.number(demand.weight()).number(demand.limit());
+        Command::Acquire { members, mode, queue_limit } => {
+            let limit = limit_of(*mode, *queue_limit).into();
+            if let [member] = members.as_slice() {
+                let demand = member.demand();
+                call.text(member.as_str()).number(member.lease_ms());
+                call.number(demand.weight()).number(demand.limit()).number(limit);
+            } else {
+                call.number(limit);
+                for member in members {
+                    call.text(member.as_str());
+                }
+            }
         }
         Command::Release { member } => {
             call.text(member.as_str()).number(member.demand().weight());

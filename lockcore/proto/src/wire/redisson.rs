@@ -5,6 +5,7 @@ pub(super) mod reply;
 use super::keys::{Key, Tombstone};
 use super::scripts::{self, Script};
 use super::{Call, Context};
+use crate::member::Member;
 use crate::name::LockName;
 use crate::{Command, Mode};
 
@@ -25,15 +26,25 @@ pub(super) fn command<C: Call>(
         call
     };
     let mut call = match command {
-        Command::Acquire { member, mode, queue_limit } => {
+        Command::Acquire { members, mode, queue_limit } => {
             let mode = match mode {
                 Mode::Try => "try",
                 Mode::Wait => "wait",
             };
-            let mut call = call(&scripts.acquire, &[member.as_str()]);
-            call.text(member.as_str()).number(member.lease_ms());
-            call.text(mode).number((*queue_limit).into());
-            call
+            let tombstones: Vec<_> = members.iter().map(Member::as_str).collect();
+            let limit = (*queue_limit).into();
+            if let [member] = members.as_slice() {
+                let mut call = call(&scripts.acquire, &tombstones);
+                call.text(member.as_str()).number(member.lease_ms()).text(mode).number(limit);
+                call
+            } else {
+                let mut call = call(&scripts.acquire_all, &tombstones);
+                call.text(mode).number(limit);
+                for member in tombstones {
+                    call.text(member);
+                }
+                call
+            }
         }
         Command::Release { member } => {
             let mut call = call(&scripts.release, &[]);

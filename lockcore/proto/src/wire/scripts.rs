@@ -3,8 +3,9 @@
 use std::sync::LazyLock;
 
 /// The parts that several scripts have in common, by the line that stands for each.
-const PARTS: [(&str, &str); 12] = [
+const PARTS: [(&str, &str); 13] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
+    ("--#include redisson/take\n", include_str!("lua/redisson/take.lua")),
     ("--#include redisson/common\n", include_str!("lua/redisson/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/redisson/several.lua")),
     ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
@@ -81,14 +82,14 @@ macro_rules! scripts {
 scripts!(
     /// The scripts of the queue.
     QueueScripts in "lua/queue/":
-    lock unlock extend acquire release renew confirm reduce touch leave force_release inspect
+    lock unlock extend acquire acquire_all release renew confirm reduce touch leave force_release inspect
     preflight
 );
 
 scripts!(
     /// The scripts of a queue that JVMs share.
     RedissonScripts in "lua/redisson/":
-    acquire release renew touch leave force_release inspect preflight
+    acquire acquire_all release renew touch leave force_release inspect preflight
 );
 
 /// The scripts of the queue.
@@ -107,13 +108,24 @@ pub fn of_redisson() -> &'static RedissonScripts {
 /// source the first time.
 pub fn usual(peers: bool) -> Vec<&'static Script> {
     if peers {
-        let RedissonScripts { acquire, release, renew, touch, leave, .. } = of_redisson();
-        return vec![acquire, release, renew, touch, leave];
+        let RedissonScripts { acquire, acquire_all, release, renew, touch, leave, .. } =
+            of_redisson();
+        return vec![acquire, acquire_all, release, renew, touch, leave];
     }
     let QueueScripts {
-        lock, unlock, extend, acquire, release, renew, confirm, touch, leave, ..
+        lock,
+        unlock,
+        extend,
+        acquire,
+        acquire_all,
+        release,
+        renew,
+        confirm,
+        touch,
+        leave,
+        ..
     } = of_queue();
-    vec![lock, unlock, extend, acquire, release, renew, confirm, touch, leave]
+    vec![lock, unlock, extend, acquire, acquire_all, release, renew, confirm, touch, leave]
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ impl MemoryState {
                 // As on a server, a token of this store is above those of the one before it.
                 call.counter = Some(*self.counter.get_or_insert(now_us));
                 let answer = match refusing {
-                    Some(_) => Answer::Acquired(state.full(&mut call)),
+                    Some(_) => Answer::Acquired(state.full(&mut call, members_of(command))),
                     None => state.step(&mut call, command),
                 };
                 self.counter = call.counter;
@@ -74,7 +74,7 @@ impl MemoryState {
             StoredLock::Redisson(state) => {
                 let mut call = redisson::Call::new(node, &connected, now_us);
                 let answer = match refusing {
-                    Some(_) => Answer::Acquired(state.full(&call)),
+                    Some(_) => Answer::Acquired(state.full(&call, members_of(command))),
                     None => state.step(&mut call, command),
                 };
                 (answer, call.messages.into_iter().filter_map(event_of_redisson).collect())
@@ -143,6 +143,14 @@ impl StoredLock {
             Self::Queue(state) => *state == QueueState::default(),
             Self::Redisson(state) => state.is_empty(),
         }
+    }
+}
+
+/// The number of members of an acquire.
+fn members_of(command: &Command) -> usize {
+    match command {
+        Command::Acquire { members, .. } => members.len(),
+        _ => 0,
     }
 }
 

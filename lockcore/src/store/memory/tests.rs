@@ -49,16 +49,16 @@ impl Process {
         Member::new(&self.node, number, 30_000, Demand::ALONE, &Label::new("test"))
     }
 
-    fn acquire(&self, lock: &LockName, number: u64) -> Result<Reply<Acquired>, StoreError> {
-        let (member, mode) = (self.member(number), Mode::Wait);
-        match run(&self.store, lock, Command::Acquire { member, mode, queue_limit: 100 })? {
+    fn acquire(&self, lock: &LockName, number: u64) -> Result<Reply<Vec<Acquired>>, StoreError> {
+        let (members, mode) = (vec![self.member(number)], Mode::Wait);
+        match run(&self.store, lock, Command::Acquire { members, mode, queue_limit: 100 })? {
             Answer::Acquired(reply) => Ok(reply),
             other => panic!("{other:?}"),
         }
     }
 
     fn acquired(&self, lock: &LockName, number: u64) -> Acquired {
-        self.acquire(lock, number).expect("the store answers").outcome
+        self.acquire(lock, number).expect("the store answers").outcome[0]
     }
 
     fn release(&self, lock: &LockName, number: u64) -> Released {

@@ -89,7 +89,6 @@ struct Current {
 }
 
 /// A connection as one request uses it.
-#[derive(Clone)]
 pub(crate) struct Sender {
     connection: MultiplexedConnection,
     /// The number of the connection: that of its replacement is higher.
@@ -171,20 +170,19 @@ impl CommandLink {
     /// else is ever sent twice.
     pub(crate) async fn run_script(
         &self,
-        sender: Sender,
-        call: Scripted,
+        sender: &mut Sender,
+        call: &Scripted,
     ) -> Result<Value, StoreError> {
-        match self.send(sender.clone(), &call.command).await? {
-            Err(error) if is_unknown(&error) => {
-                self.finish(self.send(sender, &call.by_source()).await?)
-            }
-            answer => self.finish(answer),
+        let mut answer = self.send(sender, &call.command).await?;
+        if answer.as_ref().is_err_and(is_unknown) {
+            answer = self.send(sender, &call.by_source()).await?;
         }
+        self.finish(answer)
     }
 
     pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        let sender = self.sender().await?;
-        self.finish(self.send(sender, &command).await?)
+        let mut sender = self.sender().await?;
+        self.finish(self.send(&mut sender, &command).await?)
     }
 
     fn finish(&self, answer: Result<Value, RedisError>) -> Result<Value, StoreError> {
@@ -194,10 +192,10 @@ impl CommandLink {
     /// The outer error: its answer does not count.
     async fn send(
         &self,
-        sender: Sender,
+        Sender { connection, generation, .. }: &mut Sender,
         command: &Cmd,
     ) -> Result<Result<Value, RedisError>, StoreError> {
-        let Sender { mut connection, generation, .. } = sender;
+        let generation = *generation;
         let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(StoreError::ambiguous("the answers on its connection were out of step"));

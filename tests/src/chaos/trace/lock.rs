@@ -80,6 +80,8 @@ struct Done {
     is_change: bool,
     /// The waiters that have left the queue, or come back to be granted at once.
     left: Vec<Waiter>,
+    /// The members that the step has queued at the end.
+    came: HashSet<String>,
     /// The holds that ended without a release: others have the lock, or their leases had ended.
     over: Vec<Hold>,
     /// The members whose holds were reduced, with their weights before.
@@ -304,7 +306,9 @@ impl Lock {
                 let detail = format!("{member} is to come at {place}, after {}", self.last_place);
                 found.push(Violation::new(Law::F1, detail));
             }
-            _ => {}
+            _ => {
+                self.done.came.insert(member.to_owned());
+            }
         }
         self.last_place = self.last_place.max(place);
         let at = self.queue.partition_point(|waiter| waiter.place < place);

@@ -235,6 +235,20 @@ fn a_token_that_does_not_rise_is_found() {
 }
 
 #[test]
+fn the_places_of_members_that_came_together_are_no_tokens() {
+    let (first, second) = (token(2), token(3));
+    let both = format!("INCRBY lock:tokens 2; ZADD QUEUE {first} {BEN} {second} {CAT}");
+    let scene = || calm().takes(ANN).run("acquire_all", BEN, &both);
+    let give = |number| format!("{number} lock:tokens; ZREM QUEUE {BEN}; PSETEX DOOR 60333 +{BEN}");
+    scene().run("unlock", ANN, &give("INCR")).finds(&[]);
+    scene().run("unlock", ANN, &give("GET")).finds(&[What::Law(Law::S3)]);
+    // Numbers that were drawn in vain go back.
+    let back = "INCRBY lock:tokens 2; DECRBY lock:tokens 2";
+    let drawn = calm().takes(ANN).run("acquire_all", BEN, back).run("unlock", ANN, "DEL DOOR");
+    assert_eq!(drawn.finds(&[]).counter, token(1));
+}
+
+#[test]
 fn a_message_that_tells_another_token_is_found() {
     let give = |number| {
         let token = token(number);

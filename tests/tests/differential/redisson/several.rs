@@ -72,7 +72,8 @@ impl Locks {
         match self.random.below(10) {
             0..4 => {
                 let member = self.draw(&wire, lock, |draw| draw.fresh()).await;
-                let command = Command::Acquire { member, mode: Mode::Wait, queue_limit: 6 };
+                let members = vec![member];
+                let command = Command::Acquire { members, mode: Mode::Wait, queue_limit: 6 };
                 let _ = self.run(&wire, &[(lock, command)]).await;
             }
             4 => {

@@ -28,7 +28,7 @@ pub(crate) fn check(bytes: &[u8]) {
             (_, Err(error)) => refused(&error),
             (Command::Acquire { .. }, Ok(Answer::Acquired(reply))) => {
                 let implied = text(&value).map(|_| OURS);
-                if reply.outcome == Acquired::Granted && implied.is_some() {
+                if reply.outcome == [Acquired::Granted] && implied.is_some() {
                     let [grant] = &reply.grants[..] else { panic!("a bare clock is a grant") };
                     assert_eq!((&grant.member, grant.left_ms), (&ours(), 30_000));
                 }
@@ -51,7 +51,7 @@ fn ours() -> Member {
 }
 
 fn acquire(member: &Member) -> Command {
-    Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 }
+    Command::Acquire { members: vec![member.clone()], mode: Mode::Wait, queue_limit: 1 }
 }
 
 fn inspected(value: &Tree, found: &Inspection) {
@@ -213,7 +213,7 @@ fn round_trip(source: &mut Source<'_>) {
         Err(error) => Err(error.kind),
     };
     let reply = acquired(&queued).expect("it is well formed");
-    assert_eq!(reply.outcome, Acquired::Queued { position: position as u64 });
+    assert_eq!(reply.outcome, [Acquired::Queued { position: position as u64 }]);
     let left_ms = left_ms as u64;
     assert_eq!(reply.first_end_ms, Some(left_ms));
     assert_eq!((reply.now_us, reply.passed_over), (Some(now_us), position as u64));
@@ -224,7 +224,7 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!(reply.grants, Vec::from_iter(holds.then(|| grant(token, left_ms))));
 
     let short = acquired(&said(format!("{now_us}:7"))).expect("it is well formed");
-    assert_eq!((short.outcome, short.first_end_ms), (Acquired::Granted, Some(30_000)));
+    assert_eq!((short.outcome, short.first_end_ms), (vec![Acquired::Granted], Some(30_000)));
     assert_eq!(short.grants, [grant(now_us, 30_000)]);
     let of_another = acquired(&said(format!("{now_us}:8")));
     assert_eq!(of_another, Err(LockErrorKind::Protocol));

@@ -33,6 +33,13 @@ pub(crate) fn check(bytes: &[u8]) {
                 assert_eq!(asked, told, "{answer:?} to {command:?}");
                 assert!(is_answer_to(command, &answer), "{answer:?} to {command:?}");
                 answer.grants().iter().for_each(|grant| verify(&value, command, grant));
+                if let (Command::Acquire { members, .. }, Answer::Acquired(reply)) =
+                    (command, &answer)
+                {
+                    let mut each = members.iter().zip(&reply.outcome);
+                    let is_told = |of: &Member| reply.grants.iter().any(|one| one.member == *of);
+                    assert!(each.all(|(one, told)| *told != Acquired::Granted || is_told(one)));
+                }
             }
         }
     }
@@ -42,13 +49,18 @@ fn member(demand: &str) -> Member {
     Member::parse(&format!("~2{NODE}:7:30000:{demand}:web")).expect("a member")
 }
 
+fn acquire(members: Vec<Member>) -> Command {
+    Command::Acquire { members, mode: Mode::Wait, queue_limit: 1 }
+}
+
 fn commands() -> Vec<Command> {
     let mut commands = vec![Command::ForceRelease { member: None }, Command::Inspect];
     for demand in ["w", "r", "2/10"] {
         let member = member(demand);
         let leaving = vec![Leaving { member: member.clone(), ambiguous: false }];
         commands.extend([
-            Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 },
+            acquire(vec![member.clone()]),
+            acquire(vec![member.clone(), member.clone()]),
             Command::Release { member: member.clone() },
             Command::Renew { members: vec![member.clone()] },
             Command::Renew { members: vec![member.clone(), member.clone()] },
@@ -79,6 +91,9 @@ fn is_answer_to(command: &Command, answer: &Answer) -> bool {
 /// The number of members that the command asks about, and the number that the answer tells of.
 fn members(command: &Command, answer: &Answer) -> (usize, usize) {
     match (command, answer) {
+        (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
+            (members.len(), reply.outcome.len())
+        }
         (Command::Renew { members }, Answer::Renewed(reply)) => {
             (members.len(), reply.outcome.len())
         }
@@ -103,10 +118,8 @@ fn texts(value: &Tree) -> Vec<&str> {
 fn verify(value: &Tree, command: &Command, grant: &Grant) {
     let texts = texts(value);
     let own = match command {
-        Command::Acquire { member, .. }
-        | Command::Confirm { member }
-        | Command::Reduce { member, .. } => vec![member],
-        Command::Touch { members } => members.iter().collect(),
+        Command::Confirm { member } | Command::Reduce { member, .. } => vec![member],
+        Command::Acquire { members, .. } | Command::Touch { members } => members.iter().collect(),
         _ => Vec::new(),
     };
     let is_own = own.contains(&&grant.member);
@@ -169,7 +182,7 @@ fn round_trip(source: &mut Source<'_>) {
     let member = Member::parse(&member).expect("a member");
     let other = Member::parse(&member.as_str().replacen(":7:", ":8:", 1)).expect("a member");
     let ahead = source.integer() as u64 % (1 << 40);
-    let acquire = Command::Acquire { member: member.clone(), mode: Mode::Wait, queue_limit: 1 };
+    let acquire = acquire(vec![member.clone()]);
     let read =
         |command: &Command, value: &Tree| answer(false, command, value).map_err(|error| error.kind);
     let grant = |member: &Member, token, left_ms| {
@@ -185,7 +198,7 @@ fn round_trip(source: &mut Source<'_>) {
         let Ok(Answer::Acquired(reply)) = read(&acquire, &said(&short)) else {
             panic!("{short} is well formed")
         };
-        assert_eq!((reply.outcome, reply.now_us), (Acquired::Granted, now_us));
+        assert_eq!((reply.outcome, reply.now_us), (vec![Acquired::Granted], now_us));
         assert_eq!(reply.grants, grant(&member, token, 30_000));
     }
     let of_another = read(&acquire, &said(format!("{ahead}{other}")));
@@ -194,7 +207,8 @@ fn round_trip(source: &mut Source<'_>) {
     let (left_ms, position) = (1 + ahead % (1 << 32), ahead % (1 << 20));
     let queued = read(&acquire, &Tree::Int((left_ms * (1 << 20) + position) as i64));
     let Ok(Answer::Acquired(reply)) = queued else { panic!("{queued:?}") };
-    assert_eq!((reply.outcome, reply.first_end_ms), (Acquired::Queued { position }, Some(left_ms)));
+    let queued = vec![Acquired::Queued { position }];
+    assert_eq!((reply.outcome, reply.first_end_ms), (queued, Some(left_ms)));
 
     let release = Command::Release { member: member.clone() };
     let handed = read(&release, &said(format!("{ahead}{other}")));
@@ -206,7 +220,8 @@ fn round_trip(source: &mut Source<'_>) {
     let Ok(Answer::Acquired(reply)) = read(&acquire, &Tree::List(full("queued", told))) else {
         panic!("it is well formed")
     };
-    assert_eq!((reply.outcome, reply.first_end_ms), (Acquired::Queued { position: 3 }, Some(3)));
+    let queued = vec![Acquired::Queued { position: 3 }];
+    assert_eq!((reply.outcome, reply.first_end_ms), (queued, Some(3)));
     assert_eq!((reply.grants, reply.now_us), (grant(&other, FLOOR, 17), Some(FLOOR)));
     assert_eq!(member.demand() == Demand::ALONE, demand == "w");
 }

@@ -4,7 +4,8 @@ use super::*;
 
 /// Begins so many attempts; returns them with the requests that their callers send.
 fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
-    (0..count).map(|_| core.event(at(0)).begin(wish("k"), ()).expect("it is open")).collect()
+    let wishes = (0..count).map(|number| wish(&format!("lock {number}")));
+    wishes.map(|wish| core.event(at(0)).begin(wish, ()).expect("it is open")).collect()
 }
 
 /// The attempts whose acquires a tick sends.
@@ -24,7 +25,7 @@ fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order()
     let asks: Vec<_> = begun.iter().filter_map(|(_, ask)| ask.clone()).collect();
     let behind = |place: usize| begun[ACQUIRES + place].0;
 
-    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    let queued = Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));
     core.event(at(0)).replied(&asks[1], &queued);
     core.drain();
     // An attempt that comes now is not sent: others came before it.
@@ -51,7 +52,7 @@ fn nothing_is_sent_for_an_attempt_that_is_cancelled_before_its_turn() {
     assert_eq!(sent(&mut core), []);
 
     let asked = begun[0].1.as_ref().expect("there was room");
-    let queued = Answer::Acquired(reply(Acquired::Queued { position: 0 }, LEASE, None));
+    let queued = Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));
     core.event(at(0)).replied(asked, &queued);
     core.drain();
     assert_eq!(sent_in_turn(&mut core), [begun[ACQUIRES + 1].0]);
@@ -65,7 +66,7 @@ fn an_attempt_that_is_cancelled_before_its_answer_leaves_after_it() {
     let ask = ask.expect("the subscription stands");
     core.event(at(1)).cancel(attempt);
     assert_eq!(ticked(&mut core, at(1)), [], "a leave must not overtake its acquire");
-    let queued = reply(Acquired::Queued { position: 3 }, LEASE, None);
+    let queued = reply(vec![Acquired::Queued { position: 3 }], LEASE, None);
     core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
     let leaves = ticked(&mut core, at(2));
     assert!(matches!(&leaves[0].command, Command::Leave { leaving } if !leaving[0].ambiguous));
@@ -128,5 +129,127 @@ fn an_attempt_that_ends_while_the_connection_is_down_has_the_kind_of_the_error_t
             assert_eq!(error.kind, kind, "{error:?}");
             assert!(error.detail.ends_with("why"), "{error:?}");
         }
+    }
+}
+
+/// Begins so many attempts for one lock; returns the request of the first, which its caller sends.
+fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, Ask) {
+    let begun: Vec<_> =
+        (0..count).map(|_| core.event(at(0)).begin(wish(lock), ()).expect("it is open")).collect();
+    assert!(begun[1..].iter().all(|(_, ask)| ask.is_none()));
+    let ask = begun[0].1.clone().expect("none came before");
+    (begun.into_iter().map(|(attempt, _)| attempt).collect(), ask)
+}
+
+/// The only request that a tick sends, as it goes out.
+fn sent_together(core: &mut Core<()>, now: Moment) -> Ask {
+    let mut batches = batches(ticked(core, now));
+    assert_eq!(batches.len(), 1, "{batches:?}");
+    batches.remove(0).remove(0)
+}
+
+fn attempts_of(core: &Core<()>, ask: &Ask) -> Vec<u64> {
+    let Command::Acquire { members, .. } = &ask.command else { panic!("{ask:?}") };
+    let number = |member| core.number(member).expect("of this node");
+    members.iter().map(|member| number(member) >> ROUND_BITS).collect()
+}
+
+#[test]
+fn attempts_for_a_lock_that_is_asked_for_go_together_with_the_next_tick_in_their_order() {
+    let mut core = core();
+    let (attempts, first) = begun_for(&mut core, 4, "a");
+    assert!(core.event(at(0)).begin(wish("b"), ()).expect("open").1.is_some(), "of another lock");
+    assert!(core.next().is_some_and(|next| next <= at(0)), "not held back");
+    let ask = sent_together(&mut core, at(0));
+    assert_eq!(attempts_of(&core, &ask), attempts[1..]);
+    assert_eq!(core.asking, 5);
+
+    let outcomes = [0, 1, 2].map(|position| Acquired::Queued { position });
+    let queued = reply(outcomes.to_vec(), LEASE, None);
+    core.event(at(1)).replied(&ask, &Answer::Acquired(queued));
+    assert_eq!(core.asking, 2);
+    let waiting = |attempt: &u64| core.phase(core.round(*attempt).expect("there"));
+    assert!(attempts[1..].iter().all(|attempt| waiting(attempt) == Some(Phase::Waiting)));
+    // The lock is asked for still, by the first.
+    assert!(core.event(at(2)).begin(wish("a"), ()).expect("open").1.is_none());
+    let last = sent_together(&mut core, at(2));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&first)));
+    core.event(at(3)).replied(&first, &Answer::Acquired(granted));
+    let queued = Answer::Acquired(reply(vec![Acquired::Queued { position: 3 }], LEASE, None));
+    core.event(at(4)).replied(&last, &queued);
+    assert!(core.event(at(5)).begin(wish("a"), ()).expect("open").1.is_some(), "none is asked for");
+}
+
+#[test]
+fn each_of_those_that_asked_together_takes_its_own_outcome() {
+    let mut core = core();
+    let (attempts, _) = begun_for(&mut core, 6, "a");
+    let ask = sent_together(&mut core, at(0));
+    let Command::Acquire { members, .. } = &ask.command else { panic!("{ask:?}") };
+    let outcomes = vec![
+        Acquired::Granted,
+        Acquired::Queued { position: 0 },
+        Acquired::Busy,
+        Acquired::Full,
+        Acquired::Refused,
+    ];
+    core.event(at(1)).cancel(attempts[2]);
+    let granted = reply(outcomes, LEASE, Some(&members[0]));
+    core.event(at(2)).replied(&ask, &Answer::Acquired(granted));
+    let outcome = core.event(at(2)).take(attempts[1]);
+    assert!(matches!(outcome, Outcome::Granted { since, .. } if since == at(2)), "{outcome:?}");
+    for (attempt, expected) in
+        [(attempts[3], Refusal::Busy), (attempts[4], Refusal::Kind(LockErrorKind::QueueFull))]
+    {
+        let outcome = core.event(at(2)).take(attempt);
+        assert!(matches!(&outcome, Outcome::Refused(of) if *of == expected), "{outcome:?}");
+    }
+    // Its caller has gone: it leaves. The one that was refused asks in its next round.
+    let asks = ticked(&mut core, at(2));
+    let leaves = |ask: &Ask| match &ask.command {
+        Command::Leave { leaving } => leaving[0].member == members[1],
+        _ => false,
+    };
+    assert!(asks.iter().any(leaves), "{asks:?}");
+    assert_eq!(core.counts().places_lost, 1);
+    let round = core.round(attempts[5]).expect("there");
+    assert_eq!(Core::<()>::parts_of(round), (attempts[5], 1));
+}
+
+#[test]
+fn those_whose_common_acquire_is_not_answered_all_ask_again_together() {
+    let mut core = core();
+    let (attempts, _) = begun_for(&mut core, 4, "a");
+    let ask = sent_together(&mut core, at(0));
+    core.event(at(1)).cancel(attempts[3]);
+    core.event(at(2)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    assert_eq!(core.asking, 1);
+    let asks = ticked(&mut core, at(2));
+    assert!(matches!(&asks[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+    let again = sent_together(&mut core, at(102));
+    assert_eq!(attempts_of(&core, &again), attempts[1..3]);
+    assert!(again.background);
+    let window = core.on_their_way;
+    let queued = [0, 1].map(|position| Acquired::Queued { position });
+    core.event(at(103)).replied(&again, &Answer::Acquired(reply(queued.to_vec(), LEASE, None)));
+    assert_eq!(window - core.on_their_way, 2, "each takes a part of the window");
+}
+
+#[test]
+fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
+    let mut core = core();
+    let (attempts, _) = begun_for(&mut core, 3, "a");
+    let ask = sent_together(&mut core, at(0));
+    let Command::Acquire { members, .. } = &ask.command else { panic!("{ask:?}") };
+    let granted = vec![Acquired::Granted, Acquired::Granted];
+    let mut granted = reply(granted, LEASE, Some(&members[0]));
+    granted.grants.push(Grant { member: members[1].clone(), ..granted.grants[0].clone() });
+    core.event(at(1)).replied(&ask, &Answer::Acquired(granted));
+    for attempt in &attempts[1..] {
+        let Outcome::Granted { number, .. } = core.event(at(1)).take(*attempt) else {
+            panic!("it is granted");
+        };
+        let release = core.event(at(1)).release(number).expect("it is held");
+        assert!(matches!(release.command, Command::Release { .. }), "no copy may run: {release:?}");
     }
 }

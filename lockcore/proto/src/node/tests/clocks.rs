@@ -31,7 +31,7 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     // The node's clock has gone on by a tenth of a second, and the server's by 40 s.
     let (_, ask) = core.event(at(10_200)).begin(wish("x"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&ask)));
     let answer = Answer::Acquired(Reply { now_us: Some(50_205_000), ..granted });
     core.event(at(10_210)).replied(&ask, &answer);
     assert_eq!(lost(&mut core), 0, "only the server can say that");
@@ -56,7 +56,7 @@ fn a_grant_from_before_the_server_s_clock_ran_ahead_is_confirmed_before_it_is_ha
     let mut core = core();
     let (attempt, member) = queued(&mut core, at(0), "a");
     let (_, ask) = core.event(at(2_000)).begin(wish("x"), ()).expect("it is open");
-    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     let answer = Answer::Acquired(Reply { now_us: Some(1_000_000_000), ..queued });
     core.event(at(2_001)).replied(&ask.expect("sent"), &answer);
     let message = told(&member, 10_000);
@@ -74,12 +74,13 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
     let mut core = core();
     let asks: Vec<_> = (0..4)
         .map(|number| {
-            let (_, ask) = core.event(at(number * 100)).begin(wish("a"), ()).expect("it is open");
+            let wish = wish(&format!("lock {number}"));
+            let (_, ask) = core.event(at(number * 100)).begin(wish, ()).expect("it is open");
             ask.expect("the subscription stands")
         })
         .collect();
     let queued = |server_ms: u64| {
-        let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+        let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
         Answer::Acquired(Reply { now_us: Some(server_ms * 1_000), ..queued })
     };
     core.event(at(10)).replied(&asks[0], &queued(5_000));
@@ -99,8 +100,10 @@ fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
     let mut core = core();
     let (_, ask, _) = read_queued(&mut core, at(1_000));
     for now_us in [1_000, 0, 1_500] {
-        let told =
-            Reply { now_us: Some(now_us), ..reply(Acquired::Queued { position: 0 }, LEASE, None) };
+        let told = Reply {
+            now_us: Some(now_us),
+            ..reply(vec![Acquired::Queued { position: 0 }], LEASE, None)
+        };
         core.event(at(1_001)).replied(&ask, &Answer::Acquired(told));
     }
     assert_eq!(core.doubt, Moment::default());

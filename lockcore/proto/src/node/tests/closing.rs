@@ -10,7 +10,7 @@ fn a_shutdown_releases_what_the_server_has_of_a_lost_hold_whose_guard_is_still_t
     let (attempt, ask) =
         core.event(at(0)).begin(Request { options: longest, ..wish("a") }, ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&ask)));
     core.event(at(0)).replied(&ask, &Answer::Acquired(granted));
     assert!(matches!(core.event(at(0)).take(attempt), Outcome::Granted { .. }));
     assert_eq!(ticked(&mut core, at(2_000)), [], "it is lost, and its guard has not gone");

@@ -8,7 +8,7 @@ fn a_hold_that_nobody_here_wants_is_released_once() {
     let stray = Member::parse("~1AAAAAAAAAAAAAAAAAAAAAA:4711:30000:late").expect("a member");
     for now in [0, 1] {
         let (_, ask) = core.event(at(now)).begin(wish("a"), ()).expect("it is open");
-        let answer = reply(Acquired::Queued { position: 0 }, LEASE, Some(&stray));
+        let answer = reply(vec![Acquired::Queued { position: 0 }], LEASE, Some(&stray));
         let ask = ask.expect("the subscription stands");
         core.event(at(now)).replied(&ask, &Answer::Acquired(answer));
     }
@@ -35,7 +35,7 @@ fn left_after_a_release(begun: u64, meanwhile: impl FnOnce(&mut Core<()>)) -> Ve
     core.event(at(2)).replied(&release, &Answer::Released(released));
     meanwhile(&mut core);
     let enqueue = early.unwrap_or_else(|| begin(&mut core));
-    let queued = reply(Acquired::Queued { position: 0 }, LEASE, Some(&member));
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, Some(&member));
     let queued = Reply { now_us: Some(5_000_000), ..queued };
     core.event(at(6)).replied(&enqueue, &Answer::Acquired(queued));
     let left = ticked(&mut core, at(6)).into_iter().filter_map(|ask| match ask.command {
@@ -82,7 +82,7 @@ fn an_offer_that_is_not_taken_is_not_renewed_and_is_given_on_after_a_claim() {
     assert!(matches!(core.event(at(60_000)).take(attempt), Outcome::Waits));
     let again = sent(&mut core);
     assert_ne!(member_of(&again[0]), first);
-    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again[0])));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&again[0])));
     core.event(at(60_001)).replied(&again[0], &Answer::Acquired(granted));
     assert!(matches!(core.event(at(60_002)).take(attempt), Outcome::Granted { .. }));
 }
@@ -93,7 +93,7 @@ fn queued_twice(core: &mut Core<()>) -> (u64, Member) {
     let ask = ask.expect("the subscription stands");
     core.event(at(1)).unanswered(&ask, &StoreError::ambiguous("cut"));
     let again = ticked(core, at(20_000));
-    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     core.event(at(20_001)).replied(&again[0], &Answer::Acquired(queued));
     (attempt, member_of(&again[0]))
 }

@@ -14,7 +14,7 @@ fn released_after_a_message(is_answered: bool) -> Command {
         panic!("it was told");
     };
     if is_answered {
-        let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+        let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
         core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
     }
     core.event(at(3)).release(number).expect("it is held").command

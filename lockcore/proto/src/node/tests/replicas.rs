@@ -9,7 +9,7 @@ fn granted_alone() -> (Core<()>, u64, Member, Ask) {
     let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("it is sent");
     let member = member_of(&ask);
-    let granted = Answer::Acquired(reply(Acquired::Granted, LEASE, Some(&member)));
+    let granted = Answer::Acquired(reply(vec![Acquired::Granted], LEASE, Some(&member)));
     core.event(at(1)).replied(&ask, &granted);
     assert!(matches!(core.event(at(1)).take(attempt), Outcome::Waits));
     let confirm = only_confirmed(&mut core);

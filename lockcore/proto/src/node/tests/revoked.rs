@@ -7,7 +7,7 @@ fn asking() -> (Core<()>, u64, Ask, Answer) {
     let mut core = core();
     let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
-    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&ask)));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&ask)));
     (core, attempt, ask, Answer::Acquired(granted))
 }
 
@@ -48,7 +48,7 @@ fn a_revocation_that_overtakes_the_grants_answer_keeps_the_lock_from_its_caller(
     core.event(at(4)).replied(&touch, &Answer::Touched(reply(gone, LEASE, None)));
     let [again] = sent(&mut core).try_into().expect("one request");
     assert_ne!(member_of(&again), member_of(&ask));
-    let granted = reply(Acquired::Granted, LEASE, Some(&member_of(&again)));
+    let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&again)));
     core.event(at(5)).replied(&again, &Answer::Acquired(granted));
     assert!(is_granted(&mut core, at(5), attempt), "it was asked for after the revocation");
 }
@@ -183,7 +183,7 @@ fn a_touch_from_before_the_acquires_answer_loses_no_place() {
     revoke(&mut core, at(2), &member_of(&ask));
     let is_touch = |ask: &Ask| matches!(ask.command, Command::Touch { .. });
     let touch = ticked(&mut core, at(2)).into_iter().find(is_touch).expect("it asks");
-    let queued = reply(Acquired::Queued { position: 0 }, LEASE, None);
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
     core.event(at(3)).replied(&ask, &Answer::Acquired(queued));
     core.drain();
     let gone = Touched { members: vec![Presence::Gone], listeners: 1 };

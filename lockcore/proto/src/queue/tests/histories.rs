@@ -183,7 +183,10 @@ impl History {
         match dice.below(100) {
             _ if known.is_empty() => self.fresh(by),
             0..38 => self.fresh(by),
-            38..44 => Command::Acquire { member: one(dice), mode: Mode::Wait, queue_limit: 1_000 },
+            38..44 => {
+                let members = vec![one(dice), one(dice)];
+                Command::Acquire { members, mode: Mode::Wait, queue_limit: 1_000 }
+            }
             44..66 => Command::Release { member: one(dice) },
             66..72 => Command::Renew { members: vec![one(dice), one(dice)] },
             72..76 => Command::Confirm { member: holder(dice) },
@@ -199,12 +202,18 @@ impl History {
     }
 
     fn fresh(&mut self, by: char) -> Command {
+        let count = self.dice.one_of(&[1, 1, 1, 2, 4]);
+        let members = (0..count).map(|_| self.fresh_member(by)).collect();
+        let mode = if self.dice.chance(15) { Mode::Try } else { Mode::Wait };
+        Command::Acquire { members, mode, queue_limit: self.dice.one_of(&[1_000, 1_000, 2]) }
+    }
+
+    fn fresh_member(&mut self, by: char) -> Member {
         let lease_ms = self.dice.one_of(&LEASES);
         let demand = self.demand();
         let member = with_lease(by, self.members.len() as u64, lease_ms, demand);
         self.members.push(member.clone());
-        let mode = if self.dice.chance(15) { Mode::Try } else { Mode::Wait };
-        Command::Acquire { member, mode, queue_limit: self.dice.one_of(&[1_000, 1_000, 2]) }
+        member
     }
 
     fn check(
@@ -399,19 +408,21 @@ impl History {
         for member in is.keys().filter(|member| !was.contains_key(*member)) {
             assert!(!self.given_up.contains(member), "{member} was given up\n{told}");
         }
-        let (Command::Acquire { member, .. }, Answer::Acquired(reply)) = (command, answer) else {
+        let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
             return;
         };
-        if self.given_up.contains(member) {
-            return;
-        }
-        if self.told.contains_key(member) {
-            assert_eq!(reply.outcome, Acquired::Granted, "{told}");
-            assert_eq!(was.get(member), is.get(member), "{told}");
-        } else if let Some(place) = before.queue.get(member)
-            && reply.outcome != Acquired::Granted
-        {
-            assert_eq!(after.queue.get(member), Some(place), "{told}");
+        for (member, outcome) in members.iter().zip(&reply.outcome) {
+            if self.given_up.contains(member) {
+                continue;
+            }
+            if self.told.contains_key(member) {
+                assert_eq!(*outcome, Acquired::Granted, "{told}");
+                assert_eq!(was.get(member), is.get(member), "{told}");
+            } else if let Some(place) = before.queue.get(member)
+                && *outcome != Acquired::Granted
+            {
+                assert_eq!(after.queue.get(member), Some(place), "{told}");
+            }
         }
     }
 
@@ -428,7 +439,13 @@ impl History {
     ) {
         for member in granted {
             let place = place_of(before, command, member);
-            let ahead = after.queue.iter().find(|(ahead, _)| *ahead < place);
+            // A newcomer stands behind those that came before it in the same command, and no other.
+            let is_ahead = |(ahead, other): &(u64, &Member)| {
+                *ahead < place
+                    && (before.queue.get(other).is_some()
+                        || turn(command, other) < turn(command, member))
+            };
+            let ahead = after.queue.iter().find(is_ahead);
             assert_eq!(ahead, None, "{member} passed another\n{told}");
         }
         let is_aside = |state: &QueueState, member: &Member| {
@@ -484,9 +501,9 @@ impl History {
         let hands_on = match (command, answer) {
             (Command::Renew { .. } | Command::Confirm { .. }, _) => false,
             (Command::Reduce { .. }, Answer::Renewed(reply)) => reply.outcome == [Renewed::Held],
-            (Command::Acquire { .. }, Answer::Acquired(reply)) => {
-                matches!(reply.outcome, Acquired::Queued { .. } | Acquired::Busy | Acquired::Full)
-            }
+            (Command::Acquire { .. }, Answer::Acquired(reply)) => reply.outcome.iter().any(|one| {
+                matches!(one, Acquired::Queued { .. } | Acquired::Busy | Acquired::Full)
+            }),
             _ => true,
         };
         if let Some((_, head)) = after.queue.lowest()
@@ -506,7 +523,13 @@ fn place_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
     before.queue.get(member).into_iter().chain(aside).min().unwrap_or(u64::MAX)
 }
 
-/// The members that were granted, in the order of their places.
+/// The turn of a member among those of an acquire.
+fn turn(command: &Command, member: &Member) -> Option<usize> {
+    let Command::Acquire { members, .. } = command else { return None };
+    members.iter().position(|one| one == member)
+}
+
+/// The members that were granted, in the order of their places and turns.
 fn granted(
     before: &QueueState,
     command: &Command,
@@ -519,6 +542,6 @@ fn granted(
         _ => false,
     };
     let mut granted: Vec<_> = is.keys().filter(|member| is_new(member)).cloned().collect();
-    granted.sort_by_key(|member| place_of(before, command, member));
+    granted.sort_by_key(|member| (place_of(before, command, member), turn(command, member)));
     granted
 }

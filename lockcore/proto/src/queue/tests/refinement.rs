@@ -175,14 +175,14 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
         let fresh = with_lease(by, members.len() as u64, lease_ms, Demand::ALONE);
         members.push(fresh.clone());
         let mode = if dice.chance(20) { Mode::Try } else { Mode::Wait };
-        return Command::Acquire { member: fresh, mode, queue_limit: 1_000 };
+        return Command::Acquire { members: vec![fresh], mode, queue_limit: 1_000 };
     }
     let known: Vec<Member> = members.iter().filter(mine).cloned().collect();
     let member = if dice.chance(85) { dice.one_of(&there) } else { dice.one_of(&known) };
     match dice.below(65) {
         // The acquire counts as not answered. A member that was passed over is a newcomer then.
         0..7 if mutex.aside.values().all(|aside| *aside != member) && there.contains(&member) => {
-            Command::Acquire { member, mode: Mode::Wait, queue_limit: 1_000 }
+            Command::Acquire { members: vec![member], mode: Mode::Wait, queue_limit: 1_000 }
         }
         0..7 => Command::Inspect,
         7..30 => Command::Release { member },
@@ -206,10 +206,10 @@ fn compare(
     let now_ms = bench.now();
     let away = bench.away.as_str();
     match (command, answer) {
-        (Command::Acquire { member, mode, .. }, Answer::Acquired(reply)) => {
-            let expected = mutex.acquire(by, away, now_ms, member, *mode);
-            assert_eq!(reply.outcome, expected, "{told}");
-            format!("{:?}", reply.outcome).chars().take(6).collect()
+        (Command::Acquire { members, mode, .. }, Answer::Acquired(reply)) => {
+            let expected = mutex.acquire(by, away, now_ms, &members[0], *mode);
+            assert_eq!(reply.outcome, [expected], "{told}");
+            format!("{expected:?}").chars().take(6).collect()
         }
         (Command::Release { member }, Answer::Released(reply)) => {
             let is_held = mutex.holder.take_if(|(holder, _)| holder == member).is_some();

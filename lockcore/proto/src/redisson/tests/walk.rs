@@ -71,8 +71,10 @@ impl Walk {
         let queue_limit = 2 + self.random.below(6) as u32;
         let mode = if self.random.one_in(4) { Mode::Try } else { Mode::Wait };
         match self.random.below(14) {
-            0..=3 => Command::Acquire { member: ours(&self.new_member()), mode, queue_limit },
-            4 => Command::Acquire { member: ours(&self.somebody()), mode, queue_limit },
+            0..=3 => {
+                Command::Acquire { members: vec![ours(&self.new_member())], mode, queue_limit }
+            }
+            4 => Command::Acquire { members: vec![ours(&self.somebody())], mode, queue_limit },
             5..=7 => {
                 let holder = self.lock.holder().filter(|member| member.ours().is_some()).cloned();
                 Command::Release { member: ours(&holder.unwrap_or_else(|| self.somebody())) }
@@ -110,10 +112,10 @@ impl Walk {
         }
         let command = self.command();
         let by = match &command {
-            Command::Acquire { member, .. } | Command::Release { member } => letter(&member.into()),
-            Command::Renew { members } | Command::Touch { members } => {
-                letter(&(&members[0]).into())
-            }
+            Command::Release { member } => letter(&member.into()),
+            Command::Acquire { members, .. }
+            | Command::Renew { members }
+            | Command::Touch { members } => letter(&(&members[0]).into()),
             Command::Leave { leaving } => letter(&(&leaving[0].member).into()),
             Command::Confirm { .. }
             | Command::Reduce { .. }
@@ -137,7 +139,7 @@ impl Walk {
         }
         // A member whose patience has ended goes to the end when it asks again.
         let again = match command {
-            Command::Acquire { member, .. } => Some(Party::from(member)),
+            Command::Acquire { members, .. } => Some(Party::from(&members[0])),
             _ => None,
         };
         let again =

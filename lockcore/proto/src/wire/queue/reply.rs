@@ -55,7 +55,10 @@ pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, Stor
 
 fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<Answer> {
     Some(match command {
-        Command::Acquire { member, .. } => Answer::Acquired(acquired(answer, member, context)?),
+        Command::Acquire { members, .. } => Answer::Acquired(match members.as_slice() {
+            [member] => acquired(answer, member, context)?,
+            members => of_each(all_acquired(answer, members.len())?, members.len(), Vec::len)?,
+        }),
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer, context)?)
         }
@@ -86,14 +89,37 @@ fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Op
 
 /// Granted: a token and the member's own text, so that an answer which went missing on the way does
 /// not make this one another member's. Queued: a number. Else in full.
-fn acquired(answer: &Value<'_>, member: &Member, context: Context<'_>) -> Option<Reply<Acquired>> {
+fn acquired(
+    answer: &Value<'_>,
+    member: &Member,
+    context: Context<'_>,
+) -> Option<Reply<Vec<Acquired>>> {
     if let Value::Integer(packed) = answer {
-        return behind_lock(*packed, |position| Acquired::Queued { position });
+        return queued(*packed, 1);
     }
     if let Some(told) = answer.text() {
-        return granted(told, member, context, Acquired::Granted);
+        return granted(told, member, context, vec![Acquired::Granted]);
     }
-    all(answer, outcome::acquired)
+    all(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
+}
+
+/// So many members are queued behind a lock, one behind the other.
+fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    behind_lock(packed, |first| {
+        (first..).take(members).map(|position| Acquired::Queued { position }).collect()
+    })
+}
+
+/// Queued, all of them: a number. Else a full reply, followed by the position of each member that
+/// is queued.
+fn all_acquired(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    if let Value::Integer(packed) = answer {
+        return queued(*packed, members);
+    }
+    let Value::List(parts) = answer else { return None };
+    let (Value::List(positions), rest) = parts.split_last()? else { return None };
+    let (reply, _) = reply_of(rest, |letters, _| outcome::all_acquired(letters, positions))?;
+    Some(reply)
 }
 
 /// Ms left of the lease of a lock, and a number that goes with the outcome.

@@ -21,7 +21,10 @@ pub(crate) fn answer(
     answer: &Value<'_>,
 ) -> ReadResult<Answer> {
     let read = match command {
-        Command::Acquire { member, .. } => acquired(answer, member).map(Answer::Acquired),
+        Command::Acquire { members, .. } => match members.as_slice() {
+            [member] => acquired(answer, member).map(Answer::Acquired),
+            members => all_acquired(answer, members.len()).map(Answer::Acquired),
+        },
         Command::Release { .. } | Command::ForceRelease { .. } => {
             released(answer).map(Answer::Released)
         }
@@ -54,14 +57,27 @@ pub(crate) fn answers(
 
 /// A clock with the member's number says that `member` has the full lease, with the clock as its
 /// token.
-fn acquired(answer: &Value<'_>, member: &Member) -> Option<Reply<Acquired>> {
+fn acquired(answer: &Value<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     if let Some(clock) = answer.text() {
         let clock = clock_for(clock, member.number())?;
         let left_ms = member.lease_ms();
         let grant = Grant { member: member.clone(), token: fencing_token(clock)?, left_ms };
-        return Some(usual(Acquired::Granted, left_ms, Some(grant), Some(clock.parse().ok()?)));
+        return Some(usual(
+            vec![Acquired::Granted],
+            left_ms,
+            Some(grant),
+            Some(clock.parse().ok()?),
+        ));
     }
-    reply(answer, outcome::acquired)
+    reply(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
+}
+
+/// An answer in full, followed by the position of each member that is queued.
+fn all_acquired(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    let Value::List(parts) = answer else { return None };
+    let (Value::List(positions), rest) = parts.split_last()? else { return None };
+    let reply = reply_of(rest, |letters, _| outcome::all_acquired(letters, positions))?;
+    (reply.outcome.len() == members).then_some(reply)
 }
 
 /// A bare 1 says that the lock is free now, without the time.
@@ -165,7 +181,14 @@ fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
 /// `{ outcome, number, ms left, holder, token, server's time, passed over }`
 fn reply<T>(answer: &Value<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Value::List(parts) = answer else { return None };
-    let [of, number, left, holder, token, now_us, passed_over] = parts.as_slice() else {
+    reply_of(parts, outcome)
+}
+
+fn reply_of<T>(
+    parts: &[Value<'_>],
+    outcome: impl FnOnce(&str, u64) -> Option<T>,
+) -> Option<Reply<T>> {
+    let [of, number, left, holder, token, now_us, passed_over] = parts else {
         return None;
     };
     let left_ms = left.integer()?;
@@ -246,7 +269,7 @@ mod tests {
     fn a_clock_and_the_number_are_the_whole_answer_where_the_lock_is_free() {
         let granted = acquired(&bulk("1795242275666200:7"), &member()).unwrap();
         let grant = &granted.grants[0];
-        assert_eq!((granted.outcome, grant.left_ms), (Acquired::Granted, 30_000));
+        assert_eq!((granted.outcome, grant.left_ms), (vec![Acquired::Granted], 30_000));
         assert_eq!(Some(grant.token.get()), granted.now_us);
     }
 
@@ -261,7 +284,7 @@ mod tests {
     fn a_grant_is_read_whatever_the_outcome_is() {
         let answer = answer("queued", bulk(MEMBER), bulk("1795242275666100"));
         let reply = acquired(&answer, &member()).unwrap();
-        assert_eq!(reply.outcome, Acquired::Queued { position: 3 });
+        assert_eq!(reply.outcome, [Acquired::Queued { position: 3 }]);
         assert_eq!(reply.first_end_ms, Some(900));
         assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
         assert_eq!(reply.grants[0].token.get(), 1_795_242_275_666_100);
@@ -301,7 +324,8 @@ mod tests {
             answer("granted", bulk("m"), bulk("1795242275666100")),
         ];
         for value in bad {
-            let command = Command::Acquire { member: member(), mode: Mode::Try, queue_limit: 1 };
+            let command =
+                Command::Acquire { members: vec![member()], mode: Mode::Try, queue_limit: 1 };
             let error = super::answer(&command, refused, &value).unwrap_err();
             assert_eq!(error.kind, LockErrorKind::Protocol);
         }

@@ -47,7 +47,7 @@ impl<'a> Evidence for Facts<'a> {
 
     fn kind(&self) -> Kind {
         match self.step.name {
-            "lock" | "acquire" => Kind::Acquire { is_refused: false },
+            "lock" | "acquire" | "acquire_all" => Kind::Acquire { is_refused: false },
             "extend" | "renew" | "confirm" => Kind::Extend,
             "reduce" => Kind::Lower,
             "unlock" | "release" | "leave" | "force_release" => Kind::End,
@@ -81,6 +81,11 @@ impl<'a> Evidence for Facts<'a> {
 
     fn could_be_granted(&self, member: &'a str) -> bool {
         self.lock.index(member).is_some()
+    }
+
+    /// The order within a command is not known.
+    fn came_after(&self, waiter: &'a str, other: &'a str) -> bool {
+        self.lock.done.came.contains(waiter) && self.names(other)
     }
 
     /// The first waiter: whether others are connected is not known.

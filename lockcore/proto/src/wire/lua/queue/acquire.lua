@@ -116,9 +116,13 @@ end
 
 --#include queue/put_back
 
-local node, prefix = ARGV[1], ARGV[4]
+local node, prefix, members = ARGV[1], ARGV[4], { member }
 
 -- A function of its own, so that the short ways do not pay for its many variables.
 return (function()
+--#include queue/state
+return (function()
 --#include queue/take
+return tell(outcomes[1], positions[1] or 0)
+end)()
 end)()

@@ -407,7 +407,7 @@ local function write_holds()
   write_all('ZREM', R, unreduced)
 end
 
-local function write_queue(newcomer, place)
+local function write_queue(newcomers)
   if is_raised then
     call('PSETEX', patience .. node, '15000', '1')
   end
@@ -416,9 +416,7 @@ local function write_queue(newcomer, place)
       call('ZADD', Q, back[1], back[2])
     end
   end
-  if newcomer then
-    call('ZADD', Q, place, newcomer)
-  end
+  write_all('ZADD', Q, newcomers or {})
   write_all('ZREM', Q, out)
   if size > 0 and (is_raised or is_queue_kept) then
     call('PEXPIRE', Q, '75000')
@@ -482,11 +480,11 @@ local function write_door()
   end
 end
 
--- Writes what was decided. `newcomer` is to be appended to the queue. The first write is to a key
--- that never exists, so it changes nothing. Redis refuses it like every write on a replica, without
--- enough replicas, and while the slot moves. SET is refused when memory is full, and DEL is
--- allowed. PUBLISH is not refused, so it comes last.
-local function write(needs_memory, newcomer, place)
+-- Writes what was decided. `newcomers`, with their places, are to be appended to the queue. The
+-- first write is to a key that never exists, so it changes nothing. Redis refuses it like every
+-- write on a replica, without enough replicas, and while the slot moves. SET is refused when memory
+-- is full, and DEL is allowed. PUBLISH is not refused, so it comes last.
+local function write(needs_memory, newcomers)
   if needs_memory then
     call('SET', door .. ':guard', '1', 'XX')
   else
@@ -496,7 +494,7 @@ local function write(needs_memory, newcomer, place)
     call('SET', counter, text_of(count))
   end
   write_holds()
-  write_queue(newcomer, place)
+  write_queue(newcomers)
   write_door()
   publish('r', revoked)
   publish('p ' .. (issued or token or ''), told)

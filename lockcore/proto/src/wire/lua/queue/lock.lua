@@ -46,11 +46,15 @@ end
 
 --#include queue/put_back
 
-local counter, node, lease = KEYS[2], string.sub(member, 3, 24), tonumber(ARGV[3] or 30000)
+local counter, node, members = KEYS[2], string.sub(member, 3, 24), { member }
 local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or 'lockcore'
 local queue_limit = tonumber(ARGV[4] or 1000)
 
 -- A function of its own, so that the short ways do not pay for its many variables.
 return (function()
+--#include queue/state
+return (function()
 --#include queue/take
+return tell(outcomes[1], positions[1] or 0)
+end)()
 end)()

@@ -1,108 +1,142 @@
--- The long way of an acquire. Before it, besides what common needs: member, lease, queue_limit.
+-- The long way of an acquire. Before it, besides what common needs: members, queue_limit. After it:
+-- the outcome of each member, and the positions of those that are queued.
 
---#include queue/state
-return (function()
 --#include queue/common
 
 look()
-local is_gone = has_gone and read('lock:gone', 'ZSCORE', G, member)
+local is_gone = has_gone and read('lock:gone', 'ZMSCORE', G, unpack(members)) or {}
 if foreign_key then
   return foreign_key
 end
-if is_gone then
-  return tell('refused', 0)
-end
-local _, _, _, weight, limit = parse(member)
-local over = not whole and tonumber(call('ZSCORE', H, member) or nil)
-local is_waiting = size > 0 and call('ZSCORE', Q, member)
+local ends = whole and {} or call('ZMSCORE', H, unpack(members))
+local places = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
+-- Members to append to the queue with their places in front, and the index of each.
+local newcomers, index = {}, {}
+-- Once in a command: the walk along the queue, nothing before it and whether it came to the end
+-- then; a look at the patience, and one at that of others where the queue is full.
+local is_end, is_raise_settled, is_swept
 
 -- Tells the member what it holds.
-local function told_again(ms)
-  if not whole and not token then
-    token = issue()
-  elseif whole then
-    issue()
-  end
-  grants = { member, ms }
-  return 'granted'
-end
-
-local function grant_lease()
-  grant(member, weight, lease, '')
+local function told(member, ms)
+  is_granted[member] = true
   grants[#grants + 1] = member
-  grants[#grants + 1] = lease
+  grants[#grants + 1] = ms
   return 'granted'
 end
 
--- Waits. Returns the outcome, and whether the member is to be appended to the queue.
-local function wait()
-  if is_waiting and not is_out[member] then
-    raise_low()
-    return 'queued'
+local function told_again(member, ms)
+  if whole then
+    issue()
+  elseif not token then
+    token = issue()
   end
-  if queue_limit == 0 then
+  return told(member, ms)
+end
+
+local function grant_lease(member, weight, lease)
+  grant(member, weight, lease, '')
+  return told(member, lease)
+end
+
+local function sweep()
+  local patient = {}
+  for _, waiting in ipairs(call('ZRANGE', Q, 0, #out + most_looked_at - 1)) do
+    local of = parse(waiting)
+    if of and patient[of] == nil then
+      patient[of] = is_patient(of)
+    end
+    if of and not patient[of] and not is_out[waiting] then
+      take_out(waiting)
+    end
+  end
+end
+
+local function wait(member, place)
+  local is_waiting = index[member] or place and not is_out[member]
+  if not is_waiting and queue_limit == 0 then
     return 'busy'
   end
-  if size >= queue_limit then
-    local patient = {}
-    for _, waiting in ipairs(call('ZRANGE', Q, 0, #out + most_looked_at - 1)) do
-      local of = parse(waiting)
-      if of and patient[of] == nil then
-        patient[of] = is_patient(of)
-      end
-      if of and not patient[of] and not is_out[waiting] then
-        take_out(waiting)
-      end
-    end
+  if not is_waiting and size >= queue_limit and not is_swept then
+    is_swept = true
+    sweep()
   end
-  if size >= queue_limit then
+  if not is_waiting and size >= queue_limit then
     return 'full'
   end
-  raise_low()
-  is_queue_kept = size == 0
-  size = size + 1
-  return 'queued', true
+  if not is_raise_settled then
+    is_raise_settled = true
+    raise_low()
+  end
+  if not is_waiting then
+    index[member] = #newcomers / 2
+    newcomers[#newcomers + 1] = next_place()
+    newcomers[#newcomers + 1] = member
+    is_queue_kept = is_queue_kept or size == 0
+    size = size + 1
+  end
+  return 'queued'
 end
 
-local function take()
-  if whole then
-    if whole == member then
-      return told_again(whole_left)
-    end
-    return wait()
+local function take(i, member)
+  if is_granted[member] then
+    return 'granted'
+  elseif is_gone[i] then
+    return 'refused'
+  elseif whole then
+    return whole == member and told_again(member, whole_left) or wait(member, places[i])
   end
-  if not door_text and weight == ALL then
+  local _, _, lease, weight, limit = parse(member)
+  if i == 1 and not door_text and weight == ALL then
     -- The door alone counts: without one there is nothing else, unless another program deleted it.
-    used, size, has_gone = 0, 0, false
-    return grant_lease()
+    -- Those that come behind it look at the rest.
+    used, has_gone, size = 0, false, members[2] and size or 0
+    is_stray = members[2] and (hold_count > 0 or has_reduced)
+    hold_count, token, has_reduced = 0, nil, false
+    return grant_lease(member, weight, lease)
   end
+  local over = ends[i] and tonumber(ends[i])
   if not over and size == 0 and used + weight <= limit then
-    return grant_lease()
+    return grant_lease(member, weight, lease)
   end
-  reclaim()
+  -- Nothing becomes free within a command: a second time, neither would do more.
+  if is_end == nil then
+    reclaim()
+  end
   if over and over > now then
-    return told_again(over - now)
+    return told_again(member, over - now)
   end
   if over and not is_taken[member] then
     -- Its own lapsed hold is one of more than are taken out at a time.
     take_hold(member, call('ZSCORE', R, member))
   end
-  local is_end = advance()
+  if is_end == nil then
+    is_end = advance()
+  end
   if is_granted[member] then
     return 'granted'
   end
   -- The caller stands behind all: none ahead could take it.
-  if is_end and used + weight <= limit then
-    return grant_lease()
+  if is_end and size == 0 and used + weight <= limit then
+    return grant_lease(member, weight, lease)
   end
-  return wait()
+  return wait(member, places[i])
 end
 
-local outcome, is_new = take()
-local place = is_new and next_place()
+local outcomes, positions, is_all_refused, is_any_granted = {}, {}, true, false
+for i, member in ipairs(members) do
+  outcomes[i] = take(i, member)
+  is_all_refused = is_all_refused and outcomes[i] == 'refused'
+  is_any_granted = is_any_granted or outcomes[i] == 'granted'
+end
 if foreign_key then
   return foreign_key
 end
-write(is_new or outcome == 'granted', is_new and member, place)
-return tell(outcome, is_new and size - 1 or outcome == 'queued' and call('ZRANK', Q, member) or 0)
-end)()
+if not is_all_refused then
+  write(newcomers[1] or is_any_granted, newcomers)
+end
+for i, member in ipairs(members) do
+  if outcomes[i] == 'queued' then
+    local at = index[member]
+    positions[#positions + 1] = at and size - #newcomers / 2 + at or call('ZRANK', Q, member)
+  end
+end

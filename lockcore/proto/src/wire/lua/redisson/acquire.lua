@@ -27,54 +27,8 @@ local now = math.floor(now_us / 1000)
 
 --#include redisson/common
 
-local limit = tonumber(ARGV[6])
-look()
-local is_gone = look_at_tombstone(KEYS[5])
-if foreign_key then
-  return foreign_key
-end
-if is_gone then
-  return tell('refused', 0)
-end
-if holder == member then
-  end_hold_after(lease)
-  return tell('granted', 0)
-end
+local members, mode, limit = { member }, ARGV[5], tonumber(ARGV[6])
 
--- Asked again, after an answer that was lost.
-local position = head and call('ZSCORE', KEYS[3], member) and call('LPOS', KEYS[2], member)
-if not position then
-  -- Changes nothing, but is refused when memory is full, and then nothing has been written.
-  call('ZADD', KEYS[3], 'XX', 'GT', '0', '')
-end
-end_hold_after(lease)
-if not holder then
-  local outcome = advance()
-  if outcome == 'none' then
-    grant(member, new_token(), tonumber(lease))
-  end
-  if holder == member then
-    return tell('granted', 0)
-  end
-  position = position and call('LPOS', KEYS[2], member)
-end
+--#include redisson/take
 
-local patience = string.format('%.0f', now + 15000)
-if position then
-  raise({ member }, call('ZMSCORE', KEYS[3], member), call('ZMSCORE', alive, member))
-  return tell('queued', position)
-end
-if ARGV[5] == 'try' then
-  return tell('busy', 0)
-end
-drop_leftovers()
-if call('LLEN', KEYS[2]) - call('ZCOUNT', alive, '-inf', now) >= limit then
-  return tell('full', 0)
-end
-sweep()
-call('ZADD', KEYS[3], chained_score(), member)
-call('ZADD', alive, patience, member)
-arrive(member)
-local length = call('RPUSH', KEYS[2], member)
-keep_queue()
-return tell('queued', length - 1)
+return tell(outcomes[1], positions[1])

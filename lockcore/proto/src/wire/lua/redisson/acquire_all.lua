@@ -1,0 +1,24 @@
+-- Acquires for several members of one node, one after the other. KEYS: hold, queue, deadlines,
+-- token, the tombstone of each member, alive, arrivals and suspects. ARGV: node, prefix, 'try' or
+-- 'wait', queue limit, the members, latest time. The outcome is one letter a member, g(ranted),
+-- q(ueued), b(usy), f(ull), r(efused). At the end: the positions of those that are queued.
+local call = redis.call
+
+--#include clock
+
+--#include redisson/common
+
+local members, mode, limit = { unpack(ARGV, 5, #ARGV - 1) }, ARGV[3], tonumber(ARGV[4])
+
+--#include redisson/take
+
+local letters, queued = {}, {}
+for i, outcome in ipairs(outcomes) do
+  letters[i] = string.sub(outcome, 1, 1)
+  if outcome == 'queued' then
+    queued[#queued + 1] = positions[i]
+  end
+end
+local reply = tell(table.concat(letters), 0)
+reply[#reply + 1] = queued
+return reply

@@ -1,0 +1,74 @@
+-- The long way of an acquire. Before it: `members`, and `ARGV` with 'try' or 'wait' and the queue
+-- limit as `mode` and `limit`; their tombstones are KEYS from the fifth on. After it: the outcome
+-- of each member, and its position if it is queued.
+
+look()
+local is_gone = {}
+for i in ipairs(members) do
+  is_gone[i] = look_at_tombstone(KEYS[i + 4])
+end
+if foreign_key then
+  return foreign_key
+end
+local patience = string.format('%.0f', now + 15000)
+local is_checked, has_walked
+
+local function wait(member, position)
+  if position then
+    raise({ member }, call('ZMSCORE', KEYS[3], member), call('ZMSCORE', alive, member))
+    return 'queued', position
+  end
+  if mode == 'try' then
+    return 'busy', 0
+  end
+  drop_leftovers()
+  if call('LLEN', KEYS[2]) - call('ZCOUNT', alive, '-inf', now) >= limit then
+    return 'full', 0
+  end
+  sweep()
+  call('ZADD', KEYS[3], chained_score(), member)
+  call('ZADD', alive, patience, member)
+  arrive(member)
+  local length = call('RPUSH', KEYS[2], member)
+  keep_queue()
+  -- From now on they belong together.
+  head, leftovers = head or member, nil
+  return 'queued', length - 1
+end
+
+local function take(member, lease)
+  if holder == member then
+    end_hold_after(lease)
+    return 'granted', 0
+  end
+  -- Asked again, after an answer that was lost.
+  local position = head and call('ZSCORE', KEYS[3], member) and call('LPOS', KEYS[2], member)
+  if not position and not is_checked then
+    -- Changes nothing, but is refused when memory is full, and then nothing has been written.
+    call('ZADD', KEYS[3], 'XX', 'GT', '0', '')
+  end
+  is_checked = true
+  end_hold_after(lease)
+  -- One that stopped the walk for a member of this command stops it for the next, too.
+  if not holder and not has_walked then
+    has_walked = true
+    if advance() == 'none' then
+      grant(member, new_token(), tonumber(lease))
+    end
+    if holder == member then
+      return 'granted', 0
+    end
+    position = position and call('LPOS', KEYS[2], member)
+  end
+  return wait(member, position)
+end
+
+local outcomes, positions = {}, {}
+for i, member in ipairs(members) do
+  if is_gone[i] then
+    outcomes[i], positions[i] = 'refused', 0
+  else
+    local _, lease = ours(member)
+    outcomes[i], positions[i] = take(member, lease)
+  end
+end
