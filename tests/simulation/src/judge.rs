@@ -241,10 +241,10 @@ impl World {
                     Some((who(member), *position))
                 });
                 let queued: Vec<(Who, u64)> = each.collect();
-                for (index, (who, position)) in queued.iter().copied().enumerate() {
-                    // Those that the command queues later stand behind it.
-                    let behind = (queued.len() - index) as u64;
-                    let is_last = position + behind >= resource.queue_len();
+                for (who, position) in queued.iter().copied() {
+                    // Or before others of this very command.
+                    let behind = queued.iter().filter(|(_, other)| *other > position).count();
+                    let is_last = position + 1 + behind as u64 == resource.queue_len();
                     // A late copy of its acquire queues it anew: its node's next touch puts it
                     // back.
                     let is_aside = || resource.aside().contains(&who);
