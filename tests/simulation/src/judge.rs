@@ -241,9 +241,10 @@ impl World {
                     Some((who(member), *position))
                 });
                 let queued: Vec<(Who, u64)> = each.collect();
-                for (who, position) in queued.iter().copied() {
-                    // Or before others of this very command.
-                    let behind = queued.iter().filter(|(_, other)| *other > position).count();
+                for (index, (who, position)) in queued.iter().copied().enumerate() {
+                    // Those that the command queues later stand behind it.
+                    let later = &queued[index + 1..];
+                    let behind = later.iter().filter(|(_, other)| *other > position).count();
                     let is_last = position + 1 + behind as u64 == resource.queue_len();
                     // A late copy of its acquire queues it anew: its node's next touch puts it
                     // back.

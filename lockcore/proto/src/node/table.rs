@@ -1,8 +1,8 @@
 //! The table: all entries, and everything that is kept in order by them, which change together.
 //! Outside of this file an entry is read only.
 
-use std::collections::btree_map::Entry as Slot;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::{Core, Counts, ROUND_BITS};
@@ -36,8 +36,9 @@ pub(super) struct Table<P> {
     sends: ByTime,
     touches: ByTime<LockName>,
     unsent: BTreeSet<u64>,
-    /// How many acquires of each lock are on their way, or are to be sent.
-    asked_for: BTreeMap<LockName, usize>,
+    /// How many acquires of each lock are on their way, or are to be sent. Hashed, so that a lock
+    /// that comes and goes allocates nothing.
+    asked_for: HashMap<LockName, usize>,
     parked: BTreeSet<u64>,
     counts: Counts,
 }
@@ -60,7 +61,7 @@ impl<P: Mirror> Table<P> {
             sends: BTreeSet::new(),
             touches: BTreeSet::new(),
             unsent: BTreeSet::new(),
-            asked_for: BTreeMap::new(),
+            asked_for: HashMap::new(),
             parked: BTreeSet::new(),
             counts: Counts::default(),
         }
