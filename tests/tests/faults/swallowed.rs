@@ -9,7 +9,7 @@ use lock_tests::eventually;
 use lockcore::{LockErrorKind, Locks};
 use tokio::time::{Instant, sleep};
 
-use crate::common::{LONG, SOON, held, queue_has, release, setup, soon};
+use crate::common::{LONG, SHORT, SOON, held, queue_has, release, setup, soon};
 use crate::script::runs;
 
 /// The time after the missing answer in which requests may fail.
@@ -50,6 +50,11 @@ async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
     let setup = setup().await;
     let near = setup.direct().await;
     let far = setup.through().await;
+    // The answer of an acquire that takes a lapsed hold out tells its grant in a list of holds.
+    let lapsed = near.key("second").fixed_lease(SHORT).permits(1, 1);
+    let lapsed = soon("a permit", lapsed).await.expect("free");
+    eventually("its lease ends", SOON, async || lapsed.is_lost()).await;
+    sleep(SHORT / 2).await;
     let fault = setup.proxy.swallow_reply(runs("acquire"));
     let first = tokio::spawn(far.permit("first", 1));
     soon("the fault", fault.struck()).await;
