@@ -21,15 +21,29 @@ pub(crate) struct Before {
     pub(crate) token: Option<u64>,
     /// The tokens and times that the caller had seen.
     pub(crate) seen: Seen,
+    /// The members of an acquire that waited already, with their places.
+    places: Vec<(Who, u64)>,
 }
 
 impl Before {
-    pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen) -> Self {
+    pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen, command: &Command) -> Self {
         let holds = resource.holds(now_ms);
         let token = resource.token();
         let is_free = resource.0.door.is_none();
         let is_unmarked = resource.is_unmarked();
-        Self { holds, now_ms, is_free, is_unmarked, token, seen }
+        let places = match command {
+            Command::Acquire { members, .. } => {
+                let place = |member| Some((who(member), resource.place(member)?));
+                members.iter().filter_map(place).collect()
+            }
+            _ => Vec::new(),
+        };
+        Self { holds, now_ms, is_free, is_unmarked, token, seen, places }
+    }
+
+    /// Whether the member of an acquire waits at the place that it had.
+    pub(crate) fn has_kept_its_place(&self, member: &Member, after: &Resource) -> bool {
+        after.place(member).is_some_and(|place| self.places.contains(&(who(member), place)))
     }
 
     pub(crate) fn is_free(&self) -> bool {

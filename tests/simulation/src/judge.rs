@@ -106,7 +106,7 @@ impl World {
         let now_ms = before.now_ms;
         // This goes first: a waiter that asks after its patience is queued anew, behind the waiters
         // that this command grants the lock to.
-        self.follow(lock, name, command, answer, now_ms);
+        self.follow(lock, name, command, answer, before);
         let after = self.server.locks[lock].holds(now_ms);
         let facts = Facts { world: self, lock, before, after, caller: name, command, answer, told };
         let broken = judge(&facts);
@@ -227,7 +227,15 @@ impl World {
     }
 
     /// Records the waiters, by the answers.
-    fn follow(&mut self, lock: usize, name: u64, command: &Command, answer: &Answer, now_ms: u64) {
+    fn follow(
+        &mut self,
+        lock: usize,
+        name: u64,
+        command: &Command,
+        answer: &Answer,
+        before: &Before,
+    ) {
+        let now_ms = before.now_ms;
         let record = &mut self.records[lock];
         record.came.clear();
         let patient = |wait: &Wait| now_ms < wait.until_ms;
@@ -236,30 +244,22 @@ impl World {
         match (command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
                 let resource = &self.server.locks[lock];
-                let each = members.iter().zip(&reply.outcome).filter_map(|(member, outcome)| {
-                    let Acquired::Queued { position } = outcome else { return None };
-                    Some((who(member), *position))
-                });
-                let queued: Vec<(Who, u64)> = each.collect();
-                for (index, (who, position)) in queued.iter().copied().enumerate() {
-                    // Those that the command queues later stand behind it.
-                    let later = &queued[index + 1..];
-                    let behind = later.iter().filter(|(_, other)| *other > position).count();
-                    let is_last = position + 1 + behind as u64 == resource.queue_len();
+                for (member, outcome) in members.iter().zip(&reply.outcome) {
+                    let Acquired::Queued { position } = outcome else { continue };
+                    let who = who(member);
+                    let is_kept = before.has_kept_its_place(member, resource);
                     // A late copy of its acquire queues it anew: its node's next touch puts it
                     // back.
                     let is_aside = || resource.aside().contains(&who);
                     match record.waits.get_mut(&who) {
-                        Some(wait) if !is_last || wait.ticket == record.tickets || is_aside() => {
+                        Some(wait) if is_kept || is_aside() => {
                             wait.until_ms = wait.until_ms.max(newcomer_ms);
                         }
                         wait => {
-                            // The members behind it may have gone: then it is last at its own
-                            // place.
                             let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
                             if let Some(ticket) = place {
                                 let queue = resource.queue();
-                                let ahead = &queue[..position as usize];
+                                let ahead = &queue[..*position as usize];
                                 let mut behind = record.line.range(ticket + 1..);
                                 // Those of this very command are in order among themselves.
                                 let is_past = |other: &Who| {

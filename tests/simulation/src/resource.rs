@@ -104,6 +104,11 @@ impl Resource {
         self.0.queue.iter().map(|(_, member)| who(member)).collect()
     }
 
+    /// The place of a member in the queue.
+    pub(crate) fn place(&self, member: &Member) -> Option<u64> {
+        self.0.queue.get(member)
+    }
+
     pub(crate) fn queue_len(&self) -> u64 {
         self.0.queue.len() as u64
     }

@@ -234,7 +234,7 @@ impl World {
         };
         let state = &mut self.server.locks[lock];
         state.0.expire(now_us / 1_000);
-        let before = Before::of(state, now_us / 1_000, seen);
+        let before = Before::of(state, now_us / 1_000, seen, &ask.command);
         let (answer, events) = self.server.step(lock, &node, &ask.command, now_us, seen);
         let told = told(&answer, &events);
         self.judge(lock, &before, (name, &told), &ask.command, &answer);
