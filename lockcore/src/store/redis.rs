@@ -4,6 +4,7 @@ mod acl;
 mod acl_error;
 mod call;
 mod confirmations;
+mod connection;
 mod connector;
 mod failure;
 mod hello;

@@ -22,10 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use proto::wire::Script;
 use proto::{Link, LockErrorKind, StoreError};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -33,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::call::{Scripted, is_unknown};
+use super::connection::Connection;
 use super::connector::{Connector, Opened};
 use super::failure;
 use super::hello::Hello;
@@ -75,7 +74,7 @@ struct SharedLink {
 
 struct Current {
     /// Gone while it is being replaced, and when the store is closed.
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Connection>,
     /// Counts connections, so that many failures of one cause one replacement.
     generation: u64,
     /// The number of its server.
@@ -90,7 +89,7 @@ struct Current {
 
 /// A connection as one request uses it.
 pub(crate) struct Sender {
-    connection: MultiplexedConnection,
+    connection: Connection,
     /// The number of the connection: that of its replacement is higher.
     pub(crate) generation: u64,
     /// The number of its server.
@@ -107,7 +106,7 @@ impl CommandLink {
         server_time: Arc<ServerTime>,
         closed: CancellationToken,
     ) -> Result<(Self, Option<Hello>), LockError> {
-        let opened = connector.commands().await.map_err(LockError::of_store)?;
+        let opened = connector.commands(request_timeout).await.map_err(LockError::of_store)?;
         let hello = opened.hello.clone();
         let current = Current::new(opened, (0, 0), None, None);
         let shared = Arc::new(SharedLink {
@@ -196,7 +195,7 @@ impl CommandLink {
         command: &Cmd,
     ) -> Result<Result<Value, RedisError>, StoreError> {
         let generation = *generation;
-        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        let answer = connection.send(command).await;
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(StoreError::ambiguous("the answers on its connection were out of step"));
         }
@@ -217,8 +216,7 @@ impl CommandLink {
         let Some(sender) = self.0.usable() else { return };
         let Sender { mut connection, generation, .. } = sender;
         let text = rand::random::<u64>().to_string();
-        let answer = connection.send_packed_command(redis::cmd("PING").arg(&text)).await;
-        match answer.and_then(Value::extract_error) {
+        match connection.send(redis::cmd("PING").arg(&text)).await {
             Err(error) if failure::breaks_connection(&error) => {
                 self.0.broke(generation, &why(&error));
             }
@@ -296,7 +294,7 @@ impl SharedLink {
         let connection = current.connection.clone()?;
         let is_idle = current.last_success.elapsed() >= IDLE;
         drop(current);
-        if is_idle && let Some(error) = why_closed(&connection) {
+        if is_idle && let Some(error) = connection.why_closed() {
             self.broke(generation, &why(&error));
             return None;
         }
@@ -322,13 +320,6 @@ fn why(error: &RedisError) -> StoreError {
 
 fn unavailable(reason: impl Into<Arc<str>>) -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, reason)
-}
-
-/// The reason why nothing that is sent from now on goes out; nothing if it may. redis-rs says so
-/// only to one that sends: the PING is taken back before it goes out.
-fn why_closed(connection: &MultiplexedConnection) -> Option<RedisError> {
-    let mut connection = connection.clone();
-    connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
 }
 
 /// Keeps the connection until the store is closed.
@@ -382,7 +373,7 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
     }
     loop {
         let open = async {
-            let opened = shared.connector.commands().await?;
+            let opened = shared.connector.commands(shared.request_timeout).await?;
             let hello = opened.hello.as_ref();
             let identity = shared.setup.apply(&opened.connection, hello, old.as_ref()).await?;
             let run = shared.setup.server_run(&opened.connection).await?;

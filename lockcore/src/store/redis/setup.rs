@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use futures_util::future::join_all;
 use proto::wire::Script;
 use proto::{LockErrorKind, StoreError};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use super::call::load;
+use super::connection::Connection;
 use super::connector::LIBRARY;
 use super::failure;
 use super::hello::Hello;
@@ -59,13 +59,13 @@ impl ConnectionSetup {
     /// the scripts into its server. Returns the id of the connection, where the user may know it.
     pub(crate) async fn apply(
         &self,
-        connection: &MultiplexedConnection,
+        connection: &Connection,
         hello: Option<&Hello>,
         old: Option<&Identity>,
     ) -> Result<Option<Identity>, StoreError> {
         let send = |command: Cmd| {
             let mut connection = connection.clone();
-            async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
+            async move { connection.send(&command).await }
         };
         let extras = self.extras.get().copied().unwrap_or_default();
         if let (Some(Identity { id, address }), true) = (old, extras.kill) {
@@ -102,15 +102,14 @@ impl ConnectionSetup {
     /// The run of the server, which is another one after each restart, where the user may know it.
     pub(crate) async fn server_run(
         &self,
-        connection: &MultiplexedConnection,
+        connection: &Connection,
     ) -> Result<Option<String>, StoreError> {
         if !self.extras.get().is_some_and(|extras| extras.info) {
             return Ok(None);
         }
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        let answer = connection.clone().send_packed_command(&info).await;
-        match answer.and_then(Value::extract_error) {
+        match connection.clone().send(&info).await {
             Ok(answer) => {
                 Ok(redis::from_redis_value::<String>(answer).ok().as_deref().and_then(read_run))
             }
@@ -123,9 +122,8 @@ impl ConnectionSetup {
 
 /// The server's time, µs since the epoch. All tokens that the servers before it have issued are
 /// below that, unless its clock is behind theirs.
-pub(crate) async fn time(connection: &MultiplexedConnection) -> Result<u64, StoreError> {
-    let answer = connection.clone().send_packed_command(&redis::cmd("TIME")).await;
-    let answer = answer.and_then(Value::extract_error);
+pub(crate) async fn time(connection: &Connection) -> Result<u64, StoreError> {
+    let answer = connection.clone().send(&redis::cmd("TIME")).await;
     let answer = answer.map_err(|error| failure::of_connecting(&error))?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(answer)
         .map_err(|_| StoreError::refused(LockErrorKind::Protocol, "TIME tells no time"))?;
