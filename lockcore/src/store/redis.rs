@@ -144,18 +144,27 @@ impl RedisStore {
     fn call<T: Send + 'static>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
         let link = self.link.clone();
         let wire = Arc::clone(&self.wire);
-        StoreFuture::pending(async move {
-            // Written only now: it depends on the server to which it goes.
-            let mut sender = link.sender().await?;
-            let Sender { generation, server, .. } = sender;
-            let floors = wire.server_time.floors(server);
-            let call: Scripted = wire.wire.write(&asked, floors)?;
-            let answer = link.run_script(&mut sender, &call).await?;
-            let answer = read(&wire, &asked, (floors, server), &answer);
-            if answer.as_ref().is_err_and(is_nonsense) {
-                link.distrust(generation);
-            }
-            answer
+        StoreFuture::unsent(move |then| {
+            link.clone().with_sender(move |sender| {
+                // Written only now: it depends on the server to which it goes.
+                let written = sender.and_then(|sender| {
+                    let floors = wire.server_time.floors(sender.server);
+                    Ok((wire.wire.write::<Scripted>(&asked, floors)?, floors, sender))
+                });
+                let (call, floors, sender) = match written {
+                    Ok(written) => written,
+                    Err(error) => return then(Err(error)),
+                };
+                let Sender { generation, server, .. } = sender;
+                link.clone().run_script(sender, call, move |answer| {
+                    let answer =
+                        answer.and_then(|answer| read(&wire, &asked, (floors, server), &answer));
+                    if answer.as_ref().is_err_and(is_nonsense) {
+                        link.distrust(generation);
+                    }
+                    then(answer);
+                });
+            });
         })
     }
 }

@@ -1,5 +1,6 @@
 //! Calls of scripts and their answers, as redis-rs has them.
 
+use std::borrow::Borrow;
 use std::fmt;
 
 use proto::wire::{Call, Script, Value};
@@ -31,6 +32,12 @@ impl Call for Scripted {
     fn display(&mut self, argument: impl fmt::Display) -> &mut Self {
         self.command.write_arg_fmt(argument);
         self
+    }
+}
+
+impl Borrow<Cmd> for Scripted {
+    fn borrow(&self) -> &Cmd {
+        &self.command
     }
 }
 

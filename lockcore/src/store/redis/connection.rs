@@ -7,15 +7,18 @@ pub(crate) mod decoder;
 mod own;
 mod socket;
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Value};
+use tokio::runtime::Handle;
 
 use super::connector::CONNECT_TIMEOUT;
 use super::tls::Certificates;
-use own::OwnConnection;
+use crate::store::begin;
+use own::{Answered, OwnConnection};
 
 /// Commands that may wait for the socket of redis-rs. More than the node sends at once: those for
 /// which there is no room are written in any order, and each wakes its task once more.
@@ -72,6 +75,28 @@ impl Connection {
             Self::Theirs(connection) => connection.send_packed_command(command).await,
         };
         answer.and_then(Value::extract_error)
+    }
+
+    /// Sends a command at once, and has its answer taken by `then`, with the command: by a task of
+    /// this runtime, or before this returns. If the runtime ends, nothing takes it.
+    pub(crate) fn give<C: Borrow<Cmd> + Send + Sync + 'static>(
+        &self,
+        runtime: &Handle,
+        command: C,
+        then: impl FnOnce(C, Answered) + Send + 'static,
+    ) {
+        match self {
+            Self::Own(connection) => connection.give(command, |command| {
+                move |answer: Answered| then(command, answer.and_then(Value::extract_error))
+            }),
+            Self::Theirs(connection) => {
+                let mut connection = Self::Theirs(connection.clone());
+                begin(runtime, async move {
+                    let answer = connection.send(command.borrow()).await;
+                    then(command, answer);
+                });
+            }
+        }
     }
 
     /// The reason why nothing that is sent from now on goes out; nothing if it may.

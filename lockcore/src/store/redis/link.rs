@@ -18,6 +18,7 @@
 //!   The state says that a connection broke before it is replaced, and that the new one is up
 //!   before a request can use it.
 
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use proto::wire::Script;
 use proto::{Link, LockErrorKind, StoreError};
 use redis::{Cmd, RedisError, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +40,7 @@ use super::hello::Hello;
 use super::server_time::ServerTime;
 use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
+use crate::store::StoreFuture;
 
 /// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -59,6 +62,8 @@ struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
+    /// The runtime of the connections.
+    runtime: Handle,
     current: Mutex<Current>,
     state: watch::Sender<Link>,
     /// Counts the servers that connections have led to.
@@ -113,6 +118,7 @@ impl CommandLink {
             connector,
             setup: ConnectionSetup::new(name, scripts),
             request_timeout,
+            runtime: Handle::current(),
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
             servers: AtomicU64::new(0),
@@ -165,37 +171,72 @@ impl CommandLink {
         Arc::clone(&self.0.suspicion)
     }
 
+    /// Calls `then` with the connection: at once, or in a task that waits for one.
+    pub(crate) fn with_sender(
+        &self,
+        then: impl FnOnce(Result<Sender, StoreError>) + Send + 'static,
+    ) {
+        if let Some(sender) = self.0.usable() {
+            return then(Ok(sender));
+        }
+        let link = self.clone();
+        self.0.runtime.spawn(async move { then(link.sender().await) });
+    }
+
     /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
     /// else is ever sent twice.
-    pub(crate) async fn run_script(
+    pub(crate) fn run_script(
         &self,
-        sender: &mut Sender,
-        call: &Scripted,
-    ) -> Result<Value, StoreError> {
-        let mut answer = self.send(sender, &call.command).await?;
-        if answer.as_ref().is_err_and(is_unknown) {
-            answer = self.send(sender, &call.by_source()).await?;
-        }
-        self.finish(answer)
+        sender: Sender,
+        call: Scripted,
+        then: impl FnOnce(Result<Value, StoreError>) + Send + 'static,
+    ) {
+        self.send(sender, call, |link, sender, call, answer| match answer {
+            Ok(Err(error)) if is_unknown(&error) => {
+                link.send(sender, call.by_source(), |_, _, _, answer| then(finished(answer)));
+            }
+            answer => then(finished(answer)),
+        });
+    }
+
+    /// As [`run_script`](Self::run_script), for one that waits.
+    pub(crate) async fn ask_script(&self, call: Scripted) -> Result<Value, StoreError> {
+        let (link, sender) = (self.clone(), self.sender().await?);
+        StoreFuture::unsent(move |then| link.run_script(sender, call, then)).await
     }
 
     pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        let mut sender = self.sender().await?;
-        self.finish(self.send(&mut sender, &command).await?)
+        let (link, sender) = (self.clone(), self.sender().await?);
+        let answer = StoreFuture::unsent(move |then| {
+            link.send(sender, command, |_, _, _, answer| then(finished(answer)));
+        });
+        answer.await
     }
 
-    fn finish(&self, answer: Result<Value, RedisError>) -> Result<Value, StoreError> {
-        answer.map_err(|error| failure::of_command(&error))
-    }
-
-    /// The outer error: its answer does not count.
-    async fn send(
+    /// Sends a command at once. The outer error of its answer: it does not count. The connection
+    /// stays until then.
+    fn send<C: Borrow<Cmd> + Send + Sync + 'static>(
         &self,
-        Sender { connection, generation, .. }: &mut Sender,
-        command: &Cmd,
+        sender: Sender,
+        command: C,
+        then: impl FnOnce(&Self, Sender, C, Result<Result<Value, RedisError>, StoreError>)
+        + Send
+        + 'static,
+    ) {
+        let link = self.clone();
+        let connection = sender.connection.clone();
+        connection.give(&self.0.runtime, command, move |command, answer| {
+            let answer = link.judge(sender.generation, answer);
+            then(&link, sender, command, answer);
+        });
+    }
+
+    /// Draws the conclusions from an answer for its connection.
+    fn judge(
+        &self,
+        generation: u64,
+        answer: Result<Value, RedisError>,
     ) -> Result<Result<Value, RedisError>, StoreError> {
-        let generation = *generation;
-        let answer = connection.send(command).await;
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(StoreError::ambiguous("the answers on its connection were out of step"));
         }
@@ -312,6 +353,10 @@ impl SharedLink {
         warn!(reason = %error.detail, "the connection to Redis broke");
         self.suspicion.notify_one();
     }
+}
+
+fn finished(answer: Result<Result<Value, RedisError>, StoreError>) -> Result<Value, StoreError> {
+    answer?.map_err(|error| failure::of_command(&error))
 }
 
 fn why(error: &RedisError) -> StoreError {

@@ -9,9 +9,11 @@
 //!   order, and never given to the next.
 //! - The requests of one connection have the same time each, so they end in the order in which they
 //!   were sent, and the reader needs one timer for all.
-//! - Answers are handed out without the mutex: that may run foreign code.
-//! - Whatever ends the reader, also the end of its runtime, ends the requests: its drop does.
+//! - Answers are handed out by the reader alone, and without the mutex: a recipient may send, drop
+//!   the connection, or wake foreign tasks.
+//! - The end of the runtime drops the reader, and with it the recipients, without an answer.
 
+use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -34,7 +36,10 @@ const MAX_UNWRITTEN: usize = 16 << 20;
 const READ: usize = 16 << 10;
 
 /// The answer of the server, or the reason why there is none.
-type Answered = Result<Value, RedisError>;
+pub(super) type Answered = Result<Value, RedisError>;
+
+/// Takes the answer of a request.
+type Recipient = Box<dyn FnOnce(Answered) + Send>;
 
 /// A connection of which clones are the same one. It ends with the last of them.
 #[derive(Clone)]
@@ -70,7 +75,7 @@ struct Outgoing {
 struct Pending {
     deadline: Instant,
     /// Gone once the time of the request is over.
-    answer: Option<oneshot::Sender<Answered>>,
+    recipient: Option<Recipient>,
 }
 
 impl OwnConnection {
@@ -109,8 +114,38 @@ impl OwnConnection {
 
     /// Sends a command, and waits for its answer: see [`Connection::send`](super::Connection::send).
     pub(crate) async fn send(&self, command: &Cmd) -> Answered {
-        let answered = self.0.0.send(command)?;
+        let (answer, answered) = oneshot::channel();
+        self.give(command, |_| {
+            // Without a receiver, nothing is left of the caller.
+            move |told| drop(answer.send(told))
+        });
         answered.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Sends a command at once. The recipient is made after it, and has its answer from the
+    /// reader, or before this returns if it cannot be sent.
+    pub(crate) fn give<C, F>(&self, command: C, recipient: impl FnOnce(C) -> F)
+    where
+        C: Borrow<Cmd>,
+        F: FnOnce(Answered) + Send + 'static,
+    {
+        let mut state = self.0.0.state();
+        let sent = state.send(command.borrow(), self.0.0.timeout);
+        let recipient = recipient(command);
+        match sent {
+            Ok((deadline, wakes)) => {
+                let recipient: Recipient = Box::new(recipient);
+                state.pending.push_back(Pending { deadline, recipient: Some(recipient) });
+                drop(state);
+                if let Some(reader) = wakes {
+                    reader.wake();
+                }
+            }
+            Err(why) => {
+                drop(state);
+                recipient(Err(why));
+            }
+        }
     }
 
     /// The reason why nothing goes out any more.
@@ -121,7 +156,13 @@ impl OwnConnection {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.close(closed());
+        let mut state = self.0.state();
+        state.end(closed());
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
     }
 }
 
@@ -130,48 +171,45 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, command: &Cmd) -> Result<oneshot::Receiver<Answered>, RedisError> {
-        let (answer, answered) = oneshot::channel();
+    /// Ends the connection, and takes the recipients of all requests that are on their way.
+    fn end(&self, why: RedisError) -> Vec<Recipient> {
         let mut state = self.state();
-        let State { outgoing, pending, reader, reader_comes } = &mut *state;
-        let outgoing = outgoing.as_mut().map_err(|why| why.clone())?;
+        state.end(why);
+        let pending = std::mem::take(&mut state.pending);
+        drop(state);
+        pending.into_iter().filter_map(|pending| pending.recipient).collect()
+    }
+}
+
+impl State {
+    /// Writes a command, or leaves that to the reader: then it may have to be woken. Its answer is
+    /// for the next that is pending, until the deadline.
+    fn send(
+        &mut self,
+        command: &Cmd,
+        timeout: Duration,
+    ) -> Result<(Instant, Option<Waker>), RedisError> {
+        let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
         if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
             return Err(failure::unsent("the server leaves too many requests unread"));
         }
-        let is_idle = pending.is_empty() && outgoing.requests.is_empty();
+        let is_idle = self.pending.is_empty() && outgoing.requests.is_empty();
         command.write_packed_command(&mut outgoing.requests);
-        let deadline = Instant::now() + self.timeout;
-        pending.push_back(Pending { deadline, answer: Some(answer) });
-        if let (false, Some(reader)) = (*reader_comes, reader) {
-            // Whatever is left over is for the reader: the socket wakes it.
-            let is_written = is_idle && outgoing.write(&mut Context::from_waker(reader)).is_ok();
-            if !is_written {
-                *reader_comes = true;
-                let reader = reader.clone();
-                drop(state);
-                reader.wake();
-            }
+        let deadline = Instant::now() + timeout;
+        let Some(reader) = self.reader.as_ref().filter(|_| !self.reader_comes) else {
+            return Ok((deadline, None));
+        };
+        // Whatever is left over is for the reader: the socket wakes it.
+        if is_idle && outgoing.write(&mut Context::from_waker(reader)).is_ok() {
+            return Ok((deadline, None));
         }
-        Ok(answered)
+        self.reader_comes = true;
+        Ok((deadline, Some(reader.clone())))
     }
 
-    /// Ends all requests that are on their way, and the reader.
-    fn close(&self, why: RedisError) {
-        let mut state = self.state();
-        if state.outgoing.is_err() {
-            return;
-        }
-        let outgoing = std::mem::replace(&mut state.outgoing, Err(why.clone()));
-        let pending = std::mem::take(&mut state.pending);
-        let reader = state.reader.take();
-        drop(state);
-        drop(outgoing);
-        for answer in pending.into_iter().filter_map(|pending| pending.answer) {
-            // Nothing is left of a caller that went away.
-            let _ = answer.send(Err(why.clone()));
-        }
-        if let Some(reader) = reader {
-            reader.wake();
+    fn end(&mut self, why: RedisError) {
+        if self.outgoing.is_ok() {
+            self.outgoing = Err(why);
         }
     }
 }
@@ -229,7 +267,9 @@ impl<S: AsyncRead> Future for Reader<S> {
         match self.run(cx) {
             Ok(()) => Poll::Pending,
             Err(why) => {
-                self.shared.close(why);
+                for recipient in self.shared.end(why.clone()) {
+                    recipient(Err(why.clone()));
+                }
                 Poll::Ready(())
             }
         }
@@ -238,7 +278,7 @@ impl<S: AsyncRead> Future for Reader<S> {
 
 impl<S> Drop for Reader<S> {
     fn drop(&mut self) {
-        self.shared.close(closed());
+        drop(self.shared.end(closed()));
     }
 }
 
@@ -316,8 +356,10 @@ impl<S: AsyncRead> Reader<S> {
         drop(state);
         let asked = self.answered.len();
         for (pending, value) in self.answered.drain(..) {
-            // Without one its time is over, or nothing is left of the caller.
-            let _ = pending.answer.map(|answer| answer.send(Ok(value)));
+            // Without one its time is over.
+            if let Some(recipient) = pending.recipient {
+                recipient(Ok(value));
+            }
         }
         decoded?;
         if asked < answers { Err(unasked()) } else { Ok(answers) }
@@ -334,12 +376,12 @@ impl<S: AsyncRead> Reader<S> {
                     next = pending.deadline;
                     break;
                 }
-                over.extend(pending.answer.take());
-            }
-            for answer in over {
-                let _ = answer.send(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+                over.extend(pending.recipient.take());
             }
             self.timer.as_mut().reset(next);
+            for recipient in over {
+                recipient(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+            }
         }
     }
 }
