@@ -173,7 +173,7 @@ impl Worker {
     }
 
     /// The number of replicas that have all that was written on this connection.
-    async fn wait(&self, mut connection: Connection) -> Result<u32, RedisError> {
+    async fn wait(&self, connection: Connection) -> Result<u32, RedisError> {
         let Replicas { count, timeout } = self.replicas;
         let mut command = redis::cmd("WAIT");
         command.arg(count).arg(timeout.as_millis().max(1) as u64);
@@ -183,14 +183,14 @@ impl Worker {
 }
 
 async fn run(
-    mut connection: Connection,
+    connection: Connection,
     wire: &TimedWire,
     asked: &Asked,
     floors: Floors,
 ) -> Result<Value, StoreError> {
     let call: Scripted = wire.wire.write(asked, floors)?;
-    let answer = match connection.send(&call.command).await {
-        Err(error) if is_unknown(&error) => connection.send(&call.by_source()).await,
+    let answer = match connection.ask(&call.command).await {
+        Err(error) if is_unknown(&error) => connection.ask(&call.by_source()).await,
         answer => answer,
     };
     answer.map_err(|error| failure::of_command(&error))

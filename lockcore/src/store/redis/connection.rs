@@ -7,7 +7,6 @@ pub(crate) mod decoder;
 mod own;
 mod socket;
 
-use std::borrow::Borrow;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -15,6 +14,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
 
+use super::call::Packed;
 use super::connector::CONNECT_TIMEOUT;
 use super::tls::Certificates;
 use crate::store::begin;
@@ -69,32 +69,36 @@ impl Connection {
     /// # Cancel safety
     /// A command whose future was polled runs, whether or not the future is dropped. Its answer is
     /// not taken for that of another.
-    pub(crate) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send(&self, command: &Cmd) -> Answered {
+        self.ask(&command.into()).await
+    }
+
+    /// As [`send`](Self::send).
+    pub(crate) async fn ask(&self, command: &Packed) -> Answered {
         let answer = match self {
-            Self::Own(connection) => connection.send(command).await,
-            Self::Theirs(connection) => connection.send_packed_command(command).await,
+            Self::Own(connection) => connection.ask(command).await,
+            Self::Theirs(connection) => {
+                connection.clone().send_packed_command(&command.into()).await
+            }
         };
         answer.and_then(Value::extract_error)
     }
 
-    /// Sends a command at once, and has its answer taken by `then`, with the command: by a task of
-    /// this runtime, or before this returns. If the runtime ends, nothing takes it.
-    pub(crate) fn give<C: Borrow<Cmd> + Send + Sync + 'static>(
+    /// Sends a command at once, and has its answer taken by `then`: by a task of this runtime, or
+    /// before this returns. If the runtime ends, nothing takes it.
+    pub(crate) fn give(
         &self,
         runtime: &Handle,
-        command: C,
-        then: impl FnOnce(C, Answered) + Send + 'static,
+        command: Packed,
+        then: impl FnOnce(Answered) + Send + 'static,
     ) {
         match self {
-            Self::Own(connection) => connection.give(command, |command| {
-                move |answer: Answered| then(command, answer.and_then(Value::extract_error))
+            Self::Own(connection) => connection.give(&command, move |answer| {
+                then(answer.and_then(Value::extract_error));
             }),
-            Self::Theirs(connection) => {
-                let mut connection = Self::Theirs(connection.clone());
-                begin(runtime, async move {
-                    let answer = connection.send(command.borrow()).await;
-                    then(command, answer);
-                });
+            Self::Theirs(_) => {
+                let connection = self.clone();
+                begin(runtime, async move { then(connection.ask(&command).await) });
             }
         }
     }

@@ -263,7 +263,7 @@ impl Connector {
 async fn with_hello(
     opening: impl Future<Output = Result<Connection, RedisError>>,
 ) -> Result<Opened, RedisError> {
-    let mut connection = opening.await?;
+    let connection = opening.await?;
     let hello = match connection.send(&Hello::ask()).await {
         Ok(answer) => Hello::read(&answer),
         // It does not stand, or what answers is no Redis.

@@ -18,7 +18,6 @@
 //!   The state says that a connection broke before it is replaced, and that the new one is up
 //!   before a request can use it.
 
-use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +31,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::call::{Scripted, is_unknown};
+use super::call::{Packed, Scripted, is_unknown};
 use super::connection::Connection;
 use super::connector::{Connector, Opened};
 use super::failure;
@@ -91,6 +90,9 @@ struct Current {
     /// The server's run, where the user may know it.
     run: Option<String>,
 }
+
+/// An answer on the connection. The outer error: it does not count.
+pub(crate) type Judged = Result<Result<Value, RedisError>, StoreError>;
 
 /// A connection as one request uses it.
 pub(crate) struct Sender {
@@ -185,58 +187,42 @@ impl CommandLink {
 
     /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
     /// else is ever sent twice.
-    pub(crate) fn run_script(
-        &self,
-        sender: Sender,
-        call: Scripted,
-        then: impl FnOnce(Result<Value, StoreError>) + Send + 'static,
-    ) {
-        self.send(sender, call, |link, sender, call, answer| match answer {
-            Ok(Err(error)) if is_unknown(&error) => {
-                link.send(sender, call.by_source(), |_, _, _, answer| then(finished(answer)));
-            }
-            answer => then(finished(answer)),
-        });
+    pub(crate) async fn run_script(&self, call: Scripted) -> Result<Value, StoreError> {
+        let by_source = call.by_source();
+        match self.ask(call.command).await? {
+            Err(error) if is_unknown(&error) => finished(self.ask(by_source).await),
+            answer => finished(Ok(answer)),
+        }
     }
 
-    /// As [`run_script`](Self::run_script), for one that waits.
-    pub(crate) async fn ask_script(&self, call: Scripted) -> Result<Value, StoreError> {
-        let (link, sender) = (self.clone(), self.sender().await?);
-        StoreFuture::unsent(move |then| link.run_script(sender, call, then)).await
-    }
-
+    /// Runs a command.
     pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        let (link, sender) = (self.clone(), self.sender().await?);
-        let answer = StoreFuture::unsent(move |then| {
-            link.send(sender, command, |_, _, _, answer| then(finished(answer)));
-        });
-        answer.await
+        finished(self.ask(Packed::from(&command)).await)
     }
 
-    /// Sends a command at once. The outer error of its answer: it does not count. The connection
-    /// stays until then.
-    fn send<C: Borrow<Cmd> + Send + Sync + 'static>(
+    async fn ask(&self, command: Packed) -> Judged {
+        let (link, sender) = (self.clone(), self.sender().await?);
+        StoreFuture::unsent(move |then| link.send(sender, command, |_, answer| then(Ok(answer))))
+            .await?
+    }
+
+    /// Sends a command at once. Its connection stays until it is answered.
+    pub(crate) fn send(
         &self,
         sender: Sender,
-        command: C,
-        then: impl FnOnce(&Self, Sender, C, Result<Result<Value, RedisError>, StoreError>)
-        + Send
-        + 'static,
+        command: Packed,
+        then: impl FnOnce(Sender, Judged) + Send + 'static,
     ) {
         let link = self.clone();
         let connection = sender.connection.clone();
-        connection.give(&self.0.runtime, command, move |command, answer| {
+        connection.give(&self.0.runtime, command, move |answer| {
             let answer = link.judge(sender.generation, answer);
-            then(&link, sender, command, answer);
+            then(sender, answer);
         });
     }
 
     /// Draws the conclusions from an answer for its connection.
-    fn judge(
-        &self,
-        generation: u64,
-        answer: Result<Value, RedisError>,
-    ) -> Result<Result<Value, RedisError>, StoreError> {
+    fn judge(&self, generation: u64, answer: Result<Value, RedisError>) -> Judged {
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(StoreError::ambiguous("the answers on its connection were out of step"));
         }
@@ -255,7 +241,7 @@ impl CommandLink {
     /// earlier requests may be slow.
     async fn check(&self) {
         let Some(sender) = self.0.usable() else { return };
-        let Sender { mut connection, generation, .. } = sender;
+        let Sender { connection, generation, .. } = sender;
         let text = rand::random::<u64>().to_string();
         match connection.send(redis::cmd("PING").arg(&text)).await {
             Err(error) if failure::breaks_connection(&error) => {
@@ -355,7 +341,7 @@ impl SharedLink {
     }
 }
 
-fn finished(answer: Result<Result<Value, RedisError>, StoreError>) -> Result<Value, StoreError> {
+pub(crate) fn finished(answer: Judged) -> Result<Value, StoreError> {
     answer?.map_err(|error| failure::of_command(&error))
 }
 

@@ -64,7 +64,7 @@ impl ConnectionSetup {
         old: Option<&Identity>,
     ) -> Result<Option<Identity>, StoreError> {
         let send = |command: Cmd| {
-            let mut connection = connection.clone();
+            let connection = connection.clone();
             async move { connection.send(&command).await }
         };
         let extras = self.extras.get().copied().unwrap_or_default();
@@ -109,7 +109,7 @@ impl ConnectionSetup {
         }
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        match connection.clone().send(&info).await {
+        match connection.send(&info).await {
             Ok(answer) => {
                 Ok(redis::from_redis_value::<String>(answer).ok().as_deref().and_then(read_run))
             }
@@ -123,7 +123,7 @@ impl ConnectionSetup {
 /// The server's time, µs since the epoch. All tokens that the servers before it have issued are
 /// below that, unless its clock is behind theirs.
 pub(crate) async fn time(connection: &Connection) -> Result<u64, StoreError> {
-    let answer = connection.clone().send(&redis::cmd("TIME")).await;
+    let answer = connection.send(&redis::cmd("TIME")).await;
     let answer = answer.map_err(|error| failure::of_connecting(&error))?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(answer)
         .map_err(|_| StoreError::refused(LockErrorKind::Protocol, "TIME tells no time"))?;

@@ -13,7 +13,6 @@
 //!   the connection, or wake foreign tasks.
 //! - The end of the runtime drops the reader, and with it the recipients, without an answer.
 
-use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -22,12 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use redis::{Cmd, ErrorKind, RedisError, Value};
+use redis::{ErrorKind, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::decoder::Decoder;
+use crate::store::redis::call::Packed;
 use crate::store::redis::failure;
 
 /// Most bytes that wait for the socket. A peer that leaves so many unread is given up.
@@ -113,31 +113,23 @@ impl OwnConnection {
     }
 
     /// Sends a command, and waits for its answer: see [`Connection::send`](super::Connection::send).
-    pub(crate) async fn send(&self, command: &Cmd) -> Answered {
+    pub(crate) async fn ask(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
-        self.give(command, |_| {
-            // Without a receiver, nothing is left of the caller.
-            move |told| drop(answer.send(told))
-        });
+        // Without a receiver, nothing is left of the caller.
+        self.give(command, move |told| drop(answer.send(told)));
         answered.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Sends a command at once. The recipient is made after it, and has its answer from the
-    /// reader, or before this returns if it cannot be sent.
-    pub(crate) fn give<C, F>(&self, command: C, recipient: impl FnOnce(C) -> F)
-    where
-        C: Borrow<Cmd>,
-        F: FnOnce(Answered) + Send + 'static,
-    {
+    /// Sends a command at once. Its recipient has the answer from the reader, or before this
+    /// returns if it cannot be sent.
+    pub(crate) fn give(&self, command: &Packed, recipient: impl FnOnce(Answered) + Send + 'static) {
         let mut state = self.0.0.state();
-        let sent = state.send(command.borrow(), self.0.0.timeout);
-        let recipient = recipient(command);
-        match sent {
-            Ok((deadline, wakes)) => {
+        match state.send(command, self.0.0.timeout) {
+            Ok((deadline, reader)) => {
                 let recipient: Recipient = Box::new(recipient);
                 state.pending.push_back(Pending { deadline, recipient: Some(recipient) });
                 drop(state);
-                if let Some(reader) = wakes {
+                if let Some(reader) = reader {
                     reader.wake();
                 }
             }
@@ -186,7 +178,7 @@ impl State {
     /// for the next that is pending, until the deadline.
     fn send(
         &mut self,
-        command: &Cmd,
+        command: &Packed,
         timeout: Duration,
     ) -> Result<(Instant, Option<Waker>), RedisError> {
         let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
@@ -194,7 +186,7 @@ impl State {
             return Err(failure::unsent("the server leaves too many requests unread"));
         }
         let is_idle = self.pending.is_empty() && outgoing.requests.is_empty();
-        command.write_packed_command(&mut outgoing.requests);
+        command.write(&mut outgoing.requests);
         let deadline = Instant::now() + timeout;
         let Some(reader) = self.reader.as_ref().filter(|_| !self.reader_comes) else {
             return Ok((deadline, None));

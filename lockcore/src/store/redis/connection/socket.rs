@@ -102,5 +102,5 @@ async fn accepted(
         let said = error.detail().unwrap_or_default().to_owned();
         RedisError::from((kind, refusal, said))
     };
-    connection.send(command).await?.extract_error().map(drop).map_err(refused)
+    connection.ask(&command.into()).await?.extract_error().map(drop).map_err(refused)
 }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use proto::LockErrorKind;
-use redis::cmd;
+use redis::{Cmd, cmd};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::{JoinHandle, yield_now};
 
@@ -23,7 +23,7 @@ fn echo(text: &str) -> Cmd {
 }
 
 fn sent(connection: &Connection, text: &str) -> JoinHandle<Answered> {
-    let (mut connection, command) = (connection.clone(), echo(text));
+    let (connection, command) = (connection.clone(), echo(text));
     tokio::spawn(async move { connection.send(&command).await })
 }
 
@@ -79,7 +79,7 @@ async fn an_error_within_a_list_is_that_of_its_request_alone() {
 
 #[tokio::test]
 async fn a_request_is_written_by_its_caller_if_nothing_is_on_its_way() {
-    let (mut connection, mut server) = pair(1 << 10);
+    let (connection, mut server) = pair(1 << 10);
     settle().await;
     for round in ["1", "2"] {
         let command = echo(round);
@@ -131,7 +131,7 @@ async fn tasks_that_are_answered_together_send_together() {
     let own = OwnConnection::start(Counted(ours, Arc::clone(&writes)), TIMEOUT);
     let connection = Connection::Own(own);
     let turns = |number: usize| {
-        let mut connection = connection.clone();
+        let connection = connection.clone();
         async move {
             for turn in 0..3 {
                 let answer = connection.send(&echo(&format!("{number}:{turn}"))).await;
@@ -155,7 +155,7 @@ async fn tasks_that_are_answered_together_send_together() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_comes_too_late_is_dropped_in_its_order() {
-    let (mut connection, mut server) = pair(1 << 10);
+    let (connection, mut server) = pair(1 << 10);
     let begun = Instant::now();
     let error = connection.send(&echo("late")).await.expect_err("no answer");
     assert!(error.is_timeout() && failure::of_command(&error).may_have_run, "{error}");
@@ -172,7 +172,7 @@ async fn an_answer_that_comes_too_late_is_dropped_in_its_order() {
 async fn each_request_has_its_own_time() {
     let (connection, _server) = pair(1 << 10);
     let after = |secs: u64| {
-        let mut connection = connection.clone();
+        let connection = connection.clone();
         async move {
             tokio::time::sleep(Duration::from_secs(secs)).await;
             let begun = Instant::now();
@@ -187,7 +187,7 @@ async fn each_request_has_its_own_time() {
 
 #[tokio::test]
 async fn a_dropped_request_leaves_its_answer_to_nobody() {
-    let (mut connection, mut server) = pair(1 << 10);
+    let (connection, mut server) = pair(1 << 10);
     drop(connection.send(&echo("never polled")));
     for rounds in 1..4 {
         let command = echo("dropped");
@@ -239,7 +239,7 @@ async fn a_peer_that_never_reads_costs_a_bounded_memory() {
     let command = echo(&"x".repeat(1 << 20));
     let mut sending = Vec::new();
     let refused = loop {
-        let mut connection = connection.clone();
+        let connection = connection.clone();
         let command = command.clone();
         let mut one = Box::pin(async move { connection.send(&command).await });
         match one.as_mut().now_or_never() {
@@ -262,7 +262,7 @@ async fn whenever_the_server_closes_every_request_ends_and_no_more_are_sent() {
         [(&[], b""), (&["1"], b""), (&["1", "2"], b"$1\r\n1"), (&["1", "2"], b"*2\r\n:1\r\n")];
     for (requests, begun) in states {
         for room in [1, 1 << 10] {
-            let (mut connection, mut server) = pair(room);
+            let (connection, mut server) = pair(room);
             let sending: Vec<_> = requests.iter().map(|text| sent(&connection, text)).collect();
             settle().await;
             for part in begun {
