@@ -86,9 +86,7 @@ struct Current {
     opened: Instant,
     last_success: Instant,
     hello: Option<Hello>,
-    identity: Option<Identity>,
-    /// The server's run, where the user may know it.
-    run: Option<String>,
+    identity: Identity,
 }
 
 /// An answer on the connection. The outer error: it does not count.
@@ -115,7 +113,7 @@ impl CommandLink {
     ) -> Result<(Self, Option<Hello>), LockError> {
         let opened = connector.commands(request_timeout).await.map_err(LockError::of_store)?;
         let hello = opened.hello.clone();
-        let current = Current::new(opened, (0, 0), None, None);
+        let current = Current::new(opened, (0, 0), Identity::default());
         let shared = Arc::new(SharedLink {
             connector,
             setup: ConnectionSetup::new(name, scripts),
@@ -140,15 +138,13 @@ impl CommandLink {
         let Sender { connection, generation, server } = sender;
         let hello = self.0.current().hello.clone();
         let setup = &self.0.setup;
-        let identity =
-            setup.apply(&connection, hello.as_ref(), None).await.map_err(LockError::of_store)?;
-        let run = setup.server_run(&connection).await.map_err(LockError::of_store)?;
+        let identity = setup.apply(&connection, hello.as_ref(), &Identity::default()).await;
+        let identity = identity.map_err(LockError::of_store)?;
         let now_us = setup::time(&connection).await.map_err(LockError::of_store)?;
         self.0.server_time.note_first(now_us, server);
         let mut current = self.0.current();
         if current.generation == generation {
             current.identity = identity;
-            current.run = run;
         }
         Ok(())
     }
@@ -283,25 +279,11 @@ impl CommandLink {
 }
 
 impl Current {
-    fn new(
-        opened: Opened,
-        (generation, server): (u64, u64),
-        identity: Option<Identity>,
-        run: Option<String>,
-    ) -> Self {
+    fn new(opened: Opened, (generation, server): (u64, u64), identity: Identity) -> Self {
         let now = Instant::now();
         let Opened { connection, hello } = opened;
         let connection = Some(connection);
-        Self {
-            connection,
-            generation,
-            server,
-            opened: now,
-            last_success: now,
-            hello,
-            identity,
-            run,
-        }
+        Self { connection, generation, server, opened: now, last_success: now, hello, identity }
     }
 }
 
@@ -406,21 +388,20 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
         let open = async {
             let opened = shared.connector.commands(shared.request_timeout).await?;
             let hello = opened.hello.as_ref();
-            let identity = shared.setup.apply(&opened.connection, hello, old.as_ref()).await?;
-            let run = shared.setup.server_run(&opened.connection).await?;
+            let identity = shared.setup.apply(&opened.connection, hello, &old).await?;
             let now_us = setup::time(&opened.connection).await?;
-            Ok::<_, StoreError>((opened, identity, run, now_us))
+            Ok::<_, StoreError>((opened, identity, now_us))
         };
         match open.await {
-            Ok((opened, identity, run, now_us)) => {
+            Ok((opened, identity, now_us)) => {
                 // Told before a caller can find it broken again.
                 let mut current = shared.current();
-                let is_another = run.is_none() || run != current.run;
+                let is_another = identity.run.is_none() || identity.run != current.identity.run;
                 let server = current.server + u64::from(is_another);
                 shared.servers.store(server, Ordering::Release);
                 shared.server_time.note_first(now_us, server);
                 let numbers = (current.generation + 1, server);
-                *current = Current::new(opened, numbers, identity, run);
+                *current = Current::new(opened, numbers, identity);
                 shared.state.send_replace(Link::Up);
                 drop(current);
                 debug!("connected to Redis again");
