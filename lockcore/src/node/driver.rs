@@ -5,6 +5,9 @@
 //! - An event takes the mutex once; its effects run without it. So a store that answers and calls
 //!   back within a call, a waker that is not ours, or a log can do no harm. One that panics keeps
 //!   none of the other effects from being run.
+//! - A request is sent by the call, and runs to its end: its reply may carry a grant for another
+//!   attempt. The store hands its answer to the table, in a task of its own; no future of a caller
+//!   takes part in it. The end of the runtime leaves it without an answer.
 //! - Effects of two events may overtake each other. So the table never has two requests of one
 //!   member on their way if their order matters: a leave waits for the answer of its acquire. A
 //!   release may overtake a renewal; the answer of the renewal then means nothing.

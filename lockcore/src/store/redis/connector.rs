@@ -266,7 +266,7 @@ async fn with_hello(
     let connection = opening.await?;
     let hello = match connection.send(&Hello::ask()).await {
         Ok(answer) => Hello::read(&answer),
-        // It does not stand, or what answers is no Redis.
+        // It does not stand, or leads to no Redis.
         Err(error) if failure::breaks_connection(&error) => return Err(error),
         Err(_) => None,
     };

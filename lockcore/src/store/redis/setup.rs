@@ -91,7 +91,7 @@ impl ConnectionSetup {
             .filter(|_| extras.introduce)
             .map(|(field, value)| client(&["SETINFO", field, value]));
         let scripts = self.scripts.iter().filter(|_| extras.load);
-        // All on their way at once. Whether the server keeps who we are changes nothing.
+        // All on their way at once. Whether the server keeps the names changes nothing.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
             join_all(scripts.map(|script| send(load(script)))),

@@ -112,7 +112,7 @@ impl OwnConnection {
         Self(Arc::new(Handle(shared)))
     }
 
-    /// Sends a command, and waits for its answer: see [`Connection::send`](super::Connection::send).
+    /// As [`Connection::send`](super::Connection::send).
     pub(crate) async fn ask(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
         // Without a receiver, nothing is left of the caller.
