@@ -54,6 +54,7 @@ impl Connection {
     }
 
     /// One of redis-rs, on which a request may take so long.
+    #[cfg(feature = "deadpool")]
     pub(crate) fn theirs(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
         connection.set_response_timeout(timeout);
         Self::Theirs(connection)

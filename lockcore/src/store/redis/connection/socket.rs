@@ -26,6 +26,7 @@ pub(super) fn is_ours(info: &ConnectionInfo) -> bool {
 }
 
 /// Connects, and logs in. Each request may take so long.
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone has certificates"))]
 pub(super) async fn open(
     info: &ConnectionInfo,
     certificates: &Certificates,
