@@ -287,6 +287,22 @@ async fn whenever_the_server_closes_every_request_ends_and_no_more_are_sent() {
 }
 
 #[tokio::test]
+async fn each_recipient_is_told_why_the_connection_ended() {
+    let (connection, server) = pair(1 << 10);
+    let Connection::Own(own) = &connection else { panic!("it is our own") };
+    let told = ["1", "2"].map(|text| {
+        let (tell, told) = oneshot::channel();
+        own.give(&Packed::from(&echo(text)), move |answer| drop(tell.send(answer)));
+        told
+    });
+    drop(server);
+    for told in told {
+        let error = soon(told).await.expect("it is told").expect_err("no answer");
+        assert!(error.to_string().contains("closed by the server"), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn answers_that_came_before_the_end_count() {
     let (connection, mut server) = pair(1 << 10);
     let [first, second] = ["1", "2"].map(|text| sent(&connection, text));
