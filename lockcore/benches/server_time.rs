@@ -67,7 +67,10 @@ impl Node {
         let floors = Floors { floor_us: self.floor_us, elsewhere_us: 0, latest_us: self.floor_us };
         let asked = Asked::One(lock.clone(), command);
         let call: Scripted = self.wire.write(&asked, floors).expect("there is a script for it");
-        let answer = call.command.query_async(&mut self.redis.clone()).await.expect("answered");
+        let answer = redis::Cmd::from(&call.command)
+            .query_async(&mut self.redis.clone())
+            .await
+            .expect("answered");
         self.wire.answer(&asked, floors, &value(&answer)).expect("a known form")
     }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::node::{HoldCell, InFlight, Node, later, timer};
+use crate::node::{HoldCell, Node, later, timer};
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
@@ -140,8 +140,6 @@ struct RunningAttempt {
     lock: LockName,
     mirror: HoldCell,
     demand: Demand,
-    /// The acquire, while it is on its way.
-    asking: Option<InFlight>,
     limit: Limit,
     span: tracing::Span,
     _slot: Option<OwnedSemaphorePermit>,
@@ -220,9 +218,11 @@ impl RunningAttempt {
         let mirror = HoldCell::default();
         let begun = node.with(|core| core.begin(request, mirror.clone()));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
-        let asking = ask.map(|ask| node.send(ask));
+        if let Some(ask) = ask {
+            node.send(ask);
+        }
         drop(in_span);
-        Ok(Self { attempt, lock, mirror, demand, asking, limit, span, _slot: slot })
+        Ok(Self { attempt, lock, mirror, demand, limit, span, _slot: slot })
     }
 
     /// The outcome of the attempt, once there is one.
@@ -273,6 +273,7 @@ impl Future for Attempt {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
         let mut this = self.project();
+        let has_just_asked = matches!(this.state, AttemptState::New(_));
         if let AttemptState::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
             *this.state = AttemptState::Done;
@@ -285,25 +286,11 @@ impl Future for Attempt {
             panic!("an acquisition is not polled after it is ready");
         };
         let _waiting = running.span.clone().entered();
-        if let Some(asking) = &mut running.asking {
-            // This task is awake: an answer that it finds itself is not to wake it once more.
-            drop(running.mirror.caller.take());
-            if let Poll::Ready(answered) = Pin::new(asking).poll(cx) {
-                running.asking = None;
-                if answered.is_none() {
-                    // The runtime ended, and with it everything that could answer.
-                    let attempt = running.attempt;
-                    this.node.with(|core| core.cancel(attempt));
-                    *this.state = AttemptState::Done;
-                    return Poll::Ready(Err(this.node.closed()));
-                }
-            }
-        }
         // First, so that what comes after the look wakes this task.
         running.mirror.caller.register(cx.waker());
         let attempt = running.attempt;
         // One that has just asked finds nothing yet: a look tells, at less cost than an event.
-        let is_asking = running.asking.is_some() && this.node.look(|core| core.is_asking(attempt));
+        let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
         let outcome = match is_asking {
             true => Outcome::Waits,
             false => this.node.with(|core| core.take(attempt)),

@@ -280,9 +280,7 @@ impl LockGuard {
             // Leaked, or released by a shutdown.
             return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
         };
-        let mut request = node.send(ask);
-        request.send();
-        let request = TimedRequest::sent(node, request);
+        let request = TimedRequest::sent(node, ask);
         Release(Progress::Running(RunningRelease { request, shared: hold.shared }))
     }
 

@@ -9,7 +9,6 @@ mod driver;
 mod foreign;
 mod handle;
 mod hold_cell;
-mod in_flight;
 mod observe;
 #[cfg(test)]
 mod tests;
@@ -19,4 +18,3 @@ pub(crate) use deadline::{TimedRequest, timer};
 pub(crate) use driver::{Driver, Inbox, Settings};
 pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
-pub(crate) use in_flight::InFlight;

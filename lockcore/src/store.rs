@@ -10,10 +10,13 @@ pub(crate) mod redis;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
+use futures_util::FutureExt as _;
 use proto::{Answer, Answers, Command, Event, Link, LockErrorKind, LockName, StoreError};
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::task::coop::unconstrained;
 
 /// One node's view of a store. Each command is one atomic step on the server.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
@@ -74,7 +77,26 @@ pub(crate) enum StoreFuture<T> {
     Ready(Option<Result<T, StoreError>>),
     /// An answer on its way.
     Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+    /// A request that is sent once it has a recipient, or is polled.
+    Unsent(Option<Box<dyn FnOnce(Recipient<T>) + Send>>),
 }
+
+/// Polls a future at once, and leaves the rest of it to a task: requests that are sent by their
+/// first poll keep their order.
+pub(crate) fn begin(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
+    let mut work = Box::pin(work);
+    // Its timers belong to the runtime. However many there are: a task that has done enough for
+    // now would send a part of them.
+    let in_runtime = runtime.enter();
+    let polled = unconstrained(work.as_mut()).poll_unpin(&mut Context::from_waker(Waker::noop()));
+    drop(in_runtime);
+    if polled.is_pending() {
+        runtime.spawn(work);
+    }
+}
+
+/// Takes an answer, in a task of the store. It is dropped if the store's runtime ends before.
+pub(crate) type Recipient<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
 
 impl<T> StoreFuture<T> {
     /// An answer that is there already.
@@ -94,18 +116,63 @@ impl<T> StoreFuture<T> {
     }
 }
 
-// `Ready` is only ever moved out of and `Pending` is a box: nothing is pinned in place.
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "the store in memory answers at once")
+)]
+impl<T: Send + 'static> StoreFuture<T> {
+    /// A request that `start` sends.
+    pub(crate) fn unsent(start: impl FnOnce(Recipient<T>) + Send + 'static) -> Self {
+        Self::Unsent(Some(Box::new(start)))
+    }
+
+    /// Sends the request, and has its answer taken by `then`: before this returns, or by a task of
+    /// the runtime.
+    pub(crate) fn give(
+        self,
+        runtime: &Handle,
+        then: impl FnOnce(Result<T, StoreError>) + Send + 'static,
+    ) {
+        match self {
+            Self::Ready(answer) => {
+                if let Some(answer) = answer {
+                    then(answer);
+                }
+            }
+            Self::Pending(answer) => begin(runtime, async move { then(answer.await) }),
+            Self::Unsent(start) => {
+                if let Some(start) = start {
+                    start(Box::new(then));
+                }
+            }
+        }
+    }
+}
+
+// `Ready` and `Unsent` are only ever moved out of and `Pending` is a box: nothing is pinned in
+// place.
 impl<T> Unpin for StoreFuture<T> {}
 
-impl<T> Future for StoreFuture<T> {
+impl<T: Send + 'static> Future for StoreFuture<T> {
     type Output = Result<T, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Self::Unsent(start) = &mut *self {
+            let start = start.take().expect("it becomes pending with its first poll");
+            let (answer, answered) = oneshot::channel();
+            start(Box::new(move |told| drop(answer.send(told))));
+            *self = Self::pending(async move {
+                let closed =
+                    |_| Err(StoreError::refused(LockErrorKind::Closed, "the runtime has ended"));
+                answered.await.unwrap_or_else(closed)
+            });
+        }
         match &mut *self {
             Self::Ready(answer) => {
                 Poll::Ready(answer.take().expect("a StoreFuture is not polled after it is ready"))
             }
             Self::Pending(answer) => answer.as_mut().poll(cx),
+            Self::Unsent(_) => unreachable!("it is pending by now"),
         }
     }
 }
@@ -115,6 +182,7 @@ impl<T> fmt::Debug for StoreFuture<T> {
         match self {
             Self::Ready(_) => f.write_str("StoreFuture::Ready"),
             Self::Pending(_) => f.write_str("StoreFuture::Pending"),
+            Self::Unsent(_) => f.write_str("StoreFuture::Unsent"),
         }
     }
 }

@@ -138,8 +138,7 @@ impl LocksBuilder {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn from_client(self, client: redis::Client) -> Result<Locks, LockError> {
-        let info = client.get_connection_info().clone();
-        let connector = Connector::new(info, &self.certificates, self.request_timeout)?;
+        let connector = Connector::from_client(&client, &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 

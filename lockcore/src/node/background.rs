@@ -9,18 +9,15 @@
 //! - A tick changes a bounded number of entries, and sends all its requests before the next tick
 //!   sends its own. If there is more to do, the task yields first, so that callers get the mutex.
 //! - The task ends, and closes the store, once no handle of the node is left and every hold is
-//!   released. It owns the task that adopts requests, which ends with it: nothing has to be woken
-//!   to end. If the runtime drops it before, it ends every attempt: nothing could answer them.
+//!   released. If the runtime drops it before, it ends every attempt: nothing could answer them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use proto::Link;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::driver::Driver;
-use super::in_flight;
 
 /// The longest time without a look whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -43,8 +40,6 @@ pub(super) async fn run(
     (mut commands, mut subscription): (watch::Receiver<Link>, watch::Receiver<Link>),
 ) {
     let mut end = EndWithTheRuntime(Some(Arc::clone(&driver)));
-    let mut adopting = JoinSet::new();
-    adopting.spawn(in_flight::take_over_unpolled(Arc::clone(&driver)));
     let mut was_woken = true;
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);

@@ -9,11 +9,11 @@ use std::time::Duration;
 use proto::node::Ask;
 use proto::{Answer, LockErrorKind, StoreError};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::later;
 use super::driver::Driver;
-use super::in_flight::InFlight;
 use crate::error::LockError;
 
 /// The time for which a caller waits for an answer after the store's own time-outs, which come
@@ -45,7 +45,7 @@ pub(crate) fn timer(at: Instant) -> Sleep {
 #[derive(Debug)]
 pub(crate) struct TimedRequest {
     driver: Arc<Driver>,
-    request: InFlight,
+    request: oneshot::Receiver<Result<Answer, StoreError>>,
     at: Instant,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -58,12 +58,15 @@ impl TimedRequest {
     pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
         let at = driver.answer_deadline();
         let timer = driver.timer_elsewhere(at);
-        Self { driver: Arc::clone(driver), request: driver.send(ask), at, timer }
+        Self { timer, ..Self::sent(driver, ask) }
     }
 
-    /// Waits for a request that was sent, perhaps by a caller outside of any runtime.
-    pub(crate) fn sent(driver: &Arc<Driver>, request: InFlight) -> Self {
+    /// As [`ask`](Self::ask), for a caller that may be outside of any runtime until it polls.
+    pub(crate) fn sent(driver: &Arc<Driver>, ask: Ask) -> Self {
         let at = driver.answer_deadline();
+        let (answer, request) = oneshot::channel();
+        // Without a receiver, nothing is left of the caller.
+        driver.send_then(ask, |told| drop(answer.send(told)));
         Self { driver: Arc::clone(driver), request, at, timer: None }
     }
 }
@@ -78,8 +81,9 @@ impl Future for TimedRequest {
         }
         if let Poll::Ready(answer) = Pin::new(request).poll(cx) {
             return Poll::Ready(match answer {
-                Some(answer) => answer.map_err(|error| driver.error(error)),
-                None => Err(driver.closed()),
+                Ok(answer) => answer.map_err(|error| driver.error(error)),
+                // The runtime ended before the request did.
+                Err(_) => Err(driver.closed()),
             });
         }
         let Some(timer) = timer else { return Poll::Pending };

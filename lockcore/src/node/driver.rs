@@ -5,6 +5,9 @@
 //! - An event takes the mutex once; its effects run without it. So a store that answers and calls
 //!   back within a call, a waker that is not ours, or a log can do no harm. One that panics keeps
 //!   none of the other effects from being run.
+//! - A request is sent by the call, and runs to its end: its reply may carry a grant for another
+//!   attempt. The store hands its answer to the table, in a task of its own; no future of a caller
+//!   takes part in it. The end of the runtime leaves it without an answer.
 //! - Effects of two events may overtake each other. So the table never has two requests of one
 //!   member on their way if their order matters: a leave waits for the answer of its acquire. A
 //!   release may overtake a renewal; the answer of the renewal then means nothing.
@@ -16,27 +19,24 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _, TryFutureExt as _};
+use futures_util::{StreamExt as _, TryFutureExt as _};
 use proto::node::{Ask, Batch, Core, Effect, Moment, Rules, batches, commands, is_of_one};
 use proto::{Answer, Event, Label, Link, LockErrorKind, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::foreign;
 use super::hold_cell::HoldCell;
-use super::in_flight::RecentRequests;
 use super::observe::Observer;
 use crate::error::LockError;
 use crate::options::LockOptions;
-use crate::store::{Listener, Store};
+use crate::store::{Listener, Store, begin};
 
 /// The settings of all locks of one `Locks`.
 #[derive(Debug, Clone)]
@@ -65,7 +65,6 @@ pub(crate) struct Driver {
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
-    pub(super) recent_requests: RecentRequests,
     table: Mutex<DriverState>,
     /// Something is due sooner than the background task knows.
     pub(super) wake: Notify,
@@ -151,7 +150,6 @@ impl Driver {
             settings,
             runtime,
             clock: Clock::new(),
-            recent_requests: RecentRequests::new(),
             table: Mutex::new(table),
             wake: Notify::new(),
             progress: Notify::new(),
@@ -190,6 +188,30 @@ impl Driver {
         }
         self.run(effects);
         value
+    }
+
+    /// Sends a request. Its answer is taken in whatever becomes of the caller: it may carry a grant
+    /// for another attempt.
+    pub(crate) fn send(self: &Arc<Self>, ask: Ask) {
+        self.send_then(ask, |_| {});
+    }
+
+    /// As [`send`](Self::send), and then calls `then` with the answer, unless the runtime ends
+    /// before.
+    pub(super) fn send_then(
+        self: &Arc<Self>,
+        ask: Ask,
+        then: impl FnOnce(Result<Answer, StoreError>) + Send + 'static,
+    ) {
+        if self.has_ended() {
+            return;
+        }
+        let driver = Arc::clone(self);
+        // A store in memory runs the command before this returns, and may call back.
+        self.store.run(&ask.lock, &ask.command).give(&self.runtime, move |answer| {
+            driver.answered([(&ask, &answer)]);
+            then(answer);
+        });
     }
 
     /// Handles the entries that are due. Returns whether there is more, and when to come again:
@@ -246,15 +268,8 @@ impl Driver {
     /// Sends the requests of a tick before the next tick sends its own, which tasks of their own
     /// would do in any order: attempts that were not sent at once keep theirs.
     fn send_in_order(self: &Arc<Self>, asks: Vec<Ask>) {
-        if asks.is_empty() {
-            return;
-        }
-        let mut sending = Box::pin(Arc::clone(self).send_all(asks, false));
-        // However many there are: a task that has done enough for now would send a part of them.
-        let polled =
-            unconstrained(sending.as_mut()).poll_unpin(&mut Context::from_waker(Waker::noop()));
-        if polled.is_pending() {
-            self.runtime.spawn(sending);
+        if !asks.is_empty() {
+            begin(&self.runtime, Arc::clone(self).send_all(asks, false));
         }
     }
 

@@ -4,6 +4,7 @@ mod acl;
 mod acl_error;
 mod call;
 mod confirmations;
+mod connection;
 mod connector;
 mod failure;
 mod hello;
@@ -27,16 +28,16 @@ use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use call::Scripted;
+use call::{Scripted, is_unknown};
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
-use crate::store::{Listener, Store, StoreFuture};
+use crate::store::{Listener, Recipient, Store, StoreFuture};
 use acl::AclCheck;
-use link::{CommandLink, Sender};
+use link::{CommandLink, Judged, Sender};
 use server_time::ServerTime;
 use subscription::{Channels, Subscription};
 use wire::TimedWire;
@@ -143,19 +144,58 @@ impl RedisStore {
     fn call<T: Send + 'static>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
         let link = self.link.clone();
         let wire = Arc::clone(&self.wire);
-        StoreFuture::pending(async move {
-            // Written only now: it depends on the server to which it goes.
-            let mut sender = link.sender().await?;
-            let Sender { generation, server, .. } = sender;
-            let floors = wire.server_time.floors(server);
-            let call: Scripted = wire.wire.write(&asked, floors)?;
-            let answer = link.run_script(&mut sender, &call).await?;
-            let answer = read(&wire, &asked, (floors, server), &answer);
-            if answer.as_ref().is_err_and(is_nonsense) {
-                link.distrust(generation);
-            }
-            answer
+        StoreFuture::unsent(move |then| {
+            let waiting = link.clone();
+            let running = Running { wire, link, asked, read, then };
+            waiting.with_sender(move |sender| match sender {
+                Ok(sender) => running.send(sender),
+                Err(error) => (running.then)(Err(error)),
+            });
         })
+    }
+}
+
+/// Commands on their way.
+struct Running<T> {
+    wire: Arc<TimedWire>,
+    link: CommandLink,
+    asked: Asked,
+    read: ReadAnswer<T>,
+    then: Recipient<T>,
+}
+
+impl<T: Send + 'static> Running<T> {
+    fn send(self, sender: Sender) {
+        // Written only now: it depends on the server to which it goes.
+        let floors = self.wire.server_time.floors(sender.server);
+        let call: Scripted = match self.wire.wire.write(&self.asked, floors) {
+            Ok(call) => call,
+            Err(error) => return (self.then)(Err(error)),
+        };
+        self.link.clone().send(sender, call.command, move |sender, answer| match answer {
+            Ok(Err(error)) if is_unknown(&error) => self.send_source(sender, floors),
+            answer => self.take((floors, &sender), answer),
+        });
+    }
+
+    /// Sends it once more to a server that has forgotten the script: it did not run.
+    fn send_source(self, sender: Sender, floors: Floors) {
+        match self.wire.wire.write::<Scripted>(&self.asked, floors) {
+            Ok(call) => self.link.clone().send(sender, call.by_source(), move |sender, answer| {
+                self.take((floors, &sender), answer);
+            }),
+            Err(error) => (self.then)(Err(error)),
+        }
+    }
+
+    fn take(self, (floors, sender): (Floors, &Sender), answer: Judged) {
+        let answer = link::finished(answer).and_then(|answer| {
+            (self.read)(&self.wire, &self.asked, (floors, sender.server), &answer)
+        });
+        if answer.as_ref().is_err_and(is_nonsense) {
+            self.link.distrust(sender.generation);
+        }
+        (self.then)(answer);
     }
 }
 

@@ -9,6 +9,7 @@ mod cut;
 mod deaf;
 mod endless;
 mod every_byte;
+mod fenced;
 mod flooded;
 mod flushed;
 mod forged;

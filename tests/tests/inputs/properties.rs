@@ -1,4 +1,4 @@
-//! Properties that hold for every input, on random ones that shrink: 150 000 a run.
+//! Properties that hold for every input, on random ones that shrink: 180 000 a run.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -33,6 +33,11 @@ proptest! {
     #[test]
     fn a_request_has_one_key_for_all_spellings_of_it_or_is_refused(bytes in vec(any::<u8>(), 0..80)) {
         checks::request::check(&bytes);
+    }
+
+    #[test]
+    fn bytes_of_a_server_are_the_same_answers_wherever_they_are_cut(bytes in vec(any::<u8>(), 0..120)) {
+        checks::answers::check(&bytes);
     }
 }
 

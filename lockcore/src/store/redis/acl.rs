@@ -70,7 +70,7 @@ impl AclCheck<'_> {
         declared: bool,
     ) -> Result<(Vec<RefusedRight>, Extras), StoreError> {
         let call: Scripted = self.wire.preflight(self.probe, declared);
-        let answer = link.run_script(&mut link.sender().await?, &call).await?;
+        let answer = link.run_script(call).await?;
         read(answer).ok_or_else(|| {
             let detail = "the answer to the check of the rights has an unexpected form";
             StoreError::refused(LockErrorKind::Protocol, detail)

@@ -1,49 +1,120 @@
-//! Calls of scripts and their answers, as redis-rs has them.
+//! Calls of scripts as they go over the wire, and their answers as redis-rs has them.
 
 use std::fmt;
+use std::io::Write as _;
 
 use proto::wire::{Call, Script, Value};
-use redis::{Cmd, ErrorKind, RedisError, RedisWrite as _, ServerErrorKind};
+use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
+
+/// A command as it goes over the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Packed {
+    /// The number of its words.
+    words: usize,
+    /// The words, each with its length in front and a line's end behind.
+    bytes: Vec<u8>,
+}
 
 /// The call of a script by its digest.
+#[derive(Debug)]
 pub(crate) struct Scripted {
     script: &'static Script,
-    pub(crate) command: Cmd,
+    pub(crate) command: Packed,
+}
+
+impl Packed {
+    fn with_capacity(size: usize) -> Self {
+        Self { words: 0, bytes: Vec::with_capacity(size) }
+    }
+
+    fn add(&mut self, word: &[u8]) {
+        self.words += 1;
+        self.bytes.push(b'$');
+        self.bytes.extend_from_slice(itoa::Buffer::new().format(word.len()).as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+        self.bytes.extend_from_slice(word);
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes the whole command.
+    pub(crate) fn write(&self, to: &mut Vec<u8>) {
+        to.push(b'*');
+        to.extend_from_slice(itoa::Buffer::new().format(self.words).as_bytes());
+        to.extend_from_slice(b"\r\n");
+        to.extend_from_slice(&self.bytes);
+    }
+
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &*self.bytes;
+        std::iter::from_fn(move || {
+            let digits = rest.get(1..)?.split(|byte| *byte == b'\r').next()?;
+            let length: usize = std::str::from_utf8(digits).ok()?.parse().ok()?;
+            let from = 1 + digits.len() + 2;
+            let word = rest.get(from..from + length)?;
+            rest = rest.get(from + length + 2..)?;
+            Some(word)
+        })
+    }
+}
+
+impl From<&Cmd> for Packed {
+    fn from(command: &Cmd) -> Self {
+        let mut packed = Self::with_capacity(64);
+        for argument in command.args_iter() {
+            // No command here has a cursor.
+            if let redis::Arg::Simple(argument) = argument {
+                packed.add(argument);
+            }
+        }
+        packed
+    }
+}
+
+impl From<&Packed> for Cmd {
+    fn from(packed: &Packed) -> Self {
+        let mut command = Self::with_capacity(packed.words, packed.bytes.len());
+        for word in packed.words() {
+            command.arg(word);
+        }
+        command
+    }
 }
 
 impl Call for Scripted {
     fn begin(script: &'static Script, keys: usize) -> Self {
-        let mut command = Cmd::with_capacity(12 + 3 * keys, 512 + 64 * keys);
-        command.arg("EVALSHA").arg(&script.digest).arg(keys);
+        let mut command = Packed::with_capacity(512 + 64 * keys);
+        command.add(b"EVALSHA");
+        command.add(script.digest.as_bytes());
+        command.add(itoa::Buffer::new().format(keys).as_bytes());
         Self { script, command }
     }
 
     fn text(&mut self, text: &str) -> &mut Self {
-        self.command.arg(text);
+        self.command.add(text.as_bytes());
         self
     }
 
     fn number(&mut self, number: u64) -> &mut Self {
-        self.command.arg(number);
+        self.command.add(itoa::Buffer::new().format(number).as_bytes());
         self
     }
 
     fn display(&mut self, argument: impl fmt::Display) -> &mut Self {
-        self.command.write_arg_fmt(argument);
+        let mut word = Vec::new();
+        // Memory takes all that is written.
+        let _ = write!(word, "{argument}");
+        self.command.add(&word);
         self
     }
 }
 
 impl Scripted {
     /// The same call with the whole source, for a server that has forgotten the script.
-    pub(crate) fn by_source(&self) -> Cmd {
-        let mut by_source = Cmd::new();
-        by_source.arg("EVAL").arg(&self.script.source);
-        for argument in self.command.args_iter().skip(2) {
-            if let redis::Arg::Simple(argument) = argument {
-                by_source.arg(argument);
-            }
-        }
+    pub(crate) fn by_source(&self) -> Packed {
+        let mut by_source = Packed::with_capacity(self.script.source.len() + 512);
+        by_source.add(b"EVAL");
+        by_source.add(self.script.source.as_bytes());
+        self.command.words().skip(2).for_each(|word| by_source.add(word));
         by_source
     }
 }
@@ -106,18 +177,26 @@ mod tests {
     #[test]
     fn a_call_by_source_has_the_same_keys_and_arguments() {
         let mut call = Scripted::begin(&scripts::of_queue().acquire, 1);
-        call.text("key").text("argument with spaces").number(7).display("shown");
-        let arguments = |command: &Cmd| -> Vec<Vec<u8>> {
-            command
-                .args_iter()
-                .skip(2)
-                .map(|argument| match argument {
-                    redis::Arg::Simple(argument) => argument.to_vec(),
-                    _ => Vec::new(),
-                })
-                .collect()
+        call.text("key").text("argument with spaces\r\n$1\r\n").text("").number(7).display("é");
+        let arguments = |command: &Packed| -> Vec<Vec<u8>> {
+            command.words().skip(2).map(<[u8]>::to_vec).collect()
         };
-        assert_eq!(arguments(&call.by_source()), arguments(&call.command));
-        assert_eq!(arguments(&call.command).len(), 5);
+        let by_source = call.by_source();
+        assert_eq!(arguments(&by_source), arguments(&call.command));
+        let told = ["1", "key", "argument with spaces\r\n$1\r\n", "", "7", "é"];
+        assert_eq!(arguments(&by_source), told.map(|text| text.as_bytes().to_vec()));
+        let source = scripts::of_queue().acquire.source.as_bytes();
+        assert_eq!(by_source.words().take(2).collect::<Vec<_>>(), [b"EVAL", source]);
+    }
+
+    #[test]
+    fn a_command_is_written_as_redis_rs_writes_it() {
+        let mut command = redis::cmd("CLIENT");
+        command.arg("KILL").arg("").arg(vec![0, b'\r', b'\n', 255]).arg(u64::MAX);
+        let packed = Packed::from(&command);
+        let mut written = Vec::new();
+        packed.write(&mut written);
+        assert_eq!(written, command.get_packed_command());
+        assert_eq!(Cmd::from(&packed).get_packed_command(), written);
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use proto::wire::{Asked, Floors};
 use proto::{Answers, StoreError};
-use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::call::{Scripted, is_unknown};
+use super::connection::Connection;
 use super::connector::Connector;
 use super::failure;
 use super::link::CommandLink;
@@ -101,7 +101,7 @@ struct Worker {
 /// The connection of a worker.
 #[derive(Clone)]
 struct Own {
-    connection: MultiplexedConnection,
+    connection: Connection,
     /// The number of the connection for commands at that time: when that one is replaced, the
     /// primary may be another.
     generation: u64,
@@ -164,8 +164,8 @@ impl Worker {
         match &self.connection {
             Some(own) if own.generation == generation => Ok(own.clone()),
             _ => {
-                let mut connection = self.connector.commands().await?.connection;
-                connection.set_response_timeout(self.request_timeout + self.replicas.timeout);
+                let timeout = self.request_timeout + self.replicas.timeout;
+                let connection = self.connector.commands(timeout).await?.connection;
                 let opened_us = setup::time(&connection).await?;
                 Ok(self.connection.insert(Own { connection, generation, opened_us }).clone())
             }
@@ -173,27 +173,24 @@ impl Worker {
     }
 
     /// The number of replicas that have all that was written on this connection.
-    async fn wait(&self, mut connection: MultiplexedConnection) -> Result<u32, RedisError> {
+    async fn wait(&self, connection: Connection) -> Result<u32, RedisError> {
         let Replicas { count, timeout } = self.replicas;
         let mut command = redis::cmd("WAIT");
         command.arg(count).arg(timeout.as_millis().max(1) as u64);
-        let answer = connection.send_packed_command(&command).await?.extract_error()?;
+        let answer = connection.send(&command).await?;
         redis::from_redis_value(answer).map_err(RedisError::from)
     }
 }
 
 async fn run(
-    mut connection: MultiplexedConnection,
+    connection: Connection,
     wire: &TimedWire,
     asked: &Asked,
     floors: Floors,
 ) -> Result<Value, StoreError> {
     let call: Scripted = wire.wire.write(asked, floors)?;
-    let answer = connection.send_packed_command(&call.command).await.and_then(Value::extract_error);
-    let answer = match answer {
-        Err(error) if is_unknown(&error) => {
-            connection.send_packed_command(&call.by_source()).await.and_then(Value::extract_error)
-        }
+    let answer = match connection.ask(&call.command).await {
+        Err(error) if is_unknown(&error) => connection.ask(&call.by_source()).await,
         answer => answer,
     };
     answer.map_err(|error| failure::of_command(&error))

@@ -7,14 +7,14 @@ mod sentinel;
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "deadpool")]
+use futures_util::TryFutureExt as _;
 use proto::{LockErrorKind, StoreError};
-use redis::aio::{MultiplexedConnection, PubSub};
+use redis::aio::PubSub;
 use redis::io::tcp::socket2;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError,
-    Value,
-};
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 
+use super::connection::Connection;
 use super::failure;
 use super::hello::Hello;
 use super::tls::{self, Certificates};
@@ -25,9 +25,6 @@ use sentinel::SentinelClients;
 
 /// The time that opening a connection may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Commands that may wait for the socket. More than the node sends at once: those for which there
-/// is no room are written in any order, and each wakes its task once more.
-const BUFFERED: usize = 1_024;
 /// The time after which the sentinels are asked again whether the primary is still the primary.
 const FOLLOW: Duration = Duration::from_secs(2);
 /// The time after which the kernel notices an idle peer that is gone.
@@ -42,6 +39,8 @@ pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"))
 /// Opens both kinds of connections to one server.
 pub(crate) struct Connector {
     source: ServerSource,
+    /// All that is needed to connect ourselves; none if only the user's client can.
+    certificates: Option<Certificates>,
     request_timeout: Duration,
     /// The credentials in place of those that the source has.
     credentials: Provider,
@@ -49,7 +48,7 @@ pub(crate) struct Connector {
 
 /// A new connection for commands, on which the server has answered.
 pub(crate) struct Opened {
-    pub(crate) connection: MultiplexedConnection,
+    pub(crate) connection: Connection,
     /// The server's answer to HELLO, if it knows that command.
     pub(crate) hello: Option<Hello>,
 }
@@ -98,6 +97,7 @@ impl Connector {
         let sentinels = SentinelClients::new(sentinels, certificates)?;
         Ok(Self {
             source: ServerSource::Sentinels(Box::new(sentinels)),
+            certificates: Some(certificates.clone()),
             request_timeout,
             credentials: Provider::default(),
         })
@@ -112,9 +112,21 @@ impl Connector {
         let client = Client::open(info).map_err(|error| invalid(&error))?;
         Ok(Self {
             source: ServerSource::One(Box::new(client)),
+            certificates: Some(certificates.clone()),
             request_timeout,
             credentials: Provider::default(),
         })
+    }
+
+    /// A server to which only this client's settings lead: it may have certificates that it does
+    /// not tell.
+    pub(crate) fn from_client(
+        client: &Client,
+        certificates: &Certificates,
+        request_timeout: Duration,
+    ) -> Result<Self, LockError> {
+        let info = client.get_connection_info().clone();
+        Ok(Self { certificates: None, ..Self::new(info, certificates, request_timeout)? })
     }
 
     /// The same with these credentials in place of its own; a pool's connections keep theirs.
@@ -141,20 +153,22 @@ impl Connector {
         }
     }
 
-    /// A new connection for commands.
-    pub(crate) async fn commands(&self) -> Result<Opened, StoreError> {
+    /// A new connection for commands, on which each may take so long.
+    pub(crate) async fn commands(&self, timeout: Duration) -> Result<Opened, StoreError> {
         match &self.source {
             ServerSource::One(client) => {
                 let info = client.get_connection_info().clone();
-                self.bounded(self.address(), self.with_hello(self.multiplexed(info))).await
+                self.bounded(self.address(), with_hello(self.open(info, timeout))).await
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
-                self.bounded(self.address(), self.with_hello(pool::connection(pool))).await
+                let opening = pool::connection(pool)
+                    .map_ok(|connection| Connection::theirs(connection, timeout));
+                self.bounded(self.address(), with_hello(opening)).await
             }
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate().await?;
-                let opening = self.with_hello(self.multiplexed(sentinels.reach(&primary)));
+                let opening = with_hello(self.open(sentinels.reach(&primary), timeout));
                 let opened = self.bounded(&primary, opening).await?;
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
@@ -167,30 +181,13 @@ impl Connector {
         }
     }
 
-    async fn multiplexed(&self, info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
-        let client = Client::open(self.credentials.apply(info))?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(Some(self.request_timeout))
-            .set_pipeline_buffer_size(BUFFERED);
-        client.get_multiplexed_async_connection_with_config(&config).await
-    }
-
-    /// A connection with the server's answer to HELLO.
-    async fn with_hello(
+    async fn open(
         &self,
-        opening: impl Future<Output = Result<MultiplexedConnection, RedisError>>,
-    ) -> Result<Opened, RedisError> {
-        let mut connection = opening.await?;
-        connection.set_response_timeout(self.request_timeout);
-        let answer = connection.send_packed_command(&Hello::ask()).await;
-        let hello = match answer.and_then(Value::extract_error) {
-            Ok(answer) => Hello::read(&answer),
-            // It does not stand, or what answers is no Redis.
-            Err(error) if failure::breaks_connection(&error) => return Err(error),
-            Err(_) => None,
-        };
-        Ok(Opened { connection, hello })
+        info: ConnectionInfo,
+        timeout: Duration,
+    ) -> Result<Connection, RedisError> {
+        let info = self.credentials.apply(info);
+        Connection::open(info, self.certificates.as_ref(), timeout).await
     }
 
     /// A new connection for messages. With `introduce` the user may name itself.
@@ -260,6 +257,20 @@ impl Connector {
         refused.detail = format!("{address}: {}{advice}", refused.detail).into();
         Err(refused)
     }
+}
+
+/// A connection with the server's answer to HELLO.
+async fn with_hello(
+    opening: impl Future<Output = Result<Connection, RedisError>>,
+) -> Result<Opened, RedisError> {
+    let connection = opening.await?;
+    let hello = match connection.send(&Hello::ask()).await {
+        Ok(answer) => Hello::read(&answer),
+        // It does not stand, or leads to no Redis.
+        Err(error) if failure::breaks_connection(&error) => return Err(error),
+        Err(_) => None,
+    };
+    Ok(Opened { connection, hello })
 }
 
 fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {

@@ -64,6 +64,14 @@ pub(crate) fn of_connecting(error: &RedisError) -> StoreError {
     StoreError::refused(kind, advised(text(error)))
 }
 
+/// The error of a request that our own connection did not send.
+pub(crate) fn unsent(why: &str) -> RedisError {
+    redis::make_extension_error(UNSENT.to_owned(), Some(why.to_owned()))
+}
+
+/// Stands where a server's error has its code.
+const UNSENT: &str = "UNSENT";
+
 /// The store error for an error of a subscription; `channel` is the channel that the user needs.
 pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
     let said = text(error);
@@ -89,6 +97,7 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()
         || matches!(error.kind(), ErrorKind::Parse)
+        || error.code() == Some(UNSENT)
         || kind(error) == Some(LockErrorKind::ReadOnly) && error.code() == Some("READONLY")
 }
 
@@ -132,7 +141,7 @@ fn by_code(code: &str) -> Option<LockErrorKind> {
     Some(match code {
         "NOPERM" | "NOAUTH" | "WRONGPASS" => LockErrorKind::Denied,
         "READONLY" | "NOREPLICAS" | "MISCONF" => LockErrorKind::ReadOnly,
-        "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" => {
+        "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | UNSENT => {
             LockErrorKind::Unavailable
         }
         "OOM" => LockErrorKind::OutOfMemory,

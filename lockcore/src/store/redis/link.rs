@@ -22,23 +22,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use proto::wire::Script;
 use proto::{Link, LockErrorKind, StoreError};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::call::{Scripted, is_unknown};
+use super::call::{Packed, Scripted, is_unknown};
+use super::connection::Connection;
 use super::connector::{Connector, Opened};
 use super::failure;
 use super::hello::Hello;
 use super::server_time::ServerTime;
 use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
+use crate::store::StoreFuture;
 
 /// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -60,6 +61,8 @@ struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
+    /// The runtime of the connections.
+    runtime: Handle,
     current: Mutex<Current>,
     state: watch::Sender<Link>,
     /// Counts the servers that connections have led to.
@@ -75,7 +78,7 @@ struct SharedLink {
 
 struct Current {
     /// Gone while it is being replaced, and when the store is closed.
-    connection: Option<MultiplexedConnection>,
+    connection: Option<Connection>,
     /// Counts connections, so that many failures of one cause one replacement.
     generation: u64,
     /// The number of its server.
@@ -83,14 +86,15 @@ struct Current {
     opened: Instant,
     last_success: Instant,
     hello: Option<Hello>,
-    identity: Option<Identity>,
-    /// The server's run, where the user may know it.
-    run: Option<String>,
+    identity: Identity,
 }
+
+/// An answer on the connection. The outer error: it does not count.
+pub(crate) type Judged = Result<Result<Value, RedisError>, StoreError>;
 
 /// A connection as one request uses it.
 pub(crate) struct Sender {
-    connection: MultiplexedConnection,
+    connection: Connection,
     /// The number of the connection: that of its replacement is higher.
     pub(crate) generation: u64,
     /// The number of its server.
@@ -107,13 +111,14 @@ impl CommandLink {
         server_time: Arc<ServerTime>,
         closed: CancellationToken,
     ) -> Result<(Self, Option<Hello>), LockError> {
-        let opened = connector.commands().await.map_err(LockError::of_store)?;
+        let opened = connector.commands(request_timeout).await.map_err(LockError::of_store)?;
         let hello = opened.hello.clone();
-        let current = Current::new(opened, (0, 0), None, None);
+        let current = Current::new(opened, (0, 0), Identity::default());
         let shared = Arc::new(SharedLink {
             connector,
             setup: ConnectionSetup::new(name, scripts),
             request_timeout,
+            runtime: Handle::current(),
             current: Mutex::new(current),
             state: watch::Sender::new(Link::Up),
             servers: AtomicU64::new(0),
@@ -133,15 +138,13 @@ impl CommandLink {
         let Sender { connection, generation, server } = sender;
         let hello = self.0.current().hello.clone();
         let setup = &self.0.setup;
-        let identity =
-            setup.apply(&connection, hello.as_ref(), None).await.map_err(LockError::of_store)?;
-        let run = setup.server_run(&connection).await.map_err(LockError::of_store)?;
+        let identity = setup.apply(&connection, hello.as_ref(), &Identity::default()).await;
+        let identity = identity.map_err(LockError::of_store)?;
         let now_us = setup::time(&connection).await.map_err(LockError::of_store)?;
         self.0.server_time.note_first(now_us, server);
         let mut current = self.0.current();
         if current.generation == generation {
             current.identity = identity;
-            current.run = run;
         }
         Ok(())
     }
@@ -166,37 +169,56 @@ impl CommandLink {
         Arc::clone(&self.0.suspicion)
     }
 
+    /// Calls `then` with the connection: at once, or in a task that waits for one.
+    pub(crate) fn with_sender(
+        &self,
+        then: impl FnOnce(Result<Sender, StoreError>) + Send + 'static,
+    ) {
+        if let Some(sender) = self.0.usable() {
+            return then(Ok(sender));
+        }
+        let link = self.clone();
+        self.0.runtime.spawn(async move { then(link.sender().await) });
+    }
+
     /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
     /// else is ever sent twice.
-    pub(crate) async fn run_script(
-        &self,
-        sender: &mut Sender,
-        call: &Scripted,
-    ) -> Result<Value, StoreError> {
-        let mut answer = self.send(sender, &call.command).await?;
-        if answer.as_ref().is_err_and(is_unknown) {
-            answer = self.send(sender, &call.by_source()).await?;
+    pub(crate) async fn run_script(&self, call: Scripted) -> Result<Value, StoreError> {
+        let by_source = call.by_source();
+        match self.ask(call.command).await? {
+            Err(error) if is_unknown(&error) => finished(self.ask(by_source).await),
+            answer => finished(Ok(answer)),
         }
-        self.finish(answer)
     }
 
+    /// Runs a command.
     pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        let mut sender = self.sender().await?;
-        self.finish(self.send(&mut sender, &command).await?)
+        finished(self.ask(Packed::from(&command)).await)
     }
 
-    fn finish(&self, answer: Result<Value, RedisError>) -> Result<Value, StoreError> {
-        answer.map_err(|error| failure::of_command(&error))
+    async fn ask(&self, command: Packed) -> Judged {
+        let (link, sender) = (self.clone(), self.sender().await?);
+        StoreFuture::unsent(move |then| link.send(sender, command, |_, answer| then(Ok(answer))))
+            .await?
     }
 
-    /// The outer error: its answer does not count.
-    async fn send(
+    /// Sends a command at once. Its connection stays until it is answered.
+    pub(crate) fn send(
         &self,
-        Sender { connection, generation, .. }: &mut Sender,
-        command: &Cmd,
-    ) -> Result<Result<Value, RedisError>, StoreError> {
-        let generation = *generation;
-        let answer = connection.send_packed_command(command).await.and_then(Value::extract_error);
+        sender: Sender,
+        command: Packed,
+        then: impl FnOnce(Sender, Judged) + Send + 'static,
+    ) {
+        let link = self.clone();
+        let connection = sender.connection.clone();
+        connection.give(&self.0.runtime, command, move |answer| {
+            let answer = link.judge(sender.generation, answer);
+            then(sender, answer);
+        });
+    }
+
+    /// Draws the conclusions from an answer for its connection.
+    fn judge(&self, generation: u64, answer: Result<Value, RedisError>) -> Judged {
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(StoreError::ambiguous("the answers on its connection were out of step"));
         }
@@ -215,10 +237,9 @@ impl CommandLink {
     /// earlier requests may be slow.
     async fn check(&self) {
         let Some(sender) = self.0.usable() else { return };
-        let Sender { mut connection, generation, .. } = sender;
+        let Sender { connection, generation, .. } = sender;
         let text = rand::random::<u64>().to_string();
-        let answer = connection.send_packed_command(redis::cmd("PING").arg(&text)).await;
-        match answer.and_then(Value::extract_error) {
+        match connection.send(redis::cmd("PING").arg(&text)).await {
             Err(error) if failure::breaks_connection(&error) => {
                 self.0.broke(generation, &why(&error));
             }
@@ -258,25 +279,11 @@ impl CommandLink {
 }
 
 impl Current {
-    fn new(
-        opened: Opened,
-        (generation, server): (u64, u64),
-        identity: Option<Identity>,
-        run: Option<String>,
-    ) -> Self {
+    fn new(opened: Opened, (generation, server): (u64, u64), identity: Identity) -> Self {
         let now = Instant::now();
         let Opened { connection, hello } = opened;
         let connection = Some(connection);
-        Self {
-            connection,
-            generation,
-            server,
-            opened: now,
-            last_success: now,
-            hello,
-            identity,
-            run,
-        }
+        Self { connection, generation, server, opened: now, last_success: now, hello, identity }
     }
 }
 
@@ -296,7 +303,7 @@ impl SharedLink {
         let connection = current.connection.clone()?;
         let is_idle = current.last_success.elapsed() >= IDLE;
         drop(current);
-        if is_idle && let Some(error) = why_closed(&connection) {
+        if is_idle && let Some(error) = connection.why_closed() {
             self.broke(generation, &why(&error));
             return None;
         }
@@ -316,19 +323,16 @@ impl SharedLink {
     }
 }
 
+pub(crate) fn finished(answer: Judged) -> Result<Value, StoreError> {
+    answer?.map_err(|error| failure::of_command(&error))
+}
+
 fn why(error: &RedisError) -> StoreError {
     failure::of_connecting(error)
 }
 
 fn unavailable(reason: impl Into<Arc<str>>) -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, reason)
-}
-
-/// The reason why nothing that is sent from now on goes out; nothing if it may. redis-rs says so
-/// only to one that sends: the PING is taken back before it goes out.
-fn why_closed(connection: &MultiplexedConnection) -> Option<RedisError> {
-    let mut connection = connection.clone();
-    connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
 }
 
 /// Keeps the connection until the store is closed.
@@ -382,23 +386,22 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
     }
     loop {
         let open = async {
-            let opened = shared.connector.commands().await?;
+            let opened = shared.connector.commands(shared.request_timeout).await?;
             let hello = opened.hello.as_ref();
-            let identity = shared.setup.apply(&opened.connection, hello, old.as_ref()).await?;
-            let run = shared.setup.server_run(&opened.connection).await?;
+            let identity = shared.setup.apply(&opened.connection, hello, &old).await?;
             let now_us = setup::time(&opened.connection).await?;
-            Ok::<_, StoreError>((opened, identity, run, now_us))
+            Ok::<_, StoreError>((opened, identity, now_us))
         };
         match open.await {
-            Ok((opened, identity, run, now_us)) => {
+            Ok((opened, identity, now_us)) => {
                 // Told before a caller can find it broken again.
                 let mut current = shared.current();
-                let is_another = run.is_none() || run != current.run;
+                let is_another = identity.run.is_none() || identity.run != current.identity.run;
                 let server = current.server + u64::from(is_another);
                 shared.servers.store(server, Ordering::Release);
                 shared.server_time.note_first(now_us, server);
                 let numbers = (current.generation + 1, server);
-                *current = Current::new(opened, numbers, identity, run);
+                *current = Current::new(opened, numbers, identity);
                 shared.state.send_replace(Link::Up);
                 drop(current);
                 debug!("connected to Redis again");

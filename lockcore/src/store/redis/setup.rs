@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use futures_util::future::join_all;
 use proto::wire::Script;
 use proto::{LockErrorKind, StoreError};
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
 use super::call::load;
+use super::connection::Connection;
 use super::connector::LIBRARY;
 use super::failure;
 use super::hello::Hello;
@@ -38,11 +38,20 @@ pub(crate) struct Extras {
     pub(crate) introduce: bool,
 }
 
-/// A connection as the server knows it. The id alone would be another's after a restart.
-#[derive(Debug, Clone)]
+/// A connection as its server knows it. The id alone is another's after a restart or a failover.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    id: String,
-    address: String,
+    /// The id of the connection, where the user may know it.
+    id: Option<String>,
+    /// The server's run, which is another one after each restart, where the user may know it.
+    pub(crate) run: Option<String>,
+}
+
+impl Identity {
+    /// The id of the predecessor, if it is that of no other client on the server of this run.
+    fn id_on(&self, run: Option<&str>) -> Option<&str> {
+        self.id.as_deref().filter(|_| run.is_some() && self.run.as_deref() == run)
+    }
 }
 
 impl ConnectionSetup {
@@ -55,22 +64,26 @@ impl ConnectionSetup {
         let _ = self.extras.set(extras);
     }
 
-    /// Makes sure that nothing of the `old` connection runs after this, names the new one and loads
-    /// the scripts into its server. Returns the id of the connection, where the user may know it.
+    /// Ends the `old` connection, so that each of its requests has run by then or never will; names
+    /// the new one and loads the scripts into its server.
+    ///
+    /// Without the rights for that, or on another run of the server, nothing is ended: there, a
+    /// request of before cannot run, and tombstones do without it.
     pub(crate) async fn apply(
         &self,
-        connection: &MultiplexedConnection,
+        connection: &Connection,
         hello: Option<&Hello>,
-        old: Option<&Identity>,
-    ) -> Result<Option<Identity>, StoreError> {
+        old: &Identity,
+    ) -> Result<Identity, StoreError> {
         let send = |command: Cmd| {
-            let mut connection = connection.clone();
-            async move { connection.send_packed_command(&command).await.and_then(Value::extract_error) }
+            let connection = connection.clone();
+            async move { connection.send(&command).await }
         };
         let extras = self.extras.get().copied().unwrap_or_default();
-        if let (Some(Identity { id, address }), true) = (old, extras.kill) {
-            // Refused where the rights have changed; tombstones then do without it.
-            let _ = send(client(&["KILL", "ID", id, "ADDR", address])).await;
+        let run = self.server_run(connection).await?;
+        if let (Some(id), true) = (old.id_on(run.as_deref()), extras.kill) {
+            // Refused where the rights have changed since.
+            let _ = send(client(&["KILL", "ID", id])).await;
         }
         let name = hello.map(|hello| hello.name(&self.name));
         let library = [("LIB-NAME", LIBRARY.0), ("LIB-VER", LIBRARY.1)]
@@ -78,7 +91,7 @@ impl ConnectionSetup {
             .filter(|_| extras.introduce)
             .map(|(field, value)| client(&["SETINFO", field, value]));
         let scripts = self.scripts.iter().filter(|_| extras.load);
-        // All on their way at once. Whether the server keeps who we are changes nothing.
+        // All on their way at once. Whether the server keeps the names changes nothing.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
             join_all(scripts.map(|script| send(load(script)))),
@@ -91,26 +104,20 @@ impl ConnectionSetup {
                 }
             }
         }
-        if !extras.identity {
-            return Ok(None);
-        }
-        Ok(send(client(&["INFO"])).await.ok().and_then(|info| read_identity(&info)))
+        let id = match extras.identity {
+            true => send(client(&["INFO"])).await.ok().and_then(|info| read_id(&info)),
+            false => None,
+        };
+        Ok(Identity { id, run })
     }
-}
 
-impl ConnectionSetup {
-    /// The run of the server, which is another one after each restart, where the user may know it.
-    pub(crate) async fn server_run(
-        &self,
-        connection: &MultiplexedConnection,
-    ) -> Result<Option<String>, StoreError> {
+    async fn server_run(&self, connection: &Connection) -> Result<Option<String>, StoreError> {
         if !self.extras.get().is_some_and(|extras| extras.info) {
             return Ok(None);
         }
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        let answer = connection.clone().send_packed_command(&info).await;
-        match answer.and_then(Value::extract_error) {
+        match connection.send(&info).await {
             Ok(answer) => {
                 Ok(redis::from_redis_value::<String>(answer).ok().as_deref().and_then(read_run))
             }
@@ -123,9 +130,8 @@ impl ConnectionSetup {
 
 /// The server's time, µs since the epoch. All tokens that the servers before it have issued are
 /// below that, unless its clock is behind theirs.
-pub(crate) async fn time(connection: &MultiplexedConnection) -> Result<u64, StoreError> {
-    let answer = connection.clone().send_packed_command(&redis::cmd("TIME")).await;
-    let answer = answer.and_then(Value::extract_error);
+pub(crate) async fn time(connection: &Connection) -> Result<u64, StoreError> {
+    let answer = connection.send(&redis::cmd("TIME")).await;
     let answer = answer.map_err(|error| failure::of_connecting(&error))?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(answer)
         .map_err(|_| StoreError::refused(LockErrorKind::Protocol, "TIME tells no time"))?;
@@ -142,10 +148,27 @@ fn read_run(info: &str) -> Option<String> {
     Some(info.lines().find_map(|line| line.strip_prefix("run_id:"))?.trim_end().to_owned())
 }
 
-fn read_identity(info: &Value) -> Option<Identity> {
+fn read_id(info: &Value) -> Option<String> {
     let text: String = redis::from_redis_value_ref(info).ok()?;
-    let of = |name: &str| {
-        Some(text.split_whitespace().find_map(|word| word.strip_prefix(name))?.to_owned())
-    };
-    Some(Identity { id: of("id=")?, address: of("addr=")? })
+    Some(text.split_whitespace().find_map(|word| word.strip_prefix("id="))?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_that_of_the_predecessor_on_the_run_that_gave_it_alone() {
+        let of = |id: Option<&str>, run: Option<&str>| Identity {
+            id: id.map(str::to_owned),
+            run: run.map(str::to_owned),
+        };
+        let known = of(Some("7"), Some("a"));
+        assert_eq!(known.id_on(Some("a")), Some("7"));
+        assert_eq!(known.id_on(Some("b")), None);
+        assert_eq!(known.id_on(None), None);
+        assert_eq!(of(Some("7"), None).id_on(None), None);
+        assert_eq!(of(Some("7"), None).id_on(Some("a")), None);
+        assert_eq!(of(None, Some("a")).id_on(Some("a")), None);
+    }
 }

@@ -3,6 +3,10 @@
 #[cfg(feature = "tls")]
 use proto::LockErrorKind;
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
+#[cfg(feature = "tls")]
+use rustls::pki_types::pem::{self, PemObject as _};
+#[cfg(feature = "tls")]
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::error::LockError;
 
@@ -26,6 +30,37 @@ impl Certificates {
             client_cert: certificate.to_vec(),
             client_key: key.to_vec(),
         });
+    }
+
+    /// Opens connections with these certificates, whose form [`apply`](Self::apply) has checked.
+    pub(super) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
+        let refused = |error: pem::Error| unusable(&error);
+        let mut roots = rustls::RootCertStore::empty();
+        let trusted = match &self.ca {
+            Some(pem) => CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>(),
+            None => {
+                let mut native = rustls_native_certs::load_native_certs();
+                if let Some(error) = native.errors.pop() {
+                    return Err(std::io::Error::other(error).into());
+                }
+                Ok(native.certs)
+            }
+        };
+        for certificate in trusted.map_err(refused)? {
+            roots.add(certificate)?;
+        }
+        let config = rustls::ClientConfig::builder().with_root_certificates(roots);
+        let config = match &self.identity {
+            None => config.with_no_client_auth(),
+            Some(redis::ClientTlsConfig { client_cert, client_key }) => {
+                let chain = CertificateDer::pem_slice_iter(client_cert).collect::<Result<_, _>>();
+                let key = PrivateKeyDer::from_pem_slice(client_key).map_err(refused)?;
+                let chain = chain.map_err(refused)?;
+                // Key and certificate may be of two pairs.
+                config.with_client_auth_cert(chain, key).map_err(|error| unusable(&error))?
+            }
+        };
+        Ok(std::sync::Arc::new(config).into())
     }
 
     /// `info` with these certificates.
@@ -76,6 +111,12 @@ fn choose_provider() {
         // An error: another thread has chosen meanwhile.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
+}
+
+#[cfg(feature = "tls")]
+fn unusable(error: &dyn std::error::Error) -> RedisError {
+    let kind = redis::ErrorKind::InvalidClientConfig;
+    RedisError::from((kind, "a certificate or key cannot be used", error.to_string()))
 }
 
 #[cfg(feature = "tls")]
@@ -224,7 +265,7 @@ mod tests {
         let info = addr.into_connection_info().unwrap();
         let connector = Connector::new(info, &Certificates::default(), TIMEOUT).unwrap();
         for error in [
-            connector.commands().await.map(drop).unwrap_err(),
+            connector.commands(TIMEOUT).await.map(drop).unwrap_err(),
             connector.subscription(false).await.map(drop).unwrap_err(),
         ] {
             assert_eq!(error.kind, LockErrorKind::InvalidOption);

@@ -3,6 +3,9 @@
 //! The property tests, the long run and the fuzz targets all call these.
 
 mod answer;
+pub(crate) mod answers;
+#[path = "../../../../lockcore/src/store/redis/connection/decoder.rs"]
+mod decoder;
 pub(crate) mod message;
 pub(crate) mod name;
 pub(crate) mod redisson;
@@ -14,10 +17,11 @@ pub(crate) mod source;
 pub(crate) type Check = fn(&[u8]);
 
 /// All checks, with the names of their fuzz targets.
-pub(crate) const ALL: [(&str, Check); 5] = [
+pub(crate) const ALL: [(&str, Check); 6] = [
     ("name", name::check),
     ("reply", reply::check),
     ("redisson", redisson::check),
     ("message", message::check),
     ("request", request::check),
+    ("answers", answers::check),
 ];

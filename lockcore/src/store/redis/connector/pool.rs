@@ -45,6 +45,7 @@ impl Connector {
         Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
         Ok(Self {
             source: ServerSource::Pool(pool, Box::new(subscription)),
+            certificates: None,
             request_timeout,
             credentials: Provider::default(),
         })

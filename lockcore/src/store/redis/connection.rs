@@ -1,0 +1,118 @@
+//! A connection for commands: our own, or that of redis-rs where the connection is the user's.
+//!
+//! Our own is for servers that a URL names. A client of the user's, a pool, the newer protocol and
+//! TLS without a check of the certificate are matters of redis-rs.
+
+pub(crate) mod decoder;
+mod own;
+mod socket;
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Value};
+use tokio::runtime::Handle;
+
+use super::call::Packed;
+use super::connector::CONNECT_TIMEOUT;
+use super::tls::Certificates;
+use crate::store::begin;
+use own::{Answered, OwnConnection};
+
+/// Commands that may wait for the socket of redis-rs. More than the node sends at once: those for
+/// which there is no room are written in any order, and each wakes its task once more.
+const BUFFERED: usize = 1_024;
+
+/// A connection for commands; clones are the same one.
+#[derive(Clone)]
+pub(crate) enum Connection {
+    Own(OwnConnection),
+    Theirs(MultiplexedConnection),
+}
+
+impl Connection {
+    /// Opens one, on which a request may take so long: our own if these are all the certificates
+    /// that it needs.
+    pub(crate) async fn open(
+        info: ConnectionInfo,
+        certificates: Option<&Certificates>,
+        timeout: Duration,
+    ) -> Result<Self, RedisError> {
+        if let Some(certificates) = certificates.filter(|_| socket::is_ours(&info)) {
+            let opening = socket::open(&info, certificates, timeout);
+            let opened = tokio::time::timeout(CONNECT_TIMEOUT, opening).await;
+            return Ok(Self::Own(opened.map_err(std::io::Error::from)??));
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(Some(timeout))
+            .set_pipeline_buffer_size(BUFFERED);
+        let connection =
+            Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Self::Theirs(connection))
+    }
+
+    /// One of redis-rs, on which a request may take so long.
+    #[cfg(feature = "deadpool")]
+    pub(crate) fn theirs(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
+        connection.set_response_timeout(timeout);
+        Self::Theirs(connection)
+    }
+
+    /// Sends a command, and waits for its answer. Commands of one task are sent in the order in
+    /// which these futures are first polled.
+    ///
+    /// # Errors
+    /// The server's, also one that stands within the answer; that there was none in time; or that
+    /// the connection broke.
+    ///
+    /// # Cancel safety
+    /// A command whose future was polled runs, whether or not the future is dropped. Its answer is
+    /// not taken for that of another.
+    pub(crate) async fn send(&self, command: &Cmd) -> Answered {
+        self.ask(&command.into()).await
+    }
+
+    /// As [`send`](Self::send).
+    pub(crate) async fn ask(&self, command: &Packed) -> Answered {
+        let answer = match self {
+            Self::Own(connection) => connection.ask(command).await,
+            Self::Theirs(connection) => {
+                connection.clone().send_packed_command(&command.into()).await
+            }
+        };
+        answer.and_then(Value::extract_error)
+    }
+
+    /// Sends a command at once, and has its answer taken by `then`: by a task of this runtime, or
+    /// before this returns. If the runtime ends, nothing takes it.
+    pub(crate) fn give(
+        &self,
+        runtime: &Handle,
+        command: Packed,
+        then: impl FnOnce(Answered) + Send + 'static,
+    ) {
+        match self {
+            Self::Own(connection) => connection.give(&command, move |answer| {
+                then(answer.and_then(Value::extract_error));
+            }),
+            Self::Theirs(_) => {
+                let connection = self.clone();
+                begin(runtime, async move { then(connection.ask(&command).await) });
+            }
+        }
+    }
+
+    /// The reason why nothing that is sent from now on goes out; nothing if it may.
+    pub(crate) fn why_closed(&self) -> Option<RedisError> {
+        match self {
+            Self::Own(connection) => connection.why_closed(),
+            // It says so only to one that sends: the PING is taken back before it goes out.
+            Self::Theirs(connection) => {
+                let mut connection = connection.clone();
+                connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
+            }
+        }
+    }
+}

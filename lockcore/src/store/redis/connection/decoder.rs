@@ -1,0 +1,256 @@
+//! Answers of a server (RESP2), decoded from its bytes as they come.
+//!
+//! # Implementation notes
+//!
+//! - Each byte is decoded once, however an answer is cut: only the line or the string at the end
+//!   that is not whole yet is looked at again. The codecs that others keep begin a list anew with
+//!   each read, or bound neither its depth nor its size; that of redis-rs is private to it.
+//! - An answer is bounded before it is there: its length counts as soon as it is said.
+
+use redis::{ErrorKind, RedisError, Value};
+
+/// Most bytes of one answer, with those that its parts take in memory.
+const MAX_ANSWER: usize = 64 << 20;
+/// The bytes that a part takes in memory.
+const PART: usize = 64;
+/// Most lists within each other.
+const MAX_DEPTH: usize = 32;
+/// Most bytes of a line: a number, a status or an error.
+const MAX_LINE: usize = 16 << 10;
+
+/// The state between two reads: the lists that are not whole yet, the outermost first.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    open: Vec<OpenList>,
+    /// The size of the answer so far.
+    size: usize,
+}
+
+#[derive(Debug)]
+struct OpenList {
+    length: usize,
+    parts: Vec<Value>,
+}
+
+/// The front of some bytes.
+enum Part {
+    Whole(Value),
+    /// The head of a list of so many parts.
+    List(usize),
+}
+
+impl Decoder {
+    /// Takes an answer off the front of `bytes`; nothing if more bytes are needed. Of those that
+    /// are left then, the decoder wants to see all again.
+    ///
+    /// # Errors
+    /// The bytes are no answer, or that of no end. Nothing that follows can be decoded.
+    pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Value>, RedisError> {
+        loop {
+            let Some((part, taken)) = part(bytes, MAX_ANSWER - self.size)? else {
+                return Ok(None);
+            };
+            *bytes = &bytes[taken..];
+            self.grow(taken)?;
+            let mut value = match part {
+                Part::Whole(value) => value,
+                Part::List(0) => Value::Array(Vec::new()),
+                Part::List(length) => {
+                    if self.open.len() == MAX_DEPTH || length > (MAX_ANSWER - self.size) / PART {
+                        return Err(malformed("lists that are too deep or too long"));
+                    }
+                    self.open.push(OpenList { length, parts: Vec::new() });
+                    continue;
+                }
+            };
+            // Fills the innermost list, and the one around it if that is whole with it.
+            loop {
+                let Some(mut list) = self.open.pop() else {
+                    self.size = 0;
+                    return Ok(Some(value));
+                };
+                self.grow(PART)?;
+                list.parts.push(value);
+                if list.parts.len() < list.length {
+                    self.open.push(list);
+                    break;
+                }
+                value = Value::Array(list.parts);
+            }
+        }
+    }
+
+    fn grow(&mut self, by: usize) -> Result<(), RedisError> {
+        self.size += by;
+        if self.size > MAX_ANSWER { Err(malformed("an answer that is too long")) } else { Ok(()) }
+    }
+}
+
+/// The part at the front of the bytes, and how many it takes; at most `room`.
+fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> {
+    let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
+    let Some(length) = line(rest)? else { return Ok(None) };
+    let text = &rest[..length];
+    let taken = 1 + length + 2;
+    let value = match kind {
+        b':' => Value::Int(number(text)?),
+        b'+' if text == b"OK" => Value::Okay,
+        b'+' => Value::SimpleString(utf8(text)?.to_owned()),
+        // Rare, and redis-rs has the names of errors.
+        b'-' => redis::parse_redis_value(&bytes[..taken])?,
+        b'$' | b'*' => match (kind, usize::try_from(number(text)?)) {
+            (_, Err(_)) if text == b"-1" => Value::Nil,
+            (_, Err(_)) => return Err(malformed("a length below zero")),
+            (b'*', Ok(length)) => return Ok(Some((Part::List(length), taken))),
+            (_, Ok(length)) => {
+                if length > room {
+                    return Err(malformed("an answer that is too long"));
+                }
+                return string(bytes, taken, length);
+            }
+        },
+        _ => return Err(malformed("an unknown kind of answer")),
+    };
+    Ok(Some((Part::Whole(value), taken)))
+}
+
+fn string(bytes: &[u8], from: usize, length: usize) -> Result<Option<(Part, usize)>, RedisError> {
+    let end = from + length;
+    match bytes.get(end..end + 2) {
+        Some(b"\r\n") => {
+            Ok(Some((Part::Whole(Value::BulkString(bytes[from..end].to_vec())), end + 2)))
+        }
+        Some(_) => Err(malformed("a string that is longer than it says")),
+        None => Ok(None),
+    }
+}
+
+/// The length of the line at the front, without its end.
+fn line(bytes: &[u8]) -> Result<Option<usize>, RedisError> {
+    let mut from = 0;
+    while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'\r') {
+        match bytes.get(from + at + 1) {
+            Some(b'\n') => return Ok(Some(from + at)),
+            Some(_) => from += at + 1,
+            None => break,
+        }
+    }
+    if bytes.len() > MAX_LINE { Err(malformed("a line that is too long")) } else { Ok(None) }
+}
+
+fn number(text: &[u8]) -> Result<i64, RedisError> {
+    utf8(text)?.parse().map_err(|_| malformed("a number that is none"))
+}
+
+fn utf8(text: &[u8]) -> Result<&str, RedisError> {
+    std::str::from_utf8(text).map_err(|_| malformed("a text that is not UTF-8"))
+}
+
+fn malformed(sent: &'static str) -> RedisError {
+    let detail = format!("the server sent {sent}");
+    RedisError::from((ErrorKind::Parse, "not the protocol of Redis", detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::parse_redis_value;
+
+    use super::*;
+
+    /// All that the decoder makes of the bytes, which come in these pieces.
+    fn decoded<'a>(
+        pieces: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(Vec<Value>, usize), RedisError> {
+        let (mut decoder, mut answers, mut kept) = (Decoder::default(), Vec::new(), Vec::new());
+        for piece in pieces {
+            kept.extend_from_slice(piece);
+            let mut left = &*kept;
+            while let Some(answer) = decoder.next(&mut left)? {
+                answers.push(answer);
+            }
+            kept = left.to_vec();
+        }
+        Ok((answers, kept.len()))
+    }
+
+    const ANSWERS: [&[u8]; 12] = [
+        b"+OK\r\n",
+        b"+a status\r\n",
+        b"-ERR no\rsuch thing\r\n",
+        b"-NOSCRIPT No matching script.\r\n",
+        b":-7\r\n",
+        b"$0\r\n\r\n",
+        b"$-1\r\n",
+        b"*-1\r\n",
+        b"*0\r\n",
+        b"$6\r\n\xff\r\n$1\r\r\n",
+        b"*3\r\n:1\r\n-OOM inside\r\n*2\r\n$1\r\na\r\n*0\r\n",
+        b"*1\r\n*1\r\n*2\r\n$-1\r\n*-1\r\n",
+    ];
+
+    #[test]
+    fn an_answer_is_that_of_redis_rs_wherever_it_is_cut() {
+        for answer in ANSWERS {
+            let expected = parse_redis_value(answer).expect("a whole answer");
+            for first in 0..=answer.len() {
+                for second in first..=answer.len() {
+                    let pieces = [&answer[..first], &answer[first..second], &answer[second..]];
+                    let told = decoded(pieces).expect("a whole answer");
+                    assert_eq!(told, (vec![expected.clone()], 0), "{answer:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn answers_that_come_together_are_told_apart() {
+        let all = ANSWERS.concat();
+        let expected: Vec<_> =
+            ANSWERS.iter().map(|answer| parse_redis_value(answer).expect("whole")).collect();
+        assert_eq!(decoded([&*all]).expect("whole"), (expected.clone(), 0));
+        let bytewise = all.chunks(1);
+        assert_eq!(decoded(bytewise).expect("whole"), (expected, 0));
+    }
+
+    #[test]
+    fn bytes_that_are_no_answer_are_refused() {
+        let refused: [&[u8]; 9] = [
+            b"HTTP/1.1 400\r\n",
+            b"\x15\x03\x01\r\n",
+            b">2\r\n",
+            b":seven\r\n",
+            b"+\xff\r\n",
+            b"$-2\r\n",
+            b"*-3\r\n",
+            b"$2\r\nabc\r\n",
+            b"*1\r\n_\r\n",
+        ];
+        for bytes in refused {
+            let error = decoded([bytes]).expect_err("no answer");
+            assert_eq!(error.kind(), ErrorKind::Parse, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_end_is_refused_before_it_is_kept() {
+        let too_long = format!("${}\r\n", MAX_ANSWER + 1);
+        let too_many = format!("*{}\r\n", MAX_ANSWER / PART + 1);
+        let line = format!("-{}", "x".repeat(MAX_LINE + 1));
+        let deep = "*1\r\n".repeat(MAX_DEPTH + 1);
+        let strings =
+            format!("*3\r\n${0}\r\n{1}\r\n${0}\r\n", MAX_ANSWER / 2, "x".repeat(MAX_ANSWER / 2));
+        for bytes in [too_long, too_many, line, deep, strings] {
+            let error = decoded([bytes.as_bytes()]).expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::Parse, "{:.40}", bytes);
+        }
+        let deep = "*1\r\n".repeat(MAX_DEPTH) + ":1\r\n";
+        assert_eq!(decoded([deep.as_bytes()]).expect("not too deep").0.len(), 1);
+    }
+
+    #[test]
+    fn each_answer_is_bounded_by_itself() {
+        let half = format!("${}\r\n{}\r\n", MAX_ANSWER / 2, "x".repeat(MAX_ANSWER / 2));
+        let several = [half.as_bytes(), half.as_bytes(), half.as_bytes()];
+        assert_eq!(decoded(several).expect("bounded").0.len(), 3);
+    }
+}

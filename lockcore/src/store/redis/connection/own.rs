@@ -1,0 +1,394 @@
+//! Our own connection: many requests on one socket, each with the next answer.
+//!
+//! # Implementation notes
+//!
+//! - A request is written by its caller if nothing is on its way, so that no task has to be woken
+//!   for it. Else the reader writes it: it has just woken those whose answers came together, and
+//!   writes once for all that they send.
+//! - A request whose time is over keeps its place: its answer, if there is one, is dropped in its
+//!   order, and never given to the next.
+//! - The requests of one connection have the same time each, so they end in the order in which they
+//!   were sent, and the reader needs one timer for all.
+//! - Answers are handed out by the reader alone, and without the mutex: a recipient may send, drop
+//!   the connection, or wake foreign tasks.
+//! - The end of the runtime drops the reader, and with it the recipients, without an answer.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, Value};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
+
+use super::decoder::Decoder;
+use crate::store::redis::call::Packed;
+use crate::store::redis::failure;
+
+/// Most bytes that wait for the socket. A peer that leaves so many unread is given up.
+const MAX_UNWRITTEN: usize = 16 << 20;
+/// The bytes that are read at once, and kept for the next read.
+const READ: usize = 16 << 10;
+
+/// The answer of the server, or the reason why there is none.
+pub(super) type Answered = Result<Value, RedisError>;
+
+/// Takes the answer of a request.
+type Recipient = Box<dyn FnOnce(Answered) + Send>;
+
+/// A connection of which clones are the same one. It ends with the last of them.
+#[derive(Clone)]
+pub(crate) struct OwnConnection(Arc<Handle>);
+
+/// The connection as its users hold it; the reader has only the part that is shared.
+struct Handle(Arc<Shared>);
+
+struct Shared {
+    /// The time that each request may take.
+    timeout: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The way out, or the reason why the connection is of no more use.
+    outgoing: Result<Outgoing, RedisError>,
+    /// The requests whose answers are still to come, in their order.
+    pending: VecDeque<Pending>,
+    /// Wakes the reader; none before it has run.
+    reader: Option<Waker>,
+    /// The reader comes anyway, and writes all that is sent until then.
+    reader_comes: bool,
+}
+
+struct Outgoing {
+    socket: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Requests, of which the first `written` bytes are written.
+    requests: Vec<u8>,
+    written: usize,
+}
+
+struct Pending {
+    deadline: Instant,
+    /// Gone once the time of the request is over.
+    recipient: Option<Recipient>,
+}
+
+impl OwnConnection {
+    /// Runs on a connected socket. Each request may take so long.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub(crate) fn start<S>(socket: S, timeout: Duration) -> Self
+    where
+        S: AsyncRead + AsyncWrite + Send + 'static,
+    {
+        let (read, write) = tokio::io::split(socket);
+        let outgoing = Outgoing { socket: Box::new(write), requests: Vec::new(), written: 0 };
+        let shared = Arc::new(Shared {
+            timeout,
+            state: Mutex::new(State {
+                outgoing: Ok(outgoing),
+                pending: VecDeque::new(),
+                reader: None,
+                reader_comes: true,
+            }),
+        });
+        tokio::spawn(Reader {
+            shared: Arc::clone(&shared),
+            socket: read,
+            decoder: Decoder::default(),
+            bytes: vec![0; READ],
+            filled: 0,
+            values: Vec::new(),
+            answered: Vec::new(),
+            lets_go: false,
+            timer: Box::pin(tokio::time::sleep(timeout)),
+        });
+        Self(Arc::new(Handle(shared)))
+    }
+
+    /// As [`Connection::send`](super::Connection::send).
+    pub(crate) async fn ask(&self, command: &Packed) -> Answered {
+        let (answer, answered) = oneshot::channel();
+        // Without a receiver, nothing is left of the caller.
+        self.give(command, move |told| drop(answer.send(told)));
+        answered.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Sends a command at once. Its recipient has the answer from the reader, or before this
+    /// returns if it cannot be sent.
+    pub(crate) fn give(&self, command: &Packed, recipient: impl FnOnce(Answered) + Send + 'static) {
+        let mut state = self.0.0.state();
+        match state.send(command, self.0.0.timeout) {
+            Ok((deadline, reader)) => {
+                let recipient: Recipient = Box::new(recipient);
+                state.pending.push_back(Pending { deadline, recipient: Some(recipient) });
+                drop(state);
+                if let Some(reader) = reader {
+                    reader.wake();
+                }
+            }
+            Err(why) => {
+                drop(state);
+                recipient(Err(why));
+            }
+        }
+    }
+
+    /// The reason why nothing goes out any more.
+    pub(crate) fn why_closed(&self) -> Option<RedisError> {
+        self.0.0.state().outgoing.as_ref().err().cloned()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.end(closed());
+        let reader = state.reader.take();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the connection, and takes the recipients of all requests that are on their way.
+    fn end(&self, why: RedisError) -> Vec<Recipient> {
+        let mut state = self.state();
+        state.end(why);
+        let pending = std::mem::take(&mut state.pending);
+        drop(state);
+        pending.into_iter().filter_map(|pending| pending.recipient).collect()
+    }
+}
+
+impl State {
+    /// Writes a command, or leaves that to the reader: then it may have to be woken. Its answer is
+    /// for the next that is pending, until the deadline.
+    fn send(
+        &mut self,
+        command: &Packed,
+        timeout: Duration,
+    ) -> Result<(Instant, Option<Waker>), RedisError> {
+        let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
+        if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
+            return Err(failure::unsent("the server leaves too many requests unread"));
+        }
+        let is_idle = self.pending.is_empty() && outgoing.requests.is_empty();
+        command.write(&mut outgoing.requests);
+        let deadline = Instant::now() + timeout;
+        let Some(reader) = self.reader.as_ref().filter(|_| !self.reader_comes) else {
+            return Ok((deadline, None));
+        };
+        // Whatever is left over is for the reader: the socket wakes it.
+        if is_idle && outgoing.write(&mut Context::from_waker(reader)).is_ok() {
+            return Ok((deadline, None));
+        }
+        self.reader_comes = true;
+        Ok((deadline, Some(reader.clone())))
+    }
+
+    fn end(&mut self, why: RedisError) {
+        if self.outgoing.is_ok() {
+            self.outgoing = Err(why);
+        }
+    }
+}
+
+impl Outgoing {
+    /// Writes as much as the socket takes; it wakes when it takes more.
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.written < self.requests.len() {
+            let left = &self.requests[self.written..];
+            match Pin::new(&mut self.socket).poll_write(cx, left)? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(written) => self.written += written,
+                Poll::Pending => {
+                    // So each byte is moved once at most.
+                    if self.written > self.requests.len() / 2 {
+                        self.requests.drain(..self.written);
+                        self.written = 0;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        self.requests.clear();
+        self.requests.shrink_to(READ);
+        self.written = 0;
+        // TLS keeps the bytes that the socket did not take.
+        match Pin::new(&mut self.socket).poll_flush(cx) {
+            Poll::Ready(flushed) => flushed,
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+/// The task that reads answers, and writes the requests that their callers do not write.
+struct Reader<S> {
+    shared: Arc<Shared>,
+    socket: ReadHalf<S>,
+    decoder: Decoder,
+    /// Room to read into; the first `filled` bytes are read and not decoded.
+    bytes: Vec<u8>,
+    filled: usize,
+    /// Decoded, and not handed out; empty between two reads, as the next one.
+    values: Vec<Value>,
+    answered: Vec<(Pending, Value)>,
+    /// It let others go first when it ran last.
+    lets_go: bool,
+    /// Never later than the end of the first request's time.
+    timer: Pin<Box<Sleep>>,
+}
+
+impl<S: AsyncRead> Future for Reader<S> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.run(cx) {
+            Ok(()) => Poll::Pending,
+            Err(why) => {
+                for recipient in self.shared.end(why.clone()) {
+                    recipient(Err(why.clone()));
+                }
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl<S> Drop for Reader<S> {
+    fn drop(&mut self) {
+        drop(self.shared.end(closed()));
+    }
+}
+
+impl<S: AsyncRead> Reader<S> {
+    /// Reads and writes as far as it goes; an error ends the connection.
+    fn run(&mut self, cx: &mut Context<'_>) -> Result<(), RedisError> {
+        let mut state = self.shared.state();
+        if let Err(why) = &state.outgoing {
+            return Err(why.clone());
+        }
+        match &mut state.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            None => state.reader = Some(cx.waker().clone()),
+        }
+        drop(state);
+        let mut answers = 0;
+        while let Poll::Ready(read) = self.read(cx) {
+            read?;
+            answers += self.hand_out()?;
+        }
+        self.expire(cx);
+        self.lets_go = answers > 1 && !self.lets_go;
+        if self.lets_go {
+            cx.waker().wake_by_ref();
+            return Ok(());
+        }
+        let mut state = self.shared.state();
+        state.reader_comes = false;
+        match &mut state.outgoing {
+            Ok(outgoing) => Ok(outgoing.write(cx)?),
+            Err(why) => Err(why.clone()),
+        }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.filled == self.bytes.len() {
+            self.bytes.resize(2 * self.filled, 0);
+        }
+        let mut into = ReadBuf::new(&mut self.bytes[self.filled..]);
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut into))?;
+        self.filled += match into.filled().len() {
+            0 => return Poll::Ready(Err(closed_by_server())),
+            read => read,
+        };
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hands out the answers that are whole, and counts them.
+    fn hand_out(&mut self) -> Result<usize, RedisError> {
+        let mut left = &self.bytes[..self.filled];
+        let decoded = loop {
+            match self.decoder.next(&mut left) {
+                Ok(Some(value)) => self.values.push(value),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let taken = self.filled - left.len();
+        if taken > 0 {
+            self.bytes.copy_within(taken..self.filled, 0);
+            self.filled -= taken;
+        }
+        if self.filled == 0 {
+            self.bytes.truncate(READ);
+            self.bytes.shrink_to(READ);
+        }
+        let answers = self.values.len();
+        let mut state = self.shared.state();
+        self.answered.extend(self.values.drain(..).map_while(|value| {
+            let pending = state.pending.pop_front()?;
+            Some((pending, value))
+        }));
+        // Several wake several: they send before this writes for all.
+        state.reader_comes |= answers > 1;
+        drop(state);
+        let asked = self.answered.len();
+        for (pending, value) in self.answered.drain(..) {
+            // Without one its time is over.
+            if let Some(recipient) = pending.recipient {
+                recipient(Ok(value));
+            }
+        }
+        decoded?;
+        if asked < answers { Err(unasked()) } else { Ok(answers) }
+    }
+
+    /// Ends the requests whose time is over.
+    fn expire(&mut self, cx: &mut Context<'_>) {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            let mut next = now + self.shared.timeout;
+            let mut over = Vec::new();
+            for pending in &mut self.shared.state().pending {
+                if pending.deadline > now {
+                    next = pending.deadline;
+                    break;
+                }
+                over.extend(pending.recipient.take());
+            }
+            self.timer.as_mut().reset(next);
+            for recipient in over {
+                recipient(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+            }
+        }
+    }
+}
+
+fn closed() -> RedisError {
+    io::Error::new(io::ErrorKind::BrokenPipe, "the connection was closed").into()
+}
+
+fn closed_by_server() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed by the server")
+}
+
+fn unasked() -> RedisError {
+    (ErrorKind::Parse, "the server sent an answer without a request").into()
+}
+
+#[cfg(test)]
+mod tests;
