@@ -40,7 +40,8 @@ impl<P: Mirror> Core<P> {
                 let is_own = |grant: &&Grant| grant.member == *member;
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
-                    if entry.is_revoked_since(ask.sent) {
+                    // A revocation since then may be among the messages that were missed.
+                    if entry.is_revoked_since(ask.sent) || ask.sent < doubt {
                         return self.confirm(number);
                     }
                     return self.offer(number, token, ask.sent, left, handed_over);

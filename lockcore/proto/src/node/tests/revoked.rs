@@ -145,6 +145,21 @@ fn a_new_connection_has_every_grant_confirmed_that_was_asked_for_before() {
     assert!(is_granted(&mut core, at(3), attempt));
 }
 
+// Found by the simulation: the answer to a confirmation from before the new connection counted.
+#[test]
+fn a_new_connection_has_a_grant_confirmed_once_more_that_was_being_confirmed() {
+    let (mut core, attempt, ask, granted) = asking();
+    revoke(&mut core, at(1), &member_of(&ask));
+    core.event(at(2)).replied(&ask, &granted);
+    let confirm = renewal(&mut core);
+    core.event(at(3)).linked(Link::Up, Link::Up);
+    core.event(at(4)).replied(&confirm, &renewed(Renewed::Held, &confirm));
+    assert!(!is_granted(&mut core, at(4), attempt));
+    let again = renewal(&mut core);
+    core.event(at(5)).replied(&again, &renewed(Renewed::Held, &again));
+    assert!(is_granted(&mut core, at(5), attempt));
+}
+
 #[test]
 fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
     // A proxy that runs requests twice may still run a copy of the acquire.
