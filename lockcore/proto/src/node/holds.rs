@@ -40,8 +40,10 @@ impl<P: Mirror> Core<P> {
                 let is_own = |grant: &&Grant| grant.member == *member;
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
-                    // A revocation since then may be among the messages that were missed.
-                    if entry.is_revoked_since(ask.sent) || ask.sent < doubt {
+                    // A revocation may be among the messages that a new connection has missed. Of
+                    // the same moment it counts: asked for once more, it would not be later.
+                    let is_doubted = ask.sent + Duration::from_micros(1) < doubt;
+                    if is_doubted || entry.is_revoked_since(ask.sent) {
                         return self.confirm(number);
                     }
                     return self.offer(number, token, ask.sent, left, handed_over);
