@@ -20,6 +20,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Runs one command.
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer>;
 
+    /// The lane of a lock: only commands for locks of one lane run together.
+    fn lane(&self, _lock: &LockName) -> u16 {
+        0
+    }
+
     /// Runs several renewals, of at most [`proto::MAX_RENEWALS`] holds, or several touches, of at
     /// most [`proto::MAX_LINES`] locks with [`proto::MAX_BATCH`] members; or any command alone.
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers>;

@@ -303,7 +303,7 @@ impl Driver {
             (running.await, batch)
         };
         let mut answers = FuturesUnordered::new();
-        for batch in batches(asks) {
+        for batch in batches(asks, |lock| store.lane(lock)) {
             // First polled, and so sent, in the order in which they were pushed.
             answers.push(ask(batch));
         }

@@ -90,7 +90,7 @@ impl RedisStore {
             replicas,
             server_time,
         } = settings;
-        let wire = Wire { node, prefix, peers, of_error: failure::of_text };
+        let wire = Wire { node, prefix, peers, has_slots: false, of_error: failure::of_text };
         let wire = Arc::new(TimedWire { wire, server_time: Arc::clone(&server_time) });
         let Wire { node, prefix, .. } = &wire.wire;
         let closed = CancellationToken::new();
