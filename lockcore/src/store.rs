@@ -20,9 +20,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Runs one command.
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer>;
 
-    /// The lane of a lock: only commands for locks of one lane run together.
-    fn lane(&self, _lock: &LockName) -> u16 {
-        0
+    /// Whether it is a Redis Cluster: then only commands for locks of one slot run together.
+    fn has_slots(&self) -> bool {
+        false
     }
 
     /// Runs several renewals, of at most [`proto::MAX_RENEWALS`] holds, or several touches, of at

@@ -97,6 +97,17 @@ impl Asked {
         Self::One(lock.clone(), command.clone())
     }
 
+    /// Several commands; one alone is no other than [`one`](Self::one).
+    pub fn together(commands: &[(&LockName, &Command)]) -> Self {
+        if let [command] = commands {
+            return Self::one(*command);
+        }
+        let owned = |(lock, command): &(&LockName, &Command)| {
+            (LockName::clone(lock), Command::clone(command))
+        };
+        Self::Together(commands.iter().map(owned).collect())
+    }
+
     /// The first lock that they are about.
     pub fn lock(&self) -> Option<&LockName> {
         match self {
@@ -109,7 +120,7 @@ impl Asked {
 impl Wire {
     /// The slot of a lock, of whose counter its tokens are; 0 where a server has one counter.
     pub fn slot(&self, lock: &LockName) -> u16 {
-        if self.has_slots { slot::of_key(lock.door()) } else { 0 }
+        if self.has_slots { lock.slot() } else { 0 }
     }
 
     /// The commands by the scripts that run them. In a Redis Cluster, all are of one slot.
@@ -118,10 +129,7 @@ impl Wire {
         if commands.len() < 2 || are_touches && !self.peers {
             return commands.iter().copied().map(Asked::one).collect();
         }
-        let owned = |(lock, command): &(&LockName, &Command)| {
-            (LockName::clone(lock), Command::clone(command))
-        };
-        vec![Asked::Together(commands.iter().map(owned).collect())]
+        vec![Asked::together(commands)]
     }
 
     /// The call of the script that runs the commands, for a node that has seen so much.

@@ -3,6 +3,7 @@
 mod acl;
 mod acl_error;
 mod call;
+pub(crate) mod cluster;
 mod confirmations;
 mod connector;
 mod failure;
@@ -38,6 +39,7 @@ use crate::store::{Listener, Store, StoreFuture};
 use acl::AclCheck;
 use link::{CommandLink, Sender};
 use server_time::ServerTime;
+use setup::Extras;
 use subscription::{Channels, Subscription};
 use wire::TimedWire;
 
@@ -50,8 +52,9 @@ pub(crate) struct RedisSettings {
     /// The label of this node, for people.
     pub(crate) label: Label,
     pub(crate) namespace: Option<Arc<str>>,
-    /// A name in the namespace that nothing else uses, for checking rights.
-    pub(crate) probe: LockName,
+    /// A name in the namespace that nothing else uses, for checking rights; none where the server
+    /// has no slots yet.
+    pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
     /// Whether queues are shared with JVMs.
     pub(crate) peers: bool,
@@ -59,6 +62,8 @@ pub(crate) struct RedisSettings {
     pub(crate) replicas: Option<Replicas>,
     /// The floor of tokens.
     pub(crate) server_time: Arc<ServerTime>,
+    /// Whether the server is one of a Redis Cluster.
+    pub(crate) has_slots: bool,
 }
 
 /// One node's view of a Redis server.
@@ -89,8 +94,9 @@ impl RedisStore {
             peers,
             replicas,
             server_time,
+            has_slots,
         } = settings;
-        let wire = Wire { node, prefix, peers, has_slots: false, of_error: failure::of_text };
+        let wire = Wire { node, prefix, peers, has_slots, of_error: failure::of_text };
         let wire = Arc::new(TimedWire { wire, server_time: Arc::clone(&server_time) });
         let Wire { node, prefix, .. } = &wire.wire;
         let closed = CancellationToken::new();
@@ -107,10 +113,12 @@ impl RedisStore {
             closed.clone(),
         )
         .await?;
-        preflight::check_server(&link, hello).await?;
+        preflight::check_server(&link, hello, has_slots).await?;
         let namespace = namespace.as_deref();
-        let acl = AclCheck { wire: &wire.wire, namespace, probe: &probe };
-        let extras = acl.check(&link).await?;
+        let extras = match &probe {
+            Some(probe) => AclCheck { wire: &wire.wire, namespace, probe }.check(&link).await?,
+            None => Extras::default(),
+        };
         link.settle(extras).await?;
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
@@ -129,7 +137,7 @@ impl RedisStore {
             Channels::new(prefix, node, peers),
             extras.introduce,
             request_timeout,
-            Arc::new(TokenListener { server_time, link: link.clone(), listener }),
+            Arc::new(TokenListener { server_time, has_slots, link: link.clone(), listener }),
             link.suspicion(),
             closed.clone(),
         )
@@ -147,7 +155,7 @@ impl RedisStore {
             // Written only now: it depends on the server to which it goes.
             let mut sender = link.sender().await?;
             let Sender { generation, server, .. } = sender;
-            let floors = wire.server_time.floors(server);
+            let floors = wire.floors(&asked, server);
             let call: Scripted = wire.wire.write(&asked, floors)?;
             let answer = link.run_script(&mut sender, &call).await?;
             let answer = read(&wire, &asked, (floors, server), &answer);
@@ -165,6 +173,7 @@ type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, 
 /// Remembers the tokens that messages tell.
 struct TokenListener {
     server_time: Arc<ServerTime>,
+    has_slots: bool,
     link: CommandLink,
     listener: Arc<dyn Listener>,
 }
@@ -172,7 +181,10 @@ struct TokenListener {
 impl Listener for TokenListener {
     fn hear(&self, event: Event) {
         if let Event::Granted { token, .. } = &event {
-            self.server_time.note_token(*token, self.link.servers());
+            match self.has_slots {
+                false => self.server_time.note_token(*token, (0, self.link.servers())),
+                true => self.server_time.note_heard(*token),
+            }
         }
         self.listener.hear(event);
     }

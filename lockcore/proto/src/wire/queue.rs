@@ -4,7 +4,7 @@ pub(super) mod reply;
 
 use super::keys::COUNTER;
 use super::scripts::{self, Script};
-use super::slot::{self, SlotCounter};
+use super::slot::SlotCounter;
 use super::{Call, Context};
 use crate::demand::Demand;
 use crate::name::LockName;
@@ -89,7 +89,7 @@ pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, has_slots: bool) {
     call.text(lock.door());
     match has_slots {
         false => call.text(COUNTER),
-        true => call.display(SlotCounter(slot::of_key(lock.door()))),
+        true => call.display(SlotCounter(lock.slot())),
     };
 }
 
