@@ -1,9 +1,13 @@
 //! Slots that move: locks are where their slot is, and nothing of them is lost on the way.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_tests::{door_key, eventually, patience_key, queue_key, queued};
 use lockcore::{HoldState, LockErrorKind};
+use proto::wire::slot::SlotCounter;
+use redis::cmd;
 use tokio::time::Instant;
 
 use crate::common::{SOON, clustered, connect, held, key_of, release, slot, soon};
@@ -101,4 +105,83 @@ async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
         eventually("nothing is left to release", SOON, async || holder.status().releasing == 0)
             .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_lost() {
+    const MOVES: usize = 60;
+    let clustered = clustered().await;
+    let key = key_of(&clustered, 0, 0);
+    let slot = slot(&key);
+    let (is_over, inside, last) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let mut nodes = Vec::new();
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let locks = connect(&clustered).await;
+        nodes.push(locks.clone());
+        for _ in 0..3 {
+            let (locks, key) = (locks.clone(), key.clone());
+            let (is_over, inside, last) = (is_over.clone(), inside.clone(), last.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut turns = 0;
+                while !is_over.load(Ordering::Acquire) {
+                    let guard = locks.lock_timeout(&key, SOON).await.expect("granted in time");
+                    assert!(!inside.swap(true, Ordering::AcqRel), "another holder is inside");
+                    let token = guard.fencing_token().get();
+                    assert!(last.swap(token, Ordering::AcqRel) < token, "tokens rise");
+                    tokio::task::yield_now().await;
+                    assert!(inside.swap(false, Ordering::AcqRel), "another holder was inside");
+                    // In an open slot it is not answered, and goes on in the background.
+                    let _ = guard.release().await;
+                    turns += 1;
+                }
+                turns
+            }));
+        }
+    }
+    let mut at = 0;
+    for turn in 0..MOVES {
+        let to = (at + 1 + turn % 2) % 3;
+        soon("a move", clustered.move_slot(slot, at, to)).await;
+        at = to;
+        let before = last.load(Ordering::Acquire);
+        eventually("some are served", SOON, async || last.load(Ordering::Acquire) > before + 3)
+            .await;
+    }
+    is_over.store(true, Ordering::Release);
+    let mut turns = 0;
+    for task in tasks {
+        turns += soon("the end", task).await.expect("one holder at a time");
+    }
+    assert!(turns > 3 * MOVES, "{turns} turns");
+    for locks in nodes {
+        assert_eq!(locks.status().places_lost, 0);
+        eventually("nothing is left", SOON, async || locks.status().releasing == 0).await;
+    }
+}
+
+// The primary of before was ahead of the clock, and the counter is lost on the way.
+#[tokio::test]
+async fn tokens_rise_for_all_that_have_seen_them_also_where_the_counter_did_not_move() {
+    let clustered = clustered().await;
+    let locks = connect(&clustered).await;
+    let key = key_of(&clustered, 0, 0);
+    let slot = slot(&key);
+    let counter = SlotCounter(slot).to_string();
+    let mut redis = clustered.raw(0).await;
+    let ahead = redis.time_us().await + 3_600_000_000;
+    let () = redis.ask(cmd("SET").arg(&counter).arg(ahead)).await;
+    let guard = held(&locks, &key).await;
+    let before = guard.fencing_token();
+    assert!(before.get() > ahead);
+    release(guard).await;
+    clustered.move_slot(slot, 0, 1).await;
+    let () = clustered.raw(1).await.ask(cmd("DEL").arg(&counter)).await;
+    let guard = held(&locks, &key).await;
+    assert!(guard.fencing_token() > before);
+    release(guard).await;
 }
