@@ -45,6 +45,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// The connection that carries commands.
     fn commands(&self) -> watch::Receiver<Link>;
 
+    /// Whether the connection that carries commands for this lock is up.
+    fn is_up_for(&self, _lock: &LockName) -> bool {
+        self.commands().borrow().is_up()
+    }
+
     /// Counts the servers that commands have gone to. While the count stays, it is one server, with
     /// all that it has acknowledged, unless it was emptied.
     fn servers(&self) -> u64 {

@@ -389,7 +389,10 @@ impl<P: Mirror> Core<P> {
         self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
-                self.pause = attempts::FIRST_RETRY;
+                // Where this one was asked for, others may be parked for the sake of a dead server.
+                if !self.rules.has_slots || self.table.parked().is_empty() {
+                    self.pause = attempts::FIRST_RETRY;
+                }
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
                     self.acquired(ask, member, *outcome, reply.first_end_ms);
                 }
@@ -523,6 +526,7 @@ impl<P: Mirror> Core<P> {
         // A revocation may be among the missed messages. All that was sent so far is doubted.
         self.doubt = now + Duration::from_micros(1);
         if !self.table.parked().is_empty() {
+            self.pause = attempts::FIRST_RETRY;
             self.retry_at = Some(now);
         }
     }

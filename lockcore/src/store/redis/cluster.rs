@@ -392,8 +392,10 @@ impl Shared {
                 return;
             }
         };
+        // The same server may be told by another name.
         let is_known = |shard: &Shard, primary: &Primary| {
-            shard.id == primary.id && shard.place == primary.place
+            let is_at_place = || shard.place == primary.place || shard.commands.borrow().is_up();
+            shard.id == primary.id && is_at_place()
         };
         let mut opening = FuturesUnordered::new();
         for primary in primaries.clone() {
@@ -473,6 +475,7 @@ async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
     };
     tokio::select! {
         () = work => {}
+        () = shard.store.closed.cancelled() => {}
         () = shared.closed.cancelled() => {}
     }
 }
@@ -549,6 +552,10 @@ impl Store for ClusterStore {
 
     fn commands(&self) -> watch::Receiver<Link> {
         self.0.commands.subscribe()
+    }
+
+    fn is_up_for(&self, lock: &LockName) -> bool {
+        self.0.slots().owner(lock.slot()).is_some_and(|shard| shard.check(false).is_ok())
     }
 
     fn servers(&self) -> u64 {
