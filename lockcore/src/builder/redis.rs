@@ -20,8 +20,9 @@ impl Locks {
     /// primary that sentinels watch:
     /// `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]`, as
     /// [`from_sentinels`](Self::from_sentinels) does. User, password and database are the
-    /// primary's. Or to a Redis Cluster: `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`,
-    /// as [`from_cluster`](Self::from_cluster) does.
+    /// primary's. Or to a Redis Cluster:
+    /// `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`, as
+    /// [`from_cluster`](Self::from_cluster) does.
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
@@ -90,10 +91,11 @@ impl Locks {
     /// Connects to all primaries of a Redis Cluster, and follows its slots.
     ///
     /// Each lock lives on the primary that serves the slot of its name; the order of its waiters,
-    /// its tokens and its leases are those of that primary. A primary that fails costs its own locks
-    /// only. While a slot moves, its locks are refused for some milliseconds, and the requests are
-    /// sent again within their time. After a failover, holds are renewed and waiting attempts asked
-    /// for anew, as with [`from_sentinels`](Self::from_sentinels), and as little is certain.
+    /// its tokens and its leases are those of that primary. A primary that fails costs its own
+    /// locks only. While a slot moves, its locks are refused for some milliseconds, and the
+    /// requests are sent again within their time. After a failover, holds are renewed and waiting
+    /// attempts asked for anew, as with [`from_sentinels`](Self::from_sentinels), and as little is
+    /// certain.
     ///
     /// There are two connections for each primary. Queues cannot be shared with JVMs:
     /// [`redisson_peers`](crate::LocksBuilder::redisson_peers) is an

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_tests::{Clustered, RedisOptions, eventually, queued};
-use lockcore::{LockErrorKind, Locks};
+use lockcore::{LockErrorKind, LockOptions, Locks};
 use redis::cmd;
 use tokio::time::Instant;
 
@@ -117,4 +117,34 @@ async fn a_dead_primary_without_a_replica_fails_its_own_locks_in_time_and_no_oth
     clustered.server(1).restart();
     let guard = soon("the lock", locks.lock(&keys[1])).await.expect("its primary is back");
     release(guard).await;
+}
+
+#[tokio::test]
+async fn where_replicas_have_to_acknowledge_it_a_grant_of_each_primary_is_there_after_a_failover() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let mut clustered = with_replicas().await;
+    let locks = Locks::builder()
+        .defaults(LockOptions::new().lease(LEASE))
+        .require_replicas(1, Duration::from_secs(1));
+    let locks = soon("a connection", locks.connect(clustered.url())).await.expect("accepted");
+    let mut guards = Vec::new();
+    for primary in 0..3 {
+        guards.push(held(&locks, &key_of(&clustered, primary, 0)).await);
+    }
+    let first: Vec<_> = guards.iter().map(|guard| guard.deadline()).collect();
+    eventually("replicas have a renewal of each", SOON, async || {
+        guards.iter().zip(&first).all(|(guard, first)| guard.deadline() > *first)
+    })
+    .await;
+    for guard in guards {
+        release(guard).await;
+    }
+    let key = key_of(&clustered, 2, 0);
+    let guard = held(&locks, &key).await;
+    clustered.server(2).kill();
+    let new = clustered.promoted(2).await;
+    let mut redis = clustered.raw(new).await;
+    let (holder, _) = redis.hold(&key).await.expect("the replica had acknowledged it");
+    assert!(holder.contains(locks.node().as_str()), "{holder}");
+    drop(guard);
 }

@@ -1,5 +1,5 @@
-//! A Redis Cluster by real servers: which server serves which lock, slots that move, primaries that
-//! fail, and what is refused.
+//! A Redis Cluster by real servers: the server of each lock, slots that move, primaries that fail,
+//! and refusals.
 
 mod common;
 mod failover;

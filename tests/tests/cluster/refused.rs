@@ -1,4 +1,4 @@
-//! What a Cluster is not for, or not without more: a typed error that says so.
+//! Refusals: a typed error that names the reason.
 
 use lock_tests::acl::set_user;
 use lock_tests::{RedisServer, eventually};

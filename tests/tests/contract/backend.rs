@@ -51,8 +51,8 @@ impl Backend {
         Self::Sentinel(format!("{}/{database}", watched.url()))
     }
 
-    /// Makes a backend on the same Cluster for all tests, as it takes some seconds to form; each has
-    /// a namespace of its own.
+    /// Makes a backend on the same Cluster for all tests, as it takes some seconds to form; each
+    /// has a namespace of its own.
     pub(crate) async fn cluster() -> Self {
         static CLUSTERED: OnceCell<Clustered> = OnceCell::const_new();
         static NAMESPACES: AtomicUsize = AtomicUsize::new(0);

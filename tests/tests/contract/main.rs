@@ -1,10 +1,10 @@
 //! The promises of a `Locks`, on every store: each fact on the store in memory, on Redis, on a
-//! primary that sentinels watch, and on a Redis Cluster. `replaced` has the facts that still hold while such a primary is
-//! replaced, over and over.
+//! primary that sentinels watch, and on a Redis Cluster. `replaced` has the facts that still hold
+//! while such a primary is replaced, over and over.
 
-/// Makes four tests of each function: one on the store in memory, one on a server of its own, one in
-/// a database of its own on a primary that sentinels watch, and one in a namespace of its own on a
-/// Redis Cluster. Not on the Cluster: facts about namespaces, and about locks that JVMs share.
+/// Makes four tests of each function: one on the store in memory, one on a server of its own, one
+/// in a database of its own on a primary that sentinels watch, and one in a namespace of its own on
+/// a Redis Cluster. Not on the Cluster: facts about namespaces, and about locks that JVMs share.
 macro_rules! on_every_store {
     ($($fact:ident),+ $(,)? $(; not_on_a_cluster: $($other:ident),+ $(,)?)?) => {
         mod in_memory {

@@ -15,10 +15,10 @@
 //! A clock may have been wrong by years. A time that is more than a day ahead of two later answers
 //! is forgotten, and so is a token in advance, which only a forged message tells.
 //!
-//! All of that is kept for each counter: in a Redis Cluster each slot has one. A floor by the tokens
-//! of another slot would be above the counter of this one for ever, and each command would go the
-//! longer way. A message names no lock, so its token counts for every slot once another server
-//! answers; until then the counter itself is above it.
+//! All of that is kept for each counter: in a Redis Cluster each slot has one. A floor by the
+//! tokens of another slot would be above the counter of this one for ever, and each command would
+//! go the longer way. A message names no lock, so its token counts for every slot once another
+//! server answers; until then the counter itself is above it.
 //!
 //! Leases end by the server's own clock alone. Were they held up with the tokens, time would stand
 //! still for as long as that clock is behind, and a waiter that died would keep its place.

@@ -2,9 +2,10 @@
 //!
 //! # Implementation notes
 //!
-//! - CLUSTER SHARDS is asked first, which tells of primaries that have no slots yet; a server before
+//! - CLUSTER SHARDS is asked first, which tells of primaries that have no slots yet; a server
+//!   before
 //!   7.0, or a user without that right, is asked for CLUSTER SLOTS.
-//! - A node may know less than others, or be cut off. What it tells is only where to ask: each
+//! - A node may know less than others, or be cut off. Its answer says only where to ask: each
 //!   server itself refuses a command for a slot that it does not serve.
 
 use std::collections::HashMap;
@@ -157,7 +158,7 @@ fn shards(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let primaries = shards.iter().map(|shard| {
         let shard = fields(shard)?;
         let ranges: Vec<u16> = read(shard.get("slots")?)?;
-        if ranges.len() % 2 != 0 || ranges.len() > 2 * MAX_RANGES {
+        if !ranges.len().is_multiple_of(2) || ranges.len() > 2 * MAX_RANGES {
             return None;
         }
         let slots = ranges.chunks_exact(2).map(|pair| range(pair[0], pair[1]));
