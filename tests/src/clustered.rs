@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::cmd;
 
+use crate::process::version;
 use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
 
 const PRIMARIES: usize = 3;
@@ -49,8 +50,15 @@ impl Clustered {
         let count = if has_replicas { 2 * PRIMARIES } else { PRIMARIES };
         let ports: Vec<[Port; 2]> = (0..count).map(|_| [Port::free(), Port::free()]).collect();
         let ids: Vec<String> = (1..=count).map(|number| number.to_string().repeat(40)).collect();
-        let addresses =
-            ports.iter().map(|[port, bus]| format!("127.0.0.1:{}@{}", port.number(), bus.number()));
+        let has_bus_port = version() >= (7, 0);
+        // Older servers add ten thousand.
+        let at = |port: &Port, bus: &Port| match has_bus_port {
+            true => bus.number(),
+            false => port.number() + 10_000,
+        };
+        let addresses = ports
+            .iter()
+            .map(|[port, bus]| format!("127.0.0.1:{}@{}", port.number(), at(port, bus)));
         let addresses: Vec<_> = addresses.collect();
         let known_to = |itself: usize| {
             let mut known = String::new();
@@ -73,11 +81,13 @@ impl Clustered {
         for (number, [port, bus]) in ports.into_iter().enumerate() {
             let file = folder.join(format!("nodes-{number}.conf"));
             std::fs::write(&file, known_to(number)).expect("the folder can be written");
+            let options = match has_bus_port {
+                true => options.clone().arg("cluster-port", &bus.number().to_string()),
+                false => options.clone(),
+            };
             let options = options
-                .clone()
                 .arg("cluster-enabled", "yes")
                 .arg("cluster-config-file", &file.to_string_lossy())
-                .arg("cluster-port", &bus.number().to_string())
                 .arg("cluster-node-timeout", &node_timeout.as_millis().to_string())
                 .arg("cluster-require-full-coverage", "no")
                 .arg("repl-diskless-sync-delay", "0");
