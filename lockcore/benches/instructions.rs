@@ -30,6 +30,7 @@ impl World {
             peers: false,
             window: 64,
             acquires: 256,
+            runs: 1,
             seed: 7,
         };
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000, counter: None }

@@ -111,7 +111,7 @@ impl Resource {
     /// Whether the door says that nothing else is to be looked at.
     pub(crate) fn is_unmarked(&self) -> bool {
         self.0.door.as_ref().is_none_or(|door| {
-            matches!(door.held, queue::Held::Whole(_)) && door.mark == Mark::None
+            matches!(door.held, queue::Held::Whole { .. }) && door.mark == Mark::None
         })
     }
 
@@ -142,7 +142,7 @@ impl Resource {
     pub(crate) fn token(&self) -> Option<u64> {
         match self.0.door.as_ref()?.held {
             queue::Held::Parts { token, .. } => token.map(Into::into),
-            queue::Held::Whole(_) => None,
+            queue::Held::Whole { .. } => None,
         }
     }
 
@@ -159,7 +159,7 @@ impl Resource {
         match self.0.door.as_ref().map(|door| &door.held) {
             None => Some(0),
             Some(queue::Held::Parts { used, .. }) => Some(*used),
-            Some(queue::Held::Whole(_)) => None,
+            Some(queue::Held::Whole { .. }) => None,
         }
     }
 
@@ -175,7 +175,7 @@ impl Resource {
         let Some(door) = &self.0.door else {
             return is_waited_for.then(|| "no door, and members wait".into());
         };
-        let is_whole = matches!(door.held, queue::Held::Whole(_));
+        let is_whole = matches!(door.held, queue::Held::Whole { .. });
         if is_whole && !self.0.holds.is_empty() {
             return Some("parts beside a lock".into());
         }

@@ -5,7 +5,8 @@ use crate::Event;
 use crate::member::{Member, NodeId};
 
 /// `g <member> <token> <ms left>` or `r <member>`, of a member of `node`, which may hold spaces. Of
-/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`.
+/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`. Of a run:
+/// `w <token> <ms left> <number> …`.
 pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     // The text of another node's member is no message to this one, whatever its number.
     let number = |text: &str| {
@@ -14,6 +15,9 @@ pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     let payload = std::str::from_utf8(payload).ok()?;
     if let Some(grants) = payload.strip_prefix("p ") {
         return several(grants);
+    }
+    if let Some(run) = payload.strip_prefix("w ") {
+        return of_run(run);
     }
     if let Some(revoked) = payload.strip_prefix("r ") {
         let alone = || Some(vec![number(revoked)?]);
@@ -36,8 +40,15 @@ fn several(text: &str) -> Option<Event> {
     is_whole.then_some(Event::Granted { token, grants })
 }
 
+fn of_run(text: &str) -> Option<Event> {
+    let (token, rest) = text.split_once(' ')?;
+    let (left_ms, run) = rest.split_once(' ')?;
+    let (token, left_ms) = (fencing_token(token)?, left_ms.parse().ok()?);
+    Some(Event::GrantedRun { token, left_ms, numbers: numbers(run)? })
+}
+
 /// All of them, or nothing: no member is a number.
-fn numbers(text: &str) -> Option<Vec<u64>> {
+pub(super) fn numbers(text: &str) -> Option<Vec<u64>> {
     text.split(' ').map(|number| number.parse().ok()).collect()
 }
 
