@@ -53,13 +53,9 @@ impl<P: Mirror> Core<P> {
             _ => &[],
         };
         if !run.is_empty() {
-            let is_old = self.recent_releases.since(number, ask.sent);
-            if self.table.get(number).is_some() || !is_old {
-                let (hold, numbers) = (Some((&ask.lock, member)), run.as_slice());
-                let told = ToldRun { hold, answered, numbers, token: *token, left_ms: *left_ms };
-                self.granted_run(told, GrantSource::Aside(ask.sent));
-            }
-            return;
+            let (hold, numbers) = (Some((&ask.lock, member)), run.as_slice());
+            let told = ToldRun { hold, answered, numbers, token: *token, left_ms: *left_ms };
+            return self.granted_run(told, GrantSource::Aside(ask.sent));
         }
         if self.table.entries().contains_key(&number) {
             let source = match answered.contains(member) {

@@ -111,7 +111,11 @@ impl<P: Mirror> Core<P> {
             return;
         }
         if waiting.is_empty() {
-            return self.give_back_run(lock, name);
+            // Unless its release has overtaken this answer. The leave of the first has not ended it.
+            return match source {
+                GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
+                _ => self.give_back_run(lock, name),
+            };
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
         // A member that was queued once was found waiting before the grant. A second copy of an

@@ -431,3 +431,20 @@ fn a_guard_in_mid_run_that_leaks_keeps_the_lock_for_nobody() {
     assert_eq!(world.take(at(3), attempts[1]), None);
     assert_eq!(world.lock.queue.len(), 1, "the other one asks again");
 }
+
+#[test]
+fn an_answer_that_a_leave_of_the_first_has_overtaken_still_tells_of_the_run() {
+    let mut world = World::new();
+    let attempts = [(); 3].map(|()| world.begin(at(0), wish("a")));
+    let (number, _) = world.take(at(0), attempts[0]).expect("free");
+    world.core.event(at(1)).cancel(attempts[1]);
+    let leaves = world.due(at(1));
+    let release = world.core.event(at(1)).release(number).request().expect("it is alone");
+    let released = world.serve(HERE, at(1), &release.command);
+    world.answer(at(2), &leaves[0]);
+    world.core.event(at(2)).replied(&release, &released);
+    let (number, _) = world.take(at(2), attempts[2]).expect("its turn");
+    let release = world.core.event(at(3)).release(number).request().expect("it is the last");
+    world.answer(at(3), &release);
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+}

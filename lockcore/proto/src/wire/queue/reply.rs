@@ -6,7 +6,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::token::FencingToken;
 use crate::wire::Context;
-use crate::wire::message::numbers;
+use crate::wire::message::run_of;
 use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
@@ -141,7 +141,7 @@ fn left(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
 /// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease;
 /// also for a run.
 fn granted<T>(told: &str, member: &Member, context: Context<'_>, outcome: T) -> Option<Reply<T>> {
-    let (told, run) = with_run(told)?;
+    let (told, run) = with_run(told);
     let told = told.strip_suffix(member.as_str())?;
     let (token, now_us) = match told.split_once(' ') {
         Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
@@ -149,7 +149,7 @@ fn granted<T>(told: &str, member: &Member, context: Context<'_>, outcome: T) -> 
     };
     let token = FencingToken::try_from(token).ok()?;
     let left_ms = member.lease_ms();
-    let grants = vec![Grant { member: member.clone(), token, left_ms, run }];
+    let grants = vec![grant_of(member.clone(), token, left_ms, run)?];
     Some(Reply { grants, now_us, ..short(outcome) })
 }
 
@@ -161,12 +161,12 @@ fn released(answer: &Value<'_>, context: Context<'_>) -> Option<Reply<Released>>
     }
     if let Some(told) = answer.text() {
         let (ahead, hold) = told.split_at_checked(told.find('~')?)?;
-        let (member, run) = with_run(hold)?;
+        let (member, run) = with_run(hold);
         let member = Member::parse(member).filter(|one| one.node() == context.node.as_str())?;
         let token = context.floors.floor_us.checked_add(ahead.parse().ok()?)?;
         let left_ms = claim_ms(member.lease_ms());
         let token = FencingToken::try_from(token).ok()?;
-        let grants = vec![Grant { member, token, left_ms, run }];
+        let grants = vec![grant_of(member, token, left_ms, run)?];
         return Some(Reply { grants, ..short(Released::Released) });
     }
     all(answer, outcome::released)
@@ -280,13 +280,16 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
     })
 }
 
-/// The member of a hold, and the numbers of those that are served within it, which follow in a line
-/// of their own.
-fn with_run(hold: &str) -> Option<(&str, Vec<u64>)> {
-    match hold.split_once('\n') {
-        Some((member, run)) => Some((member, numbers(run)?)),
-        None => Some((hold, Vec::new())),
-    }
+/// The text of a hold, and that of the numbers of the members that are served within it, which
+/// follow in a line of their own.
+fn with_run(hold: &str) -> (&str, Option<&str>) {
+    hold.split_once('\n').map_or((hold, None), |(hold, run)| (hold, Some(run)))
+}
+
+/// A grant with the numbers of its run, if it is a run's.
+fn grant_of(member: Member, token: FencingToken, left_ms: u64, run: Option<&str>) -> Option<Grant> {
+    let run = run.map_or(Some(Vec::new()), |run| run_of(run, token))?;
+    Some(Grant { member, token, left_ms, run })
 }
 
 fn member_of(value: &Value<'_>) -> Option<Member> {
@@ -318,9 +321,8 @@ fn reply_of<T>(
     let token = optional_token(token)?;
     let grant = |pair: &[Value<'_>]| {
         let [member, left_ms] = pair else { return None };
-        let (member, run) = with_run(member.text()?)?;
-        let (member, left_ms) = (Member::parse(member)?, left_ms.integer()?);
-        Some(Grant { member, token: token?, left_ms, run })
+        let (member, run) = with_run(member.text()?);
+        grant_of(Member::parse(member)?, token?, left_ms.integer()?, run)
     };
     let reply = Reply {
         outcome: outcome(of.text()?, number.integer()?)?,
