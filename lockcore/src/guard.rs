@@ -127,7 +127,9 @@ impl LockGuard {
         if node.settings.redisson_peers {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
         }
-        let Some(ask) = node.with(|core| core.downgrade(number)) else {
+        // In a run the hold has another one's name.
+        let asked = node.with(|core| Some((core.downgrade(number)?, core.held_as(number))));
+        let Some((ask, held_as)) = asked else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
         match TimedRequest::ask(node, ask).await? {
@@ -135,7 +137,7 @@ impl LockGuard {
                 Err(LockError::new(LockErrorKind::Lost))
             }
             Answer::Renewed(reply) => {
-                let is_own = |grant: &&Grant| grant.member.number() == number;
+                let is_own = |grant: &&Grant| grant.member.number() == held_as;
                 let Some(grant) = reply.grants.iter().find(is_own) else {
                     return Err(LockError::new(LockErrorKind::Protocol));
                 };
