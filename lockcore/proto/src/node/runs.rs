@@ -111,7 +111,7 @@ impl<P: Mirror> Core<P> {
             return;
         }
         if waiting.is_empty() {
-            // Unless its release has overtaken this answer. The leave of the first has not ended it.
+            // Unless its release has overtaken this answer. A leave of the first does not end it.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
                 _ => self.give_back_run(lock, name),

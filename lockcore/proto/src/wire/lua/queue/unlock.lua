@@ -1,7 +1,7 @@
 -- Gives everything back: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where
 -- they are not the usual: latest time of servers before, prefix. Answers 1 if there are no waiters;
--- 2 if it was handed over to another node; `<token - floor><member>` if to a member of this one, for
--- a run with its numbers behind it; else in full.
+-- 2 if it was handed over to another node; `<token - floor><member>` if to a member of this one,
+-- for a run with its numbers behind it; else in full.
 local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
 if held == member then
