@@ -45,7 +45,10 @@ impl World {
         }
         self.outcome.size.operations += 1;
         let lock = self.dice.below(self.plan.locks) as usize;
-        let lease_us = self.dice.of(1_000, 9_000) * MS;
+        // Most have the lease of their run: only neighbours with the same are served together.
+        let usual = 1_000 * (1 + self.plan.seed % 9);
+        let lease_ms = if self.dice.one_in(4) { self.dice.of(1_000, 9_000) } else { usual };
+        let lease_us = lease_ms * MS;
         let lease = Duration::from_micros(lease_us);
         let kind = self.dice.below(6);
         let options = match kind {

@@ -134,7 +134,15 @@ impl Resource {
 
     /// Whether the member holds or waits.
     pub(crate) fn knows(&self, member: &Member, now_ms: u64) -> bool {
-        let is_holder = self.holds(now_ms).iter().any(|held| held.member == who(member));
+        let holds = self.holds(now_ms);
+        let is_holder = match self.0.run() {
+            [] => holds.iter().any(|held| held.member == who(member)),
+            // One that has left may have given its name to the hold of the others.
+            run => {
+                let (name, number) = who(member);
+                holds.iter().any(|held| held.member.0 == name) && run.contains(&number)
+            }
+        };
         is_holder || self.0.queue.get(member).is_some()
     }
 

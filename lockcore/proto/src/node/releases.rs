@@ -91,7 +91,9 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         self.runs.remove(&number);
         self.table.change(number, |entry| {
-            if let State::Releasing { .. } = entry.state {
+            // The release of a run that is repeated as such.
+            let is_repeated = entry.is_run && matches!(entry.state, State::Leaving { .. });
+            if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.is_run = false;
                 entry.state = entry.leaving(now);
             }

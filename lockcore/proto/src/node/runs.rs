@@ -442,6 +442,7 @@ impl<P: Mirror> Core<P> {
             entry.is_some_and(|entry| matches!(entry.state, State::Held(_)))
         });
         self.table.change(first, |entry| {
+            entry.is_run = is_there || guard.is_some();
             entry.state = match (guard, is_there) {
                 // Given back with the guard.
                 (Some(_), _) => State::Lost,

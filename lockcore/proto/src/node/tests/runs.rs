@@ -264,6 +264,7 @@ fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
     let (_, next) = world.take(at(2), attempts[1]).expect("its turn");
     assert_eq!(next, token + 1);
     assert_eq!(world.take(at(2), attempts[0]), None);
+    assert_eq!(world.run(at(2)), [], "nothing is given back");
 }
 
 #[test]
