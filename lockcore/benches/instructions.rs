@@ -74,7 +74,7 @@ impl World {
     }
 
     fn release(&mut self, number: u64, state: &mut QueueState) {
-        let ask = self.event(|core| core.release(number)).expect("it is held");
+        let ask = self.event(|core| core.release(number)).request().expect("it is held");
         self.answer(&ask, state);
     }
 }
