@@ -253,8 +253,10 @@ impl World {
                 });
                 let queued: Vec<(Who, u64)> = each.collect();
                 for (index, (who, position)) in queued.iter().copied().enumerate() {
-                    // Those that the command queues later stand behind it.
-                    let behind = (queued.len() - index) as u64;
+                    // Those that the command queues later stand behind it; those that waited
+                    // before may stand in any order.
+                    let behind = queued[index..].iter().filter(|(_, at)| *at >= position);
+                    let behind = behind.count() as u64;
                     let is_last = position + behind >= resource.queue_len();
                     // A late copy of its acquire queues it anew: its node's next touch puts it
                     // back.
