@@ -82,6 +82,8 @@ async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend
     soon(guard.release()).await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     assert!(a.force_release("key").await.expect("answered"));
+    // Until its node hears of it, the next one would be served, and lost at once.
+    soon(guard.lost()).await;
     let error = soon(guard.release()).await.expect_err("it was force-released");
     assert_eq!(error.kind(), LockErrorKind::Lost);
     // The last one has lost its turn, and asks again.
