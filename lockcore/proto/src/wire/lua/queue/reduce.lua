@@ -17,7 +17,7 @@ local is_held = whole == member or over > now
 if whole == member and weight < ALL then
   -- A write from before that arrives late must not pass beside the members that come in now.
   local ends = now + whole_left
-  whole, used, token, hold_count, door_ends = nil, weight, issue(), 1, 0
+  whole, run, used, token, hold_count, door_ends = nil, '', weight, issue(), 1, 0
   held, reduced = { text_of(ends), member }, { ARGV[6], member }
   keep_until(ends)
 elseif is_held and not whole then
