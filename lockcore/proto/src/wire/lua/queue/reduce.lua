@@ -16,7 +16,10 @@ local over = not whole and tonumber(call('ZSCORE', H, member) or 0) or 0
 local is_held = whole == member or over > now
 if whole == member and weight < ALL then
   -- A write from before that arrives late must not pass beside the members that come in now.
-  local ends = now + whole_left
+  -- By a clock that is read after what is left of the lease: by the one from before, a server that
+  -- stood still in between would end the hold before its guard does.
+  time = call('TIME')
+  local ends = time[1] * 1000 + math.floor(time[2] / 1000) + whole_left
   whole, used, token, hold_count, door_ends = nil, weight, issue(), 1, 0
   held, reduced = { text_of(ends), member }, { ARGV[6], member }
   keep_until(ends)
