@@ -56,6 +56,10 @@ impl Evidence for Facts<'_> {
         }
     }
 
+    fn is_of_several(&self) -> bool {
+        matches!(self.step.ask, Ask::Acquire { members, .. } if members.count_ones() > 1)
+    }
+
     fn before(&self) -> &[Held<Id>] {
         &self.step.before.holds
     }

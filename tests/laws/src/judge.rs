@@ -96,6 +96,12 @@ pub trait Evidence {
         false
     }
 
+    /// Whether it asks for several members, one after the other: then a part whose lease had ended
+    /// may be taken out for a later one, after the grant of an earlier one has shared its token.
+    fn is_of_several(&self) -> bool {
+        false
+    }
+
     /// The waiters after the command, in order, as far as a grant may go. None of them is away for
     /// longer than its patience.
     fn queue(&self) -> impl Iterator<Item = Waiting<Self::Member>>;
@@ -268,6 +274,14 @@ impl<'a, E: Evidence> Case<'a, E> {
         parts.any(|held| self.after(held).is_some() && !self.is_granted(held.member))
     }
 
+    /// Whether a grant may have shared the token of parts that are not there any more.
+    fn may_have_shared_token(&self) -> bool {
+        let mut ended = self.evidence.before().iter().filter(|held| !held.is_live);
+        self.evidence.is_of_several()
+            && !self.evidence.after().iter().any(Held::is_whole)
+            && ended.any(|held| !held.is_whole())
+    }
+
     /// A new token that is not above all before it, another than that of the parts that are held,
     /// or none for a grant.
     fn wrong_token(&self) -> Option<String> {
@@ -282,7 +296,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         } else if self.granted.is_empty() && self.evidence.repeats_token() {
             token == last
         } else {
-            token > last
+            token > last || token == shared && self.may_have_shared_token()
         };
         let is_right = is_right && told.iter().all(|other| *other == token);
         (!is_right)

@@ -117,6 +117,10 @@ impl Evidence for Step {
         self.names.contains(&member)
     }
 
+    fn is_of_several(&self) -> bool {
+        self.kind == ACQUIRE && self.names.len() > 1
+    }
+
     fn before(&self) -> &[Held<char>] {
         &self.before
     }
@@ -204,6 +208,19 @@ fn grants_of_one_command_fit_beside_each_other_in_their_order() {
     hands(&[read('b'), read('c')]).breaks(&[]);
     hands(&[permits('b', 1, 1), permits('c', 1, 2)]).breaks(&[]);
     hands(&[permits('b', 1, 2), permits('c', 1, 1)]).breaks(&[Law::S1]);
+}
+
+// The first of several takes its part beside one whose lease has ended, and shares its token; for
+// the second, which does not fit, that one is taken out.
+#[test]
+fn one_of_several_may_have_the_token_of_a_part_that_is_taken_out_after_its_grant() {
+    let acquires = |names: &[char], before| {
+        step(ACQUIRE, names).before(&[before]).after(&[read('b')]).told(&[7])
+    };
+    acquires(&['b', 'c'], ended(read('a'))).breaks(&[]);
+    acquires(&['b'], ended(read('a'))).breaks(&[Law::S3]);
+    acquires(&['b', 'c'], ended(lock('a'))).breaks(&[Law::S3]);
+    acquires(&['b', 'c'], ended(read('a'))).told(&[6]).breaks(&[Law::S3]);
 }
 
 #[test]

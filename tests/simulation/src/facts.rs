@@ -166,6 +166,10 @@ impl Evidence for Facts<'_> {
         self.record().came.contains(&waiter) && turn(other) < turn(waiter)
     }
 
+    fn is_of_several(&self) -> bool {
+        matches!(self.command, Command::Acquire { members, .. } if members.len() > 1)
+    }
+
     fn queue(&self) -> impl Iterator<Item = Waiting<Who>> {
         let caller = (!self.before.is_unmarked).then_some(self.caller);
         let patient = self.resource().patient(self.before.now_ms, caller);

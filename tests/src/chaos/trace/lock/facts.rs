@@ -88,6 +88,10 @@ impl<'a> Evidence for Facts<'a> {
         self.lock.done.came.contains(waiter) && self.names(other)
     }
 
+    fn is_of_several(&self) -> bool {
+        self.step.name == "acquire_all"
+    }
+
     /// The first waiter: whether others are connected is not known.
     fn queue(&self) -> impl Iterator<Item = Waiting<&'a str>> {
         let first = self.lock.queue.first();
