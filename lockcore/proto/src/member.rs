@@ -112,35 +112,13 @@ pub struct Member {
 impl Member {
     /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
-        let parts = [
-            MARKER,
-            node.as_str(),
-            ":",
-            &Digits::of(number),
-            ":",
-            &Digits::of(lease_ms),
-            ":",
-            &demand.text(),
-            ":",
-            &label.0,
-        ];
-        let text = joined(&parts);
+        let text = text(MARKER, node, (number, lease_ms), &[&demand.text(), ":", &label.0]);
         Self { text, number, lease_ms, demand }
     }
 
     /// A new member in a queue that JVMs share.
     pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        let parts = [
-            REDISSON_MARKER,
-            node.as_str(),
-            ":",
-            &Digits::of(number),
-            ":",
-            &Digits::of(lease_ms),
-            ":",
-            &label.0,
-        ];
-        let text = joined(&parts);
+        let text = text(REDISSON_MARKER, node, (number, lease_ms), &["", "", &label.0]);
         Self { text, number, lease_ms, demand: Demand::ALONE }
     }
 
@@ -207,6 +185,18 @@ impl Member {
         let parts = if self.text.starts_with(MARKER) { 5 } else { 4 };
         self.text.splitn(parts, ':').last().unwrap_or_default()
     }
+}
+
+/// The text of a new member: its demand with the colon behind it, or neither, and its label come
+/// last.
+fn text(
+    marker: &str,
+    node: &NodeId,
+    (number, lease_ms): (u64, u64),
+    [demand, colon, label]: &[&str; 3],
+) -> Arc<str> {
+    let (number, lease_ms) = (Digits::of(number), Digits::of(lease_ms));
+    joined(&[marker, node.as_str(), ":", &number, ":", &lease_ms, ":", demand, colon, label])
 }
 
 /// The text up to the next colon, and the text after it.

@@ -15,11 +15,12 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Valu
 use tokio::runtime::Handle;
 
 use super::call::Packed;
-use super::connector::CONNECT_TIMEOUT;
 use super::tls::Certificates;
 use crate::store::begin;
 use own::{Answered, OwnConnection};
 
+/// The time that opening a connection may take.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Commands that may wait for the socket of redis-rs. More than the node sends at once: those for
 /// which there is no room are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;

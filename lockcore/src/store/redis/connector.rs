@@ -14,7 +14,7 @@ use redis::aio::PubSub;
 use redis::io::tcp::socket2;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 
-use super::connection::Connection;
+use super::connection::{CONNECT_TIMEOUT, Connection};
 use super::failure;
 use super::hello::Hello;
 use super::tls::{self, Certificates};
@@ -23,8 +23,6 @@ use crate::error::LockError;
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
-/// The time that opening a connection may take.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time after which the sentinels are asked again whether the primary is still the primary.
 const FOLLOW: Duration = Duration::from_secs(2);
 /// The time after which the kernel notices an idle peer that is gone.

@@ -184,9 +184,8 @@ impl CommandLink {
     /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
     /// else is ever sent twice.
     pub(crate) async fn run_script(&self, call: Scripted) -> Result<Value, StoreError> {
-        let by_source = call.by_source();
-        match self.ask(call.command).await? {
-            Err(error) if is_unknown(&error) => finished(self.ask(by_source).await),
+        match self.ask(call.command.clone()).await? {
+            Err(error) if is_unknown(&error) => finished(self.ask(call.by_source()).await),
             answer => finished(Ok(answer)),
         }
     }

@@ -23,9 +23,10 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout_at};
 
 use self::known::Known;
-use super::{CONNECT_TIMEOUT, invalid, read_url, tuned};
+use super::{invalid, read_url, tuned};
 use crate::error::LockError;
 use crate::sentinels::Sentinels as Settings;
+use crate::store::redis::connection::CONNECT_TIMEOUT;
 use crate::store::redis::{Certificates, failure, tls};
 
 /// After a majority has answered, or one that knows more than this node, the others have this long

@@ -16,8 +16,8 @@ local over = not whole and tonumber(call('ZSCORE', H, member) or 0) or 0
 local is_held = whole == member or over > now
 if whole == member and weight < ALL then
   -- A write from before that arrives late must not pass beside the members that come in now.
-  -- By a clock that is read after what is left of the lease: by the one from before, a server that
-  -- stood still in between would end the hold before its guard does.
+  -- The clock is read once more, after the lease: with its time from before, a server that stood
+  -- still in between would end the hold before its guard does.
   time = call('TIME')
   local ends = time[1] * 1000 + math.floor(time[2] / 1000) + whole_left
   whole, used, token, hold_count, door_ends = nil, weight, issue(), 1, 0
