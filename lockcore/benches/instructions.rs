@@ -28,6 +28,7 @@ impl World {
             confirm_grants: false,
             replicas: 0,
             peers: false,
+            has_slots: false,
             window: 64,
             acquires: 256,
             seed: 7,

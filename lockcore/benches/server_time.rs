@@ -54,7 +54,7 @@ impl Node {
         let (seconds, micros): (u64, u64) =
             cmd("TIME").query_async(&mut redis).await.expect("answered");
         let of_error = |said: &str| panic!("{said}");
-        let wire = Wire { node, prefix: PREFIX.into(), peers: false, of_error };
+        let wire = Wire { node, prefix: PREFIX.into(), peers: false, has_slots: false, of_error };
         Self { wire, floor_us: seconds * 1_000_000 + micros, redis, hearing, next: 0 }
     }
 

@@ -30,6 +30,17 @@ impl LockError {
         Self { kind, detail: Some(detail.into()), source: None, is_of_permits: false }
     }
 
+    /// The same error of the server at this address.
+    #[cfg(feature = "redis")]
+    pub(crate) fn at(self, address: impl fmt::Display) -> Self {
+        let detail = match self.detail {
+            Some(detail) if detail.starts_with(&address.to_string()) => detail,
+            Some(detail) => format!("{address}: {detail}").into(),
+            None => address.to_string().into(),
+        };
+        Self { detail: Some(detail), ..self }
+    }
+
     /// An error of the store as a caller sees it.
     pub(crate) fn of_store(error: StoreError) -> Self {
         Self::with_detail(error.kind, error.detail)

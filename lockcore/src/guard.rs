@@ -180,10 +180,10 @@ impl LockGuard {
 
     /// Held, uncertain or lost.
     pub fn state(&self) -> HoldState {
-        let SharedHold { node, shared, .. } = self.hold();
+        let SharedHold { node, shared, lock, .. } = self.hold();
         if self.is_lost() {
             HoldState::Lost
-        } else if shared.is_unanswered() || !node.store.commands().borrow().is_up() {
+        } else if shared.is_unanswered() || !node.store.is_up_for(lock) {
             HoldState::Uncertain
         } else {
             HoldState::Held

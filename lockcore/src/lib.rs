@@ -65,6 +65,8 @@
 mod acquire;
 mod builder;
 #[cfg(feature = "redis")]
+mod cluster;
+#[cfg(feature = "redis")]
 mod credentials;
 mod error;
 mod guard;
@@ -85,6 +87,8 @@ mod unreachable_waiters;
 
 pub use acquire::{Acquire, TryAcquire};
 pub use builder::LocksBuilder;
+#[cfg(feature = "redis")]
+pub use cluster::Cluster;
 #[cfg(feature = "redis")]
 pub use credentials::Credentials;
 pub use error::LockError;

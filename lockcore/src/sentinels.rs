@@ -77,20 +77,9 @@ impl Sentinels {
     fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
         let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
         let (authority, path) = rest.split_once('/')?;
-        let (credentials, hosts) = match authority.rsplit_once('@') {
-            Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-            None => (String::new(), authority),
-        };
+        let (credentials, hosts) = hosts(authority, PORT)?;
         let (name, db) = path.split_once('/').unwrap_or((path, ""));
-        let mut sentinels = Vec::new();
-        for host in hosts.split(',') {
-            let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-            sentinels.push(match (host.is_empty(), has_port) {
-                (true, _) => return None,
-                (false, true) => format!("{scheme}://{host}"),
-                (false, false) => format!("{scheme}://{host}:{PORT}"),
-            });
-        }
+        let sentinels = hosts.into_iter().map(|host| format!("{scheme}://{host}")).collect();
         let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
         if name.is_empty() || !name.chars().all(is_name) {
             return None;
@@ -99,6 +88,24 @@ impl Sentinels {
         let primary = format!("{scheme}://{credentials}primary/{db}{query}");
         Some(Self { name: name.to_owned(), sentinels, primary })
     }
+}
+
+/// The credentials of `[user[:password]@]host[:port][,host[:port]]…` with their `@`, if there are
+/// any, and each host with its port.
+pub(crate) fn hosts(authority: &str, port: u16) -> Option<(String, Vec<String>)> {
+    let (credentials, hosts) = match authority.rsplit_once('@') {
+        Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
+        None => (String::new(), authority),
+    };
+    let with_port = |host: &str| {
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+        match (host.is_empty(), has_port) {
+            (true, _) => None,
+            (false, true) => Some(host.to_owned()),
+            (false, false) => Some(format!("{host}:{port}")),
+        }
+    };
+    Some((credentials, hosts.split(',').map(with_port).collect::<Option<_>>()?))
 }
 
 /// Names the form of a URL of sentinels.

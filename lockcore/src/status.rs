@@ -6,9 +6,9 @@ use proto::Link;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// The connection for commands.
+    /// The connection for commands. On a Redis Cluster it is up while that to one primary is.
     pub commands: Connection,
-    /// The connection on which grants arrive.
+    /// The connection on which grants arrive; on a Redis Cluster as for commands.
     pub subscription: Connection,
     /// Acquisitions that have no outcome yet.
     pub waiting: usize,

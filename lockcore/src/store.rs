@@ -23,6 +23,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Runs one command.
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer>;
 
+    /// Whether it is a Redis Cluster: then only commands for locks of one slot run together.
+    fn has_slots(&self) -> bool {
+        false
+    }
+
     /// Runs several renewals, of at most [`proto::MAX_RENEWALS`] holds, or several touches, of at
     /// most [`proto::MAX_LINES`] locks with [`proto::MAX_BATCH`] members; or any command alone.
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers>;
@@ -42,6 +47,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// The connection that carries commands.
     fn commands(&self) -> watch::Receiver<Link>;
+
+    /// Whether the connection that carries commands for this lock is up.
+    fn is_up_for(&self, _lock: &LockName) -> bool {
+        self.commands().borrow().is_up()
+    }
 
     /// Counts the servers that commands have gone to. While the count stays, it is one server, with
     /// all that it has acknowledged, unless it was emptied.

@@ -66,7 +66,7 @@ impl Bench {
         let now_us = self.redis.time_us().await;
         let floors = Floors { floor_us: now_us, elsewhere_us: 0, latest_us: now_us };
         let (prefix, of_error) = (PREFIX.into(), protocol::error_of);
-        let wire = Wire { node, prefix, peers: false, of_error };
+        let wire = Wire { node, prefix, peers: false, has_slots: false, of_error };
         Node { wire, floors, _ear: ear, next_number: 1 }
     }
 

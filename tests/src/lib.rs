@@ -27,6 +27,7 @@ pub mod protocol;
 pub mod signal;
 
 mod child;
+mod clustered;
 mod commandstats;
 mod eventually;
 mod expiry;
@@ -52,6 +53,7 @@ mod watcher;
 mod wire;
 
 pub use child::LockChild;
+pub use clustered::Clustered;
 pub use commandstats::{CommandStat, CommandStats};
 pub use eventually::{eventually, eventually_some};
 pub use expiry::EXPIRY;

@@ -54,7 +54,8 @@ pub(crate) struct Arguments {
     // A help text and no doc comment, where brackets would be links.
     #[arg(
         help = "Where Redis is: redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
-                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]",
+                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], or some nodes \
+                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…",
         long,
         global = true,
         value_name = "URL",

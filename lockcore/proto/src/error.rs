@@ -31,7 +31,8 @@ pub enum LockErrorKind {
     OutOfMemory,
     /// One of the lock's keys exists already and belongs to another program. It was not changed.
     WrongType,
-    /// The server does not support the lock: it is too old, or in a mode such as Redis Cluster.
+    /// The server does not support the lock: it is too old, or in a mode that the URL does not
+    /// name, such as Redis Cluster.
     Unsupported,
     /// The hold ended before it was released: its lease expired, it reached
     /// its `max_hold`, it was force-released or leaked, the `Locks` was shut down, or the server no

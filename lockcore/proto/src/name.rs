@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::member::by_text;
 use crate::text::joined;
+use crate::wire::slot;
 
 /// The start of a door's text.
 const DOOR: &str = "lock:";
@@ -25,6 +26,11 @@ impl LockName {
             true => &self.door[DOOR.len() + 1..self.door.len() - 1],
             false => &self.door[DOOR.len()..],
         }
+    }
+
+    /// The slot of its keys in a Redis Cluster.
+    pub fn slot(&self) -> u16 {
+        slot::of_key(&self.door)
     }
 
     /// The door of its queue; all other keys of the queue are named after it. Braces choose the

@@ -57,6 +57,7 @@ pub use entry::{Mirror, Refusal, Request};
 pub use moment::Moment;
 pub use projection::{Due, Phase};
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub struct Rules {
     pub replicas: u32,
     /// Queues are shared with JVMs.
     pub peers: bool,
+    /// Locks of different slots may be on different servers.
+    pub has_slots: bool,
     /// Most releases, leaves and repetitions on their way at once, each of which is a script: a
     /// time-out is to measure the server, not our own queue there. 64 by default.
     pub window: usize,
@@ -105,6 +108,7 @@ impl Default for Rules {
             confirm_grants: false,
             replicas: 0,
             peers: false,
+            has_slots: false,
             window: 64,
             acquires: 256,
             seed: 0,
@@ -171,7 +175,7 @@ pub struct Core<P> {
     /// The weight of the touches in flight.
     touching: usize,
     last_success: Moment,
-    last_reading: Option<ClockReading>,
+    last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
     /// The moment of the present event.
     now: Moment,
@@ -200,7 +204,7 @@ impl<P: Mirror> Core<P> {
             renewing: 0,
             touching: 0,
             last_success: Moment::default(),
-            last_reading: None,
+            last_readings: BTreeMap::new(),
             recent_releases: RecentReleases::default(),
             now: Moment::default(),
             effects: Vec::new(),
@@ -385,7 +389,10 @@ impl<P: Mirror> Core<P> {
         self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
-                self.pause = attempts::FIRST_RETRY;
+                // Where this one was asked for, others may be parked for the sake of a dead server.
+                if !self.rules.has_slots || self.table.parked().is_empty() {
+                    self.pause = attempts::FIRST_RETRY;
+                }
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
                     self.acquired(ask, member, *outcome, reply.first_end_ms);
                 }
@@ -503,7 +510,6 @@ impl<P: Mirror> Core<P> {
     /// The state of the connections has changed, or one of them is new.
     pub fn linked(&mut self, commands: Link, subscription: Link) {
         let now = self.now;
-        let was_up = self.commands.is_up() && self.subscription.is_up();
         self.commands = commands;
         self.subscription = subscription;
         if self.commands.is_up() {
@@ -519,7 +525,8 @@ impl<P: Mirror> Core<P> {
         self.check_lines();
         // A revocation may be among the missed messages. All that was sent so far is doubted.
         self.doubt = now + Duration::from_micros(1);
-        if !was_up && !self.table.parked().is_empty() {
+        if !self.table.parked().is_empty() {
+            self.pause = attempts::FIRST_RETRY;
             self.retry_at = Some(now);
         }
     }

@@ -11,6 +11,7 @@ mod outcome;
 mod queue;
 mod redisson;
 pub mod scripts;
+pub mod slot;
 mod value;
 
 use std::fmt;
@@ -58,6 +59,8 @@ struct Context<'a> {
     node: &'a NodeId,
     /// The first part of the grants channels.
     prefix: &'a str,
+    /// Whether each slot has a counter of its own.
+    has_slots: bool,
     floors: Floors,
 }
 
@@ -73,6 +76,8 @@ pub struct Wire {
     pub prefix: Arc<str>,
     /// Whether JVMs share the queues.
     pub peers: bool,
+    /// Whether the server is one of a Redis Cluster: then each slot has a counter of tokens.
+    pub has_slots: bool,
     /// Reads the errors that stand in answers.
     pub of_error: OfError,
 }
@@ -91,19 +96,40 @@ impl Asked {
     pub fn one((lock, command): (&LockName, &Command)) -> Self {
         Self::One(lock.clone(), command.clone())
     }
+
+    /// Several commands; one alone is no other than [`one`](Self::one).
+    pub fn together(commands: &[(&LockName, &Command)]) -> Self {
+        if let [command] = commands {
+            return Self::one(*command);
+        }
+        let owned = |(lock, command): &(&LockName, &Command)| {
+            (LockName::clone(lock), Command::clone(command))
+        };
+        Self::Together(commands.iter().map(owned).collect())
+    }
+
+    /// The first lock that they are about.
+    pub fn lock(&self) -> Option<&LockName> {
+        match self {
+            Self::One(lock, _) => Some(lock),
+            Self::Together(commands) => commands.first().map(|(lock, _)| lock),
+        }
+    }
 }
 
 impl Wire {
-    /// The commands by the scripts that run them.
+    /// The slot of a lock, of whose counter its tokens are; 0 where a server has one counter.
+    pub fn slot(&self, lock: &LockName) -> u16 {
+        if self.has_slots { lock.slot() } else { 0 }
+    }
+
+    /// The commands by the scripts that run them. In a Redis Cluster, all are of one slot.
     pub fn by_script(&self, commands: &[(&LockName, &Command)]) -> Vec<Asked> {
         let are_touches = matches!(commands.first(), Some((_, Command::Touch { .. })));
         if commands.len() < 2 || are_touches && !self.peers {
             return commands.iter().copied().map(Asked::one).collect();
         }
-        let owned = |(lock, command): &(&LockName, &Command)| {
-            (LockName::clone(lock), Command::clone(command))
-        };
-        vec![Asked::Together(commands.iter().map(owned).collect())]
+        vec![Asked::together(commands)]
     }
 
     /// The call of the script that runs the commands, for a node that has seen so much.
@@ -125,25 +151,27 @@ impl Wire {
     /// they are `declared`, the keys follow as arguments: then a server cannot refuse the whole
     /// script for the sake of one.
     pub fn preflight<C: Call>(&self, probe: &LockName, declared: bool) -> C {
-        let (script, keys, write): (_, _, fn(&mut C, &LockName)) = match self.peers {
-            false => (&scripts::of_queue().preflight, queue::KEYS, queue::add_keys),
-            true => (&scripts::of_redisson().preflight, redisson::KEYS + 1, |call, probe| {
-                redisson::add_keys(call, probe, &["preflight"]);
-            }),
+        let (script, keys) = match self.peers {
+            false => (&scripts::of_queue().preflight, queue::KEYS),
+            true => (&scripts::of_redisson().preflight, redisson::KEYS + 1),
+        };
+        let write = |call: &mut C| match self.peers {
+            false => queue::add_keys(call, probe, self.has_slots),
+            true => redisson::add_keys(call, probe, &["preflight"]),
         };
         let mut call = C::begin(script, if declared { keys } else { 0 });
         if declared {
-            write(&mut call, probe);
+            write(&mut call);
         }
         call.text(self.node.as_str()).text(&self.prefix);
         if !declared {
-            write(&mut call, probe);
+            write(&mut call);
         }
         call
     }
 
     fn context(&self, floors: Floors) -> Context<'_> {
-        Context { node: &self.node, prefix: &self.prefix, floors }
+        Context { node: &self.node, prefix: &self.prefix, has_slots: self.has_slots, floors }
     }
 
     /// The answer to the only command.

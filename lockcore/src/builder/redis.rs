@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
+use proto::ConfigError;
+
 use super::{LocksBuilder, label_of_this_process, new_node};
+use crate::cluster::Cluster;
 use crate::credentials::{Credentials, Provider};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::node::Inbox;
 use crate::sentinels::Sentinels;
+use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
 use crate::store::redis::{Connector, RedisSettings, RedisStore, Replicas};
 
 impl Locks {
@@ -16,7 +20,9 @@ impl Locks {
     /// primary that sentinels watch:
     /// `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]`, as
     /// [`from_sentinels`](Self::from_sentinels) does. User, password and database are the
-    /// primary's.
+    /// primary's. Or to a Redis Cluster:
+    /// `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`, as
+    /// [`from_cluster`](Self::from_cluster) does.
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
@@ -81,6 +87,31 @@ impl Locks {
     pub async fn from_sentinels(sentinels: Sentinels) -> Result<Self, LockError> {
         Self::builder().from_sentinels(sentinels).await
     }
+
+    /// Connects to all primaries of a Redis Cluster, and follows its slots.
+    ///
+    /// Each lock lives on the primary that serves the slot of its name; the order of its waiters,
+    /// its tokens and its leases are those of that primary. A primary that fails costs its own
+    /// locks only. While a slot moves, its locks are refused for some milliseconds, and the
+    /// requests are sent again within their time. After a failover, holds are renewed and waiting
+    /// attempts asked for anew, as with [`from_sentinels`](Self::from_sentinels), and as little is
+    /// certain.
+    ///
+    /// There are two connections for each primary. Queues cannot be shared with JVMs:
+    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers) is an
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) here.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect): of the first primary that cannot be used, with its address.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
+    pub async fn from_cluster(cluster: Cluster) -> Result<Self, LockError> {
+        Self::builder().from_cluster(cluster).await
+    }
 }
 
 impl LocksBuilder {
@@ -124,6 +155,9 @@ impl LocksBuilder {
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
+        if let Some(cluster) = Cluster::read(url.as_ref()) {
+            return self.from_cluster(cluster?).await;
+        }
         let connector =
             Connector::from_url(url.as_ref(), &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
@@ -155,6 +189,37 @@ impl LocksBuilder {
         self.on_redis(connector).await
     }
 
+    /// See [`Locks::from_cluster`].
+    ///
+    /// # Errors
+    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn from_cluster(self, cluster: Cluster) -> Result<Locks, LockError> {
+        self.check()?;
+        if self.redisson_peers {
+            // A JVM would have to hear of its turn at the primary of the slot.
+            let range = "left out: queues on a Redis Cluster cannot be shared with JVMs yet, which \
+                         subscribe to sharded channels there";
+            return Err(ConfigError::new("redisson_peers", "set", range).into());
+        }
+        let node = new_node();
+        let inbox = Inbox::default();
+        let settings = ClusterSettings {
+            certificates: self.certificates.clone(),
+            credentials: self.credentials.clone(),
+            node: node.clone(),
+            prefix: Arc::clone(&self.channel_prefix),
+            label: self.label.clone().unwrap_or_else(label_of_this_process),
+            namespace: self.namespace.clone(),
+            request_timeout: self.request_timeout,
+            replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
+        };
+        let store = ClusterStore::connect(&cluster, settings, Arc::new(inbox.clone())).await?;
+        Ok(self.build(Arc::new(store), node, &inbox))
+    }
+
     pub(super) async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
         self.check()?;
         let connector = connector.with_credentials(self.credentials.clone());
@@ -166,12 +231,15 @@ impl LocksBuilder {
             prefix: Arc::clone(&self.channel_prefix),
             label: self.label.clone().unwrap_or_else(label_of_this_process),
             namespace: self.namespace.clone(),
-            probe: LockKey::new(format!("lockcore-preflight-{node}"))?
-                .resolve(self.namespace.as_deref()),
+            probe: Some(
+                LockKey::new(format!("lockcore-preflight-{node}"))?
+                    .resolve(self.namespace.as_deref()),
+            ),
             request_timeout: self.request_timeout,
             peers: self.redisson_peers,
             replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
             server_time: Arc::default(),
+            has_slots: false,
         };
         let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
         Ok(self.build(Arc::new(store), node, &inbox))

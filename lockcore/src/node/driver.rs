@@ -25,7 +25,7 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, TryFutureExt as _};
 use proto::node::{Ask, Batch, Core, Effect, Moment, Rules, batches, commands, is_of_one};
-use proto::{Answer, Event, Label, Link, LockErrorKind, NodeId, StoreError};
+use proto::{Answer, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
@@ -132,6 +132,7 @@ impl Driver {
             confirm_grants: settings.confirm_grants,
             replicas: settings.replicas,
             peers: settings.redisson_peers,
+            has_slots: store.has_slots(),
             seed: rand::random_range(1..=u64::MAX),
             ..Rules::default()
         };
@@ -318,7 +319,8 @@ impl Driver {
             (running.await, batch)
         };
         let mut answers = FuturesUnordered::new();
-        for batch in batches(asks) {
+        let slot = |lock: &LockName| if store.has_slots() { lock.slot() } else { 0 };
+        for batch in batches(asks, slot) {
             // First polled, and so sent, in the order in which they were pushed.
             answers.push(ask(batch));
         }

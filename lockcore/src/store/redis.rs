@@ -3,6 +3,7 @@
 mod acl;
 mod acl_error;
 mod call;
+pub(crate) mod cluster;
 mod confirmations;
 mod connection;
 mod connector;
@@ -39,6 +40,7 @@ use crate::store::{Listener, Recipient, Store, StoreFuture};
 use acl::AclCheck;
 use link::{CommandLink, Judged, Sender};
 use server_time::ServerTime;
+use setup::Extras;
 use subscription::{Channels, Subscription};
 use wire::TimedWire;
 
@@ -51,8 +53,9 @@ pub(crate) struct RedisSettings {
     /// The label of this node, for people.
     pub(crate) label: Label,
     pub(crate) namespace: Option<Arc<str>>,
-    /// A name in the namespace that nothing else uses, for checking rights.
-    pub(crate) probe: LockName,
+    /// A name in the namespace that nothing else uses, for checking rights; none where the server
+    /// has no slots yet.
+    pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
     /// Whether queues are shared with JVMs.
     pub(crate) peers: bool,
@@ -60,6 +63,8 @@ pub(crate) struct RedisSettings {
     pub(crate) replicas: Option<Replicas>,
     /// The floor of tokens.
     pub(crate) server_time: Arc<ServerTime>,
+    /// Whether the server is one of a Redis Cluster.
+    pub(crate) has_slots: bool,
 }
 
 /// One node's view of a Redis server.
@@ -90,8 +95,9 @@ impl RedisStore {
             peers,
             replicas,
             server_time,
+            has_slots,
         } = settings;
-        let wire = Wire { node, prefix, peers, of_error: failure::of_text };
+        let wire = Wire { node, prefix, peers, has_slots, of_error: failure::of_text };
         let wire = Arc::new(TimedWire { wire, server_time: Arc::clone(&server_time) });
         let Wire { node, prefix, .. } = &wire.wire;
         let closed = CancellationToken::new();
@@ -108,10 +114,12 @@ impl RedisStore {
             closed.clone(),
         )
         .await?;
-        preflight::check_server(&link, hello).await?;
+        preflight::check_server(&link, hello, has_slots).await?;
         let namespace = namespace.as_deref();
-        let acl = AclCheck { wire: &wire.wire, namespace, probe: &probe };
-        let extras = acl.check(&link).await?;
+        let extras = match &probe {
+            Some(probe) => AclCheck { wire: &wire.wire, namespace, probe }.check(&link).await?,
+            None => Extras::default(),
+        };
         link.settle(extras).await?;
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
@@ -130,7 +138,7 @@ impl RedisStore {
             Channels::new(prefix, node, peers),
             extras.introduce,
             request_timeout,
-            Arc::new(TokenListener { server_time, link: link.clone(), listener }),
+            Arc::new(TokenListener { server_time, has_slots, link: link.clone(), listener }),
             link.suspicion(),
             closed.clone(),
         )
@@ -167,7 +175,7 @@ struct Running<T> {
 impl<T: Send + 'static> Running<T> {
     fn send(self, sender: Sender) {
         // Written only now: it depends on the server to which it goes.
-        let floors = self.wire.server_time.floors(sender.server);
+        let floors = self.wire.floors(&self.asked, sender.server);
         let call: Scripted = match self.wire.wire.write(&self.asked, floors) {
             Ok(call) => call,
             Err(error) => return (self.then)(Err(error)),
@@ -205,6 +213,7 @@ type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, 
 /// Remembers the tokens that messages tell.
 struct TokenListener {
     server_time: Arc<ServerTime>,
+    has_slots: bool,
     link: CommandLink,
     listener: Arc<dyn Listener>,
 }
@@ -212,7 +221,10 @@ struct TokenListener {
 impl Listener for TokenListener {
     fn hear(&self, event: Event) {
         if let Event::Granted { token, .. } = &event {
-            self.server_time.note_token(*token, self.link.servers());
+            match self.has_slots {
+                false => self.server_time.note_token(*token, (0, self.link.servers())),
+                true => self.server_time.note_heard(*token),
+            }
         }
         self.listener.hear(event);
     }

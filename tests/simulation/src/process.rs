@@ -181,6 +181,7 @@ impl Process {
             confirm_grants: false,
             replicas,
             peers: false,
+            has_slots: false,
             window: 64,
             // Often too few for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_tests::{RedisOptions, RedisServer, Watched, eventually};
+use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, eventually};
 use lockcore::{LockError, LockGuard, LockOptions, Locks, LocksBuilder, MemoryStore};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
@@ -24,6 +24,8 @@ pub(crate) enum Backend {
     Redis(RedisServer),
     /// The URL of the sentinels.
     Sentinel(String),
+    /// The URL of a Redis Cluster, and a namespace.
+    Cluster(String, String),
 }
 
 /// An acquisition that runs by itself.
@@ -49,6 +51,18 @@ impl Backend {
         Self::Sentinel(format!("{}/{database}", watched.url()))
     }
 
+    /// Makes a backend on the same Cluster for all tests, as it takes some seconds to form; each
+    /// has a namespace of its own.
+    pub(crate) async fn cluster() -> Self {
+        static CLUSTERED: OnceCell<Clustered> = OnceCell::const_new();
+        static NAMESPACES: AtomicUsize = AtomicUsize::new(0);
+        // No failover comes by itself, however busy the machine is.
+        let clustered = Clustered::start(RedisOptions::default(), false, Duration::from_secs(60));
+        let clustered = CLUSTERED.get_or_init(|| clustered).await;
+        let namespace = NAMESPACES.fetch_add(1, Ordering::Relaxed);
+        Self::Cluster(clustered.url(), format!("n{namespace}"))
+    }
+
     /// Connects a new node, whose locks have a long lease.
     pub(crate) async fn node(&self) -> Locks {
         self.build(Locks::builder().defaults(LockOptions::new().lease(LONG))).await
@@ -62,6 +76,14 @@ impl Backend {
         nodes.try_into().expect("as many as asked for")
     }
 
+    /// The full name of a lock, as a node of this backend has it.
+    pub(crate) fn named(&self, key: &str) -> String {
+        match self {
+            Self::Cluster(_, namespace) => format!("{namespace}:{key}"),
+            _ => key.to_owned(),
+        }
+    }
+
     pub(crate) async fn build(&self, builder: LocksBuilder) -> Locks {
         self.try_build(builder).await.expect("a node connects")
     }
@@ -71,6 +93,7 @@ impl Backend {
             Self::Memory(store) => builder.on_memory(store),
             Self::Redis(server) => builder.connect(server.url()).await,
             Self::Sentinel(url) => builder.connect(url).await,
+            Self::Cluster(url, namespace) => builder.namespace(namespace).connect(url).await,
         }
     }
 }

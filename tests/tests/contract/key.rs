@@ -7,9 +7,10 @@ use crate::backend::Backend;
 
 on_every_store!(
     distinct_names_are_distinct_locks,
+    a_foreign_name_is_refused_where_no_queue_is_shared_with_jvms;
+    not_on_a_cluster:
     a_name_is_its_own_in_each_namespace,
     a_foreign_name_is_outside_every_namespace,
-    a_foreign_name_is_refused_where_no_queue_is_shared_with_jvms,
 );
 
 async fn distinct_names_are_distinct_locks(backend: &Backend) {

@@ -18,7 +18,8 @@ on_every_store!(
     as_many_as_may_wait_do_and_one_more_is_refused,
     a_place_to_wait_is_freed_whatever_ends_the_wait,
     a_place_to_wait_is_freed_by_a_shutdown,
-    a_bad_name_is_refused_by_everything_that_takes_one,
+    a_bad_name_is_refused_by_everything_that_takes_one;
+    not_on_a_cluster:
     an_option_out_of_its_range_is_refused_and_named,
 );
 

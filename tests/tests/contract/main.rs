@@ -1,18 +1,25 @@
-//! The promises of a `Locks`, on every store: each fact on the store in memory, on Redis, and on a
-//! primary that sentinels watch. `replaced` has the facts that still hold while such a primary is
-//! replaced, over and over.
+//! The promises of a `Locks`, on every store: each fact on the store in memory, on Redis, on a
+//! primary that sentinels watch, and on a Redis Cluster. `replaced` has the facts that still hold
+//! while such a primary is replaced, over and over.
 
-/// Makes three tests of each function: one on the store in memory, one on a server of its own, and
-/// one in a database of its own on a primary that sentinels watch.
+/// Makes four tests of each function: one on the store in memory, one on a server of its own, one
+/// in a database of its own on a primary that sentinels watch, and one in a namespace of its own on
+/// a Redis Cluster. Not on the Cluster: facts about namespaces, and about locks that JVMs share.
 macro_rules! on_every_store {
-    ($($fact:ident),+ $(,)?) => {
+    ($($fact:ident),+ $(,)? $(; not_on_a_cluster: $($other:ident),+ $(,)?)?) => {
         mod in_memory {
             use crate::backend::{Backend, in_time};
             $(#[tokio::test] async fn $fact() { in_time(super::$fact(&Backend::memory())).await })+
+            $($(
+                #[tokio::test] async fn $other() { in_time(super::$other(&Backend::memory())).await }
+            )+)?
         }
         mod on_redis {
             use crate::backend::{Backend, in_time};
             $(#[tokio::test] async fn $fact() { in_time(super::$fact(&Backend::redis())).await })+
+            $($(
+                #[tokio::test] async fn $other() { in_time(super::$other(&Backend::redis())).await }
+            )+)?
         }
         mod over_sentinel {
             use crate::backend::{Backend, in_time};
@@ -20,6 +27,23 @@ macro_rules! on_every_store {
                 #[tokio::test]
                 async fn $fact() {
                     let backend = Backend::sentinel().await;
+                    in_time(super::$fact(&backend)).await
+                }
+            )+
+            $($(
+                #[tokio::test]
+                async fn $other() {
+                    let backend = Backend::sentinel().await;
+                    in_time(super::$other(&backend)).await
+                }
+            )+)?
+        }
+        mod on_a_cluster {
+            use crate::backend::{Backend, in_time};
+            $(
+                #[tokio::test]
+                async fn $fact() {
+                    let backend = Backend::cluster().await;
                     in_time(super::$fact(&backend)).await
                 }
             )+

@@ -89,6 +89,10 @@ async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
             let url = url.clone();
             on_its_own_runtime(async move { Locks::connect(url).await }).await
         }
+        Backend::Cluster(url, namespace) => {
+            let (url, locks) = (url.clone(), Locks::builder().namespace(namespace));
+            on_its_own_runtime(async move { locks.connect(url).await }).await
+        }
     };
     let waiting = wait_as(1, &locks, "key").await;
     doomed.shutdown_background();

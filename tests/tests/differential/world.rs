@@ -50,7 +50,7 @@ impl World {
         let mut nodes = Vec::new();
         for number in 1..=NODES {
             let (node, prefix) = (NodeId::from(number), PREFIX.into());
-            let wire = Wire { node, prefix, peers, of_error: protocol::error_of };
+            let wire = Wire { node, prefix, peers, has_slots: false, of_error: protocol::error_of };
             nodes.push(Node { wire, subscription: connect().await });
         }
         let (mut thread, mut ear) = (connect().await, connect().await);

@@ -180,7 +180,7 @@ async fn a_server_that_is_too_old_is_unsupported_and_says_which_would_do() {
 #[tokio::test]
 async fn a_server_in_cluster_mode_is_unsupported() {
     let server = RedisServer::options().arg("cluster-enabled", "yes").start();
-    refused(&server.url(), LockErrorKind::Unsupported, &["cluster mode", "single primary"]).await;
+    refused(&server.url(), LockErrorKind::Unsupported, &["cluster mode", "redis+cluster://"]).await;
 }
 
 #[tokio::test]

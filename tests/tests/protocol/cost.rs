@@ -199,7 +199,8 @@ async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usi
     let floor_us = bench.counter().await - 7;
     let floors = Floors { floor_us, elsewhere_us: 0, latest_us: floor_us };
     let node = node.id.clone();
-    let wire = Wire { node, prefix: PREFIX.into(), peers: false, of_error: error_of };
+    let wire =
+        Wire { node, prefix: PREFIX.into(), peers: false, has_slots: false, of_error: error_of };
     let asked = Asked::one((&bench.lock, command));
     let call: Script = wire.write(&asked, floors).expect("a script");
     let answer = match bench.redis().ask::<Value>(&call.command).await {

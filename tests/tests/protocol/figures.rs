@@ -58,7 +58,13 @@ impl Lock<'_> {
             "touch" => Command::Touch { members: members.to_vec() },
             _ => Command::Leave { leaving: vec![Leaving { member, ambiguous: false }] },
         };
-        let wire = Wire { node, prefix: PREFIX.into(), peers: false, of_error: error_of };
+        let wire = Wire {
+            node,
+            prefix: PREFIX.into(),
+            peers: false,
+            has_slots: false,
+            of_error: error_of,
+        };
         let asked = Asked::one((&self.name, &command));
         let call: Script = wire.write(&asked, self.bench.floors).expect("a script");
         call.command

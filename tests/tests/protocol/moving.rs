@@ -138,6 +138,49 @@ async fn an_enqueue_is_refused_whole_where_a_key_that_it_would_write_is_absent()
 }
 
 #[tokio::test]
+async fn an_enqueue_of_several_is_refused_whole_where_a_key_that_it_would_write_is_absent() {
+    let mut cluster = Cluster::start().await;
+    for demand in [Demand::ALONE, Demand::READ] {
+        cluster.bench.redis().flush_all().await;
+        cluster.ask(0, Demand::ALONE).await;
+        for node in 0..2 {
+            let members = vec![cluster.member(node, demand), cluster.member(node, demand)];
+            let command = Command::Acquire { members, mode: Mode::Wait, queue_limit: 10 };
+            cluster.is_refused_whole(node, &command).await;
+        }
+    }
+}
+
+// The short ways of commands that look at keys which are mostly absent.
+#[tokio::test]
+async fn what_changes_a_lock_or_its_line_is_refused_whole_where_a_key_is_absent() {
+    let mut cluster = Cluster::start().await;
+    for which in 0..5 {
+        cluster.bench.redis().flush_all().await;
+        let lock = cluster.ask(0, Demand::ALONE).await;
+        if which == 0 {
+            cluster.is_refused_whole(0, &reduce(&lock)).await;
+            continue;
+        }
+        let waiting = cluster.ask(1, Demand::ALONE).await;
+        if which == 4 {
+            cluster.try_run(1, &leave(&[(&waiting, false)])).await.expect("answered");
+        }
+        let command = match which {
+            1 => leave(&[(&waiting, false)]),
+            2 => leave(&[(&waiting, true)]),
+            3 => {
+                let patience = lock_tests::patience_key(LOCK, waiting.node());
+                let () = cluster.bench.redis().ask(cmd("DEL").arg(patience)).await;
+                touch(&[&waiting])
+            }
+            _ => Command::Release { member: lock },
+        };
+        cluster.is_refused_whole(usize::from(which != 4), &command).await;
+    }
+}
+
+#[tokio::test]
 async fn a_release_to_a_waiter_is_refused_whole_where_one_of_its_keys_is_absent() {
     let mut cluster = Cluster::start().await;
     for lost in ["patience", "counter", "queue"] {

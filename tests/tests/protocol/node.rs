@@ -64,8 +64,13 @@ impl Node {
         let ear = Ear { sink, stream, is_open: false, heard: Vec::new() };
         let mut redis = Raw::connect(url).await;
         let now_us = redis.time_us().await;
-        let wire =
-            Wire { node: id.clone(), prefix: PREFIX.into(), peers, of_error: protocol::error_of };
+        let wire = Wire {
+            node: id.clone(),
+            prefix: PREFIX.into(),
+            peers,
+            has_slots: false,
+            of_error: protocol::error_of,
+        };
         let server = Server::Scripts(redis, wire, tokio::sync::Mutex::new(ear));
         let node = Self::new(id, on, peers, server, now_us);
         node.connect(true).await;

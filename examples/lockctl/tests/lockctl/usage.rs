@@ -29,6 +29,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
         (&["release", "k"], "--force"),
         (&["--redis", "nonsense", "inspect", "k"], "--redis"),
         (&["--redis", "redis+sentinel://a,b", "inspect", "k"], "--redis"),
+        (&["--redis", "redis+cluster://a/3", "inspect", "k"], "--redis"),
         (&[], "exec, inspect or release"),
     ];
     // No server is asked, so none has to be there.
@@ -45,7 +46,9 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
 #[tokio::test]
 async fn help_and_version_are_no_errors() {
     let help = run("redis://127.0.0.1:1/", ["--help"]).await;
-    assert!(help.stdout.contains("redis+sentinel://[user[:password]@]host"), "{help:?}");
+    for form in ["redis+sentinel", "redis+cluster"] {
+        assert!(help.stdout.contains(&format!("{form}://[user[:password]@]host")), "{help:?}");
+    }
     for arguments in [&["--help"][..], &["exec", "--help"], &["--version"]] {
         let ended = run("redis://:secret@127.0.0.1:1/", arguments).await;
         ended.is(0);

@@ -97,7 +97,8 @@ pub(crate) struct Flags {
     #[arg(
         help = "The Redis that holds the locks of several processes: \
                 redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
-                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db] \
+                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], or some nodes \
+                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]… \
                 [default: locks in memory, for this process alone]",
         long,
         value_name = "URL",

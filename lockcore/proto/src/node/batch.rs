@@ -33,12 +33,13 @@ pub fn commands(batch: &[Ask]) -> Vec<(&LockName, &Command)> {
     batch.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
-/// Joins the commands that one script can do, in order. Only this function decides which commands
-/// go together: for a Redis Cluster it would part names of different nodes.
-pub fn batches(asks: Vec<Ask>) -> Vec<Batch> {
+/// Joins the commands that one script can do, in order. Only commands for locks of one `lane` go
+/// together: in a Redis Cluster a script reaches one slot, and no lock waits for the server of
+/// another.
+pub fn batches(asks: Vec<Ask>, lane: impl Fn(&LockName) -> u16) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
-    let mut renewals = Open::default();
-    let mut touches = Open::default();
+    let mut open_renewals: BTreeMap<u16, Open> = BTreeMap::new();
+    let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
     // Of one lock: the scripts of such commands know no other.
     let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
     for mut ask in asks {
@@ -51,13 +52,14 @@ pub fn batches(asks: Vec<Ask>) -> Vec<Batch> {
                 add_to_last(&mut batches, &mut acquires, ask);
                 continue;
             }
-            Command::Renew { members } => (&mut renewals, MAX_RENEWALS, members.len()),
-            Command::Touch { members } => (&mut touches, MAX_LINES, members.len()),
+            Command::Renew { members } => (&mut open_renewals, MAX_RENEWALS, members.len()),
+            Command::Touch { members } => (&mut open_touches, MAX_LINES, members.len()),
             _ => {
                 batches.push(vec![ask]);
                 continue;
             }
         };
+        let open = open.entry(lane(&ask.lock)).or_default();
         let is_full = open.asks == max || open.members + members > MAX_BATCH;
         if open.asks == 0 || is_full {
             *open = Open { at: batches.len(), asks: 0, members: 0 };
@@ -166,7 +168,7 @@ mod tests {
     }
 
     fn sizes(asks: Vec<Ask>) -> Vec<usize> {
-        batches(asks).iter().map(Vec::len).collect()
+        batches(asks, |_| 0).iter().map(Vec::len).collect()
     }
 
     #[test]
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn renewals_of_parts_of_one_lock_are_one_command_up_to_a_bound() {
         let part = |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
-        let batches = batches((0..300).map(part).collect());
+        let batches = batches((0..300).map(part).collect(), |_| 0);
         let members = batches.iter().map(|batch| match batch.as_slice() {
             [Ask { command: Command::Renew { members }, .. }] => members.len(),
             _ => 0,
@@ -212,7 +214,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        batches(asks).iter().map(of).collect()
+        batches(asks, |_| 0).iter().map(of).collect()
     }
 
     #[test]
@@ -251,10 +253,21 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_of_one_lane_goes_together() {
+        let lane = |lock: &LockName| u16::from(lock.as_str() > "lock 2");
+        let asks = [renewal(1), renewal(3), renewal(2), touch(4, 1), renewal(5), touch(0, 1)];
+        let locks: Vec<Vec<String>> = batches(asks.into(), lane)
+            .iter()
+            .map(|batch| batch.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
+            .collect();
+        assert_eq!(locks, [vec!["1", "2"], vec!["3", "5"], vec!["4"], vec!["0"]]);
+    }
+
+    #[test]
     fn what_is_of_another_kind_goes_alone_and_nothing_is_left_out() {
         let release = |lock| ask(lock, Command::Release { member: member(lock, Demand::ALONE) });
         let asks = vec![renewal(0), release(1), touch(2, 3), renewal(3), release(4), touch(5, 1)];
-        let locks: Vec<Vec<String>> = batches(asks)
+        let locks: Vec<Vec<String>> = batches(asks, |_| 0)
             .iter()
             .map(|batch| batch.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
             .collect();

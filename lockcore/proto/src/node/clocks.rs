@@ -4,6 +4,9 @@
 //! unnoticed, as it may while a virtual machine is paused, or the server's was set forward, leases
 //! end earlier than is thought here. How far the server's clock got since its last answer shows it.
 //! The answer is only a reason to ask: a clock that is set takes no hold away.
+//!
+//! The servers of a Redis Cluster have clocks of their own, so an answer is compared with the last
+//! one of the same slot. After a slot has moved it may be another clock: that renews holds in vain.
 
 use std::time::Duration;
 
@@ -14,7 +17,7 @@ use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// The server's last answer, by both clocks.
+/// The last answer of a server, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     /// The time of the server's clock, µs.
@@ -29,7 +32,9 @@ impl<P: Mirror> Core<P> {
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };
-        let Some(last) = self.last_reading.replace(reading) else { return };
+        // Of the same slot, and so of the same server, unless the slot has moved.
+        let slot = if self.rules.has_slots { ask.lock.slot() } else { 0 };
+        let Some(last) = self.last_readings.insert(slot, reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // As much as can have passed here: the last answer may be as old as its request, and this
         // one as young as its arrival.

@@ -30,6 +30,7 @@ fn core() -> Core<()> {
         confirm_grants: false,
         replicas: 0,
         peers: false,
+        has_slots: false,
         window: 64,
         acquires: ACQUIRES,
         seed: 7,

@@ -71,7 +71,8 @@ impl fmt::Display for Tombstone<'_> {
     }
 }
 
-/// The counter of tokens, which all locks of a server share.
+/// The counter of tokens, which all locks of a server share; in a Redis Cluster those of a slot,
+/// with a hash tag behind it: see [`SlotCounter`](super::slot::SlotCounter).
 pub const COUNTER: &str = "lock:tokens";
 
 /// The start of the names of the channels on which JVMs tell each other of a lock.

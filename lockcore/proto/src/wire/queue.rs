@@ -4,6 +4,7 @@ pub(super) mod reply;
 
 use super::keys::COUNTER;
 use super::scripts::{self, Script};
+use super::slot::SlotCounter;
 use super::{Call, Context};
 use crate::demand::Demand;
 use crate::name::LockName;
@@ -55,7 +56,7 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
         return renewals(&[(lock, command)]);
     }
     let mut call = C::begin(script(command), KEYS);
-    add_keys(&mut call, lock);
+    add_keys(&mut call, lock, context.has_slots);
     match command {
         Command::Acquire { members, mode, queue_limit } if is_whole(command) => {
             let member = &members[0];
@@ -83,8 +84,13 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
     call
 }
 
-pub(super) fn add_keys(call: &mut impl Call, lock: &LockName) {
-    call.text(lock.door()).text(COUNTER);
+/// Adds the keys of a lock, with the counter of its slot or the only one.
+pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, has_slots: bool) {
+    call.text(lock.door());
+    match has_slots {
+        false => call.text(COUNTER),
+        true => call.display(SlotCounter(lock.slot())),
+    };
 }
 
 /// One call for renewals of several locks.

@@ -101,7 +101,9 @@ impl AclCheck<'_> {
                 )]
             }
             MissingRight::Channel => vec![format!("&{}", grants_channel(&self.wire.prefix, "*"))],
-            MissingRight::Key if refusal.object == COUNTER => vec![format!("~{COUNTER}")],
+            MissingRight::Key if refusal.object.starts_with(COUNTER) => {
+                vec![format!("~{COUNTER}{}", if self.wire.has_slots { ":*" } else { "" })]
+            }
             MissingRight::Key => {
                 let Some(namespace) = self.namespace else {
                     debug!(key = refusal.object, "not checked: which lock names the user may use");

@@ -55,7 +55,8 @@ impl AclError {
                 "connect again: the error then names the missing right".to_owned()
             }
             MissingRight::Key => {
-                "allow ~lock:{NAME}* for the lock's name, and ~lock:tokens; beside JVMs ~NAME and \
+                "allow ~lock:{NAME}* for the lock's name, and ~lock:tokens, in a Redis Cluster \
+                 ~lock:tokens:*; beside JVMs ~NAME and \
                  ~redisson_lock_*:{NAME}"
                     .to_owned()
             }

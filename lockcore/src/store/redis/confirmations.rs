@@ -134,11 +134,16 @@ impl Worker {
             }
         };
         let server = self.link.servers();
-        let mut floors = self.wire.server_time.floors(server);
-        floors.floor_us = floors.floor_us.max(own.opened_us);
-        let runs = batch
-            .iter()
-            .map(|pending| run(own.connection.clone(), &self.wire, &pending.asked, floors));
+        let floors = |asked: &Asked| {
+            let mut floors = self.wire.floors(asked, server);
+            floors.floor_us = floors.floor_us.max(own.opened_us);
+            floors
+        };
+        let batch: Vec<_> =
+            batch.into_iter().map(|pending| (floors(&pending.asked), pending)).collect();
+        let runs = batch.iter().map(|(floors, pending)| {
+            run(own.connection.clone(), &self.wire, &pending.asked, *floors)
+        });
         let values = join_all(runs).await;
         let replicas = self.wait(own.connection).await;
         let is_broken =
@@ -146,7 +151,7 @@ impl Worker {
         if replicas.as_ref().is_err_and(is_broken) {
             self.connection = None;
         }
-        for (pending, value) in batch.into_iter().zip(values) {
+        for ((floors, pending), value) in batch.into_iter().zip(values) {
             let confirmed = match (value, &replicas) {
                 (Ok(value), Ok(replicas)) => {
                     let answers = self.wire.answers(&pending.asked, (floors, server), &value);

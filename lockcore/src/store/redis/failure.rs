@@ -10,7 +10,15 @@ pub(crate) fn of_command(error: &RedisError) -> StoreError {
     if let Some(detail) = foreign_key(error) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
     }
+    if let Some(said) = of_slot(error) {
+        let kind = kind(error).unwrap_or(LockErrorKind::Unavailable);
+        return StoreError::refused(kind, said);
+    }
     let said = text(error);
+    if said.contains("non local key") {
+        // The slot moves, and the script was stopped where a key was absent.
+        return StoreError::ambiguous(said);
+    }
     match kind(error) {
         Some(LockErrorKind::Denied) => {
             let may_have_run = AclError::read(&said).is_some_and(|error| error.inside_a_script);
@@ -29,6 +37,14 @@ pub(crate) fn of_text(said: &str) -> StoreError {
     let said = said.strip_prefix('-').unwrap_or(said);
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
     of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+}
+
+/// The words of a server of a Redis Cluster that does not serve the slot of a command now, or sends
+/// to another. The command did not run.
+fn of_slot(error: &RedisError) -> Option<String> {
+    let code = error.code()?;
+    let is_of_slot = matches!(code, "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN");
+    is_of_slot.then(|| format!("{code} {}", error.detail().unwrap_or_default()))
 }
 
 /// The scripts' error for another program's key at one of the lock's names: which key, and its
@@ -197,6 +213,25 @@ mod tests {
             assert_eq!((error.kind, error.may_have_run), (kind, false), "{code}");
             assert!(error.detail.contains(code), "{}", error.detail);
         }
+    }
+
+    #[test]
+    fn an_error_of_a_slot_begins_with_its_code_and_nothing_ran() {
+        for (code, kind) in [
+            ("MOVED", LockErrorKind::Unsupported),
+            ("ASK", LockErrorKind::Unsupported),
+            ("TRYAGAIN", LockErrorKind::Unavailable),
+            ("CLUSTERDOWN", LockErrorKind::Unavailable),
+        ] {
+            let error = said(code, "7 host:1");
+            assert_eq!(error, StoreError::refused(kind, format!("{code} 7 host:1")));
+        }
+    }
+
+    #[test]
+    fn a_script_that_was_stopped_at_a_key_of_a_moving_slot_may_have_run() {
+        let error = said("ERR", "Script attempted to access a non local key in a cluster node");
+        assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Unavailable, true));
     }
 
     #[test]

@@ -16,13 +16,15 @@ const OLDEST: (u32, u32) = (6, 2);
 /// The answer of a server to INFO.
 struct Info(HashMap<String, String>);
 
-/// Refuses a server that cannot carry locks.
+/// Refuses a server that cannot carry locks. `is_member`: it has to be one of a Redis Cluster.
 pub(crate) async fn check_server(
     link: &CommandLink,
     hello: Option<Hello>,
+    is_member: bool,
 ) -> Result<(), LockError> {
     if let Some(Hello { version, mode, role, .. }) = hello {
-        return check(&version, mode == "cluster", mode == "sentinel", role == "replica");
+        let is_cluster = mode == "cluster";
+        return check(&version, (is_cluster, is_member), mode == "sentinel", role == "replica");
     }
     // Too old for HELLO, or a proxy that does not know it.
     match info(link).await {
@@ -30,7 +32,7 @@ pub(crate) async fn check_server(
             let sentinel = info.of("redis_mode") == "sentinel";
             let cluster = info.of("cluster_enabled") == "1";
             let replica = info.of("role") == "slave";
-            check(info.of("redis_version"), cluster, sentinel, replica)
+            check(info.of("redis_version"), (cluster, is_member), sentinel, replica)
         }
         Err(error) if is_unavailable(&error) => {
             debug!("neither HELLO nor INFO is answered: the server's version is not checked");
@@ -40,20 +42,28 @@ pub(crate) async fn check_server(
     }
 }
 
-fn check(version: &str, cluster: bool, sentinel: bool, replica: bool) -> Result<(), LockError> {
+fn check(
+    version: &str,
+    (is_cluster, is_member): (bool, bool),
+    sentinel: bool,
+    replica: bool,
+) -> Result<(), LockError> {
     let unsupported =
         |detail: String| Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
     if read_version(version).is_some_and(|version| version < OLDEST) {
         let (major, minor) = OLDEST;
         return unsupported(format!("it is Redis {version}: use {major}.{minor} or newer"));
     }
-    if cluster {
-        let detail =
-            "it runs in cluster mode: use a single primary, with replicas or Sentinel if you like";
+    if is_cluster && !is_member {
+        let detail = "it runs in cluster mode: write redis+cluster://host:port";
         return unsupported(detail.to_owned());
     }
     if sentinel {
         let detail = "it is a Sentinel: write redis+sentinel://host:port/primary-name";
+        return unsupported(detail.to_owned());
+    }
+    if is_member && !is_cluster {
+        let detail = "it does not run in cluster mode: write redis://host:port";
         return unsupported(detail.to_owned());
     }
     if replica {
@@ -121,12 +131,13 @@ mod tests {
 
     #[test]
     fn an_old_server_is_refused_with_its_version() {
-        let error = check("6.0.16", false, false, false).unwrap_err();
+        let alone = (false, false);
+        let error = check("6.0.16", alone, false, false).unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Unsupported);
         assert!(error.to_string().contains("6.0.16"));
-        assert!(check("6.2.0", false, false, false).is_ok());
-        assert!(check("10.0.0", false, false, false).is_ok());
-        assert!(check("", false, false, false).is_ok());
+        assert!(check("6.2.0", alone, false, false).is_ok());
+        assert!(check("10.0.0", alone, false, false).is_ok());
+        assert!(check("", alone, false, false).is_ok());
     }
 
     #[test]
@@ -134,9 +145,12 @@ mod tests {
         let kind = |cluster, sentinel, replica| {
             check("7.0.0", cluster, sentinel, replica).unwrap_err().kind()
         };
-        assert_eq!(kind(true, false, false), LockErrorKind::Unsupported);
-        assert_eq!(kind(false, true, false), LockErrorKind::Unsupported);
-        assert_eq!(kind(false, false, true), LockErrorKind::ReadOnly);
+        assert_eq!(kind((true, false), false, false), LockErrorKind::Unsupported);
+        assert_eq!(kind((false, true), false, false), LockErrorKind::Unsupported);
+        assert_eq!(kind((false, false), true, false), LockErrorKind::Unsupported);
+        assert_eq!(kind((false, false), false, true), LockErrorKind::ReadOnly);
+        assert_eq!(kind((true, true), false, true), LockErrorKind::ReadOnly);
+        assert!(check("7.0.0", (true, true), false, false).is_ok());
     }
 
     #[test]

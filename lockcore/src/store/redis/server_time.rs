@@ -15,9 +15,15 @@
 //! A clock may have been wrong by years. A time that is more than a day ahead of two later answers
 //! is forgotten, and so is a token in advance, which only a forged message tells.
 //!
+//! All of that is kept for each counter: in a Redis Cluster each slot has one. A floor by the
+//! tokens of another slot would be above the counter of this one for ever, and each command would
+//! go the longer way. A message names no lock, so its token counts for every slot once another
+//! server answers; until then the counter itself is above it.
+//!
 //! Leases end by the server's own clock alone. Were they held up with the tokens, time would stand
 //! still for as long as that clock is behind, and a waiter that died would keep its place.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use proto::FencingToken;
@@ -29,11 +35,27 @@ const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// A second in µs.
 const STEP: u64 = 1_000_000;
 
-/// The times and tokens of all servers so far.
+/// The times and tokens of all servers so far, by the counters of the tokens.
 #[derive(Debug, Default)]
-pub(crate) struct ServerTime(Mutex<Times>);
+pub(crate) struct ServerTime(Mutex<Counters>);
 
 #[derive(Debug, Default)]
+struct Counters {
+    /// As they begin for a counter of which nothing was seen yet.
+    first: Times,
+    /// The greatest token that a message told of any slot.
+    heard: u64,
+    /// Those of each slot; 0 is the slot of a server with one counter.
+    by_slot: BTreeMap<u16, Times>,
+}
+
+impl Counters {
+    fn of(&mut self, slot: u16) -> &mut Times {
+        self.by_slot.entry(slot).or_insert(self.first)
+    }
+}
+
+#[derive(Debug, Default, Clone, Copy)]
 struct Times {
     /// The greatest token.
     token: u64,
@@ -59,6 +81,11 @@ impl Times {
         }
     }
 
+    /// Whether a server may have issued the token.
+    fn is_plausible(&self, token: u64) -> bool {
+        token <= self.latest.saturating_add(WRONG_BY)
+    }
+
     fn tick(&mut self, now_us: u64) {
         let is_behind = now_us.saturating_add(WRONG_BY) < self.latest;
         if is_behind && self.was_behind {
@@ -81,9 +108,10 @@ impl Times {
 }
 
 impl ServerTime {
-    /// The floors of a command to the server with this number.
-    pub(crate) fn floors(&self, server: u64) -> Floors {
-        let mut times = self.times();
+    /// The floors of a command for a lock of this slot, to the server with this number.
+    pub(crate) fn floors(&self, slot: u16, server: u64) -> Floors {
+        let mut counters = self.counters();
+        let times = counters.of(slot);
         times.arrive(server);
         Floors {
             floor_us: times.taken.max(times.token),
@@ -94,15 +122,43 @@ impl ServerTime {
 
     /// Remembers the time of the server with this number, to which nothing was sent yet.
     pub(crate) fn note_first(&self, now_us: u64, server: u64) {
-        let mut times = self.times();
-        times.arrive(server);
-        times.tick(now_us);
-        times.taken = times.taken.max(now_us);
+        let mut counters = self.counters();
+        let Counters { first, heard, by_slot } = &mut *counters;
+        let heard = if server > first.server { *heard } else { 0 };
+        for times in by_slot.values_mut().chain([first]) {
+            times.token = times.token.max(heard);
+            times.arrive(server);
+            times.tick(now_us);
+            times.taken = times.taken.max(now_us);
+        }
     }
 
-    /// Remembers a time that the server with this number told.
-    pub(crate) fn note(&self, now_us: u64, server: u64) {
-        let mut times = self.times();
+    /// Remembers a token that a message told, of a lock in any slot.
+    pub(crate) fn note_heard(&self, token: FencingToken) {
+        let mut counters = self.counters();
+        if counters.first.is_plausible(token.get()) {
+            counters.heard = counters.heard.max(token.get());
+        }
+    }
+
+    /// The locks of this slot were on a server of `other` until now.
+    pub(crate) fn take_over(&self, slot: u16, other: &Self) {
+        let before = {
+            let mut counters = other.counters();
+            let heard = counters.heard;
+            let times = counters.of(slot);
+            times.latest.max(times.token).max(heard).max(times.elsewhere)
+        };
+        let mut counters = self.counters();
+        let times = counters.of(slot);
+        times.elsewhere = times.elsewhere.max(before);
+        times.taken = times.taken.max(before);
+    }
+
+    /// Remembers a time that the server with this number told of a lock in this slot.
+    pub(crate) fn note(&self, now_us: u64, (slot, server): (u16, u64)) {
+        let mut counters = self.counters();
+        let times = counters.of(slot);
         times.tick(now_us);
         // An answer may be read after the next server was found.
         if server < times.server {
@@ -111,11 +167,12 @@ impl ServerTime {
         }
     }
 
-    /// Remembers a token that the server with this number told.
-    pub(crate) fn note_token(&self, token: FencingToken, server: u64) {
-        let mut times = self.times();
+    /// Remembers a token that the server with this number told of a lock in this slot.
+    pub(crate) fn note_token(&self, token: FencingToken, (slot, server): (u16, u64)) {
+        let mut counters = self.counters();
+        let times = counters.of(slot);
         let token = token.get();
-        if token > times.latest.saturating_add(WRONG_BY) {
+        if !times.is_plausible(token) {
             return;
         }
         times.token = times.token.max(token);
@@ -124,7 +181,7 @@ impl ServerTime {
         }
     }
 
-    fn times(&self) -> MutexGuard<'_, Times> {
+    fn counters(&self) -> MutexGuard<'_, Counters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -140,7 +197,7 @@ mod tests {
     }
 
     fn floor(server_time: &ServerTime, server: u64) -> u64 {
-        server_time.floors(server).floor_us
+        server_time.floors(0, server).floor_us
     }
 
     #[test]
@@ -148,7 +205,7 @@ mod tests {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
         for (told, expected) in [(NOW - 1, NOW), (NOW + 1, NOW + 1), (NOW, NOW + 1)] {
-            server_time.note_token(token(told), 0);
+            server_time.note_token(token(told), (0, 0));
             assert_eq!(floor(&server_time, 0), expected);
         }
     }
@@ -158,9 +215,9 @@ mod tests {
     fn the_floor_takes_over_a_time_that_is_a_second_ahead_of_it() {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
-        server_time.note(NOW + STEP - 1, 0);
+        server_time.note(NOW + STEP - 1, (0, 0));
         assert_eq!(floor(&server_time, 0), NOW);
-        server_time.note(NOW + STEP, 0);
+        server_time.note(NOW + STEP, (0, 0));
         assert_eq!(floor(&server_time, 0), NOW + STEP);
     }
 
@@ -168,13 +225,13 @@ mod tests {
     fn the_floor_of_another_server_is_its_clock_and_all_that_was_seen_before() {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
-        server_time.note(NOW + 7, 0);
+        server_time.note(NOW + 7, (0, 0));
         server_time.note_first(NOW + 3, 1);
-        assert_eq!(server_time.floors(1).floor_us, NOW + 7, "its clock is behind");
-        assert_eq!(server_time.floors(1).elsewhere_us, NOW + 7);
+        assert_eq!(server_time.floors(0, 1).floor_us, NOW + 7, "its clock is behind");
+        assert_eq!(server_time.floors(0, 1).elsewhere_us, NOW + 7);
         server_time.note_first(NOW + 20, 2);
-        assert_eq!(server_time.floors(2).floor_us, NOW + 20);
-        assert_eq!(server_time.floors(2).elsewhere_us, NOW + 7);
+        assert_eq!(server_time.floors(0, 2).floor_us, NOW + 20);
+        assert_eq!(server_time.floors(0, 2).elsewhere_us, NOW + 7);
     }
 
     #[test]
@@ -183,7 +240,7 @@ mod tests {
         server_time.note_first(NOW, 0);
         server_time.note_first(NOW + 5, 0);
         assert_eq!(
-            server_time.floors(0),
+            server_time.floors(0, 0),
             Floors { floor_us: NOW + 5, elsewhere_us: 0, latest_us: NOW + 5 }
         );
     }
@@ -193,11 +250,11 @@ mod tests {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
         server_time.note_first(NOW, 1);
-        server_time.note(NOW + 7, 0);
-        assert_eq!(server_time.floors(1).elsewhere_us, NOW + 7);
-        server_time.note_token(token(NOW + 9), 0);
+        server_time.note(NOW + 7, (0, 0));
+        assert_eq!(server_time.floors(0, 1).elsewhere_us, NOW + 7);
+        server_time.note_token(token(NOW + 9), (0, 0));
         assert_eq!(
-            server_time.floors(1),
+            server_time.floors(0, 1),
             Floors { floor_us: NOW + 9, elsewhere_us: NOW + 9, latest_us: NOW + 9 }
         );
     }
@@ -208,12 +265,12 @@ mod tests {
         let years = 4_000_000_000_000_000;
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
-        server_time.note(years, 0);
-        server_time.note(NOW + 1, 0);
+        server_time.note(years, (0, 0));
+        server_time.note(NOW + 1, (0, 0));
         assert_eq!(floor(&server_time, 0), years, "one answer may itself be wrong");
-        server_time.note(NOW + 2, 0);
+        server_time.note(NOW + 2, (0, 0));
         assert_eq!(
-            server_time.floors(0),
+            server_time.floors(0, 0),
             Floors { floor_us: NOW + 2, elsewhere_us: 0, latest_us: NOW + 2 }
         );
     }
@@ -223,11 +280,11 @@ mod tests {
         let server_time = ServerTime::default();
         server_time.note_first(2 * WRONG_BY, 0);
         for _ in 0..9 {
-            server_time.note(WRONG_BY, 0);
+            server_time.note(WRONG_BY, (0, 0));
         }
         // Two that are too far behind, but not one after the other.
         for now in [WRONG_BY - 1, 2 * WRONG_BY, WRONG_BY - 1] {
-            server_time.note(now, 0);
+            server_time.note(now, (0, 0));
         }
         assert_eq!(floor(&server_time, 0), 2 * WRONG_BY);
     }
@@ -236,7 +293,53 @@ mod tests {
     fn a_token_that_is_a_day_ahead_of_all_clocks_is_a_forged_one() {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
-        server_time.note_token(token(NOW + WRONG_BY + 1), 0);
+        server_time.note_token(token(NOW + WRONG_BY + 1), (0, 0));
         assert_eq!(floor(&server_time, 0), NOW);
+    }
+
+    #[test]
+    fn each_slot_has_a_floor_of_its_own() {
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note_token(token(NOW + 9), (1, 0));
+        server_time.note(NOW + STEP, (2, 0));
+        let floors = [0, 1, 2].map(|slot| server_time.floors(slot, 0).floor_us);
+        assert_eq!(floors, [NOW, NOW + 9, NOW + STEP]);
+    }
+
+    #[test]
+    fn on_another_server_the_token_of_a_message_counts_for_every_slot() {
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        server_time.note_token(token(NOW + 1), (1, 0));
+        server_time.note_heard(token(NOW + 9));
+        let floors = [1, 2].map(|slot| server_time.floors(slot, 0).floor_us);
+        assert_eq!(floors, [NOW + 1, NOW], "the counter is above it");
+        server_time.note_first(NOW + 2, 1);
+        for slot in [1, 2] {
+            let Floors { floor_us, elsewhere_us, .. } = server_time.floors(slot, 1);
+            assert_eq!((floor_us, elsewhere_us), (NOW + 9, NOW + 9), "slot {slot}");
+        }
+    }
+
+    #[test]
+    fn all_that_was_seen_of_a_slot_is_elsewhere_once_it_is_on_another_server() {
+        let [before, now] = [(); 2].map(|()| ServerTime::default());
+        before.note_first(NOW + 5, 0);
+        now.note_first(NOW, 0);
+        for (slot, seen) in [(1, NOW + 9), (2, NOW + 5), (3, NOW + 7)] {
+            match slot {
+                1 => before.note_token(token(seen), (slot, 0)),
+                3 => before.note(seen, (slot, 0)),
+                _ => {}
+            }
+            now.take_over(slot, &before);
+            let Floors { floor_us, elsewhere_us, .. } = now.floors(slot, 0);
+            assert_eq!((floor_us, elsewhere_us), (seen, seen), "slot {slot}");
+        }
+        assert_eq!(now.floors(4, 0).floor_us, NOW);
+        before.note_heard(token(NOW + 11));
+        now.take_over(4, &before);
+        assert_eq!(now.floors(4, 0).floor_us, NOW + 11);
     }
 }

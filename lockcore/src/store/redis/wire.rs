@@ -24,7 +24,7 @@ impl TimedWire {
         answer: &Value,
     ) -> Result<Answer, StoreError> {
         let answer = self.wire.answer(asked, floors, &value(answer))?;
-        self.note(&answer, server);
+        self.note(&answer, (self.slot(asked), server));
         Ok(answer)
     }
 
@@ -37,18 +37,27 @@ impl TimedWire {
     ) -> Result<Answers, StoreError> {
         let answers = self.wire.answers(asked, floors, &value(answer))?;
         for answer in answers.iter().flatten() {
-            self.note(answer, server);
+            self.note(answer, (self.slot(asked), server));
         }
         Ok(answers)
     }
 
-    /// Remembers the time and the tokens that it tells.
-    fn note(&self, answer: &Answer, server: u64) {
+    /// The floors of a command to the server with this number.
+    pub(super) fn floors(&self, asked: &Asked, server: u64) -> Floors {
+        self.server_time.floors(self.slot(asked), server)
+    }
+
+    fn slot(&self, asked: &Asked) -> u16 {
+        asked.lock().map_or(0, |lock| self.wire.slot(lock))
+    }
+
+    /// Remembers the time and the tokens that it tells of a lock in this slot.
+    fn note(&self, answer: &Answer, (slot, server): (u16, u64)) {
         if let Some(now_us) = answer.now_us() {
-            self.server_time.note(now_us, server);
+            self.server_time.note(now_us, (slot, server));
         }
         if let Some(token) = answer.grants().iter().map(|grant| grant.token).max() {
-            self.server_time.note_token(token, server);
+            self.server_time.note_token(token, (slot, server));
         }
     }
 }

@@ -35,7 +35,13 @@ impl Tree {
 /// commands.
 fn wire(peers: bool) -> (Wire, Floors) {
     let of_error = |said: &str| StoreError::refused(LockErrorKind::Denied, said);
-    let wire = Wire { node: NodeId::from(NODE), prefix: "lockcore".into(), peers, of_error };
+    let wire = Wire {
+        node: NodeId::from(NODE),
+        prefix: "lockcore".into(),
+        peers,
+        has_slots: false,
+        of_error,
+    };
     (wire, Floors { floor_us: FLOOR, ..Floors::default() })
 }
 

@@ -135,7 +135,13 @@ impl Call for Written {
 /// The keys that a command is written with.
 fn keys(lock: &LockName, peers: bool, command: Command) -> Vec<Vec<u8>> {
     let of_error = |said: &str| StoreError::refused(LockErrorKind::Protocol, said);
-    let wire = Wire { node: NodeId::from(7_u128), prefix: "lockcore".into(), peers, of_error };
+    let wire = Wire {
+        node: NodeId::from(7_u128),
+        prefix: "lockcore".into(),
+        peers,
+        has_slots: false,
+        of_error,
+    };
     let written = wire.write(&Asked::One(lock.clone(), command), Floors::default());
     let Written { keys, arguments } = written.expect("every layout has it");
     arguments.into_iter().take(keys).map(String::into_bytes).collect()

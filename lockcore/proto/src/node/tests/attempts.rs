@@ -143,7 +143,7 @@ fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, Ask) {
 
 /// The only request that a tick sends, as it goes out.
 fn sent_together(core: &mut Core<()>, now: Moment) -> Ask {
-    let mut batches = batches(ticked(core, now));
+    let mut batches = batches(ticked(core, now), |_| 0);
     assert_eq!(batches.len(), 1, "{batches:?}");
     batches.remove(0).remove(0)
 }
@@ -252,4 +252,37 @@ fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
         let release = core.event(at(1)).release(number).expect("it is held");
         assert!(matches!(release.command, Command::Release { .. }), "no copy may run: {release:?}");
     }
+}
+
+// On a Redis Cluster one server may be dead while the others answer: its attempts, which may be
+// many, would be asked for at each of their answers.
+#[test]
+fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_server_is_new() {
+    let mut core = core();
+    core.rules.has_slots = true;
+    let dead = StoreError::refused(LockErrorKind::Unavailable, "refused");
+    let (_, ask) = core.event(at(0)).begin(wish("dead"), ()).expect("it is open");
+    core.event(at(0)).unanswered(&ask.expect("there is room"), &dead);
+    let mut asked = Vec::new();
+    for now in (0..20_000).step_by(50) {
+        for ask in ticked(&mut core, at(now)) {
+            match ask.lock.as_str() {
+                "dead" => {
+                    asked.push(now);
+                    core.event(at(now)).unanswered(&ask, &dead);
+                }
+                _ => core.event(at(now)).unanswered(&ask, &dead),
+            }
+        }
+        let (alive, ask) = core.event(at(now)).begin(wish("alive"), ()).expect("it is open");
+        if let Some(ask) = ask {
+            let busy = Answer::Acquired(reply(vec![Acquired::Busy], LEASE, None));
+            core.event(at(now)).replied(&ask, &busy);
+        }
+        core.event(at(now)).take(alive);
+    }
+    assert!((8..16).contains(&asked.len()), "asked at {asked:?}");
+    core.event(at(20_000)).linked(Link::Up, Link::Up);
+    let again = ticked(&mut core, at(20_000));
+    assert!(again.iter().any(|ask| ask.lock.as_str() == "dead"), "{again:?}");
 }

@@ -108,3 +108,29 @@ fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
     }
     assert_eq!(core.doubt, Moment::default());
 }
+
+// The clocks of two servers are not compared with each other.
+#[test]
+fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
+    let mut core = core();
+    core.rules.has_slots = true;
+    let slots = ["a", "b"].map(|lock| LockName::from(lock).slot());
+    assert_ne!(slots[0], slots[1]);
+    for lock in ["a", "b"] {
+        held(&mut core, at(0), lock);
+    }
+    // The second server's clock is set forward, which is told once.
+    for (now, clocks) in [(10_000, [10_005, 90_005]), (20_000, [20_005, 100_005])] {
+        let renewals = ticked(&mut core, at(now));
+        for (ask, server_ms) in renewals.iter().zip(clocks) {
+            core.event(at(now + 10)).replied(ask, &renewed(ask, server_ms));
+        }
+        for ask in ticked(&mut core, at(now + 20)) {
+            core.event(at(now + 30)).replied(
+                &ask,
+                &renewed(&ask, clocks[usize::from(ask.lock == LockName::from("b"))] + 20),
+            );
+        }
+        assert_eq!(core.doubt, at(10_000), "at {now}");
+    }
+}

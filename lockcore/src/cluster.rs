@@ -1,0 +1,107 @@
+//! Where the nodes of a Redis Cluster are, and how they are spoken to.
+
+use std::fmt;
+
+use proto::LockErrorKind;
+
+use crate::error::LockError;
+use crate::sentinels::hosts;
+
+/// The schemes of a URL of a Cluster, and the kind of each connection.
+const SCHEMES: [(&str, &str); 2] = [("redis+cluster://", "redis"), ("rediss+cluster://", "rediss")];
+/// Where the nodes of a Cluster listen by default.
+const PORT: u16 = 6379;
+
+/// Nodes of a Redis Cluster, through which all others are found.
+///
+/// `redis+cluster://` and `rediss+cluster://` URLs say the same, see
+/// [`Locks::connect`](crate::Locks::connect):
+///
+/// ```no_run
+/// # async fn example() -> Result<(), lockcore::LockError> {
+/// use lockcore::{Cluster, Locks};
+///
+/// let nodes = ["rediss://app:secret@10.0.0.1:6379", "rediss://app:secret@10.0.0.2:6379"];
+/// let locks = Locks::from_cluster(Cluster::new(nodes)).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) nodes: Vec<String>,
+}
+
+impl Cluster {
+    /// Some nodes of the Cluster, a URL each without a database. All nodes that these know are
+    /// spoken to as the first URL says: its user, password and TLS. Name several: while one can be
+    /// reached, the others are found.
+    pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Self {
+        Self { nodes: nodes.into_iter().map(|url| url.as_ref().to_owned()).collect() }
+    }
+
+    /// Reads `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`; nothing if it is a URL
+    /// of another kind.
+    pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
+        let (rest, scheme) = SCHEMES
+            .iter()
+            .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
+        Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
+    }
+
+    fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
+        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        // A Cluster has one database.
+        if authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts).contains('/') {
+            return None;
+        }
+        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        let (credentials, hosts) = hosts(authority, PORT)?;
+        let url = |host| format!("{scheme}://{credentials}{host}/{query}");
+        Some(Self { nodes: hosts.into_iter().map(url).collect() })
+    }
+}
+
+/// Names the form of a URL of a Cluster.
+pub(crate) fn invalid() -> LockError {
+    let form = "redis+cluster://[user[:password]@]host[:port][,host[:port]]…, without a database";
+    let detail = format!("the URL of the Cluster is not valid: write {form}");
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // URLs may hold passwords.
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Vec<String> {
+        Cluster::read(url).expect("of a Cluster").expect("valid").nodes
+    }
+
+    #[test]
+    fn a_url_of_a_cluster_says_where_its_nodes_are_and_how_each_is_spoken_to() {
+        let nodes = read("rediss+cluster://app:s@cret@a:1,[::1],b?protocol=resp3");
+        let expected = ["a:1", "[::1]:6379", "b:6379"]
+            .map(|host| format!("rediss://app:s@cret@{host}/?protocol=resp3"));
+        assert_eq!(nodes, expected);
+        assert_eq!(read("redis+cluster://a/"), ["redis://a:6379/"]);
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_cluster_is_refused_and_its_password_not_repeated() {
+        assert!(Cluster::read("redis://a/").is_none());
+        for rest in ["", "/", "a/3", "u:hidden@a/3", "a,", ",a", "u:hidden@"] {
+            let error = Cluster::read(&format!("redis+cluster://{rest}"))
+                .expect("of a Cluster")
+                .expect_err(rest);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{rest}");
+            assert!(!error.to_string().contains("hidden"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Which shard serves a slot. A *shard* is one primary as a node speaks to it: a store of its own.
+
+use std::sync::Arc;
+
+use proto::wire::slot::SLOTS;
+use proto::{Link, StoreError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::topology::Place;
+use crate::store::Store as _;
+use crate::store::redis::RedisStore;
+use crate::store::redis::server_time::ServerTime;
+
+/// One primary.
+pub(super) struct Shard {
+    /// The name of the server within the Cluster.
+    pub(super) id: String,
+    pub(super) place: Place,
+    pub(super) store: RedisStore,
+    pub(super) server_time: Arc<ServerTime>,
+    pub(super) commands: watch::Receiver<Link>,
+    pub(super) subscription: watch::Receiver<Link>,
+}
+
+impl Shard {
+    pub(super) fn new(
+        (id, place): (String, Place),
+        store: RedisStore,
+        server_time: Arc<ServerTime>,
+    ) -> Self {
+        let (commands, subscription) = (store.commands(), store.subscription());
+        Self { id, place, store, server_time, commands, subscription }
+    }
+
+    /// Refuses at once what would wait for a connection: the requests for locks of other primaries
+    /// would wait behind it.
+    pub(super) fn check(&self, hears: bool) -> Result<(), StoreError> {
+        let down = |link: &watch::Receiver<Link>, what: &str| {
+            let error = link.borrow().why_down()?;
+            let detail = format!("{}: {what}{}", self.place, error.detail);
+            Some(StoreError::refused(error.kind, detail))
+        };
+        let of_messages = || down(&self.subscription, "subscription: ").filter(|_| hears);
+        down(&self.commands, "").or_else(of_messages).map_or(Ok(()), Err)
+    }
+}
+
+/// The open shards, and the slots of each.
+pub(super) struct Slots {
+    owners: Box<[Option<Arc<Shard>>]>,
+    open: Vec<(Arc<Shard>, Retired)>,
+}
+
+/// The moment since which a shard has no slot, and is not told as a primary.
+type Retired = Option<Instant>;
+
+impl Slots {
+    pub(super) fn new() -> Self {
+        let owners = (0..SLOTS).map(|_| None).collect();
+        Self { owners, open: Vec::new() }
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Shard>> {
+        self.owners.get(usize::from(slot))?.as_ref()
+    }
+
+    pub(super) fn open(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        self.open.iter().map(|(shard, _)| shard)
+    }
+
+    /// The shards that serve at least one slot.
+    pub(super) fn serving(&self) -> impl Iterator<Item = &Arc<Shard>> {
+        self.open().filter(|shard| self.serves(shard))
+    }
+
+    fn serves(&self, shard: &Arc<Shard>) -> bool {
+        self.owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, shard))
+    }
+
+    pub(super) fn add(&mut self, shard: &Arc<Shard>) {
+        self.open.push((Arc::clone(shard), None));
+    }
+
+    /// Gives the slot to this shard. Returns whether another one had it.
+    pub(super) fn give(&mut self, slot: u16, shard: &Arc<Shard>) -> bool {
+        let Some(owner) = self.owners.get_mut(usize::from(slot)) else { return false };
+        match owner.replace(Arc::clone(shard)) {
+            Some(before) if !Arc::ptr_eq(&before, shard) => {
+                shard.server_time.take_over(slot, &before.server_time);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes out the shards that have no slot, and that `is_primary` does not name, once that has
+    /// lasted until `before`: the grants of their last moments are still told.
+    pub(super) fn retire(
+        &mut self,
+        is_primary: impl Fn(&Shard) -> bool,
+        (now, before): (Instant, Option<Instant>),
+    ) -> Vec<Arc<Shard>> {
+        let mut retired = Vec::new();
+        for (shard, since) in std::mem::take(&mut self.open) {
+            let since = match is_primary(&shard) || self.serves(&shard) {
+                true => None,
+                false => Some(since.unwrap_or(now)),
+            };
+            match since {
+                Some(since) if before.is_some_and(|before| since <= before) => retired.push(shard),
+                since => self.open.push((shard, since)),
+            }
+        }
+        retired
+    }
+}

@@ -1,0 +1,335 @@
+//! The primaries of a Redis Cluster and their slots, as one of its nodes tells them.
+//!
+//! # Implementation notes
+//!
+//! - CLUSTER SHARDS is asked first, which tells of primaries that have no slots yet; a server
+//!   before
+//!   7.0, or a user without that right, is asked for CLUSTER SLOTS.
+//! - A node may know less than others, or be cut off. Its answer says only where to ask: each
+//!   server itself refuses a command for a slot that it does not serve.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use proto::wire::slot::SLOTS;
+use proto::{LockErrorKind, StoreError};
+use redis::{Cmd, FromRedisValue, Value};
+
+use crate::store::redis::connection::Connection;
+use crate::store::redis::failure;
+use crate::store::redis::link::CommandLink;
+
+/// Most primaries that are read: a Cluster is made for a thousand nodes.
+const MAX_PRIMARIES: usize = 1_024;
+/// Most ranges of slots: each slot alone.
+const MAX_RANGES: usize = SLOTS as usize;
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl Place {
+    /// Reads `host:port`. Without a host it is that of the server that was asked.
+    pub(super) fn read(text: &str, asked: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: host_of(host, asked).to_owned(), port: port.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// A host as a server tells it; one that it does not know is the host that was asked.
+fn host_of<'a>(told: &'a str, asked: &'a str) -> &'a str {
+    if told.is_empty() || told == "?" { asked } else { told }
+}
+
+/// One primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Primary {
+    /// The name of the server within the Cluster.
+    pub(super) id: String,
+    pub(super) place: Place,
+    pub(super) slots: Vec<RangeInclusive<u16>>,
+}
+
+/// The way in which a server was asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) host: &'a str,
+    pub(super) is_tls: bool,
+}
+
+/// A connection to the server that is asked.
+pub(super) enum Source {
+    /// That of an open shard.
+    Link(CommandLink),
+    /// One of its own.
+    Own(Connection),
+}
+
+impl Source {
+    async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
+        match self {
+            Self::Link(link) => link.run(command).await,
+            Self::Own(connection) => {
+                connection.send(&command).await.map_err(|error| failure::of_command(&error))
+            }
+        }
+    }
+}
+
+/// Asks a server.
+pub(super) async fn ask(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>, StoreError> {
+    let command = |name: &str| redis::cmd("CLUSTER").arg(name).to_owned();
+    let primaries = match source.run(command("SHARDS")).await {
+        Ok(answer) => shards(&answer, asked),
+        Err(error) if is_other_command_worth_it(&error) => {
+            slots(&source.run(command("SLOTS")).await.map_err(advised)?, asked)
+        }
+        Err(error) => return Err(advised(error)),
+    };
+    let primaries = primaries.ok_or_else(|| {
+        StoreError::refused(LockErrorKind::Protocol, "the answer about the slots cannot be read")
+    })?;
+    if primaries.iter().all(|primary| primary.slots.is_empty()) {
+        let detail = "the Cluster serves no slots yet";
+        return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+    }
+    Ok(primaries)
+}
+
+fn is_other_command_worth_it(error: &StoreError) -> bool {
+    matches!(error.kind, LockErrorKind::Unsupported | LockErrorKind::Denied)
+}
+
+fn advised(error: StoreError) -> StoreError {
+    let refused = |kind, detail: String| StoreError::refused(kind, detail);
+    if error.detail.contains("cluster support disabled") {
+        let detail = "it does not run in cluster mode: write redis://host:port";
+        return refused(LockErrorKind::Unsupported, detail.to_owned());
+    }
+    if error.kind == LockErrorKind::Denied {
+        let detail = format!("{}: allow +cluster|shards +cluster|slots", error.detail);
+        return refused(LockErrorKind::Denied, detail);
+    }
+    error
+}
+
+fn read<T: FromRedisValue>(value: &Value) -> Option<T> {
+    redis::from_redis_value_ref(value).ok()
+}
+
+/// The fields of an answer by their names, in both protocols.
+fn fields(value: &Value) -> Option<HashMap<String, Value>> {
+    read(value)
+}
+
+fn list(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(values) => Some(values),
+        _ => None,
+    }
+}
+
+/// The text of a field; empty where it is absent.
+fn text(fields: &HashMap<String, Value>, name: &str) -> Option<String> {
+    match fields.get(name) {
+        None | Some(Value::Nil) => Some(String::new()),
+        Some(value) => read(value),
+    }
+}
+
+fn range(first: u16, last: u16) -> Option<RangeInclusive<u16>> {
+    (first <= last && last < SLOTS).then_some(first..=last)
+}
+
+/// The answer to CLUSTER SHARDS.
+fn shards(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
+    let shards = list(answer).filter(|shards| shards.len() <= MAX_PRIMARIES)?;
+    let primaries = shards.iter().map(|shard| {
+        let shard = fields(shard)?;
+        let ranges: Vec<u16> = read(shard.get("slots")?)?;
+        if !ranges.len().is_multiple_of(2) || ranges.len() > 2 * MAX_RANGES {
+            return None;
+        }
+        let slots = ranges.chunks_exact(2).map(|pair| range(pair[0], pair[1]));
+        let slots: Vec<_> = slots.collect::<Option<_>>()?;
+        let nodes = list(shard.get("nodes")?)?.iter().map(fields).collect::<Option<Vec<_>>>()?;
+        let is_online = |node: &&HashMap<_, _>| text(node, "health").as_deref() == Some("online");
+        let is_primary = |node: &&HashMap<_, _>| text(node, "role").as_deref() == Some("master");
+        let mut primaries = nodes.iter().filter(is_primary);
+        // The one before may be listed beside the one that took over.
+        let online = primaries.clone().find(is_online);
+        let primary = match (online, slots.is_empty()) {
+            (Some(online), _) => Some(online),
+            (None, false) => primaries.next(),
+            (None, true) => None,
+        };
+        // A group of servers without a primary is waited for.
+        Some(primary.map(|node| primary_of(node, slots, asked)))
+    });
+    let primaries: Vec<_> = primaries.collect::<Option<_>>()?;
+    primaries.into_iter().flatten().collect()
+}
+
+fn primary_of(
+    node: &HashMap<String, Value>,
+    slots: Vec<RangeInclusive<u16>>,
+    asked: Asked<'_>,
+) -> Option<Primary> {
+    let port: u16 = read(node.get(if asked.is_tls { "tls-port" } else { "port" })?)?;
+    let endpoint = text(node, "endpoint")?;
+    let hostname = text(node, "hostname")?;
+    // Certificates are of names.
+    let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
+    let host = host_of(&host, asked.host).to_owned();
+    Some(Primary { id: read(node.get("id")?)?, place: Place { host, port }, slots })
+}
+
+/// The answer to CLUSTER SLOTS.
+fn slots(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
+    let ranges = list(answer).filter(|ranges| ranges.len() <= MAX_RANGES)?;
+    let mut primaries: Vec<Primary> = Vec::new();
+    for each in ranges {
+        let [first, last, primary, ..] = list(each)? else { return None };
+        let range = range(read(first)?, read(last)?)?;
+        let [host, port, id, more @ ..] = list(primary)? else { return None };
+        let hostname = more.first().and_then(fields).and_then(|more| text(&more, "hostname"));
+        let host = match (hostname, host) {
+            (Some(hostname), _) if asked.is_tls && !hostname.is_empty() => hostname,
+            (_, Value::Nil) => String::new(),
+            (_, host) => read(host)?,
+        };
+        let host = host_of(&host, asked.host).to_owned();
+        let (id, place): (String, _) = (read(id)?, Place { host, port: read(port)? });
+        match primaries.iter_mut().find(|primary| primary.id == id) {
+            Some(primary) => primary.slots.push(range),
+            None => primaries.push(Primary { id, place, slots: vec![range] }),
+        }
+        if primaries.len() > MAX_PRIMARIES {
+            return None;
+        }
+    }
+    Some(primaries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Asked<'_> = Asked { host: "asked", is_tls: false };
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    fn array(values: impl IntoIterator<Item = Value>) -> Value {
+        Value::Array(values.into_iter().collect())
+    }
+
+    fn node(id: &str, endpoint: &str, (role, health): (&str, &str)) -> Value {
+        array([
+            bulk("id"),
+            bulk(id),
+            bulk("port"),
+            Value::Int(7),
+            bulk("tls-port"),
+            Value::Int(8),
+            bulk("endpoint"),
+            bulk(endpoint),
+            bulk("hostname"),
+            bulk("name"),
+            bulk("role"),
+            bulk(role),
+            bulk("health"),
+            bulk(health),
+        ])
+    }
+
+    fn shard(ranges: &[i64], nodes: impl IntoIterator<Item = Value>) -> Value {
+        let slots = array(ranges.iter().copied().map(Value::Int));
+        array([bulk("slots"), slots, bulk("nodes"), array(nodes)])
+    }
+
+    fn found(primary: &Primary) -> (&str, String, usize) {
+        let slots = primary.slots.iter().map(|range| range.clone().count()).sum();
+        (&primary.id, primary.place.to_string(), slots)
+    }
+
+    #[test]
+    fn the_primaries_of_shards_are_those_that_serve() {
+        let answer = array([
+            shard(
+                &[0, 5, 9, 9],
+                [
+                    node("old", "a", ("master", "fail")),
+                    node("r", "b", ("replica", "online")),
+                    node("new", "c", ("master", "online")),
+                ],
+            ),
+            shard(&[6, 8], [node("dead", "d", ("master", "fail"))]),
+            shard(&[], [node("joins", "?", ("master", "online"))]),
+            shard(&[], [node("gone", "e", ("master", "fail"))]),
+        ]);
+        let primaries = shards(&answer, ASKED).unwrap();
+        let found: Vec<_> = primaries.iter().map(found).collect();
+        let expected =
+            [("new", "c:7".into(), 7), ("dead", "d:7".into(), 3), ("joins", "asked:7".into(), 0)];
+        assert_eq!(found, expected);
+        let tls = shards(&answer, Asked { is_tls: true, ..ASKED }).unwrap();
+        assert_eq!(tls[0].place.to_string(), "name:8");
+    }
+
+    #[test]
+    fn the_ranges_of_a_primary_are_joined() {
+        let entry = |first, last, host: Value, id| {
+            let primary =
+                array([host, Value::Int(7), bulk(id), array([bulk("hostname"), bulk("n")])]);
+            let replica = array([bulk("r"), Value::Int(7), bulk("replica")]);
+            array([Value::Int(first), Value::Int(last), primary, replica])
+        };
+        let answer = array([
+            entry(0, 1, bulk("a"), "one"),
+            entry(2, 2, Value::Nil, "two"),
+            entry(3, 16_383, bulk("a"), "one"),
+        ]);
+        let primaries = slots(&answer, ASKED).unwrap();
+        let found: Vec<_> = primaries.iter().map(found).collect();
+        assert_eq!(found, [("one", "a:7".into(), 16_383), ("two", "asked:7".into(), 1)]);
+        assert_eq!(slots(&answer, Asked { is_tls: true, ..ASKED }).unwrap()[0].place.host, "n");
+    }
+
+    #[test]
+    fn what_no_cluster_answers_is_not_read() {
+        let primary = || node("a", "a", ("master", "online"));
+        for answer in [
+            Value::Okay,
+            array([Value::Okay]),
+            array([shard(&[0], [primary()])]),
+            array([shard(&[0, 16_384], [primary()])]),
+            array([shard(&[5, 4], [primary()])]),
+            array([shard(&[-1, 4], [primary()])]),
+            array((0..=MAX_PRIMARIES).map(|_| shard(&[], [primary()]))),
+        ] {
+            assert_eq!(shards(&answer, ASKED), None, "{answer:?}");
+            assert_eq!(slots(&answer, ASKED), None, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_place_without_a_host_is_on_the_host_that_was_asked() {
+        let place = |text| Place::read(text, "asked").map(|place| place.to_string());
+        assert_eq!(place("h:1").as_deref(), Some("h:1"));
+        assert_eq!(place(":1").as_deref(), Some("asked:1"));
+        assert_eq!(place("::1:7").as_deref(), Some("::1:7"));
+        assert_eq!(place("h").or(place("h:x")).or(place("h:70000")), None);
+    }
+}

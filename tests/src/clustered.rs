@@ -1,0 +1,228 @@
+//! `Clustered`: a Redis Cluster of three primaries, each with a replica if asked for.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redis::cmd;
+
+use crate::process::version;
+use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
+
+const PRIMARIES: usize = 3;
+/// The slots of each primary at the start: the last one has the rest.
+const EACH: u16 = 5_461;
+const SLOTS: u16 = 16_384;
+/// The bound of a start or a failover: on an idle machine a start takes 2 s.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Three primaries, and a replica of each, all on loopback.
+#[derive(Debug)]
+pub struct Clustered {
+    /// The primaries first, then the replica of each in the same order.
+    servers: Vec<RedisServer>,
+    ids: Vec<String>,
+    /// The claims on the ports on which the servers speak to each other.
+    _buses: Vec<Port>,
+    folder: PathBuf,
+}
+
+impl Drop for Clustered {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Clustered {
+    /// Starts three primaries with `options` for each, and a replica for each if `has_replicas`;
+    /// returns when all serve. A primary that is silent for `node_timeout` is taken for dead.
+    ///
+    /// # Panics
+    ///
+    /// If one does not come up, or they do not find each other in time.
+    pub async fn start(options: RedisOptions, has_replicas: bool, node_timeout: Duration) -> Self {
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lock-clustered-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).expect("the temporary folder can be written");
+        let count = if has_replicas { 2 * PRIMARIES } else { PRIMARIES };
+        let ports: Vec<[Port; 2]> = (0..count).map(|_| [Port::free(), Port::free()]).collect();
+        let ids: Vec<String> = (1..=count).map(|number| number.to_string().repeat(40)).collect();
+        let has_bus_port = version() >= (7, 0);
+        // Older servers add ten thousand.
+        let at = |port: &Port, bus: &Port| match has_bus_port {
+            true => bus.number(),
+            false => port.number() + 10_000,
+        };
+        let addresses = ports
+            .iter()
+            .map(|[port, bus]| format!("127.0.0.1:{}@{}", port.number(), at(port, bus)));
+        let addresses: Vec<_> = addresses.collect();
+        let known_to = |itself: usize| {
+            let mut known = String::new();
+            for (number, (id, address)) in ids.iter().zip(&addresses).enumerate() {
+                let myself = if number == itself { "myself," } else { "" };
+                let epoch = number % PRIMARIES + 1;
+                let role = match number.checked_sub(PRIMARIES) {
+                    None => {
+                        let first = EACH * u16::try_from(number).expect("a few");
+                        let last = if epoch == PRIMARIES { SLOTS } else { first + EACH } - 1;
+                        format!("master - 0 0 {epoch} connected {first}-{last}")
+                    }
+                    Some(of) => format!("slave {} 0 0 {epoch} connected", ids[of]),
+                };
+                writeln!(known, "{id} {address} {myself}{role}").expect("a text can be written");
+            }
+            known + &format!("vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n")
+        };
+        let (mut servers, mut buses) = (Vec::new(), Vec::new());
+        for (number, [port, bus]) in ports.into_iter().enumerate() {
+            let file = folder.join(format!("nodes-{number}.conf"));
+            std::fs::write(&file, known_to(number)).expect("the folder can be written");
+            let options = match has_bus_port {
+                true => options.clone().arg("cluster-port", &bus.number().to_string()),
+                false => options.clone(),
+            };
+            let options = options
+                .arg("cluster-enabled", "yes")
+                .arg("cluster-config-file", &file.to_string_lossy())
+                .arg("cluster-node-timeout", &node_timeout.as_millis().to_string())
+                .arg("cluster-require-full-coverage", "no")
+                .arg("repl-diskless-sync-delay", "0");
+            servers.push(options.start_on_port(port));
+            buses.push(bus);
+        }
+        let clustered = Self { servers, ids, _buses: buses, folder };
+        clustered.formed().await;
+        clustered
+    }
+
+    async fn formed(&self) {
+        for (number, server) in self.servers.iter().enumerate() {
+            let mut redis = Raw::connect(&server.url()).await;
+            eventually("the Cluster serves", LIMIT, async || {
+                let info: String = redis.ask(cmd("CLUSTER").arg("INFO")).await;
+                info.contains("cluster_state:ok")
+            })
+            .await;
+            if number >= PRIMARIES {
+                eventually("the replica follows", LIMIT, async || {
+                    let info: String = redis.ask(cmd("INFO").arg("replication")).await;
+                    info.contains("master_link_status:up")
+                })
+                .await;
+            }
+        }
+    }
+
+    /// The URL of all servers.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let addresses: Vec<_> =
+            self.servers.iter().map(|server| server.address().to_string()).collect();
+        format!("redis+cluster://{}", addresses.join(","))
+    }
+
+    /// A server, by its number; the first three are the primaries at the start, the others their
+    /// replicas.
+    pub fn server(&mut self, number: usize) -> &mut RedisServer {
+        &mut self.servers[number]
+    }
+
+    /// A connection to a server.
+    pub async fn raw(&self, number: usize) -> Raw {
+        Raw::connect(&self.servers[number].url()).await
+    }
+
+    /// The number of the server that serves the slot at the start.
+    #[must_use]
+    pub fn owner(&self, slot: u16) -> usize {
+        usize::from(slot / EACH).min(PRIMARIES - 1)
+    }
+
+    /// Waits until another server than `old` serves the slots that `old` had; returns its number.
+    ///
+    /// # Panics
+    ///
+    /// If none does in time.
+    pub async fn promoted(&self, old: usize) -> usize {
+        let new = (old + PRIMARIES) % (2 * PRIMARIES);
+        let mut redis = self.raw(new).await;
+        eventually("the replica is promoted", LIMIT, async || {
+            let role: Vec<redis::Value> = redis.ask(&cmd("ROLE")).await;
+            role.first() == Some(&redis::Value::BulkString("master".into()))
+        })
+        .await;
+        new
+    }
+
+    /// Makes `to` the target and `from` the source of a slot that moves: from now on keys can move.
+    pub async fn open_slot(&self, slot: u16, from: usize, to: usize) {
+        for (at, what, other) in [(to, "IMPORTING", from), (from, "MIGRATING", to)] {
+            let mut set = cmd("CLUSTER");
+            set.arg("SETSLOT").arg(slot).arg(what).arg(&self.ids[other]);
+            let () = self.raw(at).await.ask(&set).await;
+        }
+    }
+
+    /// Moves all keys of an open slot.
+    pub async fn move_keys(&self, slot: u16, from: usize, to: usize) {
+        let mut source = self.raw(from).await;
+        eventually("the slot is empty", LIMIT, async || {
+            let mut get = cmd("CLUSTER");
+            get.arg("GETKEYSINSLOT").arg(slot).arg(100);
+            let keys: Vec<String> = source.ask(&get).await;
+            for key in &keys {
+                self.move_key(key, from, to).await;
+            }
+            keys.is_empty()
+        })
+        .await;
+    }
+
+    /// Moves one key of an open slot.
+    pub async fn move_key(&self, key: &str, from: usize, to: usize) {
+        let mut migrate = cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(self.servers[to].port()).arg(key).arg(0).arg(10_000);
+        // It may have ended meanwhile.
+        let _: redis::Value = self.raw(from).await.ask(&migrate).await;
+    }
+
+    /// Gives the slot to its target, and returns when the source knows, too.
+    pub async fn close_slot(&self, slot: u16, from: usize, to: usize) {
+        for at in [to, from] {
+            let mut set = cmd("CLUSTER");
+            set.arg("SETSLOT").arg(slot).arg("NODE").arg(&self.ids[to]);
+            let () = self.raw(at).await.ask(&set).await;
+        }
+    }
+
+    /// Moves a slot with all of its keys.
+    pub async fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.open_slot(slot, from, to).await;
+        self.move_keys(slot, from, to).await;
+        self.close_slot(slot, from, to).await;
+    }
+
+    /// Waits until one of the servers knows no other primary than `number` for the slot.
+    ///
+    /// # Panics
+    ///
+    /// If none does in time.
+    pub async fn until_served_by(&self, slot: u16, number: usize) {
+        let wanted = self.ids[number].clone();
+        eventually_some("the slot is served", LIMIT, async || {
+            let mut redis = self.raw(number).await;
+            let nodes: String = redis.ask(cmd("CLUSTER").arg("NODES")).await;
+            let of = nodes.lines().find(|line| line.starts_with(&wanted))?;
+            let ranges = of.split_whitespace().skip(8).filter_map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                Some(first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?)
+            });
+            ranges.into_iter().any(|range| range.contains(&slot)).then_some(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,150 @@
+//! Primaries that fail: their replicas take over, and other primaries' locks go on.
+
+use std::time::Duration;
+
+use lock_tests::{Clustered, RedisOptions, eventually, queued};
+use lockcore::{LockErrorKind, LockOptions, Locks};
+use redis::cmd;
+use tokio::time::Instant;
+
+use crate::common::{SOON, clustered, connect, held, key_of, release, soon};
+
+/// The time after which a primary that is silent is taken for dead.
+const SILENT: Duration = Duration::from_secs(2);
+
+async fn with_replicas() -> Clustered {
+    Clustered::start(RedisOptions::default(), true, SILENT).await
+}
+
+async fn until_replicated(clustered: &Clustered, primary: usize) {
+    let mut redis = clustered.raw(primary).await;
+    eventually("the replica has all", SOON, async || {
+        redis.ask::<usize>(cmd("WAIT").arg(1).arg(500)).await == 1
+    })
+    .await;
+}
+
+/// Locks and unlocks on a primary until told to stop; returns how often, and the longest time.
+async fn turns(
+    locks: Locks,
+    key: String,
+    until: tokio::sync::watch::Receiver<bool>,
+) -> (u32, Duration) {
+    let (mut turns, mut longest) = (0, Duration::ZERO);
+    while !*until.borrow() {
+        let started = Instant::now();
+        let guard = locks.lock_timeout(&key, SOON).await.expect("another primary's lock");
+        guard.release().await.expect("another primary's hold");
+        turns += 1;
+        longest = longest.max(started.elapsed());
+    }
+    (turns, longest)
+}
+
+#[tokio::test]
+async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
+    let mut clustered = with_replicas().await;
+    let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
+    let key = key_of(&clustered, 1, 0);
+    let guard = held(&holder, &key).await;
+    let waiting = tokio::spawn({
+        let (waiter, key) = (waiter.clone(), key.clone());
+        async move { waiter.lock(&key).await.expect("granted") }
+    });
+    queued(&holder, &key, 1).await;
+    until_replicated(&clustered, 1).await;
+    let (stop, until) = tokio::sync::watch::channel(false);
+    let others = [0, 2].map(|primary| {
+        tokio::spawn(turns(waiter.clone(), key_of(&clustered, primary, 0), until.clone()))
+    });
+    clustered.server(1).kill();
+    clustered.promoted(1).await;
+    // By itself it would be renewed after a third of its lease.
+    let first = guard.deadline();
+    eventually("the new primary renews the hold", SOON, async || guard.deadline() > first).await;
+    let before = guard.fencing_token();
+    release(guard).await;
+    let guard = soon("the grant", waiting).await.expect("no panic");
+    assert!(guard.fencing_token() > before);
+    release(guard).await;
+    stop.send_replace(true);
+    for others in others {
+        let (turns, longest) = soon("the end", others).await.expect("no error");
+        assert!(turns > 0 && longest < SILENT, "{turns} turns, the longest {longest:?}");
+    }
+    assert_eq!(waiter.status().places_lost, 0, "its place was replicated");
+}
+
+#[tokio::test]
+async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
+    let clustered = with_replicas().await;
+    let locks = connect(&clustered).await;
+    let key = key_of(&clustered, 0, 0);
+    let guard = held(&locks, &key).await;
+    let before = guard.fencing_token();
+    let () = clustered.raw(3).await.ask(cmd("CLUSTER").arg("FAILOVER")).await;
+    clustered.promoted(0).await;
+    release(guard).await;
+    let guard = held(&locks, &key).await;
+    assert!(guard.fencing_token() > before);
+    assert!(clustered.raw(3).await.exists(&lock_tests::door_key(&key)).await);
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_dead_primary_without_a_replica_fails_its_own_locks_in_time_and_no_others() {
+    let mut clustered = clustered().await;
+    let locks = connect(&clustered).await;
+    let keys: Vec<_> = (0..3).map(|primary| key_of(&clustered, primary, 0)).collect();
+    for key in &keys {
+        release(held(&locks, key).await).await;
+    }
+    clustered.server(1).kill();
+    let started = Instant::now();
+    let error = locks.try_lock(&keys[1]).await.expect_err("its primary is dead");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
+    // It is known to be down: nothing waits for it, which would keep others from being sent.
+    let started = Instant::now();
+    let error = locks.inspect(&keys[1]).await.expect_err("its primary is dead");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    assert!(started.elapsed() < Duration::from_secs(1), "it took {:?}", started.elapsed());
+    for key in [&keys[0], &keys[2]] {
+        release(held(&locks, key).await).await;
+    }
+    locks.ping().await.expect("others answer");
+    assert!(locks.status().is_connected(), "two primaries are connected");
+    clustered.server(1).restart();
+    let guard = soon("the lock", locks.lock(&keys[1])).await.expect("its primary is back");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn where_replicas_have_to_acknowledge_it_a_grant_of_each_primary_is_there_after_a_failover() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let mut clustered = with_replicas().await;
+    let locks = Locks::builder()
+        .defaults(LockOptions::new().lease(LEASE))
+        .require_replicas(1, Duration::from_secs(1));
+    let locks = soon("a connection", locks.connect(clustered.url())).await.expect("accepted");
+    let mut guards = Vec::new();
+    for primary in 0..3 {
+        guards.push(held(&locks, &key_of(&clustered, primary, 0)).await);
+    }
+    let first: Vec<_> = guards.iter().map(|guard| guard.deadline()).collect();
+    eventually("replicas have a renewal of each", SOON, async || {
+        guards.iter().zip(&first).all(|(guard, first)| guard.deadline() > *first)
+    })
+    .await;
+    for guard in guards {
+        release(guard).await;
+    }
+    let key = key_of(&clustered, 2, 0);
+    let guard = held(&locks, &key).await;
+    clustered.server(2).kill();
+    let new = clustered.promoted(2).await;
+    let mut redis = clustered.raw(new).await;
+    let (holder, _) = redis.hold(&key).await.expect("the replica had acknowledged it");
+    assert!(holder.contains(locks.node().as_str()), "{holder}");
+    drop(guard);
+}

@@ -1,0 +1,8 @@
+//! A Redis Cluster by real servers: the server of each lock, slots that move, primaries that fail,
+//! and refusals.
+
+mod common;
+mod failover;
+mod moved;
+mod refused;
+mod served;

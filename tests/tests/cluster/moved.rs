@@ -1,0 +1,187 @@
+//! Slots that move: locks are where their slot is, and nothing of them is lost on the way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_tests::{door_key, eventually, patience_key, queue_key, queued};
+use lockcore::{HoldState, LockErrorKind};
+use proto::wire::slot::SlotCounter;
+use redis::cmd;
+use tokio::time::Instant;
+
+use crate::common::{SOON, clustered, connect, held, key_of, release, slot, soon};
+
+#[tokio::test]
+async fn a_hold_and_its_waiters_move_with_their_slot() {
+    let clustered = clustered().await;
+    let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
+    let key = key_of(&clustered, 0, 0);
+    let guard = held(&holder, &key).await;
+    let waiting = tokio::spawn({
+        let (waiter, key) = (waiter.clone(), key.clone());
+        async move { waiter.lock(&key).await.expect("granted") }
+    });
+    queued(&holder, &key, 1).await;
+    clustered.move_slot(slot(&key), 0, 1).await;
+    assert!(clustered.raw(1).await.exists(&door_key(&key)).await, "it moved");
+    let before = guard.fencing_token();
+    release(guard).await;
+    let guard = soon("the grant", waiting).await.expect("no panic");
+    assert!(guard.fencing_token() > before);
+    release(guard).await;
+    assert_eq!((holder.status().places_lost, waiter.status().places_lost), (0, 0));
+}
+
+#[tokio::test]
+async fn a_free_lock_is_acquired_where_its_slot_is() {
+    let clustered = clustered().await;
+    let locks = connect(&clustered).await;
+    let key = key_of(&clustered, 2, 0);
+    let mut last = None;
+    for (from, to) in [(2, 0), (0, 1), (1, 2)] {
+        clustered.move_slot(slot(&key), from, to).await;
+        let guard = held(&locks, &key).await;
+        assert!(clustered.raw(to).await.exists(&door_key(&key)).await, "on its primary");
+        assert!(Some(guard.fencing_token()) > last, "tokens rise over all primaries");
+        last = Some(guard.fencing_token());
+        release(guard).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has_moved() {
+    let clustered = clustered().await;
+    let locks = connect(&clustered).await;
+    let key = key_of(&clustered, 0, 0);
+    let slot = slot(&key);
+    release(held(&locks, &key).await).await; // its counter is there
+    clustered.open_slot(slot, 0, 1).await;
+    let started = Instant::now();
+    let refused = locks.lock_timeout(&key, Duration::from_millis(700)).await;
+    assert_eq!(refused.expect_err("it moves").kind(), LockErrorKind::Unavailable);
+    assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
+    // Locks of other slots go on, also of the same primary.
+    for number in 1..4 {
+        release(held(&locks, &key_of(&clustered, 0, number)).await).await;
+    }
+    let waiting = tokio::spawn({
+        let (locks, key) = (locks.clone(), key.clone());
+        async move { locks.lock(&key).await.expect("granted") }
+    });
+    eventually("it waits", SOON, async || locks.status().waiting == 1).await;
+    clustered.move_keys(slot, 0, 1).await;
+    clustered.close_slot(slot, 0, 1).await;
+    release(soon("the grant", waiting).await.expect("no panic")).await;
+}
+
+// Whatever has moved already: the release runs whole, or not yet.
+#[tokio::test]
+async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
+    let clustered = clustered().await;
+    let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
+    for moved in 0..4 {
+        let key = key_of(&clustered, 0, moved);
+        let slot = slot(&key);
+        let guard = held(&holder, &key).await;
+        let waiting = tokio::spawn({
+            let (waiter, key) = (waiter.clone(), key.clone());
+            async move { waiter.lock(&key).await.expect("granted") }
+        });
+        queued(&holder, &key, 1).await;
+        clustered.open_slot(slot, 0, 1).await;
+        let patience = patience_key(&key, waiter.node().as_str());
+        for key in [door_key(&key), queue_key(&key), patience].iter().take(moved) {
+            clustered.move_key(key, 0, 1).await;
+        }
+        drop(guard);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        clustered.move_keys(slot, 0, 1).await;
+        clustered.close_slot(slot, 0, 1).await;
+        let guard = soon("the grant", waiting).await.expect("no panic");
+        assert_eq!(guard.state(), HoldState::Held);
+        release(guard).await;
+        eventually("nothing is left to release", SOON, async || holder.status().releasing == 0)
+            .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_lost() {
+    const MOVES: usize = 60;
+    let clustered = clustered().await;
+    let key = key_of(&clustered, 0, 0);
+    let slot = slot(&key);
+    let (is_over, inside, last) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let mut nodes = Vec::new();
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let locks = connect(&clustered).await;
+        nodes.push(locks.clone());
+        for _ in 0..3 {
+            let (locks, key) = (locks.clone(), key.clone());
+            let (is_over, inside, last) = (is_over.clone(), inside.clone(), last.clone());
+            tasks.push(tokio::spawn(async move {
+                let mut turns = 0;
+                while !is_over.load(Ordering::Acquire) {
+                    let guard = locks.lock_timeout(&key, SOON).await.expect("granted in time");
+                    assert!(!inside.swap(true, Ordering::AcqRel), "another holder is inside");
+                    let token = guard.fencing_token().get();
+                    assert!(last.swap(token, Ordering::AcqRel) < token, "tokens rise");
+                    tokio::task::yield_now().await;
+                    assert!(inside.swap(false, Ordering::AcqRel), "another holder was inside");
+                    // In an open slot it is not answered, and goes on in the background.
+                    let _ = guard.release().await;
+                    turns += 1;
+                }
+                turns
+            }));
+        }
+    }
+    let mut at = 0;
+    for turn in 0..MOVES {
+        let to = (at + 1 + turn % 2) % 3;
+        soon("a move", clustered.move_slot(slot, at, to)).await;
+        at = to;
+        let before = last.load(Ordering::Acquire);
+        eventually("some are served", SOON, async || last.load(Ordering::Acquire) > before + 3)
+            .await;
+    }
+    is_over.store(true, Ordering::Release);
+    let mut turns = 0;
+    for task in tasks {
+        turns += soon("the end", task).await.expect("one holder at a time");
+    }
+    assert!(turns > 3 * MOVES, "{turns} turns");
+    for locks in nodes {
+        assert_eq!(locks.status().places_lost, 0);
+        eventually("nothing is left", SOON, async || locks.status().releasing == 0).await;
+    }
+}
+
+// The primary of before was ahead of the clock, and the counter is lost on the way.
+#[tokio::test]
+async fn tokens_rise_for_all_that_have_seen_them_also_where_the_counter_did_not_move() {
+    let clustered = clustered().await;
+    let locks = connect(&clustered).await;
+    let key = key_of(&clustered, 0, 0);
+    let slot = slot(&key);
+    let counter = SlotCounter(slot).to_string();
+    let mut redis = clustered.raw(0).await;
+    let ahead = redis.time_us().await + 3_600_000_000;
+    let () = redis.ask(cmd("SET").arg(&counter).arg(ahead)).await;
+    let guard = held(&locks, &key).await;
+    let before = guard.fencing_token();
+    assert!(before.get() > ahead);
+    release(guard).await;
+    clustered.move_slot(slot, 0, 1).await;
+    let () = clustered.raw(1).await.ask(cmd("DEL").arg(&counter)).await;
+    let guard = held(&locks, &key).await;
+    assert!(guard.fencing_token() > before);
+    release(guard).await;
+}

@@ -1,0 +1,153 @@
+//! Locks of a Cluster that stands still: each on the primary of its slot.
+
+use std::time::Duration;
+
+use lock_tests::{Raw, eventually, queued};
+use lockcore::Locks;
+use proto::LockName;
+use proto::wire::slot::{SLOTS, SlotCounter};
+use redis::cmd;
+
+use crate::common::{SOON, clustered, connect, held, key_of, release, slot, soon};
+
+async fn slot_by_server(redis: &mut Raw, key: &str) -> u16 {
+    redis.ask(cmd("CLUSTER").arg("KEYSLOT").arg(key)).await
+}
+
+#[tokio::test]
+async fn the_slots_of_locks_and_counters_are_those_of_the_server() {
+    let clustered = clustered().await;
+    let mut redis = clustered.raw(0).await;
+    for name in ["order:42", "a", "", "%7B", "}", "}{", "日本", "a}b{c}", "{", "{}", "{}{a}"] {
+        let door = format!("lock:{{{name}}}");
+        let name = LockName::from(name);
+        let door =
+            if name.as_str().contains('{') { format!("lock:{}", name.as_str()) } else { door };
+        assert_eq!(name.slot(), slot_by_server(&mut redis, &door).await, "{door}");
+    }
+    for slot in (0..SLOTS).step_by(127).chain([SLOTS - 1]) {
+        let counter = SlotCounter(slot).to_string();
+        assert_eq!(slot_by_server(&mut redis, &counter).await, slot, "{counter}");
+    }
+}
+
+#[tokio::test]
+async fn one_node_of_the_cluster_is_enough_to_find_all_others() {
+    let mut clustered = clustered().await;
+    let url = format!("redis+cluster://{}/", clustered.server(2).address());
+    let locks = soon("a connection", Locks::connect(url)).await.expect("accepted");
+    for primary in 0..3 {
+        let key = key_of(&clustered, primary, 0);
+        let guard = held(&locks, &key).await;
+        let mut redis = clustered.raw(primary).await;
+        assert!(redis.exists(&format!("lock:{{{key}}}")).await, "{key} is on its primary");
+        release(guard).await;
+        assert_eq!(redis.keys("lock:{*").await, Vec::<String>::new());
+        let counters = redis.keys("*").await;
+        assert_eq!(counters, [SlotCounter(slot(&key)).to_string()], "a counter of the slot stays");
+    }
+}
+
+#[tokio::test]
+async fn waiters_on_each_primary_are_served_in_the_order_in_which_they_came() {
+    const NODES: usize = 4;
+    let clustered = clustered().await;
+    let first = connect(&clustered).await;
+    for primary in 0..3 {
+        let key = key_of(&clustered, primary, 0);
+        let guard = held(&first, &key).await;
+        let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
+        let mut waiting = Vec::new();
+        for place in 1..=NODES {
+            let (locks, told, key) = (connect(&clustered).await, told.clone(), key.clone());
+            waiting.push(tokio::spawn({
+                let locks = locks.clone();
+                let key = key.clone();
+                async move {
+                    let guard = locks.lock(&key).await.expect("granted");
+                    told.send((place, guard.fencing_token())).expect("the test listens");
+                    release(guard).await;
+                }
+            }));
+            queued(&locks, &key, place).await;
+        }
+        let mut last = guard.fencing_token();
+        release(guard).await;
+        for expected in 1..=NODES {
+            let (place, token) = soon("a grant", order.recv()).await.expect("told");
+            assert_eq!(place, expected);
+            assert!(token > last, "{token} is above {last}");
+            last = token;
+        }
+        for waiting in waiting {
+            soon("the end", waiting).await.expect("no panic");
+        }
+    }
+}
+
+// A message that every primary passes on would be heard three times.
+#[tokio::test]
+async fn a_node_is_listened_to_at_each_primary_by_a_channel_of_its_own() {
+    let clustered = clustered().await;
+    let locks = connect(&clustered).await;
+    let node = locks.node();
+    let mut channels = Vec::new();
+    for primary in 0..3 {
+        let mut redis = clustered.raw(primary).await;
+        let pattern = format!("lockcore:grants:*:{node}");
+        let heard: Vec<String> = redis.ask(cmd("PUBSUB").arg("CHANNELS").arg(&pattern)).await;
+        assert_eq!(heard.len(), 1, "{heard:?}");
+        assert_eq!(redis.subscribers(&heard[0]).await, 1);
+        channels.extend(heard);
+    }
+    channels.sort();
+    channels.dedup();
+    assert_eq!(channels.len(), 3, "{channels:?}");
+}
+
+#[tokio::test]
+async fn holds_in_many_slots_are_renewed() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let clustered = clustered().await;
+    let locks = connect(&clustered).await;
+    let mut guards = Vec::new();
+    for number in 0..40 {
+        let key = format!("many {number}");
+        let lock = locks.key(key).lease(LEASE).lock();
+        guards.push(soon("the lock", lock).await.expect("free"));
+    }
+    let first: Vec<_> = guards.iter().map(|guard| guard.deadline()).collect();
+    eventually("each hold is renewed", SOON, async || {
+        guards.iter().zip(&first).all(|(guard, first)| guard.deadline() > *first)
+    })
+    .await;
+    for guard in guards {
+        assert!(!guard.is_lost());
+        release(guard).await;
+    }
+}
+
+#[tokio::test]
+async fn a_subscription_that_its_primary_does_not_count_is_opened_anew() {
+    let clustered = clustered().await;
+    let [first, second] = [connect(&clustered).await, connect(&clustered).await];
+    let key = key_of(&clustered, 1, 0);
+    let guard = held(&first, &key).await;
+    let waiting = tokio::spawn({
+        let (second, key) = (second.clone(), key.clone());
+        async move { second.lock(&key).await.expect("granted") }
+    });
+    queued(&first, &key, 1).await;
+    let mut redis = clustered.raw(1).await;
+    let pattern = format!("lockcore:grants:*:{}", second.node());
+    let listens = async |redis: &mut Raw| {
+        let heard: Vec<String> = redis.ask(cmd("PUBSUB").arg("CHANNELS").arg(&pattern)).await;
+        heard.len() == 1
+    };
+    let mut kill = cmd("CLIENT");
+    kill.arg("KILL").arg("TYPE").arg("pubsub");
+    let _: u64 = redis.ask(&kill).await;
+    eventually("it listens again", SOON, async || listens(&mut redis).await).await;
+    release(guard).await;
+    release(soon("the grant", waiting).await.expect("no panic")).await;
+}
