@@ -1,13 +1,10 @@
 //! `Clustered`: a Redis Cluster of three primaries, each with a replica if asked for.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use redis::cmd;
 
-use crate::process::version;
 use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
 
 const PRIMARIES: usize = 3;
@@ -25,13 +22,6 @@ pub struct Clustered {
     ids: Vec<String>,
     /// The claims on the ports on which the servers speak to each other.
     _buses: Vec<Port>,
-    folder: PathBuf,
-}
-
-impl Drop for Clustered {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
 }
 
 impl Clustered {
@@ -42,23 +32,11 @@ impl Clustered {
     ///
     /// If one does not come up, or they do not find each other in time.
     pub async fn start(options: RedisOptions, has_replicas: bool, node_timeout: Duration) -> Self {
-        static FOLDERS: AtomicU32 = AtomicU32::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lock-clustered-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).expect("the temporary folder can be written");
         let count = if has_replicas { 2 * PRIMARIES } else { PRIMARIES };
-        let ports: Vec<[Port; 2]> = (0..count).map(|_| [Port::free(), Port::free()]).collect();
+        let ports: Vec<_> = (0..count).map(|_| Port::free_with_bus()).collect();
         let ids: Vec<String> = (1..=count).map(|number| number.to_string().repeat(40)).collect();
-        let has_bus_port = version() >= (7, 0);
-        // Older servers add ten thousand.
-        let at = |port: &Port, bus: &Port| match has_bus_port {
-            true => bus.number(),
-            false => port.number() + 10_000,
-        };
-        let addresses = ports
-            .iter()
-            .map(|[port, bus]| format!("127.0.0.1:{}@{}", port.number(), at(port, bus)));
+        let addresses =
+            ports.iter().map(|(port, bus)| format!("127.0.0.1:{}@{}", port.number(), bus.number()));
         let addresses: Vec<_> = addresses.collect();
         let known_to = |itself: usize| {
             let mut known = String::new();
@@ -78,23 +56,17 @@ impl Clustered {
             known + &format!("vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n")
         };
         let (mut servers, mut buses) = (Vec::new(), Vec::new());
-        for (number, [port, bus]) in ports.into_iter().enumerate() {
-            let file = folder.join(format!("nodes-{number}.conf"));
-            std::fs::write(&file, known_to(number)).expect("the folder can be written");
-            let options = match has_bus_port {
-                true => options.clone().arg("cluster-port", &bus.number().to_string()),
-                false => options.clone(),
-            };
+        for (number, (port, bus)) in ports.into_iter().enumerate() {
             let options = options
-                .arg("cluster-enabled", "yes")
-                .arg("cluster-config-file", &file.to_string_lossy())
+                .clone()
+                .cluster(known_to(number))
                 .arg("cluster-node-timeout", &node_timeout.as_millis().to_string())
                 .arg("cluster-require-full-coverage", "no")
                 .arg("repl-diskless-sync-delay", "0");
             servers.push(options.start_on_port(port));
             buses.push(bus);
         }
-        let clustered = Self { servers, ids, _buses: buses, folder };
+        let clustered = Self { servers, ids, _buses: buses };
         clustered.formed().await;
         clustered
     }

@@ -7,6 +7,7 @@ use crate::{Port, RedisServer};
 pub struct RedisOptions {
     args: Vec<(String, String)>,
     sentinel: Option<String>,
+    cluster: Option<String>,
 }
 
 impl RedisOptions {
@@ -24,6 +25,17 @@ impl RedisOptions {
     pub fn sentinel(mut self, lines: String) -> Self {
         self.sentinel = Some(lines);
         self
+    }
+
+    /// Makes a server of a Redis Cluster that knows at each start the nodes of these lines.
+    #[must_use]
+    pub fn cluster(mut self, lines: String) -> Self {
+        self.cluster = Some(lines);
+        self
+    }
+
+    pub(crate) fn cluster_lines(&self) -> Option<&str> {
+        self.cluster.as_deref()
     }
 
     pub(crate) fn sentinel_lines(&self) -> Option<&str> {

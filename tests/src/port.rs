@@ -9,6 +9,9 @@ use std::ops::Range;
 /// trying to reconnect to it could even connect to itself.
 const RANGE: Range<u16> = 12_000..32_000;
 
+/// The distance of the two ports of a node of a Redis Cluster.
+const BUS: u16 = 10_000;
+
 /// A loopback port, ours until dropped.
 ///
 /// It stays ours while nothing listens on it, so a server can be killed and come back on it.
@@ -31,6 +34,23 @@ impl Port {
         (0..1000)
             .find_map(|_| Self::claim(random_number()))
             .expect("a machine has a free loopback port among a thousand tried")
+    }
+
+    /// Claims a free port for a node of a Redis Cluster, and the one 10 000 above it, on which it
+    /// speaks to the other nodes.
+    ///
+    /// # Panics
+    ///
+    /// As [`Port::free`].
+    #[must_use]
+    pub fn free_with_bus() -> (Self, Self) {
+        (0..1000)
+            .find_map(|_| {
+                let number = random_number();
+                let bus = number.checked_add(BUS).filter(|bus| RANGE.contains(bus))?;
+                Some((Self::claim(number)?, Self::claim(bus)?))
+            })
+            .expect("a machine has two free loopback ports at that distance among a thousand tried")
     }
 
     /// The number.

@@ -56,6 +56,10 @@ impl RedisProcess {
             // option.
             command.args(["--enable-debug-command", "local"]);
         }
+        if let Some(lines) = options.cluster_lines() {
+            fs::write(directory.join("nodes.conf"), lines).expect("scratch files can be written");
+            command.args(["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"]);
+        }
         for (name, value) in options.args() {
             command.arg(format!("--{name}"));
             // Some directives take several words, as in redis.conf; an empty value is one word.

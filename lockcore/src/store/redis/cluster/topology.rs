@@ -2,9 +2,9 @@
 //!
 //! # Implementation notes
 //!
-//! - CLUSTER SHARDS is asked first, which tells of primaries that have no slots yet; a server
-//!   before
-//!   7.0, or a user without that right, is asked for CLUSTER SLOTS.
+//! - CLUSTER SLOTS tells the slots, on every version. CLUSTER SHARDS is asked besides for primaries
+//!   that have no slots yet, and for nothing else: a server of 7.2 or later that came up with the
+//!   file of an older one (no `shard-id` in it) leaves itself out of that answer.
 //! - A node may know less than others, or be cut off. Its answer says only where to ask: each
 //!   server itself refuses a command for a slot that it does not serve.
 
@@ -89,24 +89,31 @@ impl Source {
 /// Asks a server.
 pub(super) async fn ask(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>, StoreError> {
     let command = |name: &str| redis::cmd("CLUSTER").arg(name).to_owned();
-    let primaries = match source.run(command("SHARDS")).await {
-        Ok(answer) => shards(&answer, asked),
-        Err(error) if is_other_command_worth_it(&error) => {
-            slots(&source.run(command("SLOTS")).await.map_err(advised)?, asked)
-        }
-        Err(error) => return Err(advised(error)),
-    };
-    let primaries = primaries.ok_or_else(|| {
+    let slots = source.run(command("SLOTS")).await.map_err(advised)?;
+    let mut primaries = serving(&slots, asked).ok_or_else(|| {
         StoreError::refused(LockErrorKind::Protocol, "the answer about the slots cannot be read")
     })?;
-    if primaries.iter().all(|primary| primary.slots.is_empty()) {
+    if primaries.is_empty() {
         let detail = "the Cluster serves no slots yet";
         return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+    }
+    match source.run(command("SHARDS")).await {
+        Ok(shards) => {
+            for primary in idle(&shards, asked).unwrap_or_default() {
+                if primaries.iter().all(|serving| serving.id != primary.id) {
+                    primaries.push(primary);
+                }
+            }
+        }
+        Err(error) if is_optional(&error) => {}
+        Err(error) => return Err(error),
     }
     Ok(primaries)
 }
 
-fn is_other_command_worth_it(error: &StoreError) -> bool {
+/// A server before 7.0 does not know the command, and a user may lack the right: then a primary is
+/// known once it has slots.
+fn is_optional(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Unsupported | LockErrorKind::Denied)
 }
 
@@ -151,51 +158,38 @@ fn range(first: u16, last: u16) -> Option<RangeInclusive<u16>> {
     (first <= last && last < SLOTS).then_some(first..=last)
 }
 
-/// The answer to CLUSTER SHARDS.
-fn shards(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
+/// The primaries without slots in an answer to CLUSTER SHARDS.
+fn idle(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let shards = list(answer).filter(|shards| shards.len() <= MAX_PRIMARIES)?;
-    let primaries = shards.iter().map(|shard| {
+    let mut primaries = Vec::new();
+    for shard in shards {
         let shard = fields(shard)?;
-        let ranges: Vec<u16> = read(shard.get("slots")?)?;
-        if !ranges.len().is_multiple_of(2) || ranges.len() > 2 * MAX_RANGES {
-            return None;
+        if !list(shard.get("slots")?)?.is_empty() {
+            continue;
         }
-        let slots = ranges.chunks_exact(2).map(|pair| range(pair[0], pair[1]));
-        let slots: Vec<_> = slots.collect::<Option<_>>()?;
-        let nodes = list(shard.get("nodes")?)?.iter().map(fields).collect::<Option<Vec<_>>>()?;
-        let is_online = |node: &&HashMap<_, _>| text(node, "health").as_deref() == Some("online");
-        let is_primary = |node: &&HashMap<_, _>| text(node, "role").as_deref() == Some("master");
-        let mut primaries = nodes.iter().filter(is_primary);
-        // The one before may be listed beside the one that took over.
-        let online = primaries.clone().find(is_online);
-        let primary = match (online, slots.is_empty()) {
-            (Some(online), _) => Some(online),
-            (None, false) => primaries.next(),
-            (None, true) => None,
-        };
-        // A group of servers without a primary is waited for.
-        Some(primary.map(|node| primary_of(node, slots, asked)))
-    });
-    let primaries: Vec<_> = primaries.collect::<Option<_>>()?;
-    primaries.into_iter().flatten().collect()
+        for node in list(shard.get("nodes")?)? {
+            let node = fields(node)?;
+            let is = |name, value| text(&node, name).as_deref() == Some(value);
+            if is("role", "master") && is("health", "online") {
+                primaries.push(primary_of(&node, asked)?);
+            }
+        }
+    }
+    Some(primaries)
 }
 
-fn primary_of(
-    node: &HashMap<String, Value>,
-    slots: Vec<RangeInclusive<u16>>,
-    asked: Asked<'_>,
-) -> Option<Primary> {
+fn primary_of(node: &HashMap<String, Value>, asked: Asked<'_>) -> Option<Primary> {
     let port: u16 = read(node.get(if asked.is_tls { "tls-port" } else { "port" })?)?;
     let endpoint = text(node, "endpoint")?;
     let hostname = text(node, "hostname")?;
     // Certificates are of names.
     let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
     let host = host_of(&host, asked.host).to_owned();
-    Some(Primary { id: read(node.get("id")?)?, place: Place { host, port }, slots })
+    Some(Primary { id: read(node.get("id")?)?, place: Place { host, port }, slots: Vec::new() })
 }
 
-/// The answer to CLUSTER SLOTS.
-fn slots(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
+/// The primaries in an answer to CLUSTER SLOTS.
+fn serving(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let ranges = list(answer).filter(|ranges| ranges.len() <= MAX_RANGES)?;
     let mut primaries: Vec<Primary> = Vec::new();
     for each in ranges {
@@ -259,52 +253,47 @@ mod tests {
         array([bulk("slots"), slots, bulk("nodes"), array(nodes)])
     }
 
+    fn entry(first: i64, last: i64, host: Value, id: &str) -> Value {
+        let primary = array([host, Value::Int(7), bulk(id), array([bulk("hostname"), bulk("n")])]);
+        let replica = array([bulk("r"), Value::Int(7), bulk("replica")]);
+        array([Value::Int(first), Value::Int(last), primary, replica])
+    }
+
     fn found(primary: &Primary) -> (&str, String, usize) {
         let slots = primary.slots.iter().map(|range| range.clone().count()).sum();
         (&primary.id, primary.place.to_string(), slots)
     }
 
     #[test]
-    fn the_primaries_of_shards_are_those_that_serve() {
+    fn a_primary_without_slots_is_told_by_its_shard_once_it_is_online() {
         let answer = array([
+            shard(&[0, 5], [node("serves", "a", ("master", "online"))]),
+            shard(&[], [node("dead", "b", ("master", "fail"))]),
             shard(
-                &[0, 5, 9, 9],
-                [
-                    node("old", "a", ("master", "fail")),
-                    node("r", "b", ("replica", "online")),
-                    node("new", "c", ("master", "online")),
-                ],
+                &[],
+                [node("r", "c", ("replica", "online")), node("joins", "?", ("master", "online"))],
             ),
-            shard(&[6, 8], [node("dead", "d", ("master", "fail"))]),
-            shard(&[], [node("joins", "?", ("master", "online"))]),
-            shard(&[], [node("gone", "e", ("master", "fail"))]),
         ]);
-        let primaries = shards(&answer, ASKED).unwrap();
-        let found: Vec<_> = primaries.iter().map(found).collect();
-        let expected =
-            [("new", "c:7".into(), 7), ("dead", "d:7".into(), 3), ("joins", "asked:7".into(), 0)];
-        assert_eq!(found, expected);
-        let tls = shards(&answer, Asked { is_tls: true, ..ASKED }).unwrap();
+        let primaries = idle(&answer, ASKED).unwrap();
+        assert_eq!(
+            primaries.iter().map(found).collect::<Vec<_>>(),
+            [("joins", "asked:7".into(), 0)]
+        );
+        let tls = idle(&answer, Asked { is_tls: true, ..ASKED }).unwrap();
         assert_eq!(tls[0].place.to_string(), "name:8");
     }
 
     #[test]
     fn the_ranges_of_a_primary_are_joined() {
-        let entry = |first, last, host: Value, id| {
-            let primary =
-                array([host, Value::Int(7), bulk(id), array([bulk("hostname"), bulk("n")])]);
-            let replica = array([bulk("r"), Value::Int(7), bulk("replica")]);
-            array([Value::Int(first), Value::Int(last), primary, replica])
-        };
         let answer = array([
             entry(0, 1, bulk("a"), "one"),
             entry(2, 2, Value::Nil, "two"),
             entry(3, 16_383, bulk("a"), "one"),
         ]);
-        let primaries = slots(&answer, ASKED).unwrap();
+        let primaries = serving(&answer, ASKED).unwrap();
         let found: Vec<_> = primaries.iter().map(found).collect();
         assert_eq!(found, [("one", "a:7".into(), 16_383), ("two", "asked:7".into(), 1)]);
-        assert_eq!(slots(&answer, Asked { is_tls: true, ..ASKED }).unwrap()[0].place.host, "n");
+        assert_eq!(serving(&answer, Asked { is_tls: true, ..ASKED }).unwrap()[0].place.host, "n");
     }
 
     #[test]
@@ -313,14 +302,13 @@ mod tests {
         for answer in [
             Value::Okay,
             array([Value::Okay]),
-            array([shard(&[0], [primary()])]),
-            array([shard(&[0, 16_384], [primary()])]),
-            array([shard(&[5, 4], [primary()])]),
-            array([shard(&[-1, 4], [primary()])]),
+            array([entry(0, 16_384, bulk("a"), "one")]),
+            array([entry(5, 4, bulk("a"), "one")]),
+            array([entry(-1, 4, bulk("a"), "one")]),
             array((0..=MAX_PRIMARIES).map(|_| shard(&[], [primary()]))),
         ] {
-            assert_eq!(shards(&answer, ASKED), None, "{answer:?}");
-            assert_eq!(slots(&answer, ASKED), None, "{answer:?}");
+            assert_eq!(idle(&answer, ASKED), None, "{answer:?}");
+            assert_eq!(serving(&answer, ASKED), None, "{answer:?}");
         }
     }
 
