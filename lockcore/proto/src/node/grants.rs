@@ -131,7 +131,12 @@ impl<P: Mirror> Core<P> {
         let may_be_old = is_message && entry.ambiguous;
         let is_forgeable = is_message && self.rules.confirm_grants;
         let is_alone = self.rules.replicas > 0;
-        let may_be_revoked = entry.is_revoked_since(anchor);
+        // However late a message comes, it may tell of the hold that was revoked: a second copy of
+        // the acquire may wait, and be touched, since.
+        let may_be_revoked = match source {
+            GrantSource::Message => entry.revoked.is_some(),
+            _ => entry.is_revoked_since(anchor),
+        };
         if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_revoked {
             self.table.change(number, |entry| {
                 entry.state = State::Confirming { token, handed_over: is_message };

@@ -133,6 +133,24 @@ fn reads_that_are_revoked_before_their_grant_is_told_are_not_handed_out() {
     assert_eq!(member_of(&renewal(&mut core)), member_of(&ask));
 }
 
+// Found by the simulation: a copy of the acquire was queued after the revocation, and its touch was
+// taken for a sign that the message was of a later grant.
+#[test]
+fn a_message_that_comes_after_a_revocation_and_a_touch_is_confirmed() {
+    let mut core = core();
+    let (attempt, member) = queued(&mut core, at(0), "a");
+    revoke(&mut core, at(1), &member);
+    for ms in [1, 5_000] {
+        let [touch] = ticked(&mut core, at(ms)).try_into().expect("one request");
+        let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
+        core.event(at(ms)).replied(&touch, &Answer::Touched(reply(waiting, LEASE, None)));
+        core.drain();
+    }
+    core.event(at(5_001)).heard(told(&member, 30_000));
+    assert!(!is_granted(&mut core, at(5_001), attempt));
+    assert_eq!(member_of(&renewal(&mut core)), member);
+}
+
 #[test]
 fn a_new_connection_has_every_grant_confirmed_that_was_asked_for_before() {
     // A revocation may be among the messages that were missed.
