@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_tests::{door_key, eventually, patience_key, queue_key, queued};
-use lockcore::{HoldState, LockErrorKind};
+use lockcore::{HoldState, LockErrorKind, LockOptions, Locks};
 use proto::wire::slot::SlotCounter;
 use redis::cmd;
 use tokio::time::Instant;
@@ -73,6 +73,32 @@ async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has
     clustered.move_keys(slot, 0, 1).await;
     clustered.close_slot(slot, 0, 1).await;
     release(soon("the grant", waiting).await.expect("no panic")).await;
+}
+
+// As after a move that an operator broke off.
+#[tokio::test]
+async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let clustered = clustered().await;
+    let options = Locks::builder().defaults(LockOptions::new().lease(LEASE));
+    let locks = soon("a connection", options.connect(clustered.url())).await.expect("accepted");
+    let keys = [0, 1].map(|number| key_of(&clustered, 0, number));
+    let mut guards = Vec::new();
+    for key in &keys {
+        guards.push(held(&locks, key).await);
+        clustered.open_slot(slot(key), 0, 1).await;
+    }
+    clustered.move_key(&door_key(&keys[1]), 0, 1).await;
+    for guard in &guards {
+        let lost = tokio::time::timeout(2 * LEASE, guard.lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+    }
+    for (guard, key) in guards.into_iter().zip(&keys) {
+        assert_eq!(guard.state(), HoldState::Held);
+        clustered.move_keys(slot(key), 0, 1).await;
+        clustered.close_slot(slot(key), 0, 1).await;
+        release(guard).await;
+    }
 }
 
 // Whatever has moved already: the release runs whole, or not yet.

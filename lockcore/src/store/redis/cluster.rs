@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::wire::Asked;
@@ -148,8 +148,9 @@ impl ClusterStore {
             };
             // A grant could not reach one that waits.
             let hears = matches!(&asked, Asked::One(_, Command::Acquire { mode: Mode::Wait, .. }));
+            let way = Way { slot, hears, moves: is_of_renewals(&asked) };
             let send = |shard: &Shard| shard.store.call(asked.clone(), read);
-            let (shard, answer) = shared.routed((slot, hears), send).await?;
+            let (shard, answer) = shared.routed(way, send).await?;
             note(&shard, &answer);
             Ok(answer)
         })
@@ -170,6 +171,17 @@ fn note_all(shard: &Shard, answers: &Answers) {
     answers.iter().flatten().for_each(|answer| note_listeners(shard, answer));
 }
 
+/// The way of a command.
+#[derive(Clone, Copy)]
+struct Way {
+    slot: u16,
+    /// A message may come for it: its shard has to hear.
+    hears: bool,
+    /// It runs at the server to which its slot moves once none of its keys is here. It must not
+    /// make a key: the move would stop at it.
+    moves: bool,
+}
+
 impl Shared {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
@@ -179,7 +191,7 @@ impl Shared {
     /// did not run for the sake of the slot.
     async fn routed<T: Send + 'static>(
         &self,
-        (slot, hears): (u16, bool),
+        Way { slot, hears, moves }: Way,
         send: impl Fn(&Shard) -> StoreFuture<T>,
     ) -> Result<(Arc<Shard>, T), StoreError> {
         let mut attempts = Attempts::new(self.settings.request_timeout);
@@ -199,6 +211,17 @@ impl Shared {
             };
             let given_up = unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail));
             match redirect {
+                Redirect::Asked(Some(place)) if moves => {
+                    if let Some(target) = self.shard_at(&place)
+                        && target.check(hears).is_ok()
+                    {
+                        match asking(&target, &send).await {
+                            Ok(answer) => return Ok((target, answer)),
+                            Err(error) if Redirect::read(&error, &place.host).is_some() => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
                 Redirect::Moved(Some(place)) if self.moved(slot, &place) => {
                     if !attempts.may_follow() {
                         return Err(given_up);
@@ -206,7 +229,7 @@ impl Shared {
                     continue;
                 }
                 Redirect::Moved(_) => self.outdated.notify_one(),
-                Redirect::Moving => {}
+                Redirect::Asked(_) | Redirect::Moving => {}
                 Redirect::Down => {
                     self.outdated.notify_one();
                     return Err(given_up);
@@ -218,12 +241,14 @@ impl Shared {
         }
     }
 
+    fn shard_at(&self, place: &Place) -> Option<Arc<Shard>> {
+        self.slots().open().find(|shard| shard.place == *place).cloned()
+    }
+
     /// Notes where the slot is. Returns whether that shard is open.
     fn moved(&self, slot: u16, place: &Place) -> bool {
+        let Some(shard) = self.shard_at(place) else { return false };
         let mut slots = self.slots();
-        let Some(shard) = slots.open().find(|shard| shard.place == *place).cloned() else {
-            return false;
-        };
         if slots.give(slot, &shard) {
             self.has_moved.store(true, Ordering::Release);
         }
@@ -436,6 +461,27 @@ fn unavailable(detail: String) -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, detail)
 }
 
+/// Sends a command to the server to which its slot moves. ASKING is for the next command of the
+/// connection: if that of another task comes between, this one is refused, and did not run.
+async fn asking<T: Send + 'static>(
+    target: &Shard,
+    send: impl Fn(&Shard) -> StoreFuture<T>,
+) -> Result<T, StoreError> {
+    let asking = target.store.link.run(redis::cmd("ASKING"));
+    // Both are sent in this order before either is waited for.
+    let (_, answer) = join(asking, send(target)).await;
+    answer
+}
+
+fn is_of_renewals(asked: &Asked) -> bool {
+    match asked {
+        Asked::One(_, command) => matches!(command, Command::Renew { .. }),
+        Asked::Together(commands) => {
+            commands.iter().all(|(_, command)| matches!(command, Command::Renew { .. }))
+        }
+    }
+}
+
 /// Follows the slots until the store is closed.
 async fn follow(shared: Arc<Shared>) {
     let work = async {
@@ -526,7 +572,8 @@ impl Store for ClusterStore {
                     renewals.iter().map(|(lock, command)| (lock, command)).collect();
                 shard.store.confirm(&renewals)
             };
-            shared.routed((slot, false), send).await.map(|(_, confirmed)| confirmed)
+            let way = Way { slot, hears: false, moves: false };
+            shared.routed(way, send).await.map(|(_, confirmed)| confirmed)
         })
     }
 

@@ -22,8 +22,9 @@ const MAX_MOVES: u32 = 5;
 pub(super) enum Redirect {
     /// Another server has the slot; none is named if its place cannot be read.
     Moved(Option<Place>),
-    /// The slot moves: some of the keys are there already. To ask the other server would be of no
-    /// use: it refuses a command of which a key is not there, as the counter of a free lock.
+    /// The slot moves, and none of the keys is here: they are at that place, or nowhere.
+    Asked(Option<Place>),
+    /// The slot moves, and some of the keys are here.
     Moving,
     /// The server knows that the Cluster does not serve the slot.
     Down,
@@ -33,9 +34,11 @@ impl Redirect {
     /// The meaning of this error of the server at `asked`; nothing if it is another error.
     pub(super) fn read(error: &StoreError, asked: &str) -> Option<Self> {
         let (code, rest) = error.detail.split_once(' ')?;
+        let place = || rest.split(' ').nth(1).and_then(|at| Place::read(at, asked));
         Some(match code {
-            "MOVED" => Self::Moved(rest.split(' ').nth(1).and_then(|at| Place::read(at, asked))),
-            "ASK" | "TRYAGAIN" => Self::Moving,
+            "MOVED" => Self::Moved(place()),
+            "ASK" => Self::Asked(place()),
+            "TRYAGAIN" => Self::Moving,
             "CLUSTERDOWN" => Self::Down,
             _ => return None,
         })
@@ -88,7 +91,7 @@ mod tests {
         assert_eq!(read("MOVED 3999 host:7"), Some(Redirect::Moved(Some(place("host")))));
         assert_eq!(read("MOVED 3999 :7"), Some(Redirect::Moved(Some(place("asked")))));
         assert_eq!(read("MOVED 3999"), Some(Redirect::Moved(None)));
-        assert_eq!(read("ASK 3999 host:7"), Some(Redirect::Moving));
+        assert_eq!(read("ASK 3999 host:7"), Some(Redirect::Asked(Some(place("host")))));
         assert_eq!(read("TRYAGAIN Multiple keys"), Some(Redirect::Moving));
         assert_eq!(read("CLUSTERDOWN Hash slot not served"), Some(Redirect::Down));
         assert_eq!(read("LOADING it is"), None);
