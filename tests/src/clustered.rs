@@ -114,20 +114,49 @@ impl Clustered {
         usize::from(slot / EACH).min(PRIMARIES - 1)
     }
 
+    /// Makes the replica of this primary take its place, or the one that was its primary before.
+    ///
+    /// # Panics
+    ///
+    /// If it does not in time.
+    pub async fn fail_over(&self, old: usize) {
+        let mut replica = self.raw(partner(old)).await;
+        eventually("a failover begins", LIMIT, async || {
+            replica.try_ask::<()>(cmd("CLUSTER").arg("FAILOVER")).await.is_ok()
+        })
+        .await;
+    }
+
     /// Waits until another server than `old` serves the slots that `old` had; returns its number.
     ///
     /// # Panics
     ///
     /// If none does in time.
     pub async fn promoted(&self, old: usize) -> usize {
-        let new = (old + PRIMARIES) % (2 * PRIMARIES);
-        let mut redis = self.raw(new).await;
-        eventually("the replica is promoted", LIMIT, async || {
-            let role: Vec<redis::Value> = redis.ask(&cmd("ROLE")).await;
-            role.first() == Some(&redis::Value::BulkString("master".into()))
+        let new = partner(old);
+        eventually("the replica is promoted", LIMIT, async || role(&self.servers[new]).await.0)
+            .await;
+        new
+    }
+
+    /// Waits until this server is a replica that has all that its primary has.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in time.
+    pub async fn follows(&self, number: usize) {
+        eventually("it follows", LIMIT, async || {
+            role(&self.servers[number]).await == (false, true)
         })
         .await;
-        new
+    }
+
+    /// The number of the primary of a shard, by that of one of its two servers.
+    pub async fn primary_of(&self, number: usize) -> usize {
+        match role(&self.servers[number]).await {
+            (true, _) => number,
+            (false, _) => partner(number),
+        }
     }
 
     /// Makes `to` the target and `from` the source of a slot that moves: from now on keys can move.
@@ -197,4 +226,16 @@ impl Clustered {
         })
         .await;
     }
+}
+
+/// The other server of a shard.
+fn partner(number: usize) -> usize {
+    (number + PRIMARIES) % (2 * PRIMARIES)
+}
+
+/// Whether the server is a primary, and whether it is a replica that is connected.
+async fn role(server: &RedisServer) -> (bool, bool) {
+    let mut redis = Raw::connect(&server.url()).await;
+    let info: String = redis.ask(cmd("INFO").arg("replication")).await;
+    (info.contains("role:master"), info.contains("master_link_status:up"))
 }

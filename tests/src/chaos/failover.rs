@@ -1,4 +1,4 @@
-//! Failovers by real sentinels under load, one after the other, and the cost of each: leases that
+//! Failovers by real sentinels, or of a Redis Cluster, under load, one after the other, and the cost of each: leases that
 //! overlapped, updates that were lost, tokens that fell, places that were lost, and the time for
 //! which nothing was granted, at all and under one name. The load is locks, reads, writes and
 //! permits.
@@ -11,6 +11,7 @@ mod fault;
 mod line;
 mod load;
 mod register;
+mod scene;
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ pub use fault::Fault;
 pub use line::failover_table;
 
 use count::Cost;
-use fault::Scene;
 use load::Load;
+use scene::{OnCluster, OverSentinel, Scene};
 
 /// The number of replicas of each primary.
 const REPLICAS: u32 = 2;
@@ -39,6 +40,8 @@ pub struct FailoverPlan {
     pub replicas: u32,
     /// Whether every server takes writes only while a replica follows it.
     pub careful: bool,
+    /// Whether the servers are a Redis Cluster: three primaries, which are replaced in turn.
+    pub cluster: bool,
 }
 
 /// The record of one failover.
@@ -60,9 +63,15 @@ impl FailoverPlan {
     /// # Panics
     ///
     /// If the servers and sentinels do not do what they are there for.
-    pub async fn run(&self, mut tell: impl FnMut(Failover)) {
-        let Self { faults, count, replicas, careful } = self;
-        let mut scene = Scene::start(*careful).await;
+    pub async fn run(&self, tell: impl FnMut(Failover)) {
+        match self.cluster {
+            true => self.run_on(OnCluster::start().await, tell).await,
+            false => self.run_on(OverSentinel::start(self.careful).await, tell).await,
+        }
+    }
+
+    async fn run_on(&self, mut scene: impl Scene, mut tell: impl FnMut(Failover)) {
+        let Self { faults, count, replicas, careful, cluster } = self;
         for fault in faults.iter().cycle().take(*count) {
             let load = Load::start(&scene.url(), *replicas).await;
             tokio::time::sleep(BEFORE).await;
@@ -72,8 +81,10 @@ impl FailoverPlan {
             tokio::time::sleep(AFTER).await;
             let is_alone = scene.mend().await;
             let measured = load.stop().await;
+            let place = if *cluster { "cluster-" } else { "" };
+            let more = if is_alone { "" } else { "+" };
             tell(Failover {
-                kind: if is_alone { fault.to_string() } else { format!("{fault}+") },
+                kind: format!("{place}{fault}{more}"),
                 replicas: *replicas,
                 careful: *careful,
                 promoted_ms: (promoted - began).as_millis() as u64,

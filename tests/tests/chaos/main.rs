@@ -67,7 +67,13 @@ async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
 async fn failovers_break_no_promise_where_grants_wait_for_all_replicas() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let runs = Fault::ALL.map(async |fault| {
-        let plan = FailoverPlan { faults: vec![fault], count: 1, replicas: 2, careful: false };
+        let plan = FailoverPlan {
+            faults: vec![fault],
+            count: 1,
+            replicas: 2,
+            careful: false,
+            cluster: false,
+        };
         let mut found = Vec::new();
         plan.run(|failover| {
             let violations = failover.violations().into_iter();

@@ -82,7 +82,7 @@ async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
     let key = key_of(&clustered, 0, 0);
     let guard = held(&locks, &key).await;
     let before = guard.fencing_token();
-    let () = clustered.raw(3).await.ask(cmd("CLUSTER").arg("FAILOVER")).await;
+    clustered.fail_over(0).await;
     clustered.promoted(0).await;
     release(guard).await;
     let guard = held(&locks, &key).await;

@@ -9,7 +9,7 @@ use lock_tests::chaos::{Failover, FailoverPlan, Fault, failover_table};
 
 use crate::{main_loop, say};
 
-/// Runs `COUNT [KIND...] [--replicas=N] [--careful]`, or makes the table of a file.
+/// Runs `COUNT [KIND...] [--replicas=N] [--careful | --cluster]`, or makes the table of a file.
 pub(crate) fn failovers(file: &str, words: &[&str]) -> ExitCode {
     let (flags, words): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));
@@ -24,16 +24,19 @@ pub(crate) fn failovers(file: &str, words: &[&str]) -> ExitCode {
         count: count.parse().expect("COUNT is a number"),
         replicas: 0,
         careful: false,
+        cluster: false,
     };
-    if plan.faults.is_empty() {
-        plan.faults = Fault::ALL.to_vec();
-    }
     for flag in flags {
         match flag.split_once('=') {
             Some(("--replicas", count)) => plan.replicas = count.parse().expect("N is a number"),
             None if flag == "--careful" => plan.careful = true,
+            None if flag == "--cluster" => plan.cluster = true,
             _ => panic!("no such option: {flag}"),
         }
+    }
+    if plan.faults.is_empty() {
+        let all: &[Fault] = if plan.cluster { &Fault::OF_CLUSTER } else { &Fault::ALL };
+        plan.faults = all.to_vec();
     }
     main_loop(run(file, &plan))
 }

@@ -18,7 +18,7 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared] [K
        lock-torture stall WAITERS LOCKS
        lock-torture interrupted KEYS
        lock-torture lost HOLDS
-       lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful]
+       lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful | --cluster]
        lock-torture failovers FILE --table";
 /// The longest time that the next live waiter may wait behind dead ones, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);

@@ -1,0 +1,163 @@
+//! The servers whose primaries are replaced: over Sentinel, and a Redis Cluster.
+
+use std::time::Duration;
+
+use redis::cmd;
+
+use super::fault::Fault;
+use crate::{Clustered, Raw, RedisOptions, Watched};
+
+/// The time for which a primary that was replaced serves on.
+const RETURNED: Duration = Duration::from_secs(2);
+
+/// The servers of many failovers.
+pub(super) trait Scene {
+    /// The URL for clients.
+    fn url(&self) -> String;
+
+    /// Breaks a primary; returns once another server is in its place.
+    async fn break_by(&mut self, fault: Fault);
+
+    /// Makes the old primary follow the new one; returns whether the new one is still the same.
+    async fn mend(&mut self) -> bool;
+}
+
+/// Servers and sentinels.
+pub(super) struct OverSentinel {
+    watched: Watched,
+    primary: usize,
+    /// The server that was replaced, and its fault.
+    broken: Option<(usize, Fault)>,
+}
+
+impl OverSentinel {
+    pub(super) async fn start(careful: bool) -> Self {
+        let mut options = RedisOptions::default();
+        if careful {
+            options = options.arg("min-replicas-to-write", "1").arg("min-replicas-max-lag", "2");
+        }
+        // Clients have a user of their own, so that all others can be cut off.
+        let options = options.arg("user", "locks on >locks allkeys allchannels allcommands");
+        Self { watched: Watched::start(options).await, primary: 0, broken: None }
+    }
+}
+
+impl Scene for OverSentinel {
+    fn url(&self) -> String {
+        self.watched.url().replace("redis+sentinel://", "redis+sentinel://locks:locks@")
+    }
+
+    async fn break_by(&mut self, fault: Fault) {
+        let old = self.primary;
+        self.primary = match fault {
+            Fault::Kill => {
+                self.watched.server(old).kill();
+                self.watched.promoted(old).await
+            }
+            Fault::Freeze => {
+                self.watched.server(old).freeze();
+                self.watched.promoted(old).await
+            }
+            Fault::Partition => {
+                let mut redis = self.watched.raw(old).await;
+                redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("off")).await;
+                for kind in ["replica", "pubsub", "normal"] {
+                    let mut kill = cmd("CLIENT");
+                    kill.arg("KILL").arg("TYPE").arg(kind).arg("USER").arg("default");
+                    // This very connection is one of them at the end.
+                    let _ = redis.try_ask::<()>(kill.arg("SKIPME").arg("yes")).await;
+                }
+                self.watched.promoted(old).await
+            }
+            Fault::Planned => self.watched.fail_over(old).await,
+        };
+        self.broken = Some((old, fault));
+    }
+
+    async fn mend(&mut self) -> bool {
+        let Some((old, fault)) = self.broken.take() else { return true };
+        match fault {
+            Fault::Kill => self.watched.server(old).restart(),
+            Fault::Freeze => {
+                self.watched.server(old).thaw();
+                tokio::time::sleep(RETURNED).await;
+            }
+            Fault::Partition => {
+                let url = self.watched.server(old).url();
+                let mut redis =
+                    Raw::connect(&url.replace("redis://", "redis://locks:locks@")).await;
+                redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("on")).await;
+                tokio::time::sleep(RETURNED).await;
+            }
+            Fault::Planned => {}
+        }
+        // The sentinels would take ten seconds for it.
+        let port = self.watched.server(self.primary).port();
+        let mut redis = self.watched.raw(old).await;
+        redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;
+        let promoted = self.primary;
+        self.primary = self.watched.in_step().await;
+        self.primary == promoted
+    }
+}
+
+/// The time of silence after which a primary of the Cluster is taken for dead.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A Redis Cluster whose primaries are replaced in turn, each by its one replica.
+pub(super) struct OnCluster {
+    clustered: Clustered,
+    /// The server that serves the slots of each shard.
+    primaries: [usize; 3],
+    turn: usize,
+    broken: Option<(usize, Fault)>,
+}
+
+impl OnCluster {
+    pub(super) async fn start() -> Self {
+        let clustered = Clustered::start(RedisOptions::default(), true, NODE_TIMEOUT).await;
+        Self { clustered, primaries: [0, 1, 2], turn: 0, broken: None }
+    }
+}
+
+impl Scene for OnCluster {
+    fn url(&self) -> String {
+        self.clustered.url()
+    }
+
+    async fn break_by(&mut self, fault: Fault) {
+        let shard = self.turn % self.primaries.len();
+        self.turn += 1;
+        let old = self.primaries[shard];
+        match fault {
+            Fault::Kill => self.clustered.server(old).kill(),
+            Fault::Freeze => self.clustered.server(old).freeze(),
+            Fault::Planned => self.clustered.fail_over(old).await,
+            Fault::Partition => {
+                panic!("the servers of a Cluster cannot be cut off from each other")
+            }
+        }
+        self.primaries[shard] = self.clustered.promoted(old).await;
+        self.broken = Some((old, fault));
+    }
+
+    async fn mend(&mut self) -> bool {
+        let Some((old, fault)) = self.broken.take() else { return true };
+        match fault {
+            Fault::Kill => self.clustered.server(old).restart(),
+            Fault::Freeze => {
+                self.clustered.server(old).thaw();
+                tokio::time::sleep(RETURNED).await;
+            }
+            Fault::Partition | Fault::Planned => {}
+        }
+        self.clustered.follows(old).await;
+        let mut primaries = self.primaries;
+        for primary in &mut primaries {
+            *primary = self.clustered.primary_of(*primary).await;
+        }
+        let is_alone = primaries == self.primaries;
+        self.primaries = primaries;
+        is_alone
+    }
+}
