@@ -56,6 +56,8 @@ use crate::store::{Listener, Store, StoreFuture};
 const FOLLOW: Duration = Duration::from_secs(2);
 /// and the time before which it is not.
 const LEAST: Duration = Duration::from_millis(100);
+/// The time after which another server is asked: the one before may stand still.
+const ANOTHER: Duration = Duration::from_millis(500);
 /// The time for which a shard without slots stays open.
 const RETIRED: Duration = Duration::from_secs(60);
 /// Most names that are tried for one in the slots of a shard.
@@ -207,6 +209,10 @@ impl Shared {
                 Err(error) => error,
             };
             let Some(redirect) = Redirect::read(&error, &shard.place.host) else {
+                if error.may_have_run {
+                    // It may be a primary that has been replaced.
+                    self.outdated.notify_one();
+                }
                 return Err(error);
             };
             let given_up = unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail));
@@ -392,9 +398,11 @@ impl Shared {
         up.rotate_left(first);
         for shard in up {
             let asked = topology::Asked { host: &shard.place.host, is_tls };
-            match topology::ask(&Source::Link(shard.store.link.clone()), asked).await {
-                Ok(primaries) => return Ok(primaries),
-                Err(error) => debug!(at = %shard.place, reason = %error.detail, "no topology"),
+            let source = Source::Link(shard.store.link.clone());
+            match tokio::time::timeout(ANOTHER, topology::ask(&source, asked)).await {
+                Ok(Ok(primaries)) => return Ok(primaries),
+                Ok(Err(error)) => debug!(at = %shard.place, reason = %error.detail, "no topology"),
+                Err(_) => debug!(at = %shard.place, "no topology in time"),
             }
         }
         let refused = match self.ask_seeds().await {
@@ -431,26 +439,31 @@ impl Shared {
                 None => opening.push(self.open(primary)),
             }
         }
-        self.tell_moved();
+        let is_primary = |shard: &Shard| primaries.iter().any(|primary| is_known(shard, primary));
+        self.tell_moved(is_primary);
         while let Some(opened) = opening.next().await {
             match opened {
                 Ok((shard, primary)) => {
                     debug!(at = %shard.place, "connected to a primary of the Cluster");
                     self.take_in(&shard, &primary);
-                    self.tell_moved();
+                    self.tell_moved(is_primary);
                 }
                 Err(error) => warn!(%error, "a primary of the Cluster cannot be used"),
             }
         }
-        let now = Instant::now();
-        let is_primary = |shard: &Shard| primaries.iter().any(|primary| is_known(shard, primary));
-        let retired = self.slots().retire(is_primary, (now, now.checked_sub(RETIRED)));
+        let retired = self.slots().retire(Instant::now().checked_sub(RETIRED));
         for shard in retired {
             shard.store.close();
         }
     }
 
-    fn tell_moved(&self) {
+    /// Tells the core of slots that were found elsewhere. Whoever waits for an answer of a primary
+    /// that was replaced, and may stand still, is to ask anew.
+    fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
+        let replaced = self.slots().replaced(is_primary, Instant::now());
+        for shard in replaced {
+            shard.store.link.give_up("another server serves its slots");
+        }
         if self.has_moved.swap(false, Ordering::AcqRel) {
             self.tell(true);
         }

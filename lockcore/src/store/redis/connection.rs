@@ -105,6 +105,14 @@ impl Connection {
         }
     }
 
+    /// Ends our own: the requests that are on their way fail. One of redis-rs ends with its last
+    /// clone.
+    pub(crate) fn end(&self) {
+        if let Self::Own(connection) = self {
+            connection.end();
+        }
+    }
+
     /// The reason why nothing that is sent from now on goes out; nothing if it may.
     pub(crate) fn why_closed(&self) -> Option<RedisError> {
         match self {

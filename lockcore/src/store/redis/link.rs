@@ -256,6 +256,11 @@ impl CommandLink {
         self.0.broke(generation, &unavailable("its answers were out of step"));
     }
 
+    /// Replaces the connection: another server has taken the place of its own.
+    pub(crate) fn give_up(&self, reason: &str) {
+        self.0.broke(self.generation(), &unavailable(reason));
+    }
+
     /// The connection, waited for as long as one request may take. A command is written once it is
     /// there: the floor of its node depends on the server to which it goes.
     pub(crate) async fn sender(&self) -> Result<Sender, StoreError> {
@@ -311,12 +316,15 @@ impl SharedLink {
 
     fn broke(&self, generation: u64, error: &StoreError) {
         let mut current = self.current();
-        if current.generation != generation || current.connection.take().is_none() {
+        if current.generation != generation {
             return;
         }
+        let Some(connection) = current.connection.take() else { return };
         // Told before the connection can be replaced.
         self.state.send_replace(Link::broken(error));
         drop(current);
+        // Whoever waits for it goes on at once: its server may stand still.
+        connection.end();
         warn!(reason = %error.detail, "the connection to Redis broke");
         self.suspicion.notify_one();
     }

@@ -94,24 +94,32 @@ impl Slots {
         }
     }
 
-    /// Takes out the shards that have no slot, and that `is_primary` does not name, once that has
-    /// lasted until `before`: the grants of their last moments are still told.
-    pub(super) fn retire(
+    /// Notes which shards have no slot, and are not named by `is_primary`. Returns those of which
+    /// this is new.
+    pub(super) fn replaced(
         &mut self,
         is_primary: impl Fn(&Shard) -> bool,
-        (now, before): (Instant, Option<Instant>),
+        now: Instant,
     ) -> Vec<Arc<Shard>> {
-        let mut retired = Vec::new();
-        for (shard, since) in std::mem::take(&mut self.open) {
-            let since = match is_primary(&shard) || self.serves(&shard) {
-                true => None,
-                false => Some(since.unwrap_or(now)),
-            };
-            match since {
-                Some(since) if before.is_some_and(|before| since <= before) => retired.push(shard),
-                since => self.open.push((shard, since)),
+        let mut replaced = Vec::new();
+        let mut open = std::mem::take(&mut self.open);
+        for (shard, since) in &mut open {
+            if is_primary(shard) || self.serves(shard) {
+                *since = None;
+            } else if since.is_none() {
+                *since = Some(now);
+                replaced.push(Arc::clone(shard));
             }
         }
-        retired
+        self.open = open;
+        replaced
+    }
+
+    /// Takes out the shards that were replaced before this moment: the grants of their last moments
+    /// have been told.
+    pub(super) fn retire(&mut self, before: Option<Instant>) -> Vec<Arc<Shard>> {
+        let is_over =
+            |(_, since): &mut (_, Retired)| since.is_some_and(|since| Some(since) <= before);
+        self.open.extract_if(.., is_over).map(|(shard, _)| shard).collect()
     }
 }

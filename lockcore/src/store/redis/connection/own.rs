@@ -140,21 +140,33 @@ impl OwnConnection {
         }
     }
 
+    /// Ends it: the requests that are on their way fail.
+    pub(crate) fn end(&self) {
+        self.0.end();
+    }
+
     /// The reason why nothing goes out any more.
     pub(crate) fn why_closed(&self) -> Option<RedisError> {
         self.0.0.state().outgoing.as_ref().err().cloned()
     }
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
+impl Handle {
+    /// Has the reader end.
+    fn end(&self) {
         let mut state = self.0.state();
         state.end(closed());
-        let reader = state.reader.take();
+        let reader = state.reader.clone();
         drop(state);
         if let Some(reader) = reader {
             reader.wake();
         }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

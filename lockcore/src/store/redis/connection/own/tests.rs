@@ -303,6 +303,20 @@ async fn each_recipient_is_told_why_the_connection_ended() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_ended_here_ends_every_request_and_sends_no_more() {
+    let (connection, mut server) = pair(1 << 10);
+    let requests = ["1", "2"].map(|text| sent(&connection, text));
+    reads(&mut server, &["1", "2"]).await;
+    connection.end();
+    for request in requests {
+        let error = soon(request).await.expect("no panic").expect_err("it was ended");
+        assert!(error.is_io_error(), "{error}");
+    }
+    soon(connection.send(&echo("3"))).await.expect_err("it was ended");
+    assert!(connection.why_closed().is_some());
+}
+
+#[tokio::test]
 async fn answers_that_came_before_the_end_count() {
     let (connection, mut server) = pair(1 << 10);
     let [first, second] = ["1", "2"].map(|text| sent(&connection, text));
