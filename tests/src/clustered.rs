@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use proto::LockName;
 use redis::cmd;
 
 use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
@@ -151,6 +152,24 @@ impl Clustered {
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         usize::from(slot / EACH).min(PRIMARIES - 1)
+    }
+
+    /// The number of the primary that serves a lock of this full name at the start.
+    #[must_use]
+    pub fn primary_of(&self, name: &str) -> usize {
+        self.owner(LockName::from(name).slot())
+    }
+
+    /// A name that this primary serves at the start; another one for each number.
+    ///
+    /// # Panics
+    ///
+    /// Not: names have no end.
+    #[must_use]
+    pub fn key_of(&self, primary: usize, number: usize) -> String {
+        let names = (0..).map(|name| format!("key {name}"));
+        let mut of = names.filter(|name| self.primary_of(name) == primary);
+        of.nth(number).expect("names have no end")
     }
 
     /// Waits until another server than `old` serves the slots that `old` had; returns its number.

@@ -7,7 +7,6 @@ use lock_tests::{
     Clustered, Raw, RedisOptions, RedisServer, Watched, eventually, followers, queued,
 };
 use lockcore::{Credentials, HoldState, LockErrorKind, Locks, LocksBuilder};
-use proto::LockName;
 use redis::cmd;
 
 use crate::common::{SOON, granted, release, soon};
@@ -155,12 +154,7 @@ async fn a_cluster_is_spoken_to_with_the_password_of_now_also_at_a_primary_that_
     let password = Password::new("one");
     let connecting = password.builder().connect(clustered.url());
     let locks = soon("a connection", connecting).await.expect("accepted");
-    let key_of = |primary: usize| {
-        let is_there =
-            |key: &String| clustered.owner(LockName::from(key.as_str()).slot()) == primary;
-        (0..).map(|number| format!("key {number}")).find(is_there).expect("names have no end")
-    };
-    let [kept, failing] = [key_of(0), key_of(1)];
+    let [kept, failing] = [clustered.key_of(0, 0), clustered.key_of(1, 0)];
     let near = soon("the lock", locks.lock(&kept)).await.expect("free");
     let far = soon("the lock", locks.lock(&failing)).await.expect("free");
     let mut primary = clustered.raw(1).await;

@@ -55,13 +55,6 @@ impl Guarded {
         assert!(!text.contains(PASSWORD) && !text.contains("PRIVATE KEY"), "{text}");
         error
     }
-
-    /// A name whose slot is served by this primary at the start.
-    fn key_of(&self, primary: usize) -> String {
-        let is_there =
-            |key: &String| self.clustered.owner(LockName::from(key.as_str()).slot()) == primary;
-        (0..).map(|number| format!("key {number}")).find(is_there).expect("names have no end")
-    }
 }
 
 /// A lock is handed over, by a message.
@@ -79,7 +72,7 @@ async fn nodes_are_reached_by_the_names_that_they_announce_also_where_a_slot_mov
     let guarded = Guarded::start(NAME, Clients::Any).await;
     let near = guarded.connect(guarded.builder()).await;
     let far = guarded.connect(guarded.builder()).await;
-    let keys: Vec<_> = (0..3).map(|primary| guarded.key_of(primary)).collect();
+    let keys: Vec<_> = (0..3).map(|primary| guarded.clustered.key_of(primary, 0)).collect();
     for key in &keys {
         handed_over(&near, &far, key).await;
     }
@@ -106,7 +99,7 @@ async fn authorities_client_certificates_and_schemes_that_do_not_fit_are_refused
     let identified = |builder: LocksBuilder| builder.tls_identity(&client.certificate, &client.key);
     let locks = guarded.connect(identified(guarded.builder())).await;
     for primary in 0..3 {
-        let guard = soon(locks.lock(guarded.key_of(primary))).await.expect("free");
+        let guard = soon(locks.lock(guarded.clustered.key_of(primary, 0))).await.expect("free");
         soon(guard.release()).await.expect("held");
     }
     let plain = guarded.clustered.url_with("redis", "", NAME);
