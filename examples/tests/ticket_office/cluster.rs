@@ -17,6 +17,12 @@ async fn seats_of_three_primaries_have_one_line_each_and_are_sold_once() {
     let (url, database) = (clustered.url(), scratch.database());
     let arguments = ["--redis", &url, "--database", &database, "--max-wait", "60"];
     let offices = [Office::open(&arguments).await, Office::open(&arguments).await];
+    let metrics = offices[0].get("/metrics").await.text;
+    for primary in 0..3 {
+        let server = clustered.server(primary).address();
+        let line = format!("ticket_office_server_connected{{server=\"{server}\"}} 1");
+        assert!(metrics.lines().any(|shown| shown == line), "no {line} in {metrics}");
+    }
     let seats = [0, 1, 2].map(|primary| {
         let is_there =
             |seat: &u32| clustered.primary_of(&format!("ticket-office:seat:{seat}")) == primary;

@@ -6,7 +6,7 @@ use lock_tests::{Clustered, RedisOptions, queued};
 use lockcore::Locks;
 use tokio::time::timeout;
 
-use crate::common::{Running, SOON, assert_free, inspect, lockctl, run};
+use crate::common::{Running, SOON, assert_free, inspect, lockctl, run, server};
 
 /// The number of waiters on each of three locks.
 const WAITERS: usize = 7;
@@ -78,4 +78,29 @@ async fn on_a_cluster_a_wait_ends_and_a_hold_is_released_by_force() {
         holder.end().await.says(74, "lost");
         run(&url, ["release", "--force", &key]).await.says(1, "not held");
     }
+}
+
+#[tokio::test]
+async fn on_a_cluster_the_status_shows_each_primary_and_names_one_that_is_down() {
+    let mut clustered = clustered().await;
+    let url = clustered.url();
+    let shown = run(&url, ["status"]).await;
+    shown.is(0);
+    assert_eq!(shown.stdout.lines().count(), 3, "{shown:?}");
+    for (primary, slots) in [(0, 5_461), (1, 5_461), (2, 5_462)] {
+        let address = clustered.server(primary).address();
+        let line = format!("{address}  commands: up  messages: up  slots: {slots}");
+        assert!(shown.stdout.lines().any(|shown| shown == line), "no {line:?} in {shown:?}");
+    }
+    clustered.server(1).kill();
+    let address = clustered.server(1).address().to_string();
+    run(&url, ["status"]).await.says(69, &address);
+}
+
+#[tokio::test]
+async fn the_status_of_one_server_is_a_line_without_slots() {
+    let shown = run(&server().url(), ["status"]).await;
+    shown.is(0);
+    let address = server().address();
+    assert_eq!(shown.stdout, format!("{address}  commands: up  messages: up\n"));
 }

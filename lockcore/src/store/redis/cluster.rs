@@ -50,6 +50,7 @@ use crate::cluster::Cluster;
 use crate::credentials::Provider;
 use crate::error::LockError;
 use crate::key::LockKey;
+use crate::status::ServerStatus;
 use crate::store::{Listener, Store, StoreFuture};
 
 /// The time after which a server is asked again which primary serves a slot,
@@ -561,6 +562,14 @@ impl Store for ClusterStore {
 
     fn servers(&self) -> u64 {
         self.0.servers.load(Ordering::Acquire)
+    }
+
+    fn server_status(&self) -> Vec<ServerStatus> {
+        let counted = self.0.slots().counted();
+        let of = |(shard, slots): (Arc<Shard>, u16)| shard.store.status(Some(slots));
+        let mut all: Vec<_> = counted.into_iter().map(of).collect();
+        all.sort_by(|a, b| a.address.cmp(&b.address));
+        all
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

@@ -78,6 +78,25 @@ impl Slots {
         self.owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, shard))
     }
 
+    /// The open shards, each with the number of its slots.
+    pub(super) fn counted(&self) -> Vec<(Arc<Shard>, u16)> {
+        let is_same = |a: &Option<Arc<Shard>>, b: &Option<Arc<Shard>>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => a.is_none() && b.is_none(),
+        };
+        let mut counted: Vec<_> = self.open().map(|shard| (Arc::clone(shard), 0)).collect();
+        for range in self.owners.chunk_by(is_same) {
+            let owner = range.first().and_then(Option::as_ref);
+            let mut of = counted.iter_mut();
+            if let Some((_, count)) =
+                of.find(|(shard, _)| owner.is_some_and(|owner| Arc::ptr_eq(owner, shard)))
+            {
+                *count += u16::try_from(range.len()).unwrap_or(SLOTS);
+            }
+        }
+        counted
+    }
+
     pub(super) fn add(&mut self, shard: &Arc<Shard>) {
         self.open.push((Arc::clone(shard), None));
     }
