@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_tests::{Clustered, Port, RedisOptions, queued};
 use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
 use proto::LockName;
+use redis::cmd;
 
 use crate::authority::Authority;
 use crate::setup::{Clients, Files, PASSWORD, soon};
@@ -68,13 +69,19 @@ async fn handed_over(near: &Locks, far: &Locks, key: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_are_reached_by_the_names_that_they_announce_also_where_a_slot_moves() {
+async fn nodes_are_reached_by_the_names_that_they_announce_also_after_a_redirect_by_an_address() {
     let guarded = Guarded::start(NAME, Clients::Any).await;
     let near = guarded.connect(guarded.builder()).await;
     let far = guarded.connect(guarded.builder()).await;
     let keys: Vec<_> = (0..3).map(|primary| guarded.clustered.key_of(primary, 0)).collect();
     for key in &keys {
         handed_over(&near, &far, key).await;
+    }
+    // The redirect alone tells, and it has the address, of which there is no certificate.
+    for number in 0..3 {
+        let mut deny = cmd("ACL");
+        deny.arg("SETUSER").arg("default").arg("-cluster|slots");
+        guarded.clustered.raw(number).await.ask::<()>(&deny).await;
     }
     let slot = LockName::from(keys[0].as_str()).slot();
     let moving = guarded.clustered.move_slot(slot, 0, 1);

@@ -222,7 +222,7 @@ impl Shared {
     /// Notes where the slot is. Returns whether that shard is open.
     fn moved(&self, slot: u16, place: &Place) -> bool {
         let mut slots = self.slots();
-        let Some(shard) = slots.open().find(|shard| shard.place == *place).cloned() else {
+        let Some(shard) = slots.open().find(|shard| shard.is_at(place)).cloned() else {
             return false;
         };
         if slots.give(slot, &shard) {
@@ -292,8 +292,7 @@ impl Shared {
         };
         let store = RedisStore::connect(of_shard, Arc::clone(&self.listener)).await;
         let store = store.map_err(|error| error.at(&primary.place))?;
-        let shard = Shard::new((primary.id.clone(), primary.place.clone()), store, server_time);
-        let shard = Arc::new(shard);
+        let shard = Arc::new(Shard::new(&primary, store, server_time));
         tokio::spawn(watch_links(Arc::clone(self), Arc::clone(&shard)));
         Ok((shard, primary))
     }

@@ -7,7 +7,7 @@ use proto::{Link, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::topology::Place;
+use super::topology::{Place, Primary};
 use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
@@ -17,6 +17,7 @@ pub(super) struct Shard {
     /// The name of the server within the Cluster.
     pub(super) id: String,
     pub(super) place: Place,
+    redirects: Place,
     pub(super) store: RedisStore,
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
@@ -24,13 +25,15 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(
-        (id, place): (String, Place),
-        store: RedisStore,
-        server_time: Arc<ServerTime>,
-    ) -> Self {
+    pub(super) fn new(primary: &Primary, store: RedisStore, server_time: Arc<ServerTime>) -> Self {
+        let Primary { id, place, redirects, .. } = primary.clone();
         let (commands, subscription) = (store.commands(), store.subscription());
-        Self { id, place, store, server_time, commands, subscription }
+        Self { id, place, redirects, store, server_time, commands, subscription }
+    }
+
+    /// Whether a redirect to this place leads here.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        [&self.place, &self.redirects].contains(&place)
     }
 
     /// Refuses at once what would wait for a connection: the requests for locks of other primaries
