@@ -164,7 +164,7 @@ impl Clustered {
     ///
     /// # Panics
     ///
-    /// Not: names have no end.
+    /// Never: names have no end.
     #[must_use]
     pub fn key_of(&self, primary: usize, number: usize) -> String {
         let names = (0..).map(|name| format!("key {name}"));

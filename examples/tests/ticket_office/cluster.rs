@@ -12,7 +12,8 @@ const BUYERS: usize = 7;
 
 #[tokio::test]
 async fn seats_of_three_primaries_have_one_line_each_and_are_sold_once() {
-    let clustered = Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await;
+    let mut clustered =
+        Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await;
     let scratch = Scratch::new();
     let (url, database) = (clustered.url(), scratch.database());
     let arguments = ["--redis", &url, "--database", &database, "--max-wait", "60"];

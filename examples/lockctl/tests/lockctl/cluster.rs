@@ -50,7 +50,7 @@ async fn on_a_cluster_waiters_of_three_primaries_are_shown_and_served_in_order()
     for holder in holders {
         holder.finish().await.is(0);
     }
-    // Whoever came later has the greater token.
+    // A later waiter of a lock has a greater token.
     let mut last = [0; 3];
     for (key, waiter) in waiters {
         let ended = timeout(SOON, waiter.wait_with_output()).await.expect("it ends").expect("read");
