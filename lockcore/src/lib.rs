@@ -103,5 +103,5 @@ pub use request::LockRequest;
 pub use sentinels::Sentinels;
 pub use set::{AcquireAll, LockSet};
 pub use shutdown::Shutdown;
-pub use status::{Connection, Status};
+pub use status::{Connection, ServerStatus, Status};
 pub use store::memory::MemoryStore;

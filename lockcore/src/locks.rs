@@ -301,6 +301,7 @@ impl Locks {
             holding: counts.holds,
             releasing: counts.given_back,
             places_lost: counts.places_lost,
+            servers: self.node.store.server_status(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The state of a node, as it knows it without asking the server.
 
+use std::time::Duration;
+
 use proto::Link;
 
 /// A snapshot of one node; made by [`Locks::status`](crate::Locks::status).
@@ -18,9 +20,43 @@ pub struct Status {
     pub releasing: usize,
     /// The number of places that waiters have lost since the node began.
     pub places_lost: u64,
+    /// The server that locks are on: the primary; on a Redis Cluster all primaries that this node
+    /// has connected to, by their addresses. In memory there is none.
+    pub servers: Vec<ServerStatus>,
 }
 
 impl Status {
+    /// Whether both connections are up.
+    pub fn is_connected(&self) -> bool {
+        self.commands == Connection::Up && self.subscription == Connection::Up
+    }
+}
+
+/// The connections to one server.
+///
+/// A metric that has the address as a label is read from here when it is asked for: then its labels
+/// are as many as there are servers, also where servers come and go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStatus {
+    /// `host:port`, or the path of a socket.
+    pub address: String,
+    /// The connection for commands.
+    pub commands: Connection,
+    /// The connection on which grants of this server arrive.
+    pub subscription: Connection,
+    /// The time since the server last answered a command: how long it has been away, if it is down.
+    /// A server that is not asked for anything else answers a PING every five seconds.
+    pub silent_for: Duration,
+    /// Requests on their way that the server has not answered. Not known while there is no
+    /// connection, and where it is one of a client or pool of yours.
+    pub unanswered: Option<usize>,
+    /// How many slots of a Redis Cluster it serves. One without slots is kept for a minute, and as
+    /// long as the Cluster names it as a primary.
+    pub slots: Option<u16>,
+}
+
+impl ServerStatus {
     /// Whether both connections are up.
     pub fn is_connected(&self) -> bool {
         self.commands == Connection::Up && self.subscription == Connection::Up

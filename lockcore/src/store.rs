@@ -18,6 +18,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::coop::unconstrained;
 
+use crate::status::ServerStatus;
+
 /// One node's view of a store. Each command is one atomic step on the server.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Runs one command.
@@ -57,6 +59,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// all that it has acknowledged, unless it was emptied.
     fn servers(&self) -> u64 {
         0
+    }
+
+    /// The connections to each server, by their addresses.
+    fn server_status(&self) -> Vec<ServerStatus> {
+        Vec::new()
     }
 
     /// The connection on which grants arrive.

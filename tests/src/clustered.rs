@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use proto::LockName;
 use redis::cmd;
 
 use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
@@ -20,8 +21,10 @@ pub struct Clustered {
     /// The primaries first, then the replica of each in the same order.
     servers: Vec<RedisServer>,
     ids: Vec<String>,
-    /// The claims on the ports on which the servers speak to each other.
-    _buses: Vec<Port>,
+    /// The ports that the servers tell their clients: with TLS others than those of `servers`.
+    told: Vec<u16>,
+    /// The claims on the ports on which the servers speak to each other, and on those for TLS.
+    _claims: Vec<Port>,
 }
 
 impl Clustered {
@@ -32,11 +35,34 @@ impl Clustered {
     ///
     /// If one does not come up, or they do not find each other in time.
     pub async fn start(options: RedisOptions, has_replicas: bool, node_timeout: Duration) -> Self {
+        Self::start_as(options, None, has_replicas, node_timeout).await
+    }
+
+    /// Starts three primaries that speak TLS with clients and each other, with the certificates of
+    /// `options`, and tell clients that each is reached by `hostname`. Beside it each has a plain
+    /// port, for the tests themselves.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_with_tls(options: RedisOptions, hostname: &str) -> Self {
+        Self::start_as(options, Some(hostname), false, LIMIT).await
+    }
+
+    async fn start_as(
+        options: RedisOptions,
+        hostname: Option<&str>,
+        has_replicas: bool,
+        node_timeout: Duration,
+    ) -> Self {
         let count = if has_replicas { 2 * PRIMARIES } else { PRIMARIES };
         let ports: Vec<_> = (0..count).map(|_| Port::free_with_bus()).collect();
         let ids: Vec<String> = (1..=count).map(|number| number.to_string().repeat(40)).collect();
-        let addresses =
-            ports.iter().map(|(port, bus)| format!("127.0.0.1:{}@{}", port.number(), bus.number()));
+        let told: Vec<_> = ports.iter().map(|(port, _)| port.number()).collect();
+        let name = hostname.map_or(String::new(), |hostname| format!(",{hostname}"));
+        let addresses = ports
+            .iter()
+            .map(|(port, bus)| format!("127.0.0.1:{}@{}{name}", port.number(), bus.number()));
         let addresses: Vec<_> = addresses.collect();
         let known_to = |itself: usize| {
             let mut known = String::new();
@@ -55,18 +81,26 @@ impl Clustered {
             }
             known + &format!("vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n")
         };
-        let (mut servers, mut buses) = (Vec::new(), Vec::new());
+        let (mut servers, mut claims) = (Vec::new(), Vec::new());
         for (number, (port, bus)) in ports.into_iter().enumerate() {
-            let options = options
+            let mut options = options
                 .clone()
                 .cluster(known_to(number))
                 .arg("cluster-node-timeout", &node_timeout.as_millis().to_string())
                 .arg("cluster-require-full-coverage", "no")
                 .arg("repl-diskless-sync-delay", "0");
+            claims.push(bus);
+            let mut port = port;
+            if let Some(hostname) = hostname {
+                options = options
+                    .arg("tls-port", &port.number().to_string())
+                    .arg("tls-cluster", "yes")
+                    .arg("cluster-announce-hostname", hostname);
+                claims.push(std::mem::replace(&mut port, Port::free()));
+            }
             servers.push(options.start_on_port(port));
-            buses.push(bus);
         }
-        let clustered = Self { servers, ids, _buses: buses };
+        let clustered = Self { servers, ids, told, _claims: claims };
         clustered.formed().await;
         clustered
     }
@@ -92,9 +126,15 @@ impl Clustered {
     /// The URL of all servers.
     #[must_use]
     pub fn url(&self) -> String {
-        let addresses: Vec<_> =
-            self.servers.iter().map(|server| server.address().to_string()).collect();
-        format!("redis+cluster://{}", addresses.join(","))
+        self.url_with("redis", "", "127.0.0.1")
+    }
+
+    /// The URL of all servers with another scheme than `redis`, with credentials such as
+    /// `user:password@`, and with another name of this machine.
+    #[must_use]
+    pub fn url_with(&self, scheme: &str, credentials: &str, host: &str) -> String {
+        let hosts: Vec<_> = self.told.iter().map(|port| format!("{host}:{port}")).collect();
+        format!("{scheme}+cluster://{credentials}{}", hosts.join(","))
     }
 
     /// A server, by its number; the first three are the primaries at the start, the others their
@@ -112,6 +152,24 @@ impl Clustered {
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         usize::from(slot / EACH).min(PRIMARIES - 1)
+    }
+
+    /// The number of the primary that serves a lock of this full name at the start.
+    #[must_use]
+    pub fn primary_of(&self, name: &str) -> usize {
+        self.owner(LockName::from(name).slot())
+    }
+
+    /// A name that this primary serves at the start; another one for each number.
+    ///
+    /// # Panics
+    ///
+    /// Never: names have no end.
+    #[must_use]
+    pub fn key_of(&self, primary: usize, number: usize) -> String {
+        let names = (0..).map(|name| format!("key {name}"));
+        let mut of = names.filter(|name| self.primary_of(name) == primary);
+        of.nth(number).expect("names have no end")
     }
 
     /// Makes the replica of this primary take its place, or the one that was its primary before.
@@ -151,8 +209,8 @@ impl Clustered {
         .await;
     }
 
-    /// The number of the primary of a shard, by that of one of its two servers.
-    pub async fn primary_of(&self, number: usize) -> usize {
+    /// The number of the present primary of a shard, by that of one of its two servers.
+    pub async fn present_primary(&self, number: usize) -> usize {
         match role(&self.servers[number]).await {
             (true, _) => number,
             (false, _) => partner(number),
@@ -186,7 +244,10 @@ impl Clustered {
     /// Moves one key of an open slot.
     pub async fn move_key(&self, key: &str, from: usize, to: usize) {
         let mut migrate = cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(self.servers[to].port()).arg(key).arg(0).arg(10_000);
+        migrate.arg("127.0.0.1").arg(self.told[to]).arg(key).arg(0).arg(10_000);
+        if let Some(password) = self.servers[to].password() {
+            migrate.arg("AUTH").arg(password);
+        }
         // It may have ended meanwhile.
         let _: redis::Value = self.raw(from).await.ask(&migrate).await;
     }

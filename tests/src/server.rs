@@ -77,9 +77,12 @@ impl RedisServer {
     /// one.
     #[must_use]
     pub fn url(&self) -> String {
-        let password =
-            self.options.password().map_or(String::new(), |password| format!(":{password}@"));
+        let password = self.password().map_or(String::new(), |password| format!(":{password}@"));
         format!("redis://{password}{}/", self.address())
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.options.password()
     }
 
     /// The process id of the running server.

@@ -47,6 +47,10 @@ LOCK_TOKEN. Permits have no token.
 
 All demands of one name wait in one queue: a lock excludes locks, reads and permits.";
 
+const STATUS_CODES: &str = "\
+Exit status: 0 if locks can be acquired at all of them, 69 if not; then stderr has the address of one \
+that cannot be used, and the reason.";
+
 /// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
 #[derive(Parser)]
 #[command(name = "lockctl", version)]
@@ -78,6 +82,9 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Ends all holds of a name
     Release(Release),
+    /// Connects to the servers, and shows them
+    #[command(after_help = STATUS_CODES)]
+    Status,
     /// Turns into CMD, which the kernel kills when the process PARENT ends
     #[command(hide = true)]
     Become(Become),
@@ -214,7 +221,8 @@ impl NotUsable {
             (
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
                 ..,
-            ) => "a command is missing: exec, inspect or release; see lockctl --help".to_owned(),
+            ) => "a command is missing: exec, inspect, release or status; see lockctl --help"
+                .to_owned(),
             // The first paragraph names the mistake; the others are tips and the usage.
             _ => {
                 let text = self.0.render().to_string();
@@ -334,7 +342,7 @@ mod tests {
             (&["inspect"], "KEY"),
             (&["inspect", ""], "KEY"),
             (&["unlock", "k"], "unlock"),
-            (&[], "exec, inspect or release"),
+            (&[], "exec, inspect, release or status"),
         ];
         for (arguments, named) in cases {
             let message = message(arguments);

@@ -14,6 +14,7 @@ mod process_tree;
 mod progress;
 mod release;
 mod signals;
+mod status;
 mod text;
 
 use std::process::ExitCode;
@@ -54,6 +55,7 @@ async fn run(Arguments { redis, command }: Arguments) -> Result<u8, Failure> {
         Command::Exec(exec) => exec::run(&redis, exec).await,
         Command::Inspect(inspect) => inspect::run(&redis, inspect).await,
         Command::Release(release) => release::run(&redis, release).await,
+        Command::Status => status::run(&redis).await,
         Command::Become(command) => Err(become_command::run(&command)),
     }
 }

@@ -2,6 +2,7 @@
 //! there is one.
 
 mod closing;
+mod cluster;
 mod crowd;
 mod events;
 mod failover;

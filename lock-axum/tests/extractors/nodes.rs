@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::routing::any;
 use lock_axum::{LockScopeLayer, Locked, Locks};
 use lock_tests::http::{Gate, Keeper, gate};
-use lock_tests::{Raw, RedisServer, door_key, free, queued};
+use lock_tests::{Clustered, Raw, RedisOptions, RedisServer, door_key, free, queued};
 
 use crate::support::{ByOrder, get, send};
 
@@ -50,6 +50,37 @@ async fn two_routers_on_two_nodes_serve_one_at_a_time() {
     }
     assert_eq!(witness.served.load(Ordering::SeqCst), 80);
     free(&nodes[0], "order:7").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_a_cluster_two_routers_serve_one_at_a_time_for_each_name() {
+    let clustered = Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await;
+    let orders = [0, 1, 2].map(|primary| {
+        let is_there = |id: &u64| clustered.primary_of(&format!("order:{id}")) == primary;
+        (1..).find(is_there).unwrap()
+    });
+    // Tokens rise for each name: a witness each.
+    let witnesses = [(); 3].map(|()| Arc::new(Witness::default()));
+    let mut answers = Vec::new();
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        let locks = Locks::connect(clustered.url()).await.unwrap();
+        for (id, witness) in orders.iter().zip(&witnesses) {
+            let app = Router::new()
+                .route("/{id}", any(witnessed))
+                .layer(LockScopeLayer::new(locks.clone()).wait_forever())
+                .with_state(Arc::clone(witness));
+            answers.extend((0..20).map(|_| send(&app, get(&format!("/{id}")))));
+        }
+        nodes.push(locks);
+    }
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().status, 200);
+    }
+    for (id, witness) in orders.iter().zip(&witnesses) {
+        assert_eq!(witness.served.load(Ordering::SeqCst), 40);
+        free(&nodes[0], &format!("order:{id}")).await;
+    }
 }
 
 async fn gated(_: Locked<ByOrder>, State(gate): State<Gate>) {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body_end;
+mod cluster;
 mod detach;
 mod disconnect;
 mod fail_open;

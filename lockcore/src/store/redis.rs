@@ -36,6 +36,7 @@ pub(crate) use connector::Connector;
 pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
+use crate::status::{Connection, ServerStatus};
 use crate::store::{Listener, Recipient, Store, StoreFuture};
 use acl::AclCheck;
 use link::{CommandLink, Judged, Sender};
@@ -146,6 +147,18 @@ impl RedisStore {
         same_server::check(&link, &subscription, prefix, node).await?;
         guard.disarm();
         Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, closed })
+    }
+
+    /// The state of both connections; `slots` of a Cluster are served by the server.
+    fn status(&self, slots: Option<u16>) -> ServerStatus {
+        ServerStatus {
+            address: self.link.address(),
+            commands: Connection::of(&self.link.state().borrow()),
+            subscription: Connection::of(&self.subscription.state().borrow()),
+            silent_for: self.link.silent_for(),
+            unanswered: self.link.unanswered(),
+            slots,
+        }
     }
 
     /// Runs the script of these commands, and reads its answer.
@@ -266,6 +279,10 @@ impl Store for RedisStore {
 
     fn servers(&self) -> u64 {
         self.link.servers()
+    }
+
+    fn server_status(&self) -> Vec<ServerStatus> {
+        vec![self.status(None)]
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

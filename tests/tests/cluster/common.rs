@@ -32,9 +32,7 @@ pub(crate) fn slot(key: &str) -> u16 {
 
 /// A name in a slot that this primary serves at the start; another one for each number.
 pub(crate) fn key_of(clustered: &Clustered, primary: usize, number: usize) -> String {
-    let mut names = (0..).map(|name| format!("key {name}"));
-    let of = names.by_ref().filter(|name| clustered.owner(slot(name)) == primary);
-    of.into_iter().nth(number).expect("names have no end")
+    clustered.key_of(primary, number)
 }
 
 /// Acquires a free lock.

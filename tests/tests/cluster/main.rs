@@ -6,3 +6,4 @@ mod failover;
 mod moved;
 mod refused;
 mod served;
+mod status;

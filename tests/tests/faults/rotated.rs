@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_tests::{Raw, RedisOptions, RedisServer, Watched, eventually, followers, queued};
+use lock_tests::{
+    Clustered, Raw, RedisOptions, RedisServer, Watched, eventually, followers, queued,
+};
 use lockcore::{Credentials, HoldState, LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
 
@@ -140,4 +142,41 @@ async fn a_primary_that_takes_over_is_spoken_to_with_the_password_of_now() {
         _ => false,
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_cluster_is_spoken_to_with_the_password_of_now_also_at_a_primary_that_takes_over() {
+    let users = RedisOptions::default()
+        .arg("requirepass", OTHERS)
+        .arg("masterauth", OTHERS)
+        .arg("user", "app on >one >two allkeys allchannels +@all");
+    let mut clustered = Clustered::start(users, true, Duration::from_secs(2)).await;
+    let password = Password::new("one");
+    let connecting = password.builder().connect(clustered.url());
+    let locks = soon("a connection", connecting).await.expect("accepted");
+    let [kept, failing] = [clustered.key_of(0, 0), clustered.key_of(1, 0)];
+    let near = soon("the lock", locks.lock(&kept)).await.expect("free");
+    let far = soon("the lock", locks.lock(&failing)).await.expect("free");
+    let mut primary = clustered.raw(1).await;
+    eventually("the replica has all", SOON, async || {
+        primary.ask::<usize>(cmd("WAIT").arg(1).arg(500)).await == 1
+    })
+    .await;
+    for number in 0..6 {
+        set_user(&mut clustered.raw(number).await, &["<one"]).await;
+    }
+    password.replace("two");
+
+    // New connections to a server that is known.
+    kill_connections(&mut clustered.raw(0).await).await;
+    let at_first = near.deadline();
+    eventually("the hold is renewed", SOON, async || near.deadline() > at_first).await;
+    release(near).await;
+    // The first ones to a server that was none of the primaries.
+    clustered.server(1).kill();
+    clustered.promoted(1).await;
+    let at_first = far.deadline();
+    eventually("the hold is renewed", SOON, async || far.deadline() > at_first).await;
+    release(far).await;
+    assert!(locks.status().is_connected());
 }

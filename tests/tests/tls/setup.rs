@@ -98,8 +98,19 @@ impl Files {
         identity: &Identity,
         clients: &Clients,
     ) -> RedisOptions {
-        options
+        self.certify(options, authority, identity, clients)
             .arg("tls-port", &port.number().to_string())
+    }
+
+    /// The options for a server with this identity.
+    pub(crate) fn certify(
+        &self,
+        options: RedisOptions,
+        authority: &Authority,
+        identity: &Identity,
+        clients: &Clients,
+    ) -> RedisOptions {
+        options
             .arg("tls-ca-cert-file", &self.write("ca", &authority.pem))
             .arg("tls-cert-file", &self.write("certificate", &identity.certificate))
             .arg("tls-key-file", &self.write("key", &identity.key))

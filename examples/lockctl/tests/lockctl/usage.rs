@@ -30,7 +30,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
         (&["--redis", "nonsense", "inspect", "k"], "--redis"),
         (&["--redis", "redis+sentinel://a,b", "inspect", "k"], "--redis"),
         (&["--redis", "redis+cluster://a/3", "inspect", "k"], "--redis"),
-        (&[], "exec, inspect or release"),
+        (&[], "exec, inspect, release or status"),
     ];
     // No server is asked, so none has to be there.
     let port = Port::free();
@@ -65,6 +65,7 @@ async fn without_redis_it_ends_with_69_at_once_and_with_a_wait_when_that_is_over
         &["exec", "--wait", "0", "k", "--", "true"],
         &["inspect", "k"],
         &["release", "--force", "k"],
+        &["status"],
     ] {
         let ended = run(&url, arguments).await;
         ended.says(69, "--redis");

@@ -82,6 +82,13 @@ impl Metrics {
             let _ = writeln!(text, "# TYPE ticket_office_{name} {kind}");
             let _ = writeln!(text, "ticket_office_{name} {value}\n");
         }
+        let name = "ticket_office_server_connected";
+        let _ = writeln!(text, "# HELP {name} Whether a server of the locks can be reached.");
+        let _ = writeln!(text, "# TYPE {name} gauge");
+        for server in &status.servers {
+            let connected = u64::from(server.is_connected());
+            let _ = writeln!(text, "{name}{{server=\"{}\"}} {connected}", server.address);
+        }
         text
     }
 }

@@ -50,6 +50,7 @@ use crate::cluster::Cluster;
 use crate::credentials::Provider;
 use crate::error::LockError;
 use crate::key::LockKey;
+use crate::status::ServerStatus;
 use crate::store::{Listener, Store, StoreFuture};
 
 /// The time after which a server is asked again which primary serves a slot,
@@ -248,7 +249,7 @@ impl Shared {
     }
 
     fn shard_at(&self, place: &Place) -> Option<Arc<Shard>> {
-        self.slots().open().find(|shard| shard.place == *place).cloned()
+        self.slots().open().find(|shard| shard.is_at(place)).cloned()
     }
 
     /// Notes where the slot is. Returns whether that shard is open.
@@ -322,8 +323,7 @@ impl Shared {
         };
         let store = RedisStore::connect(of_shard, Arc::clone(&self.listener)).await;
         let store = store.map_err(|error| error.at(&primary.place))?;
-        let shard = Shard::new((primary.id.clone(), primary.place.clone()), store, server_time);
-        let shard = Arc::new(shard);
+        let shard = Arc::new(Shard::new(&primary, store, server_time));
         tokio::spawn(watch_links(Arc::clone(self), Arc::clone(&shard)));
         Ok((shard, primary))
     }
@@ -621,6 +621,14 @@ impl Store for ClusterStore {
 
     fn servers(&self) -> u64 {
         self.0.servers.load(Ordering::Acquire)
+    }
+
+    fn server_status(&self) -> Vec<ServerStatus> {
+        let counted = self.0.slots().counted();
+        let of = |(shard, slots): (Arc<Shard>, u16)| shard.store.status(Some(slots));
+        let mut all: Vec<_> = counted.into_iter().map(of).collect();
+        all.sort_by(|a, b| a.address.cmp(&b.address));
+        all
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

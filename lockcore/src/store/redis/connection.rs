@@ -113,6 +113,14 @@ impl Connection {
         }
     }
 
+    /// The number of requests whose answers are still to come; redis-rs does not tell it.
+    pub(crate) fn unanswered(&self) -> Option<usize> {
+        match self {
+            Self::Own(connection) => Some(connection.unanswered()),
+            Self::Theirs(_) => None,
+        }
+    }
+
     /// The reason why nothing that is sent from now on goes out; nothing if it may.
     pub(crate) fn why_closed(&self) -> Option<RedisError> {
         match self {

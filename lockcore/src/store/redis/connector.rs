@@ -236,6 +236,14 @@ impl Connector {
         }
     }
 
+    /// The address of the server that commands go to.
+    pub(crate) fn server(&self) -> String {
+        match &self.source {
+            ServerSource::Sentinels(sentinels) => sentinels.last_primary(),
+            _ => self.address().to_string(),
+        }
+    }
+
     /// Opens a connection within a time; the error names the address.
     async fn bounded<T>(
         &self,

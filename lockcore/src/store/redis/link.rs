@@ -164,6 +164,22 @@ impl CommandLink {
         self.0.servers.load(Ordering::Acquire)
     }
 
+    /// The address of the server that commands go to.
+    pub(crate) fn address(&self) -> String {
+        self.0.connector.server()
+    }
+
+    /// The time since the server last answered.
+    pub(crate) fn silent_for(&self) -> Duration {
+        self.0.current().last_success.elapsed()
+    }
+
+    /// The number of requests on their way; not known without a connection of our own.
+    pub(crate) fn unanswered(&self) -> Option<usize> {
+        let connection = self.0.current().connection.clone();
+        connection?.unanswered()
+    }
+
     /// Notify it when something else suggests that the server is gone.
     pub(crate) fn suspicion(&self) -> Arc<Notify> {
         Arc::clone(&self.0.suspicion)

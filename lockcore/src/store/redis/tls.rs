@@ -196,7 +196,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
                  LocksBuilder::tls_ca",
             ),
             Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => {
-                Some("the server's certificate is for another name than the URL's host")
+                Some("the server's certificate is for another name than that of this host")
             }
             Theirs::Expired | Theirs::ExpiredContext { .. } => {
                 Some("the server's certificate has expired")

@@ -129,7 +129,7 @@ impl Scene for OnCluster {
         let shard = self.turn % self.primaries.len();
         self.turn += 1;
         // On a busy machine a failover comes by itself now and then.
-        let old = self.clustered.primary_of(self.primaries[shard]).await;
+        let old = self.clustered.present_primary(self.primaries[shard]).await;
         match fault {
             Fault::Kill => self.clustered.server(old).kill(),
             Fault::Freeze => self.clustered.server(old).freeze(),
@@ -155,7 +155,7 @@ impl Scene for OnCluster {
         self.clustered.follows(old).await;
         let mut primaries = self.primaries;
         for primary in &mut primaries {
-            *primary = self.clustered.primary_of(*primary).await;
+            *primary = self.clustered.present_primary(*primary).await;
         }
         let is_alone = primaries == self.primaries;
         self.primaries = primaries;

@@ -7,7 +7,7 @@ use proto::{Link, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::topology::Place;
+use super::topology::{Place, Primary};
 use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
@@ -17,6 +17,7 @@ pub(super) struct Shard {
     /// The name of the server within the Cluster.
     pub(super) id: String,
     pub(super) place: Place,
+    redirects: Place,
     pub(super) store: RedisStore,
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
@@ -24,13 +25,15 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn new(
-        (id, place): (String, Place),
-        store: RedisStore,
-        server_time: Arc<ServerTime>,
-    ) -> Self {
+    pub(super) fn new(primary: &Primary, store: RedisStore, server_time: Arc<ServerTime>) -> Self {
+        let Primary { id, place, redirects, .. } = primary.clone();
         let (commands, subscription) = (store.commands(), store.subscription());
-        Self { id, place, store, server_time, commands, subscription }
+        Self { id, place, redirects, store, server_time, commands, subscription }
+    }
+
+    /// Whether a redirect to this place leads here.
+    pub(super) fn is_at(&self, place: &Place) -> bool {
+        [&self.place, &self.redirects].contains(&place)
     }
 
     /// Refuses at once what would wait for a connection: the requests for locks of other primaries
@@ -76,6 +79,25 @@ impl Slots {
 
     fn serves(&self, shard: &Arc<Shard>) -> bool {
         self.owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, shard))
+    }
+
+    /// The open shards, each with the number of its slots.
+    pub(super) fn counted(&self) -> Vec<(Arc<Shard>, u16)> {
+        let is_same = |a: &Option<Arc<Shard>>, b: &Option<Arc<Shard>>| match (a, b) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => a.is_none() && b.is_none(),
+        };
+        let mut counted: Vec<_> = self.open().map(|shard| (Arc::clone(shard), 0)).collect();
+        for range in self.owners.chunk_by(is_same) {
+            let owner = range.first().and_then(Option::as_ref);
+            let mut of = counted.iter_mut();
+            if let Some((_, count)) =
+                of.find(|(shard, _)| owner.is_some_and(|owner| Arc::ptr_eq(owner, shard)))
+            {
+                *count += u16::try_from(range.len()).unwrap_or(SLOTS);
+            }
+        }
+        counted
     }
 
     pub(super) fn add(&mut self, shard: &Arc<Shard>) {

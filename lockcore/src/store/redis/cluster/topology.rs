@@ -57,6 +57,8 @@ pub(super) struct Primary {
     /// The name of the server within the Cluster.
     pub(super) id: String,
     pub(super) place: Place,
+    /// The place by which a redirect names it: with TLS it may be the address, and not the name.
+    pub(super) redirects: Place,
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
 
@@ -183,9 +185,14 @@ fn primary_of(node: &HashMap<String, Value>, asked: Asked<'_>) -> Option<Primary
     let endpoint = text(node, "endpoint")?;
     let hostname = text(node, "hostname")?;
     // Certificates are of names.
-    let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
-    let host = host_of(&host, asked.host).to_owned();
-    Some(Primary { id: read(node.get("id")?)?, place: Place { host, port }, slots: Vec::new() })
+    let host = if asked.is_tls && !hostname.is_empty() { &hostname } else { &endpoint };
+    let at = |host| Place { host: host_of(host, asked.host).to_owned(), port };
+    Some(Primary {
+        id: read(node.get("id")?)?,
+        place: at(host),
+        redirects: at(&endpoint),
+        slots: Vec::new(),
+    })
 }
 
 /// The primaries in an answer to CLUSTER SLOTS.
@@ -197,16 +204,20 @@ fn serving(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
         let range = range(read(first)?, read(last)?)?;
         let [host, port, id, more @ ..] = list(primary)? else { return None };
         let hostname = more.first().and_then(fields).and_then(|more| text(&more, "hostname"));
-        let host = match (hostname, host) {
-            (Some(hostname), _) if asked.is_tls && !hostname.is_empty() => hostname,
-            (_, Value::Nil) => String::new(),
-            (_, host) => read(host)?,
+        let endpoint = match host {
+            Value::Nil => String::new(),
+            host => read(host)?,
         };
-        let host = host_of(&host, asked.host).to_owned();
-        let (id, place): (String, _) = (read(id)?, Place { host, port: read(port)? });
+        let host = match &hostname {
+            Some(hostname) if asked.is_tls && !hostname.is_empty() => hostname,
+            _ => &endpoint,
+        };
+        let (id, port): (String, _) = (read(id)?, read(port)?);
+        let at = |host| Place { host: host_of(host, asked.host).to_owned(), port };
+        let (place, redirects) = (at(host), at(&endpoint));
         match primaries.iter_mut().find(|primary| primary.id == id) {
             Some(primary) => primary.slots.push(range),
-            None => primaries.push(Primary { id, place, slots: vec![range] }),
+            None => primaries.push(Primary { id, place, redirects, slots: vec![range] }),
         }
         if primaries.len() > MAX_PRIMARIES {
             return None;
@@ -281,6 +292,7 @@ mod tests {
         );
         let tls = idle(&answer, Asked { is_tls: true, ..ASKED }).unwrap();
         assert_eq!(tls[0].place.to_string(), "name:8");
+        assert_eq!(tls[0].redirects.to_string(), "asked:8");
     }
 
     #[test]
@@ -293,7 +305,8 @@ mod tests {
         let primaries = serving(&answer, ASKED).unwrap();
         let found: Vec<_> = primaries.iter().map(found).collect();
         assert_eq!(found, [("one", "a:7".into(), 16_383), ("two", "asked:7".into(), 1)]);
-        assert_eq!(serving(&answer, Asked { is_tls: true, ..ASKED }).unwrap()[0].place.host, "n");
+        let tls = serving(&answer, Asked { is_tls: true, ..ASKED }).unwrap();
+        assert_eq!((tls[0].place.host.as_str(), tls[0].redirects.host.as_str()), ("n", "a"));
     }
 
     #[test]

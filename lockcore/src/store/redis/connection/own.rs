@@ -145,6 +145,11 @@ impl OwnConnection {
         self.0.end();
     }
 
+    /// The number of requests whose answers are still to come.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.0.0.state().pending.len()
+    }
+
     /// The reason why nothing goes out any more.
     pub(crate) fn why_closed(&self) -> Option<RedisError> {
         self.0.0.state().outgoing.as_ref().err().cloned()

@@ -140,6 +140,11 @@ impl SentinelClients {
         Ok(current)
     }
 
+    /// The address of the primary that commands went to last; empty before the first one.
+    pub(super) fn last_primary(&self) -> String {
+        self.current.borrow().as_ref().map_or(String::new(), Primary::to_string)
+    }
+
     /// Completes when commands go to another server than this primary.
     pub(super) async fn switched_server(&self, primary: &Primary) {
         let is_elsewhere = |current: &Option<Primary>| {

@@ -1,0 +1,38 @@
+//! `lockctl status`: the servers that locks are on.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+
+use lockcore::{Connection, Locks, ServerStatus};
+
+use crate::connect;
+use crate::exit::{self, Failure};
+use crate::text;
+
+pub(crate) async fn run(redis: &str) -> Result<u8, Failure> {
+    let locks = connect::once(redis, Locks::builder()).await?;
+    let shown: Vec<_> = locks.status().servers.iter().map(line).collect();
+    match writeln!(io::stdout().lock(), "{}", shown.join("\n")) {
+        // The reader has seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(exit::FAILED, format!("writing to stdout: {error}")))
+        }
+        _ => Ok(exit::OK),
+    }
+}
+
+fn line(server: &ServerStatus) -> String {
+    let mut line = text::one_line(&server.address);
+    for (name, connection) in [("commands", &server.commands), ("messages", &server.subscription)] {
+        let _ = match connection {
+            Connection::Up => write!(line, "  {name}: up"),
+            Connection::Down { reason } => {
+                write!(line, "  {name}: down ({})", text::one_line(reason))
+            }
+        };
+    }
+    if let Some(slots) = server.slots {
+        let _ = write!(line, "  slots: {slots}");
+    }
+    line
+}
