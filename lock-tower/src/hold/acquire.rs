@@ -162,9 +162,7 @@ fn is_one_lost(
     cx: &mut Context<'_>,
 ) -> bool {
     let unwatched = acquired.granted().skip(losses.len());
-    losses.extend(
-        unwatched.map(|granted| Box::pin(granted.guard.lost_owned())),
-    );
+    losses.extend(unwatched.map(|granted| Box::pin(granted.guard.lost_owned())));
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
