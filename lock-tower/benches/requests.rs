@@ -3,8 +3,8 @@
 //!
 //!     requests free|many|one TASKS REQUESTS
 //!
-//! Without the layer; behind it, each task with a path of its own; all with the same path. The locks
-//! are in memory.
+//! Without the layer; behind it, each task with a path of its own; all with the same path. The
+//! locks are in memory.
 #![allow(missing_docs)]
 
 use axum::Router;

@@ -145,7 +145,8 @@ impl Bench {
         self.redis.ask::<u64>(&cmd(END)).await;
         // Written before the answer.
         let new = files(&self.counts).into_iter().find(|file| !known.contains(file));
-        let text = std::fs::read_to_string(new.expect("a count")).expect("callgrind has written it");
+        let text =
+            std::fs::read_to_string(new.expect("a count")).expect("callgrind has written it");
         let total = text.lines().find_map(|line| {
             line.strip_prefix("totals: ").or_else(|| line.strip_prefix("summary: "))
         });

@@ -125,7 +125,7 @@ impl AcquireKeys {
                     };
                 };
                 this.acquire.set(None);
-                // Also if this one was granted before the loss was noticed: no work begins under it.
+                // Also if this one was granted before the loss was noticed: no work begins then.
                 if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
                     return Poll::Ready(Err(LockError::lost()));
                 }
