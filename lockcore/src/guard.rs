@@ -11,7 +11,7 @@ use proto::{
     Answer, Demand, FencingToken, Grant, Left, LockErrorKind, LockName, Released, Renewed,
 };
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::error::LockError;
 use crate::node::{HoldCell, Node, TimedRequest};
@@ -203,6 +203,17 @@ impl LockGuard {
             false => told.as_mut().poll(cx),
         })
         .await;
+    }
+
+    /// Completes when this `Locks` is aware that the hold is lost, without a borrow of the guard.
+    /// Costs less than a [`cancellation_token`](Self::cancellation_token). Unlike
+    /// [`lost`](Self::lost) it does not look at the clock: ask [`is_lost`](Self::is_lost), too,
+    /// where the runtime of the `Locks` may be late. Never completes if the lock is released first.
+    ///
+    /// # Cancel safety
+    /// Can be dropped and called again.
+    pub fn lost_owned(&self) -> WaitForCancellationFutureOwned {
+        self.hold().shared.lost().clone().cancelled_owned()
     }
 
     /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the

@@ -15,7 +15,9 @@ use std::task::{Context, Poll, Waker};
 use futures_util::FutureExt as _;
 use proto::{Answer, Answers, Command, Event, Link, LockErrorKind, LockName, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+#[cfg(feature = "redis")]
+use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
 use crate::status::ServerStatus;
@@ -95,7 +97,8 @@ pub(crate) enum StoreFuture<T> {
     /// An answer on its way.
     Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
     /// A request that is sent once it has a recipient, or is polled.
-    Unsent(Option<Box<dyn FnOnce(Recipient<T>) + Send>>),
+    #[cfg(feature = "redis")]
+    Unsent(Option<redis::Unsent<T>>),
 }
 
 /// Polls a future at once, and leaves the rest of it to a task: requests that are sent by their
@@ -113,7 +116,21 @@ pub(crate) fn begin(runtime: &Handle, work: impl Future<Output = ()> + Send + 's
 }
 
 /// Takes an answer, in a task of the store. It is dropped if the store's runtime ends before.
+#[cfg(feature = "redis")]
 pub(crate) type Recipient<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
+
+/// The answer to a request that `send` sends before this returns.
+#[cfg(feature = "redis")]
+pub(crate) fn answer_to<T: Send + 'static>(
+    send: impl FnOnce(Recipient<T>),
+) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
+    let (answer, answered) = oneshot::channel();
+    send(Box::new(move |told| drop(answer.send(told))));
+    async move {
+        let closed = |_| Err(StoreError::refused(LockErrorKind::Closed, "the runtime has ended"));
+        answered.await.unwrap_or_else(closed)
+    }
+}
 
 impl<T> StoreFuture<T> {
     /// An answer that is there already.
@@ -133,16 +150,7 @@ impl<T> StoreFuture<T> {
     }
 }
 
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the store in memory answers at once")
-)]
 impl<T: Send + 'static> StoreFuture<T> {
-    /// A request that `start` sends.
-    pub(crate) fn unsent(start: impl FnOnce(Recipient<T>) + Send + 'static) -> Self {
-        Self::Unsent(Some(Box::new(start)))
-    }
-
     /// Sends the request, and has its answer taken by `then`: before this returns, or by a task of
     /// the runtime.
     pub(crate) fn give(
@@ -157,9 +165,10 @@ impl<T: Send + 'static> StoreFuture<T> {
                 }
             }
             Self::Pending(answer) => begin(runtime, async move { then(answer.await) }),
-            Self::Unsent(start) => {
-                if let Some(start) = start {
-                    start(Box::new(then));
+            #[cfg(feature = "redis")]
+            Self::Unsent(request) => {
+                if let Some(request) = request {
+                    request.send(Box::new(then));
                 }
             }
         }
@@ -174,21 +183,17 @@ impl<T: Send + 'static> Future for StoreFuture<T> {
     type Output = Result<T, StoreError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Self::Unsent(start) = &mut *self {
-            let start = start.take().expect("it becomes pending with its first poll");
-            let (answer, answered) = oneshot::channel();
-            start(Box::new(move |told| drop(answer.send(told))));
-            *self = Self::pending(async move {
-                let closed =
-                    |_| Err(StoreError::refused(LockErrorKind::Closed, "the runtime has ended"));
-                answered.await.unwrap_or_else(closed)
-            });
+        #[cfg(feature = "redis")]
+        if let Self::Unsent(request) = &mut *self {
+            let request = request.take().expect("it becomes pending with its first poll");
+            *self = Self::pending(answer_to(|then| request.send(then)));
         }
         match &mut *self {
             Self::Ready(answer) => {
                 Poll::Ready(answer.take().expect("a StoreFuture is not polled after it is ready"))
             }
             Self::Pending(answer) => answer.as_mut().poll(cx),
+            #[cfg(feature = "redis")]
             Self::Unsent(_) => unreachable!("it is pending by now"),
         }
     }
@@ -199,6 +204,7 @@ impl<T> fmt::Debug for StoreFuture<T> {
         match self {
             Self::Ready(_) => f.write_str("StoreFuture::Ready"),
             Self::Pending(_) => f.write_str("StoreFuture::Pending"),
+            #[cfg(feature = "redis")]
             Self::Unsent(_) => f.write_str("StoreFuture::Unsent"),
         }
     }

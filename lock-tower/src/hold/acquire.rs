@@ -125,12 +125,12 @@ impl AcquireKeys {
                     };
                 };
                 this.acquire.set(None);
+                // Also if this one was granted before the loss was noticed: no work begins then.
+                if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
+                    return Poll::Ready(Err(LockError::lost()));
+                }
                 let want = this.current.take().expect("set with the acquire");
                 this.acquired.push(Granted { want, guard });
-            }
-            // Also if the next was granted before the loss was noticed: no work begins under it.
-            if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
-                return Poll::Ready(Err(LockError::lost()));
             }
             let Some(want) = this.keys.next() else {
                 return Poll::Ready(Ok(std::mem::take(this.acquired)));
@@ -162,9 +162,7 @@ fn is_one_lost(
     cx: &mut Context<'_>,
 ) -> bool {
     let unwatched = acquired.granted().skip(losses.len());
-    losses.extend(
-        unwatched.map(|granted| Box::pin(granted.guard.cancellation_token().cancelled_owned())),
-    );
+    losses.extend(unwatched.map(|granted| Box::pin(granted.guard.lost_owned())));
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 

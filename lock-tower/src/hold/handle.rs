@@ -41,7 +41,7 @@ impl LockHandle {
 
     /// The handles of all holds of a request, in the order in which they were acquired.
     pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
-        request.locations().into_iter().map(|location| Self::new(request, location))
+        request.locations().map(|location| Self::new(request, location))
     }
 
     /// The registry of the same request's holds.

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use lockcore::LockGuard;
 use pin_project::pin_project;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
@@ -32,7 +33,7 @@ struct Watch {
 impl Loss {
     pub(crate) fn new(handles: impl Iterator<Item = LockHandle>) -> Self {
         let mut watches = handles.filter_map(|handle| {
-            let lost = handle.held().loss()?.cancelled_owned();
+            let lost = handle.held().with_guard(LockGuard::lost_owned).ok()?;
             Some(Watch { handle, lost })
         });
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }

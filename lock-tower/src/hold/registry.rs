@@ -159,10 +159,12 @@ impl HoldRegistry {
     }
 
     /// The locations of all holds.
-    pub(crate) fn locations(&self) -> Vec<Location> {
+    pub(crate) fn locations(&self) -> impl Iterator<Item = Location> + use<> {
         let inner = self.lock();
         let first = self.first.get().map(|_| None);
-        first.into_iter().chain(inner.later.iter().cloned().map(Some)).collect()
+        let later = inner.later.clone();
+        drop(inner);
+        first.into_iter().chain(later.into_iter().map(Some))
     }
 
     /// The number of this layer's holds for which `is` returns true.

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use crate::demand::{Demand, number};
-use crate::text::{Digits, joined};
+use crate::text::joined;
 
 /// Compares by the text alone, of which all other fields are a function.
 macro_rules! by_text {
@@ -146,7 +146,9 @@ impl Member {
         // Behind the colon after the number.
         let rest = self.text[MARKER.len() + NODE_BYTES + 1..].split_once(':');
         let rest = rest.map_or("", |(_, rest)| rest);
-        Self { text: joined(&[marker, node, ":", &Digits::of(number), ":", rest]), number, ..*self }
+        let mut digits = itoa::Buffer::new();
+        let text = joined(&[marker, node, ":", digits.format(number), ":", rest]);
+        Self { text, number, ..*self }
     }
 
     /// The text in Redis.
@@ -195,8 +197,9 @@ fn text(
     (number, lease_ms): (u64, u64),
     [demand, colon, label]: &[&str; 3],
 ) -> Arc<str> {
-    let (number, lease_ms) = (Digits::of(number), Digits::of(lease_ms));
-    joined(&[marker, node.as_str(), ":", &number, ":", &lease_ms, ":", demand, colon, label])
+    let [mut number_digits, mut lease_digits] = [itoa::Buffer::new(); 2];
+    let (number, lease_ms) = (number_digits.format(number), lease_digits.format(lease_ms));
+    joined(&[marker, node.as_str(), ":", number, ":", lease_ms, ":", demand, colon, label])
 }
 
 /// The text up to the next colon, and the text after it.

@@ -162,38 +162,47 @@ impl RedisStore {
     }
 
     /// Runs the script of these commands, and reads its answer.
-    fn call<T: Send + 'static>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
+    fn call<T>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
+        let (wire, link) = (Arc::clone(&self.wire), self.link.clone());
+        StoreFuture::Unsent(Some(Unsent { wire, link, asked, read }))
+    }
+}
+
+/// Commands that are not on their way yet.
+pub(crate) struct Unsent<T> {
+    wire: Arc<TimedWire>,
+    link: CommandLink,
+    asked: Asked,
+    read: ReadAnswer<T>,
+}
+
+impl<T: Send + 'static> Unsent<T> {
+    /// Sends them, at once if the connection stands, and has the answer taken by `then`.
+    pub(crate) fn send(self, then: Recipient<T>) {
         let link = self.link.clone();
-        let wire = Arc::clone(&self.wire);
-        StoreFuture::unsent(move |then| {
-            let waiting = link.clone();
-            let running = Running { wire, link, asked, read, then };
-            waiting.with_sender(move |sender| match sender {
-                Ok(sender) => running.send(sender),
-                Err(error) => (running.then)(Err(error)),
-            });
-        })
+        link.with_sender(move |sender| match sender {
+            Ok(sender) => Running { request: self, then }.send(sender),
+            Err(error) => then(Err(error)),
+        });
     }
 }
 
 /// Commands on their way.
 struct Running<T> {
-    wire: Arc<TimedWire>,
-    link: CommandLink,
-    asked: Asked,
-    read: ReadAnswer<T>,
+    request: Unsent<T>,
     then: Recipient<T>,
 }
 
 impl<T: Send + 'static> Running<T> {
     fn send(self, sender: Sender) {
+        let Unsent { wire, link, asked, .. } = &self.request;
         // Written only now: it depends on the server to which it goes.
-        let floors = self.wire.floors(&self.asked, sender.server);
-        let call: Scripted = match self.wire.wire.write(&self.asked, floors) {
+        let floors = wire.floors(asked, sender.server);
+        let call: Scripted = match wire.wire.write(asked, floors) {
             Ok(call) => call,
             Err(error) => return (self.then)(Err(error)),
         };
-        self.link.clone().send(sender, call.command, move |sender, answer| match answer {
+        link.clone().send(sender, call.command, move |sender, answer| match answer {
             Ok(Err(error)) if is_unknown(&error) => self.send_source(sender, floors),
             answer => self.take((floors, &sender), answer),
         });
@@ -201,8 +210,9 @@ impl<T: Send + 'static> Running<T> {
 
     /// Sends it once more to a server that has forgotten the script: it did not run.
     fn send_source(self, sender: Sender, floors: Floors) {
-        match self.wire.wire.write::<Scripted>(&self.asked, floors) {
-            Ok(call) => self.link.clone().send(sender, call.by_source(), move |sender, answer| {
+        let Unsent { wire, link, asked, .. } = &self.request;
+        match wire.wire.write::<Scripted>(asked, floors) {
+            Ok(call) => link.clone().send(sender, call.by_source(), move |sender, answer| {
                 self.take((floors, &sender), answer);
             }),
             Err(error) => (self.then)(Err(error)),
@@ -210,11 +220,11 @@ impl<T: Send + 'static> Running<T> {
     }
 
     fn take(self, (floors, sender): (Floors, &Sender), answer: Judged) {
-        let answer = link::finished(answer).and_then(|answer| {
-            (self.read)(&self.wire, &self.asked, (floors, sender.server), &answer)
-        });
+        let Unsent { wire, link, asked, read } = &self.request;
+        let answer = link::finished(answer)
+            .and_then(|answer| read(wire, asked, (floors, sender.server), &answer));
         if answer.as_ref().is_err_and(is_nonsense) {
-            self.link.distrust(sender.generation);
+            link.distrust(sender.generation);
         }
         (self.then)(answer);
     }

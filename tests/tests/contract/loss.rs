@@ -18,8 +18,11 @@ async fn a_forced_off_guard_is_told_at_once_and_the_next_gets_the_lock(backend: 
     let guard = a.lock("key").await.expect("free");
     let waiting = wait_as(1, &b, "key").await;
     let stop = guard.cancellation_token();
+    let mut lost = std::pin::pin!(guard.lost_owned());
+    assert!(lost.as_mut().now_or_never().is_none());
     assert!(operator.force_release("key").await.expect("an answer"));
     soon(guard.lost()).await; // its lease is far from its end
+    soon(lost).await;
     soon(stop.cancelled()).await;
     assert_eq!((guard.is_lost(), guard.state()), (true, HoldState::Lost));
     let next = granted(waiting).await;

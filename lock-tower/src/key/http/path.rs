@@ -124,6 +124,26 @@ impl fmt::Debug for ByPath {
 /// assert!(canonical_path("/orders/07").is_err());
 /// ```
 pub fn canonical_path(path: &str) -> Result<String, KeyError> {
+    match is_surely_canonical(path) {
+        true => Ok(path.to_owned()),
+        false => respelled(path),
+    }
+}
+
+/// Whether one look at each byte tells that the path is its own spelling, as most are.
+fn is_surely_canonical(path: &str) -> bool {
+    let is_plain = |segment: &[u8]| {
+        // No UUID is shorter.
+        segment.len() < 32
+            && !matches!(segment, [] | [b'.' | b'+' | b'-' | b'0', ..])
+            && !segment.iter().any(|byte| matches!(byte, b'%' | b'\\'))
+    };
+    let segments = path.as_bytes().strip_prefix(b"/");
+    segments.is_some_and(|segments| segments.split(|byte| *byte == b'/').all(is_plain))
+}
+
+/// The one spelling of any path.
+fn respelled(path: &str) -> Result<String, KeyError> {
     let mut path = decoded_path(path)?;
     if path.split('/').any(is_odd_number) {
         return Err(KeyError::spelling(
@@ -314,6 +334,24 @@ mod tests {
             "{7}",
         ] {
             assert_eq!(canonical_path(&format!("/{other}")).unwrap(), format!("/{other}"));
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_surely_canonical_is_its_own_spelling() {
+        let mut paths = vec![String::new()];
+        for at in 0.. {
+            let Some(path) = paths.get(at).cloned() else { break };
+            if path.len() < 6 {
+                paths.extend("/.+-07%\\a".chars().map(|next| format!("{path}{next}")));
+            }
+        }
+        let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        paths.extend([uuid.to_uppercase(), uuid.replace('-', "")].map(|uuid| format!("/{uuid}/")));
+        let sure: Vec<_> = paths.iter().filter(|path| is_surely_canonical(path)).collect();
+        assert!(sure.contains(&&"/a/7".to_owned()) && sure.len() > 1_000, "{}", sure.len());
+        for path in sure {
+            assert_eq!(&respelled(path).unwrap(), path);
         }
     }
 

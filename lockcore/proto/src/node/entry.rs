@@ -135,7 +135,7 @@ pub(super) struct Entry<P> {
 }
 
 /// The index of an entry in the table; a function of the entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
     /// The moment at which something ends by itself.
     pub(super) end: Option<Moment>,

@@ -133,7 +133,7 @@ impl<P: Mirror> Table<P> {
             self.count_asked_for(entry.lock.clone(), true);
         }
         self.entries.insert(number, Box::new(entry));
-        self.reorder(number, None, Some(keys));
+        self.reorder(number, &IndexKeys::default(), &keys);
     }
 
     /// The one place where an entry changes. Forgets it when nothing is left of it.
@@ -153,7 +153,7 @@ impl<P: Mirror> Table<P> {
             self.count_asked_for(lock, after.is_asked_for);
         }
         if before != after {
-            self.reorder(number, Some(before), Some(after));
+            self.reorder(number, &before, &after);
         }
         if is_over {
             self.entries.remove(&number);
@@ -161,31 +161,20 @@ impl<P: Mirror> Table<P> {
         Some(changed)
     }
 
-    fn reorder(&mut self, number: u64, before: Option<IndexKeys>, after: Option<IndexKeys>) {
-        fn moves<K: Ord>(set: &mut BTreeSet<K>, before: Option<K>, after: Option<K>) {
-            if before != after {
-                before.map(|before| set.remove(&before));
-                set.extend(after);
-            }
-        }
-        let of = |keys: Option<IndexKeys>, which: fn(IndexKeys) -> Option<Moment>| {
-            keys.and_then(which).map(|at| (at, number))
-        };
-        moves(&mut self.ends, of(before, |keys| keys.end), of(after, |keys| keys.end));
-        moves(&mut self.renewals, of(before, |keys| keys.renew), of(after, |keys| keys.renew));
-        moves(&mut self.sends, of(before, |keys| keys.send), of(after, |keys| keys.send));
-        let is = |keys: Option<IndexKeys>, which: fn(IndexKeys) -> bool| keys.is_some_and(which);
-        let unsent = |keys| is(keys, |keys| keys.is_unsent).then_some(number);
-        moves(&mut self.unsent, unsent(before), unsent(after));
-        let parked = |keys| is(keys, |keys| keys.is_parked).then_some(number);
-        moves(&mut self.parked, parked(before), parked(after));
-        match (is(before, |keys| keys.waits_in_line), is(after, |keys| keys.waits_in_line)) {
+    /// Moves an entry in all that is kept in order. One that begins had the default keys.
+    fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
+        move_in_time(&mut self.ends, number, before.end, after.end);
+        move_in_time(&mut self.renewals, number, before.renew, after.renew);
+        move_in_time(&mut self.sends, number, before.send, after.send);
+        move_in(&mut self.unsent, number, before.is_unsent, after.is_unsent);
+        move_in(&mut self.parked, number, before.is_parked, after.is_parked);
+        match (before.waits_in_line, after.waits_in_line) {
             (false, true) => self.line_up(number),
             (true, false) => self.step_out(number),
             _ => {}
         }
-        for (keys, by) in [(before, -1), (after, 1)] {
-            let Some(class) = keys.and_then(|keys| keys.class) else { continue };
+        for (class, by) in [(before.class, -1), (after.class, 1)] {
+            let Some(class) = class else { continue };
             let count = match class {
                 Class::Attempt => &mut self.counts.attempts,
                 Class::Hold => &mut self.counts.holds,
@@ -244,6 +233,25 @@ impl<P: Mirror> Table<P> {
         let before = std::mem::replace(&mut line.due, due);
         self.touches.remove(&(before, lock.clone()));
         self.touches.insert((due, lock.clone()));
+    }
+}
+
+fn move_in_time(set: &mut ByTime, number: u64, before: Option<Moment>, after: Option<Moment>) {
+    if before != after {
+        if let Some(at) = before {
+            set.remove(&(at, number));
+        }
+        if let Some(at) = after {
+            set.insert((at, number));
+        }
+    }
+}
+
+fn move_in(set: &mut BTreeSet<u64>, number: u64, was_in: bool, is_in: bool) {
+    match (was_in, is_in) {
+        (false, true) => drop(set.insert(number)),
+        (true, false) => drop(set.remove(&number)),
+        _ => {}
     }
 }
 

@@ -39,7 +39,7 @@ use super::hello::Hello;
 use super::server_time::ServerTime;
 use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
-use crate::store::StoreFuture;
+use crate::store::answer_to;
 
 /// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -212,9 +212,8 @@ impl CommandLink {
     }
 
     async fn ask(&self, command: Packed) -> Judged {
-        let (link, sender) = (self.clone(), self.sender().await?);
-        StoreFuture::unsent(move |then| link.send(sender, command, |_, answer| then(Ok(answer))))
-            .await?
+        let sender = self.sender().await?;
+        answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await
     }
 
     /// Sends a command at once. Its connection stays until it is answered.

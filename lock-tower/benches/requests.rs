@@ -1,0 +1,62 @@
+//! The work that `scripts/instructions --requests` counts: requests of many tasks at once, on one
+//! thread, to a router whose handler lets the others run once, without a server or a socket.
+//!
+//!     requests free|many|one TASKS REQUESTS
+//!
+//! Without the layer; behind it, each task with a path of its own; all with the same path. The
+//! locks are in memory.
+#![allow(missing_docs)]
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{Request, StatusCode};
+use lock_tower::{ByPath, HttpLockLayer};
+use lockcore::Locks;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tower::Service;
+
+async fn request(app: &mut Router, path: &str) {
+    let request = Request::get(path).body(Body::empty()).expect("a path");
+    let response = app.call(request).await.expect("a router refuses nothing");
+    assert_eq!(response.status(), StatusCode::OK);
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [what, tasks, requests] = arguments.as_slice() else {
+        // Cargo starts every bench so.
+        return;
+    };
+    let [tasks, requests]: [u32; 2] =
+        [tasks, requests].map(|number| number.parse().expect("a number"));
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let handler = async || {
+            tokio::task::yield_now().await;
+            "done"
+        };
+        let free = Router::new().route("/orders/{id}", get(handler));
+        let app = match what.as_str() {
+            "free" => free,
+            _ => free.layer(HttpLockLayer::new(Locks::in_memory(), ByPath::new())),
+        };
+        // As `axum::serve` does: else the layer is put on its route once for each request.
+        let app = app.with_state(());
+        let mut working = JoinSet::new();
+        for task in 0..tasks {
+            let mut app = app.clone();
+            let order = if what == "one" { 42 } else { 1_000 + task };
+            working.spawn(async move {
+                let path = format!("/orders/{order}");
+                for _ in 0..requests {
+                    request(&mut app, &path).await;
+                }
+            });
+        }
+        while let Some(done) = working.join_next().await {
+            done.expect("no task panics");
+        }
+    });
+}
