@@ -47,6 +47,7 @@ mod projection;
 mod recent_releases;
 mod releases;
 mod requests;
+mod runs;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,7 @@ pub use entry::{Mirror, Refusal, Request};
 pub use moment::Moment;
 pub use projection::{Due, Phase};
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -64,12 +66,13 @@ use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
 use self::grants::GrantSource;
 use self::recent_releases::RecentReleases;
+use self::runs::{Run, ToldRun};
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::{Answer, Command, Event, Leaving, Link, Mode, Released, Renewed};
+use crate::{Answer, Command, Demand, Event, Leaving, Link, Mode, Released, Renewal, Renewed};
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
 const ROUND_BITS: u32 = 20;
@@ -94,6 +97,9 @@ pub struct Rules {
     /// the order in which they came. 256 by default: each takes the server some 60 µs, so all of
     /// them are answered long before the first times out, however many callers there are.
     pub acquires: usize,
+    /// Most members of a run of this node: so many that wait one behind the other for one lock are
+    /// granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
+    pub runs: usize,
     /// The seed of the random times that part requests which would be due together; zero parts
     /// none.
     pub seed: u64,
@@ -107,6 +113,7 @@ impl Default for Rules {
             peers: false,
             window: 64,
             acquires: 256,
+            runs: 1,
             seed: 0,
         }
     }
@@ -145,12 +152,36 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+/// The way in which a guard is given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GivenBack {
+    /// By this request, which the caller sends.
+    By(Ask),
+    /// Others of its run have the hold now. [`Mirror::returned`] tells whether the server still had
+    /// it.
+    InRun,
+    /// It was taken away before: there is nothing to give back.
+    Nothing,
+}
+
+impl GivenBack {
+    /// The request that gives it back.
+    pub fn request(self) -> Option<Ask> {
+        match self {
+            Self::By(ask) => Some(ask),
+            Self::InRun | Self::Nothing => None,
+        }
+    }
+}
+
 /// All attempts and holds of a node. `P` is the driver's own part of each entry.
 #[derive(Debug, Clone)]
 pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
+    /// The members of each run, by the number that its hold has.
+    runs: BTreeMap<u64, Run<P>>,
     retry_at: Option<Moment>,
     pause: Duration,
     /// Lines behind this one are touched if they were not since then: messages may have been
@@ -188,6 +219,7 @@ impl<P: Mirror> Core<P> {
             node,
             rules,
             table: Table::new(),
+            runs: BTreeMap::new(),
             retry_at: None,
             pause: attempts::FIRST_RETRY,
             recheck: None,
@@ -239,9 +271,13 @@ impl<P: Mirror> Core<P> {
         let Request { lock, options, mode, label, demand } = request;
         let node = &self.node;
         let lease_ms = options.lease_ms();
-        let member = match self.rules.peers {
-            true => Member::redisson(node, number, lease_ms, &label),
-            false => Member::new(node, number, lease_ms, demand, &label),
+        // A hold that ends by itself ends for its holder, and for no other: it is served alone.
+        let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
+        let run_limit = if mode == Mode::Try || ends_by_itself { 1 } else { self.rules.runs };
+        let member = match (self.rules.peers, demand) {
+            (true, _) => Member::redisson(node, number, lease_ms, &label),
+            (false, Demand::ALONE) => Member::in_run(node, number, lease_ms, run_limit, &label),
+            (false, _) => Member::new(node, number, lease_ms, demand, &label),
         };
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
@@ -261,6 +297,8 @@ impl<P: Mirror> Core<P> {
                 state,
                 caller: Caller::Waits,
                 ambiguous: false,
+                is_run: false,
+                run: None,
                 unanswered: false,
                 answered: None,
                 revoked: None,
@@ -351,15 +389,14 @@ impl<P: Mirror> Core<P> {
         self.commands.why_down()
     }
 
-    /// A guard is given back, by a caller that sends the request itself. Nothing if it was taken
-    /// away before.
-    pub fn release(&mut self, number: u64) -> Option<Ask> {
-        self.begin_release(number, None).then(|| self.release_request(number, false))
+    /// A guard is given back, by a caller that sends the request itself.
+    pub fn release(&mut self, number: u64) -> GivenBack {
+        self.begin_release(number, None, true)
     }
 
     /// A guard was dropped: its hold is given back in the background.
     pub fn dropped(&mut self, number: u64) {
-        self.begin_release(number, Some(self.now));
+        self.begin_release(number, Some(self.now), false);
     }
 
     /// A hold is to end by itself. Returns until when it is certain.
@@ -370,7 +407,9 @@ impl<P: Mirror> Core<P> {
             return;
         }
         let mirror = entry.mirror.clone();
-        self.table.change(number, |entry| {
+        let hold = self.held_as(number);
+        self.end_run(hold, number);
+        self.table.change(hold, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
         });
         self.push(Effect::TellLost(mirror));
@@ -392,6 +431,10 @@ impl<P: Mirror> Core<P> {
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
+                if let Some(number) = self.known(member) {
+                    self.prove(number, Ok(reply.outcome), ask.sent);
+                    self.prove(number, Ok(Released::NotHeld), self.now);
+                }
                 let number = match reply.outcome {
                     Released::Released => self.end(member),
                     Released::NotHeld => self.leave_after_release(member),
@@ -413,8 +456,11 @@ impl<P: Mirror> Core<P> {
             (Command::Leave { leaving }, Answer::Left(reply)) => {
                 self.absorb(ask, reply);
                 for Leaving { member, .. } in leaving {
-                    let number = self.end(member);
-                    self.remember_release(number, &ask.lock, member);
+                    // One whose number is a run's hold was in the run only.
+                    if !self.is_run(member) {
+                        let number = self.end(member);
+                        self.remember_release(number, &ask.lock, member);
+                    }
                 }
             }
             (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
@@ -457,11 +503,16 @@ impl<P: Mirror> Core<P> {
                 }
             }
             Command::Release { member } => {
+                if let Some(number) = self.known(member) {
+                    self.prove(number, Err(error), self.now);
+                }
                 self.leave_failed(member, &ask.lock, error);
             }
             Command::Leave { leaving } => {
                 for Leaving { member, .. } in leaving {
-                    self.leave_failed(member, &ask.lock, error);
+                    if !self.is_run(member) {
+                        self.leave_failed(member, &ask.lock, error);
+                    }
                 }
             }
             Command::Renew { .. } | Command::Confirm { .. } => {
@@ -487,6 +538,11 @@ impl<P: Mirror> Core<P> {
                 for (number, left_ms) in grants {
                     self.granted(number, token, left_ms, GrantSource::Message);
                 }
+            }
+            Event::GrantedRun { token, left_ms, numbers } => {
+                let (hold, answered) = (None, &[][..]);
+                let told = ToldRun { hold, answered, numbers: &numbers, token, left_ms };
+                self.granted_run(told, GrantSource::Message);
             }
             Event::Revoked { numbers } => {
                 for number in numbers {

@@ -211,8 +211,8 @@ struct TokenListener {
 
 impl Listener for TokenListener {
     fn hear(&self, event: Event) {
-        if let Event::Granted { token, .. } = &event {
-            self.server_time.note_token(*token, self.link.servers());
+        if let Some(token) = event.last_token() {
+            self.server_time.note_token(token, self.link.servers());
         }
         self.listener.hear(event);
     }

@@ -109,6 +109,10 @@ impl<P: Mirror> Core<P> {
         first_end_ms: Option<u64>,
     ) {
         let Some(number) = self.table.answered(member, self.now) else { return };
+        if self.is_in_run(number) {
+            // A grant has overtaken this answer.
+            return;
+        }
         match outcome {
             // The reply tells it among its grants.
             Acquired::Granted => {}
@@ -211,10 +215,18 @@ impl<P: Mirror> Core<P> {
             State::Parked { .. } | State::Waiting | State::Confirming { .. } => {
                 self.table.change(number, |entry| entry.state = entry.leaving(now));
             }
-            State::Offered(_) => {
-                self.table
-                    .change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+            State::InRun => {
+                if let Some(first) = entry.run {
+                    self.withdraw_from_run(first, number);
+                }
             }
+            State::Offered(_) => match entry.run {
+                Some(first) => drop(self.pass_on(first, number, Some(now))),
+                None => {
+                    let released = State::Releasing { due: Some(now) };
+                    self.table.change(number, |entry| entry.state = released);
+                }
+            },
             _ => {
                 // Only its caller was left of it.
                 self.table.change(number, |_| ());
@@ -258,6 +270,8 @@ impl<P: Mirror> Core<P> {
                 state: State::Missed,
                 caller,
                 ambiguous: false,
+                is_run: false,
+                run: None,
                 unanswered: false,
                 answered: None,
                 revoked: None,

@@ -41,7 +41,9 @@ impl<P: Mirror> Core<P> {
         for number in numbers {
             self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));
             self.lose(number, why);
-            self.table.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+            let hold = self.held_as(number);
+            self.end_run(hold, number);
+            self.table.change(hold, |entry| entry.state = State::Releasing { due: Some(now) });
         }
         (taken, next)
     }

@@ -7,31 +7,54 @@ use super::attempts::LAST_RETRY;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
+use crate::node::GivenBack;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Entry, Mirror, State};
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
-    /// Returns whether there is something to release.
-    pub(super) fn begin_release(&mut self, number: u64, due: Option<Moment>) -> bool {
-        let Some(entry) = self.table.get(number) else { return false };
+    /// Gives a guard back: by a request that is due then, or that its caller sends. Where others of
+    /// its run have the hold then, `is_asked` tells whether its caller wants to know if it was
+    /// still there.
+    pub(super) fn begin_release(
+        &mut self,
+        number: u64,
+        due: Option<Moment>,
+        is_asked: bool,
+    ) -> GivenBack {
+        let Some(entry) = self.table.get(number) else { return GivenBack::Nothing };
         match &entry.state {
             // By the clock, though no tick came by yet.
             State::Held(lease) if self.now >= lease.until() => {
                 self.lose(number, "its deadline has passed");
             }
             State::Held(_) | State::Lost => {}
-            _ => return false,
+            _ => return GivenBack::Nothing,
         }
-        self.table.change(number, |entry| entry.state = State::Releasing { due });
-        true
+        let hold = self.held_as(number);
+        if self.runs.contains_key(&hold) {
+            let is_last = match is_asked {
+                true => self.return_to_run(hold, number),
+                false => self.pass_on(hold, number, due),
+            };
+            if !is_last {
+                return GivenBack::InRun;
+            }
+        } else {
+            self.end_run(hold, number);
+            self.table.change(hold, |entry| entry.state = State::Releasing { due });
+        }
+        match due {
+            Some(_) => GivenBack::Nothing,
+            None => GivenBack::By(self.release_request(hold, false)),
+        }
     }
 
     pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
         let entry = &self.table.entries()[&number];
         let Entry { lock, member, .. } = &**entry;
-        let command = if entry.may_run_again() {
+        let command = if entry.may_run_again() && !entry.is_run {
             Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
         } else {
             Command::Release { member: member.clone() }
@@ -43,12 +66,22 @@ impl<P: Mirror> Core<P> {
     /// known.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
+        let now = self.now;
+        self.runs.remove(&number);
         self.table.change(number, |entry| {
             if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
-                entry.state = State::Over;
+                // A run is released as a whole, without a tombstone of the first.
+                let was_run = std::mem::take(&mut entry.is_run);
+                entry.state = if was_run { entry.gone(now) } else { State::Over };
             }
         });
         Some(number)
+    }
+
+    /// Whether the number of this member is that of a run's hold.
+    pub(super) fn is_run(&self, member: &Member) -> bool {
+        let entry = self.known(member).and_then(|number| self.table.get(number));
+        entry.is_some_and(|entry| entry.is_run)
     }
 
     /// A release found nothing. The hold may have been force-released before a copy of the acquire
@@ -56,8 +89,12 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
+        self.runs.remove(&number);
         self.table.change(number, |entry| {
-            if let State::Releasing { .. } = entry.state {
+            // The release of a run that is repeated as such.
+            let is_repeated = entry.is_run && matches!(entry.state, State::Leaving { .. });
+            if is_repeated || matches!(entry.state, State::Releasing { .. }) {
+                entry.is_run = false;
                 entry.state = entry.leaving(now);
             }
         });

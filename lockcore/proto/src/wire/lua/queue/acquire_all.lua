@@ -5,7 +5,7 @@
 -- b(usy), f(ull), r(efused), and at the end stand the positions of those that are queued.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, members = tonumber(ARGV[5]), { unpack(ARGV, 6) }
-local text, drawn = pcall('GET', door), nil
+local text, drawn, draws = pcall('GET', door), nil, #members
 if queue_limit > 0 and type(text) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
   local size = tonumber(pcall('ZCARD', queue))
@@ -14,17 +14,23 @@ if queue_limit > 0 and type(text) == 'string' then
     left = left - 60000
   end
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-  local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w:') == 25
+  local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
   local waits = is_lock and size and size + #members <= queue_limit and left > 0 and left < 4294967296
   local places = {}
   if waits and size > 0 then
     waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
     places = call('ZMSCORE', queue, unpack(members))
   end
-  -- A member that is there already, or is named twice, goes the long way.
+  -- A member that is there already, that a run of the same node may have, or that is named twice
+  -- goes the long way.
+  local run = is_waited and string.find(text, '\n', 26, true)
+  if run and string.sub(text, 2, 26) ~= string.sub(members[1], 1, 25) then
+    run = nil
+  end
   local seen = { [is_waited and string.sub(text, 2) or text] = true }
   for i, member in ipairs(members) do
     waits = waits and not places[i] and not seen[member]
+    waits = waits and not (run and string.find(text, string.match(member, '^%d+', 26), run, true))
     seen[member] = true
   end
   local patience = door .. ':patience:' .. ARGV[1]
@@ -50,12 +56,8 @@ if queue_limit > 0 and type(text) == 'string' then
     return left * 1048576 + size
   end
 end
--- Numbers that were drawn and not used go back: one that was lost is no measure of the next.
-if drawn == #members then
-  call('DEL', counter)
-elseif drawn then
-  call('DECRBY', counter, #members)
-end
+
+--#include queue/put_back
 
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
