@@ -47,6 +47,7 @@ mod projection;
 mod recent_releases;
 mod releases;
 mod requests;
+mod run;
 mod runs;
 mod table;
 #[cfg(test)]
@@ -58,7 +59,6 @@ pub use entry::{Mirror, Refusal, Request};
 pub use moment::Moment;
 pub use projection::{Due, Phase};
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -66,13 +66,13 @@ use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
 use self::grants::GrantSource;
 use self::recent_releases::RecentReleases;
-use self::runs::{Run, ToldRun};
+use self::run::{Runs, ToldRun};
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::{Answer, Command, Demand, Event, Leaving, Link, Mode, Released, Renewal, Renewed};
+use crate::{Answer, Command, Event, Leaving, Link, Mode, Released, Renewed};
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
 const ROUND_BITS: u32 = 20;
@@ -180,8 +180,7 @@ pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
-    /// The members of each run, by the number that its hold has.
-    runs: BTreeMap<u64, Run<P>>,
+    runs: Runs<P>,
     retry_at: Option<Moment>,
     pause: Duration,
     /// Lines behind this one are touched if they were not since then: messages may have been
@@ -219,7 +218,7 @@ impl<P: Mirror> Core<P> {
             node,
             rules,
             table: Table::new(),
-            runs: BTreeMap::new(),
+            runs: Runs::new(),
             retry_at: None,
             pause: attempts::FIRST_RETRY,
             recheck: None,
@@ -268,16 +267,14 @@ impl<P: Mirror> Core<P> {
         let attempt = self.next_attempt;
         self.next_attempt += 1;
         let number = attempt << ROUND_BITS;
+        let run_limit = if self.is_for_run(&request) { self.rules.runs } else { 1 };
         let Request { lock, options, mode, label, demand } = request;
         let node = &self.node;
         let lease_ms = options.lease_ms();
-        // A hold that ends by itself ends for its holder, and for no other: it is served alone.
-        let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
-        let run_limit = if mode == Mode::Try || ends_by_itself { 1 } else { self.rules.runs };
-        let member = match (self.rules.peers, demand) {
-            (true, _) => Member::redisson(node, number, lease_ms, &label),
-            (false, Demand::ALONE) => Member::in_run(node, number, lease_ms, run_limit, &label),
-            (false, _) => Member::new(node, number, lease_ms, demand, &label),
+        let member = match self.rules.peers {
+            true => Member::redisson(node, number, lease_ms, &label),
+            false if run_limit > 1 => Member::in_run(node, number, lease_ms, run_limit, &label),
+            false => Member::new(node, number, lease_ms, demand, &label),
         };
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
@@ -297,8 +294,6 @@ impl<P: Mirror> Core<P> {
                 state,
                 caller: Caller::Waits,
                 ambiguous: false,
-                is_run: false,
-                run: None,
                 unanswered: false,
                 answered: None,
                 revoked: None,
@@ -407,8 +402,10 @@ impl<P: Mirror> Core<P> {
             return;
         }
         let mirror = entry.mirror.clone();
-        let hold = self.held_as(number);
-        self.end_run(hold, number);
+        let hold = match self.runs.hold_of(number) {
+            Some(first) => self.end_run(first, number),
+            None => number,
+        };
         self.table.change(hold, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
         });
@@ -431,10 +428,7 @@ impl<P: Mirror> Core<P> {
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
-                if let Some(number) = self.known(member) {
-                    self.prove(number, Ok(reply.outcome), ask.sent);
-                    self.prove(number, Ok(Released::NotHeld), self.now);
-                }
+                self.run_released(member, Ok(reply.outcome), ask.sent);
                 let number = match reply.outcome {
                     Released::Released => self.end(member),
                     Released::NotHeld => self.leave_after_release(member),
@@ -503,9 +497,7 @@ impl<P: Mirror> Core<P> {
                 }
             }
             Command::Release { member } => {
-                if let Some(number) = self.known(member) {
-                    self.prove(number, Err(error), self.now);
-                }
+                self.run_released(member, Err(error), self.now);
                 self.leave_failed(member, &ask.lock, error);
             }
             Command::Leave { leaving } => {

@@ -169,7 +169,8 @@ impl<'a> Call<'a> {
 
     /// Tells the caller of a hold of its own.
     fn tell(&mut self, member: &Member, left_ms: u64) {
-        self.tell_run(member, left_ms, &[]);
+        let (member, run) = (member.clone(), Vec::new());
+        self.grants.push(Grant { member, token: token::NONE, left_ms, run });
     }
 
     /// Tells the caller of a hold of its own, and which members are served within it.

@@ -109,16 +109,14 @@ impl<P: Mirror> Core<P> {
         first_end_ms: Option<u64>,
     ) {
         let Some(number) = self.table.answered(member, self.now) else { return };
-        if self.is_in_run(number) {
-            // A grant has overtaken this answer.
-            return;
-        }
         match outcome {
             // The reply tells it among its grants.
             Acquired::Granted => {}
             Acquired::Queued { position } => {
                 self.queued(number, ask, position, first_end_ms);
             }
+            // A grant has overtaken this answer.
+            _ if self.is_in_run(number) => {}
             Acquired::Busy => self.finish(number, Refusal::Busy),
             Acquired::Full => {
                 self.finish(number, Refusal::Kind(LockErrorKind::QueueFull));
@@ -216,17 +214,11 @@ impl<P: Mirror> Core<P> {
                 self.table.change(number, |entry| entry.state = entry.leaving(now));
             }
             State::InRun => {
-                if let Some(first) = entry.run {
+                if let Some(first) = self.runs.hold_of(number) {
                     self.withdraw_from_run(first, number);
                 }
             }
-            State::Offered(_) => match entry.run {
-                Some(first) => drop(self.pass_on(first, number, Some(now))),
-                None => {
-                    let released = State::Releasing { due: Some(now) };
-                    self.table.change(number, |entry| entry.state = released);
-                }
-            },
+            State::Offered(_) => drop(self.hand_back(number, Some(now))),
             _ => {
                 // Only its caller was left of it.
                 self.table.change(number, |_| ());
@@ -270,8 +262,6 @@ impl<P: Mirror> Core<P> {
                 state: State::Missed,
                 caller,
                 ambiguous: false,
-                is_run: false,
-                run: None,
                 unanswered: false,
                 answered: None,
                 revoked: None,

@@ -41,9 +41,7 @@ impl<P: Mirror> Core<P> {
         for number in numbers {
             self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));
             self.lose(number, why);
-            let hold = self.held_as(number);
-            self.end_run(hold, number);
-            self.table.change(hold, |entry| entry.state = State::Releasing { due: Some(now) });
+            self.hand_back(number, Some(now));
         }
         (taken, next)
     }

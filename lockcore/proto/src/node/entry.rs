@@ -57,9 +57,10 @@ pub(super) enum State {
     /// Queued.
     Waiting,
     /// The server has granted a hold to a run of several members, and has it in the name of this
-    /// one; its lease, unless it is being confirmed. The attempt itself goes on under the next
-    /// number.
-    Serving(Option<Lease>),
+    /// one; a renewal is on its way first. The attempt itself goes on under the next number.
+    ConfirmingRun,
+    /// The same, and its members are served.
+    Serving(Lease),
     /// Granted with others as one hold, and served after those before it.
     InRun,
     /// Granted, but with so little left that a renewal is on its way first.
@@ -130,10 +131,6 @@ pub(super) struct Entry<P> {
     pub(super) caller: Caller,
     /// A copy of the acquire was not answered and may still run.
     pub(super) ambiguous: bool,
-    /// Its hold is that of a run, which is given back as a whole.
-    pub(super) is_run: bool,
-    /// The number whose hold it is served within.
-    pub(super) run: Option<u64>,
     /// The grant was told before the acquire was answered. A proxy that runs requests twice may
     /// still run a copy of it before it passes the answer on.
     pub(super) unanswered: bool,
@@ -202,19 +199,21 @@ impl<P: Mirror> Entry<P> {
             | State::Missed => Some(Class::Attempt),
             State::Offered(_) | State::Held(_) => Some(Class::Hold),
             State::Releasing { .. } | State::Leaving { .. } => Some(Class::GivenBack),
-            State::Serving(_) | State::Lost | State::Leaked { .. } | State::Over => None,
+            State::ConfirmingRun
+            | State::Serving(_)
+            | State::Lost
+            | State::Leaked { .. }
+            | State::Over => None,
         };
         IndexKeys {
             end: match &self.state {
                 State::Offered(lease) => Some(self.lapses_at(lease)),
-                State::Held(lease) | State::Serving(Some(lease)) => {
-                    Some(lease.notice_at(&self.options))
-                }
+                State::Held(lease) | State::Serving(lease) => Some(lease.notice_at(&self.options)),
                 State::Leaked { until } => Some(*until),
                 _ => None,
             },
             renew: match &self.state {
-                State::Held(lease) | State::Serving(Some(lease)) => lease.renew_at,
+                State::Held(lease) | State::Serving(lease) => lease.renew_at,
                 _ => None,
             },
             send: match &self.state {

@@ -92,8 +92,6 @@ impl<P: Mirror> Core<P> {
             state: State::Over,
             caller: Caller::Gone,
             ambiguous: false,
-            is_run: false,
-            run: None,
             unanswered: false,
             answered: None,
             revoked: None,
@@ -181,12 +179,12 @@ impl<P: Mirror> Core<P> {
             StoreError::refused(kind, detail)
         };
         let entry = &self.table.entries()[&number];
-        if !matches!(entry.state, State::Confirming { .. } | State::Serving(None)) {
+        if !matches!(entry.state, State::Confirming { .. } | State::ConfirmingRun) {
             return self.renewal_failed(member, &refused("renewal"));
         }
         let lock = entry.lock.clone();
         let refusal = Refusal::Store(refused("grant"));
-        if let State::Serving(_) = entry.state {
+        if let State::ConfirmingRun = entry.state {
             self.refuse_first(number, &refusal);
         } else {
             self.set_refusal(number, refusal.clone());
@@ -223,13 +221,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;
         let next = self.next_round(number);
-        match self.table.get(number).and_then(|entry| entry.run) {
-            Some(first) => drop(self.pass_on(first, number, Some(now))),
-            None => {
-                let released = State::Releasing { due: Some(now) };
-                self.table.change(number, |entry| entry.state = released);
-            }
-        }
+        self.hand_back(number, Some(now));
         self.missed(next);
     }
 

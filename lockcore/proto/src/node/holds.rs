@@ -9,6 +9,7 @@ use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Entry, Mirror, State};
 use crate::node::lease;
+use crate::node::moment::Moment;
 use crate::{Command, Grant, Renewed};
 
 /// A renewal before the hand-out that failed is followed by a touch after this time.
@@ -35,19 +36,17 @@ impl<P: Mirror> Core<P> {
         let entry = &self.table.entries()[&number];
         let is_own = |grant: &&Grant| grant.member == *member;
         match &entry.state {
-            State::Serving(_) => {
+            State::ConfirmingRun => {
                 let grant = grants.iter().find(is_own);
-                self.run_renewed(number, ask.sent, left, grant);
+                self.run_confirmed(number, ask.sent, left, grant);
             }
+            State::Serving(_) => self.run_renewed(number, ask.sent, left),
             State::Confirming { token, handed_over } => {
                 let handed_over = *handed_over;
                 // The present hold may have been granted later than the confirmed one.
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
-                    // A revocation may be among the messages that a new connection has missed. Of
-                    // the same moment it counts: asked for once more, it would not be later.
-                    let is_doubted = ask.sent + Duration::from_micros(1) < doubt;
-                    if is_doubted || entry.is_revoked_since(ask.sent) {
+                    if self.may_be_revoked(entry, ask.sent) {
                         return self.confirm(number);
                     }
                     return self.offer(number, token, ask.sent, left, handed_over);
@@ -76,6 +75,14 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// Whether a hold that a request of this moment confirmed may have been force-released since.
+    pub(super) fn may_be_revoked(&self, entry: &Entry<P>, sent: Moment) -> bool {
+        // A revocation may be among the messages that a new connection has missed. Of the same
+        // moment it counts: asked for once more, it would not be later.
+        let is_doubted = sent + Duration::from_micros(1) < self.doubt;
+        is_doubted || entry.is_revoked_since(sent)
+    }
+
     /// The request that downgrades a held lock to a read; `None` if it is not held.
     pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
@@ -100,7 +107,8 @@ impl<P: Mirror> Core<P> {
         let Some(number) = self.known(member) else { return };
         let lock = self.table.entries()[&number].lock.clone();
         match self.table.entries()[&number].state {
-            State::Serving(_) => self.run_not_renewed(number, error, CONFIRM_RETRY),
+            State::ConfirmingRun => self.dissolve(number, now + CONFIRM_RETRY),
+            State::Serving(_) => self.run_not_renewed(number, error),
             State::Confirming { .. } => {
                 self.table.change(number, |entry| entry.state = State::Waiting);
                 self.table.touch_by(&lock, now + CONFIRM_RETRY);
@@ -120,7 +128,7 @@ impl<P: Mirror> Core<P> {
     /// The hold is over without having been released. The rest of its lease on the server stays
     /// until its guard is dropped.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
-        match self.table.get(number).map(|entry| (&entry.state, entry.run)) {
+        match self.table.get(number).map(|entry| (&entry.state, self.runs.hold_of(number))) {
             Some((State::Held(_) | State::Offered(_), Some(first))) => {
                 self.lose_run(first, why, true);
             }
@@ -147,14 +155,14 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let entry = &self.table.entries()[&number];
         if let (State::Offered(_) | State::Held(_) | State::InRun, Some(first)) =
-            (&entry.state, entry.run)
+            (&entry.state, self.runs.hold_of(number))
         {
             return self.revoked(first);
         }
         match entry.state {
-            State::Serving(Some(_)) => self.lose_run(number, "it was force-released", false),
+            State::Serving(_) => self.lose_run(number, "it was force-released", false),
             // The answer to its confirmation decides.
-            State::Serving(None) => {
+            State::ConfirmingRun => {
                 self.table.change(number, |entry| entry.revoked = Some(now));
             }
             State::Asking { .. }
@@ -185,13 +193,14 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         match &entry.state {
-            State::Held(lease) | State::Serving(Some(lease)) => {
+            State::Held(lease) | State::Serving(lease) => {
                 let why = lease.end(&entry.options);
                 self.lose(number, why);
             }
             // Not the offer alone has ended.
             State::Offered(lease)
-                if entry.run.is_some() && now >= lease.notice_at(&entry.options) =>
+                if self.runs.hold_of(number).is_some()
+                    && now >= lease.notice_at(&entry.options) =>
             {
                 let why = lease.end(&entry.options);
                 self.lose(number, why);

@@ -32,29 +32,32 @@ impl<P: Mirror> Core<P> {
             State::Held(_) | State::Lost => {}
             _ => return GivenBack::Nothing,
         }
-        let hold = self.held_as(number);
-        if self.runs.contains_key(&hold) {
-            let is_last = match is_asked {
-                true => self.return_to_run(hold, number),
-                false => self.pass_on(hold, number, due),
-            };
-            if !is_last {
-                return GivenBack::InRun;
-            }
-        } else {
-            self.end_run(hold, number);
-            self.table.change(hold, |entry| entry.state = State::Releasing { due });
+        let released = match self.runs.hold_of(number) {
+            Some(first) if is_asked => self.return_to_run(first, number),
+            _ => self.hand_back(number, due),
+        };
+        match (released, due) {
+            (Some(hold), None) => GivenBack::By(self.release_request(hold, false)),
+            (Some(_), Some(_)) => GivenBack::Nothing,
+            (None, _) => GivenBack::InRun,
         }
-        match due {
-            Some(_) => GivenBack::Nothing,
-            None => GivenBack::By(self.release_request(hold, false)),
+    }
+
+    /// Gives an offer or a guard back, by a request that is due then, or by the caller if there is
+    /// no such time. Returns the number of the hold that is released with it: none if others of its
+    /// run have that now.
+    pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
+        if let Some(first) = self.runs.hold_of(number) {
+            return self.pass_on(first, number, due).then_some(first);
         }
+        self.table.change(number, |entry| entry.state = State::Releasing { due });
+        Some(number)
     }
 
     pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
         let entry = &self.table.entries()[&number];
         let Entry { lock, member, .. } = &**entry;
-        let command = if entry.may_run_again() && !entry.is_run {
+        let command = if entry.may_run_again() && !self.runs.contains(number) {
             Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
         } else {
             Command::Release { member: member.clone() }
@@ -65,23 +68,18 @@ impl<P: Mirror> Core<P> {
     /// Ends a release, since the server knows that the member is gone. Returns its number, if it is
     /// known.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
-        let number = self.known(member)?;
+        let number = self.number(member)?;
         let now = self.now;
-        self.runs.remove(&number);
-        self.table.change(number, |entry| {
-            if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
+        let was_run = self.runs.remove(number).is_some();
+        let is_known = self.table.change(number, |entry| {
+            let is_this = entry.member == *member;
+            if is_this && matches!(entry.state, State::Releasing { .. } | State::Leaving { .. }) {
                 // A run is released as a whole, without a tombstone of the first.
-                let was_run = std::mem::take(&mut entry.is_run);
                 entry.state = if was_run { entry.gone(now) } else { State::Over };
             }
-        });
-        Some(number)
-    }
-
-    /// Whether the number of this member is that of a run's hold.
-    pub(super) fn is_run(&self, member: &Member) -> bool {
-        let entry = self.known(member).and_then(|number| self.table.get(number));
-        entry.is_some_and(|entry| entry.is_run)
+            is_this
+        })?;
+        is_known.then_some(number)
     }
 
     /// A release found nothing. The hold may have been force-released before a copy of the acquire
@@ -89,12 +87,11 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
-        self.runs.remove(&number);
+        let was_run = self.runs.remove(number).is_some();
         self.table.change(number, |entry| {
             // The release of a run that is repeated as such.
-            let is_repeated = entry.is_run && matches!(entry.state, State::Leaving { .. });
+            let is_repeated = was_run && matches!(entry.state, State::Leaving { .. });
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
-                entry.is_run = false;
                 entry.state = entry.leaving(now);
             }
         });
@@ -119,6 +116,7 @@ impl<P: Mirror> Core<P> {
             _ => false,
         });
         if is_last == Some(true) {
+            self.runs.remove(number);
             self.table.change(number, |entry| entry.state = State::Over);
             self.table.count_failed();
             let lock = lock.clone();

@@ -27,42 +27,13 @@ use crate::error::StoreError;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Effect, Note};
-use crate::node::entry::{Caller, Mirror, Refusal, State};
+use crate::node::entry::{Caller, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
-use crate::token::{self, FencingToken};
-use crate::{Grant, Released};
-
-/// The members of a run, beside the entry that is its hold.
-#[derive(Debug, Clone)]
-pub(super) struct Run<P> {
-    /// The member that is offered the lock, or has it.
-    pub(super) served: Option<u64>,
-    /// The members to come, each with its token. Some may be gone.
-    pub(super) rest: VecDeque<(u64, FencingToken)>,
-    /// The members that have given the hold back, and when, until it is known whether the server
-    /// still had it then.
-    pub(super) returned: Vec<(Moment, P)>,
-    /// The number under which the attempt of the first goes on, if its caller waits.
-    of_first: Option<u64>,
-    handed_over: bool,
-}
-
-/// A run, as the server tells of it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ToldRun<'a> {
-    /// The lock, and the member whose name the hold has. A message tells neither: the name has the
-    /// first of the numbers.
-    pub(super) hold: Option<(&'a LockName, &'a Member)>,
-    /// The members whose acquires this answers.
-    pub(super) answered: &'a [Member],
-    /// The numbers of the members in order.
-    pub(super) numbers: &'a [u64],
-    /// The token of the first of them.
-    pub(super) token: FencingToken,
-    /// The milliseconds left of its lease.
-    pub(super) left_ms: u64,
-}
+use crate::node::run::{Run, ToldRun};
+use crate::terms::Renewal;
+use crate::token;
+use crate::{Demand, Grant, Mode, Released};
 
 impl<P: Mirror> Core<P> {
     fn is_waiting(&self, number: u64) -> bool {
@@ -75,6 +46,21 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InRun))
     }
 
+    /// Whether the number of this member is that of a run's hold.
+    pub(super) fn is_run(&self, member: &Member) -> bool {
+        self.runs.contains(member.number()) && member.is_of(&self.node)
+    }
+
+    /// Whether such an attempt asks to be served in a run.
+    pub(super) fn is_for_run(&self, Request { options, mode, demand, .. }: &Request) -> bool {
+        if self.rules.runs < 2 || self.rules.peers {
+            return false;
+        }
+        // A hold that ends by itself ends for its holder, and for no other: it is served alone.
+        let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
+        *demand == Demand::ALONE && *mode == Mode::Wait && !ends_by_itself
+    }
+
     /// Whether the caller of this attempt is there.
     fn is_wanted(&self, number: u64) -> bool {
         self.table.get(number).is_some_and(|entry| entry.caller == Caller::Waits)
@@ -82,7 +68,7 @@ impl<P: Mirror> Core<P> {
 
     /// The number under which the server has the hold of this one: another one's, in a run.
     pub fn held_as(&self, number: u64) -> u64 {
-        self.table.get(number).and_then(|entry| entry.run).unwrap_or(number)
+        self.runs.hold_of(number).unwrap_or(number)
     }
 
     /// Members of ours were granted a hold together, or ask again for it.
@@ -103,7 +89,7 @@ impl<P: Mirror> Core<P> {
                 told.numbers.contains(&first)
             }
             // Cancelled before this was known: the leave takes it out of the run.
-            State::Leaving { .. } => !entry.is_run,
+            State::Leaving { .. } => !self.runs.contains(first),
             // Known already, or on its way out.
             _ => false,
         });
@@ -157,10 +143,7 @@ impl<P: Mirror> Core<P> {
         if self.table.get(first).is_none() {
             self.insert_stray(lock, name);
         }
-        self.table.change(first, |entry| {
-            entry.state = State::Serving(None);
-            entry.is_run = true;
-        });
+        self.table.change(first, |entry| entry.state = State::ConfirmingRun);
         let (rest, returned) = (VecDeque::new(), Vec::new());
         self.runs.insert(first, Run { served: None, rest, returned, of_first, handed_over });
     }
@@ -168,7 +151,7 @@ impl<P: Mirror> Core<P> {
     /// Takes in the members of a run and their tokens. Those of an earlier list that are not in
     /// this one ask again.
     fn list_run(&mut self, first: u64, told: ToldRun<'_>) {
-        let of_first = self.runs.get(&first).and_then(|run| run.of_first);
+        let of_first = self.runs.get(first).and_then(|run| run.of_first);
         let mut listed = VecDeque::new();
         for (index, number) in told.numbers.iter().copied().enumerate() {
             let number = if number == first { of_first.unwrap_or(first) } else { number };
@@ -178,21 +161,18 @@ impl<P: Mirror> Core<P> {
             }
             let is_answered = told.answered.iter().any(|member| member.number() == number);
             self.table.granted(number, is_answered);
-            self.table.change(number, |entry| {
-                entry.state = State::InRun;
-                entry.run = Some(first);
-            });
+            self.table.change(number, |entry| entry.state = State::InRun);
+            self.runs.join(number, first);
             match self.is_wanted(number) {
                 true => listed.push_back((number, told.token.plus(index))),
                 false => self.forget_member(number),
             }
         }
-        let Some(run) = self.runs.get_mut(&first) else { return };
-        let before = std::mem::replace(&mut run.rest, listed);
-        for (number, _) in before {
-            if !self.runs[&first].rest.iter().any(|(listed, _)| *listed == number) {
-                self.ask_anew(number);
-            }
+        let Some(run) = self.runs.get_mut(first) else { return };
+        let mut unlisted = std::mem::replace(&mut run.rest, listed);
+        unlisted.retain(|(number, _)| !run.rest.iter().any(|(listed, _)| listed == number));
+        for (number, _) in unlisted {
+            self.ask_anew(number);
         }
     }
 
@@ -202,7 +182,7 @@ impl<P: Mirror> Core<P> {
         self.table.change(first, |entry| {
             // Each member has a token of its own.
             let lease = Lease::granted(&entry.options, token::NONE, now, anchor, left);
-            entry.state = State::Serving(Some(lease));
+            entry.state = State::Serving(lease);
         });
         self.serve_next(first, Some(now));
     }
@@ -210,7 +190,7 @@ impl<P: Mirror> Core<P> {
     /// The members of the run that are still to be served.
     fn has_next(&mut self, first: u64) -> bool {
         let table = &self.table;
-        let Some(run) = self.runs.get_mut(&first) else { return false };
+        let Some(run) = self.runs.get_mut(first) else { return false };
         while let Some((number, _)) = run.rest.front()
             && !table.get(*number).is_some_and(|entry| matches!(entry.state, State::InRun))
         {
@@ -230,14 +210,14 @@ impl<P: Mirror> Core<P> {
         }
         let doubt = self.doubt;
         let Some(entry) = self.table.get(first) else { return false };
-        let State::Serving(Some(lease)) = &entry.state else { return false };
+        let State::Serving(lease) = &entry.state else { return false };
         let is_short = lease.until().since(now) < lease::claim(&entry.options) / 2;
         if is_short || lease.asked < doubt {
             self.look(first);
             return false;
         }
         let lease = lease.clone();
-        let Some(run) = self.runs.get_mut(&first) else { return false };
+        let Some(run) = self.runs.get_mut(first) else { return false };
         let Some((number, token)) = run.rest.pop_front() else { return false };
         run.served = Some(number);
         let handed_over = run.handed_over;
@@ -255,7 +235,7 @@ impl<P: Mirror> Core<P> {
     fn look(&mut self, first: u64) {
         let now = self.now;
         self.table.change(first, |entry| {
-            if let State::Serving(Some(Lease { renew_at: Some(at), .. })) = &mut entry.state {
+            if let State::Serving(Lease { renew_at: Some(at), .. }) = &mut entry.state {
                 *at = now;
             }
         });
@@ -265,21 +245,36 @@ impl<P: Mirror> Core<P> {
     /// Returns whether it was the last.
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
         self.forget_member(number);
-        if let Some(run) = self.runs.get_mut(&first) {
+        if let Some(run) = self.runs.get_mut(first) {
             run.served = None;
         }
         self.serve_next(first, due)
     }
 
-    /// The same for a guard whose caller wants to know whether the hold was still there.
-    pub(super) fn return_to_run(&mut self, first: u64, number: u64) -> bool {
+    /// The same for a guard whose caller wants to know whether the hold was still there. Returns the
+    /// number of the hold if it was the last.
+    pub(super) fn return_to_run(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
-        let is_last = self.pass_on(first, number, None);
-        if let (false, Some(mirror), Some(run)) = (is_last, mirror, self.runs.get_mut(&first)) {
+        if self.pass_on(first, number, None) {
+            return Some(first);
+        }
+        if let (Some(mirror), Some(run)) = (mirror, self.runs.get_mut(first)) {
             run.returned.push((self.now, mirror));
             self.look(first);
         }
-        is_last
+        None
+    }
+
+    /// The release of this member was answered, or failed.
+    pub(super) fn run_released(
+        &mut self,
+        member: &Member,
+        outcome: Result<Released, &StoreError>,
+        sent: Moment,
+    ) {
+        if self.is_run(member) {
+            self.prove(member.number(), outcome, sent);
+        }
     }
 
     /// A member is gone without a command: it was in the run only.
@@ -287,6 +282,7 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
+        self.runs.leave(number);
         self.table.change(number, |entry| entry.state = entry.gone(now));
         // On a server that takes over it may wait still.
         self.remember_release(Some(number), &lock, &member);
@@ -296,13 +292,13 @@ impl<P: Mirror> Core<P> {
     pub(super) fn withdraw_from_run(&mut self, first: u64, number: u64) {
         let now = self.now;
         self.forget_member(number);
-        if self.runs.get(&first).is_some_and(|run| run.served.is_none()) && !self.has_next(first) {
+        if self.runs.get(first).is_some_and(|run| run.served.is_none()) && !self.has_next(first) {
             self.serve_next(first, Some(now));
         }
     }
 
-    /// The answer to a renewal of the hold of a run, and the present list of its members.
-    pub(super) fn run_renewed(
+    /// The answer to the confirmation of the hold of a run, and the present list of its members.
+    pub(super) fn run_confirmed(
         &mut self,
         first: u64,
         sent: Moment,
@@ -310,23 +306,27 @@ impl<P: Mirror> Core<P> {
         grant: Option<&Grant>,
     ) {
         let now = self.now;
-        let (chance, doubt) = (self.chance(first), self.doubt);
         let Some(entry) = self.table.get(first) else { return };
-        let State::Serving(lease) = &entry.state else { return };
         let is_certain = lease::certain_until(sent, left) > now;
-        let Some(lease) = lease else {
-            if is_certain && entry.is_revoked_since(sent) {
-                return self.confirm(first);
-            }
-            let Some(Grant { token, left_ms, run, .. }) = grant.filter(|_| is_certain) else {
-                return self.dissolve(first, now);
-            };
-            // The present hold may have been granted later than the confirmed one.
-            let numbers = if run.is_empty() { &[first] } else { run.as_slice() };
-            let told =
-                ToldRun { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
-            self.list_run(first, told);
-            return self.serve_run(first, sent, left);
+        if is_certain && self.may_be_revoked(entry, sent) {
+            return self.confirm(first);
+        }
+        let Some(Grant { token, left_ms, run, .. }) = grant.filter(|_| is_certain) else {
+            return self.dissolve(first, now);
+        };
+        // The present hold may have been granted later than the confirmed one.
+        let numbers = if run.is_empty() { &[first] } else { run.as_slice() };
+        let told = ToldRun { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
+        self.list_run(first, told);
+        self.serve_run(first, sent, left);
+    }
+
+    /// The answer to a renewal of the hold of a run.
+    pub(super) fn run_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
+        let now = self.now;
+        let (chance, doubt) = (self.chance(first), self.doubt);
+        let Some(State::Serving(lease)) = self.table.get(first).map(|entry| &entry.state) else {
+            return;
         };
         if left.is_zero() {
             return self.lose_run(first, "the server no longer knows the hold", false);
@@ -335,7 +335,7 @@ impl<P: Mirror> Core<P> {
             return self.lose_run(first, "its renewal came too late", true);
         }
         let extended = self.table.change(first, |entry| {
-            let State::Serving(Some(lease)) = &mut entry.state else { return None };
+            let State::Serving(lease) = &mut entry.state else { return None };
             lease.extend(&entry.options, sent, left, chance);
             lease.doubted(now, doubt);
             Some((lease.clone(), entry.lock.clone()))
@@ -344,7 +344,7 @@ impl<P: Mirror> Core<P> {
         self.follow(first, &lease);
         self.push(Effect::Observe(Note::Renewed { lock }));
         self.prove(first, Ok(Released::Released), sent);
-        let Some(run) = self.runs.get(&first) else { return };
+        let Some(run) = self.runs.get(first) else { return };
         let (is_idle, is_awaited) = (run.served.is_none(), !run.returned.is_empty());
         if is_idle {
             self.serve_next(first, Some(now));
@@ -356,7 +356,7 @@ impl<P: Mirror> Core<P> {
 
     /// The guard of the member that is served is certain for as long as the hold.
     fn follow(&mut self, first: u64, hold: &Lease) {
-        let Some(served) = self.runs.get(&first).and_then(|run| run.served) else { return };
+        let Some(served) = self.runs.get(first).and_then(|run| run.served) else { return };
         self.table.change(served, |entry| {
             if let State::Offered(lease) | State::Held(lease) = &mut entry.state {
                 lease.follow(hold);
@@ -365,22 +365,15 @@ impl<P: Mirror> Core<P> {
     }
 
     /// A renewal of the hold of a run failed.
-    pub(super) fn run_not_renewed(&mut self, first: u64, error: &StoreError, retry: Duration) {
+    pub(super) fn run_not_renewed(&mut self, first: u64, error: &StoreError) {
         let now = self.now;
-        let Some(entry) = self.table.get(first) else { return };
-        let lock = entry.lock.clone();
-        let State::Serving(lease) = &entry.state else { return };
-        if lease.is_none() {
-            return self.dissolve(first, now + retry);
-        }
         let retried = self.table.change(first, |entry| {
-            let State::Serving(Some(lease)) = &mut entry.state else { return None };
+            let State::Serving(lease) = &mut entry.state else { return None };
             lease.retry(now);
-            Some(lease.clone())
+            Some((lease.clone(), entry.lock.clone()))
         });
-        if let Some(lease) = retried.flatten() {
-            self.follow(first, &lease);
-        }
+        let Some((lease, lock)) = retried.flatten() else { return };
+        self.follow(first, &lease);
         self.push(Effect::Observe(Note::RenewalFailed { lock, error: error.clone() }));
         self.prove(first, Err(error), now);
     }
@@ -392,7 +385,7 @@ impl<P: Mirror> Core<P> {
         outcome: Result<Released, &StoreError>,
         sent: Moment,
     ) {
-        let Some(run) = self.runs.get_mut(&first) else { return };
+        let Some(run) = self.runs.get_mut(first) else { return };
         let told: Vec<(Moment, P)> = run.returned.extract_if(.., |(at, _)| *at <= sent).collect();
         for (_, mirror) in told {
             mirror.returned(outcome.map_err(StoreError::clone));
@@ -401,9 +394,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Whether the hold is there is not known: its members wait again, and a touch decides.
-    fn dissolve(&mut self, first: u64, at: Moment) {
+    pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
-        let Some(run) = self.runs.remove(&first) else { return };
+        let Some(run) = self.runs.remove(first) else { return };
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
         // The first waits by its own name again. If it was cancelled, it leaves.
         let of_first = run.of_first.filter(|number| self.is_in_run(*number));
@@ -414,16 +407,13 @@ impl<P: Mirror> Core<P> {
             })
         });
         self.table.change(first, |entry| {
-            entry.is_run = false;
             entry.state = if caller.is_some() { State::Waiting } else { entry.leaving(now) };
             entry.caller = caller.unwrap_or(Caller::Gone);
         });
         for (number, _) in run.rest {
+            self.runs.leave(number);
             if self.is_in_run(number) {
-                self.table.change(number, |entry| {
-                    entry.state = State::Waiting;
-                    entry.run = None;
-                });
+                self.table.change(number, |entry| entry.state = State::Waiting);
             }
         }
         if let Some(lock) = lock {
@@ -436,13 +426,16 @@ impl<P: Mirror> Core<P> {
     pub(super) fn lose_run(&mut self, first: u64, why: &'static str, is_there: bool) {
         let now = self.now;
         self.prove(first, Ok(Released::NotHeld), now);
-        let Some(run) = self.runs.remove(&first) else { return };
-        let guard = run.served.filter(|number| {
+        let Some(run) = self.runs.get_mut(first) else { return };
+        let (served, rest) = (run.served.take(), std::mem::take(&mut run.rest));
+        let guard = served.filter(|number| {
             let entry = self.table.get(*number);
             entry.is_some_and(|entry| matches!(entry.state, State::Held(_)))
         });
+        if !is_there && guard.is_none() {
+            self.runs.remove(first);
+        }
         self.table.change(first, |entry| {
-            entry.is_run = is_there || guard.is_some();
             entry.state = match (guard, is_there) {
                 // Given back with the guard.
                 (Some(_), _) => State::Lost,
@@ -450,12 +443,12 @@ impl<P: Mirror> Core<P> {
                 (None, false) => entry.gone(now),
             };
         });
-        match (guard, run.served) {
+        match (guard, served) {
             (Some(guard), _) => self.tell_lost(guard, why),
             (None, Some(offered)) => self.miss_in_run(offered),
             (None, None) => {}
         }
-        for (number, _) in run.rest {
+        for (number, _) in rest {
             self.ask_anew(number);
         }
     }
@@ -476,7 +469,7 @@ impl<P: Mirror> Core<P> {
         if !self.is_in_run(number) {
             return;
         }
-        self.table.change(number, |entry| entry.run = None);
+        self.runs.leave(number);
         self.place_lost(number);
         // Out of the run, if that is there still.
         self.table.change(number, |entry| {
@@ -486,19 +479,19 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// The hold of a guard ends in another way than its run would: for nobody else.
-    pub(super) fn end_run(&mut self, first: u64, guard: u64) {
+    /// The hold of a guard ends in another way than its run would: for nobody else. Returns the
+    /// number of the hold.
+    pub(super) fn end_run(&mut self, first: u64, guard: u64) -> u64 {
         self.end_behind(first);
         self.prove(first, Ok(Released::NotHeld), self.now);
-        self.runs.remove(&first);
-        if first != guard {
-            self.forget_member(guard);
-        }
+        self.runs.remove(first);
+        self.forget_member(guard);
+        first
     }
 
     /// Takes the rest of a run out of it: the guard makes something else of the hold.
     pub(super) fn end_behind(&mut self, first: u64) {
-        let Some(run) = self.runs.get_mut(&first) else { return };
+        let Some(run) = self.runs.get_mut(first) else { return };
         for (number, _) in std::mem::take(&mut run.rest) {
             self.ask_anew(number);
         }
@@ -518,7 +511,7 @@ impl<P: Mirror> Core<P> {
             self.serve_next(first, Some(now));
             return;
         }
-        let Some(run) = self.runs.get_mut(&first) else { return };
+        let Some(run) = self.runs.get_mut(first) else { return };
         let Some((number, _)) = run.rest.pop_front() else { return };
         self.set_refusal(number, refusal.clone());
         self.forget_member(number);

@@ -92,6 +92,9 @@ impl QueueState {
     /// node that come next, and differ in their numbers only. One of another node, with another
     /// lease or to be served alone ends the run in front of it.
     fn take_run(&mut self, first: &Member) -> Vec<u64> {
+        if first.run_limit() == 1 {
+            return Vec::new();
+        }
         let mut run = vec![first.number()];
         while run.len() < first.run_limit()
             && let Some((_, next)) = self.queue.lowest()

@@ -102,7 +102,7 @@ impl QueueState {
     ) -> Acquired {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
-            Some((_, ends_ms)) if self.is_served(now_ms, member) => {
+            Some((holder, ends_ms)) if self.is_served(holder, member) => {
                 self.tell_whole(call, ends_ms - now_ms);
                 return Acquired::Granted;
             }
@@ -365,7 +365,7 @@ impl QueueState {
     fn touch_one(&mut self, call: &mut Call<'_>, member: &Member) -> Presence {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
-            Some((_, ends_ms)) if self.is_served(now_ms, member) => {
+            Some((holder, ends_ms)) if self.is_served(holder, member) => {
                 if self.run().is_empty() || !call.is_told(member) {
                     self.tell_whole(call, ends_ms - now_ms);
                 }
@@ -407,7 +407,7 @@ impl QueueState {
         let waited = self.drop_waiting(member);
         let held = match self.whole(now_ms) {
             // Of a run, the others keep the hold, also if this one has given its name to it.
-            Some(_) if self.is_served(now_ms, member) => {
+            Some((holder, _)) if self.is_served(holder, member) => {
                 if !self.strike(member) {
                     self.open();
                 }
@@ -432,7 +432,7 @@ impl QueueState {
         let forced: Vec<Member> = match self.whole(now_ms) {
             Some((holder, _)) => {
                 let is_meant =
-                    is_meant(holder) || member.is_some_and(|member| self.is_served(now_ms, member));
+                    is_meant(holder) || member.is_some_and(|member| self.is_served(holder, member));
                 Vec::from_iter(is_meant.then(|| holder.clone()))
             }
             None => {

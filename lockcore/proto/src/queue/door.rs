@@ -83,12 +83,12 @@ impl QueueState {
         }
     }
 
-    /// Whether the member has everything, as the holder or as a member of its run.
-    pub(super) fn is_served(&self, now_ms: u64, member: &Member) -> bool {
-        self.whole(now_ms).is_some_and(|(holder, _)| match self.run() {
+    /// Whether the member has everything while this is the holder: as that or in its run.
+    pub(super) fn is_served(&self, holder: &Member, member: &Member) -> bool {
+        match self.run() {
             [] => holder == member,
             run => holder.node() == member.node() && run.contains(&member.number()),
-        })
+        }
     }
 
     /// Takes a member out of the run. The hold is the others' still: tells whether there are any.
@@ -127,8 +127,10 @@ impl QueueState {
                 door.ends_ms.get_or_insert(whole_ms);
             }
             // The door was lost while these were held, and everything was granted since.
-            self.holds.clear();
-            self.reduced.clear();
+            if !self.holds.is_empty() || !self.reduced.is_empty() {
+                self.holds.clear();
+                self.reduced.clear();
+            }
             return;
         }
         let sum = self.holds.iter().map(|(_, member)| self.weight(member)).sum();
@@ -185,7 +187,7 @@ impl QueueState {
                 self.holds_end_ms = door.ends_ms;
             }
         }
-        if self.holds.is_empty() {
+        if self.holds.is_empty() && !self.reduced.is_empty() {
             self.reduced.clear();
         }
         self.settle_expiries();
