@@ -273,7 +273,8 @@ impl World {
             self.event(place, |core| core.cancel(again));
         }
         let ask = if self.strikes(Fault::Leak) {
-            self.leaked.insert((place.name, number));
+            let hold = self.processes[place.slot].core.held_as(number);
+            self.leaked.insert((place.name, hold));
             self.event(place, |core| core.leak(number));
             None
         } else if self.dice.one_in(3) {
