@@ -16,6 +16,9 @@ if queue_limit > 0 and type(text) == 'string' then
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
   local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
   local waits = is_lock and size and size + draws <= queue_limit and left > 0 and left < 4294967296
+  if waits and size > 0 then
+    waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
+  end
   -- A member that holds, or that a run of the same node may have, goes the long way. Those of a run
   -- differ from its first in their numbers only.
   local run = is_waited and string.find(holder, '\n', 26, true)
