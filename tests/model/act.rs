@@ -230,7 +230,10 @@ impl Locking {
             }),
             Packet::Revoked { members } => bits(*members).any(|member| phase(member).is_some()),
             Packet::Reply { ask: Ask::Renew { member } | Ask::Confirm { member }, .. } => {
-                matches!(phase(*member), Some(Phase::Confirming | Phase::Held | Phase::Serving))
+                matches!(
+                    phase(*member),
+                    Some(Phase::Confirming | Phase::Held | Phase::ConfirmingRun | Phase::Serving)
+                )
             }
             Packet::Reply { ask: Ask::Touch { members }, told, sent, .. } => {
                 let news = |member: u8| {
