@@ -251,8 +251,8 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, due)
     }
 
-    /// The same for a guard whose caller wants to know whether the hold was still there. Returns the
-    /// number of the hold if it was the last.
+    /// The same for a guard whose caller wants to know whether the hold was still there. Returns
+    /// the number of the hold if it was the last.
     pub(super) fn return_to_run(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
