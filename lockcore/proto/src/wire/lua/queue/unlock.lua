@@ -13,14 +13,17 @@ local is_held = held == '+' .. member
   or type(held) == 'string' and string.sub(held, 1, #member + 2) == '+' .. member .. '\n'
 if is_held and call('PTTL', door) > 60000 then
   local queue = door .. ':queue'
-  local first = pcall('ZRANGE', queue, '0', '1')
-  local head, second = first[1], first[2]
+  local head = pcall('ZRANGE', queue, '0', '0')[1]
   -- All that waited have left. Parts beside a lock are of a door that was lost: the long way drops
   -- them.
   if not head and call('EXISTS', queue, door .. ':holds', door .. ':reduced') == 0 then
     return call('DEL', door)
   end
-  local lease = head and tonumber(string.match(head, '^:%d+:([1-9]%d*):w[:/]', 25))
+  local lease, most
+  if head then
+    lease, most = string.match(head, '^:%d+:([1-9]%d*):w(/?%d*):', 25)
+    lease = (most == '' or most and string.sub(most, 1, 1) == '/') and tonumber(lease)
+  end
   if lease then
     local is_alive, channel = string.sub(head, 1, 24) == string.sub(member, 1, 24), nil
     if not is_alive and string.sub(head, 1, 2) == '~2' then
@@ -30,21 +33,23 @@ if is_held and call('PTTL', door) > 60000 then
     end
     -- A run: those behind it that differ in their numbers only.
     local run, numbers = '', nil
-    if is_alive and second and string.sub(second, 1, 25) == string.sub(head, 1, 25) then
-      local number, tail = string.match(head, '^(%d+)(:.*)$', 26)
-      local other, same = string.match(second, '^(%d+)(:.*)$', 26)
-      local most = same == tail and tonumber(string.match(tail, '^:%d+:w/(%d+):'))
-      if most then
-        numbers = { number, other }
-        local more = most > 2 and call('ZRANGE', queue, '2', most - 1) or {}
-        for _, next in ipairs(more) do
-          other, same = string.match(next, '^(%d+)(:.*)$', 26)
-          if same ~= tail or string.sub(next, 1, 25) ~= string.sub(head, 1, 25) then
-            break
-          end
-          numbers[#numbers + 1] = other
+    local limit = most ~= '' and tonumber(string.sub(most, 2))
+    if is_alive and limit then
+      local waiting = call('ZRANGE', queue, '0', limit - 1)
+      local of, tail = string.sub(head, 1, 25), string.match(head, '^%d+(:.*)$', 26)
+      numbers = {}
+      for i, next in ipairs(waiting) do
+        local number, same = string.match(next, '^(%d+)(:.*)$', 26)
+        if same ~= tail or string.sub(next, 1, 25) ~= of then
+          break
         end
-        run, draws = '\n' .. table.concat(numbers, ' '), #numbers
+        numbers[i] = number
+      end
+      draws = #numbers
+      if draws > 1 then
+        run = '\n' .. table.concat(numbers, ' ')
+      else
+        numbers = nil
       end
     end
     -- When memory is full INCR is refused, and the long way begins with a write that is not.
