@@ -1,7 +1,7 @@
-//! Failovers by real sentinels, or of a Redis Cluster, under load, one after the other, and the cost of each: leases that
-//! overlapped, updates that were lost, tokens that fell, places that were lost, and the time for
-//! which nothing was granted, at all and under one name. The load is locks, reads, writes and
-//! permits.
+//! Failovers by real sentinels, or of a Redis Cluster, under load, one after the other, and the
+//! cost of each: leases that overlapped, updates that were lost, tokens that fell, places that were
+//! lost, and the time for which nothing was granted, at all and under one name. The load is locks,
+//! reads, writes and permits.
 //!
 //! This run has a judge of its own: the others follow every command of one server, and here another
 //! takes its place.

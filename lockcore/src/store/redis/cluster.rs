@@ -457,8 +457,8 @@ impl Shared {
         }
     }
 
-    /// Tells the core of slots that were found elsewhere. Whoever waits for an answer of a primary
-    /// that was replaced, and may stand still, is to ask anew.
+    /// Tells the core of slots that were found elsewhere. The requests to a primary that was
+    /// replaced end: it may stand still.
     fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {

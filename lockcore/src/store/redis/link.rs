@@ -6,6 +6,8 @@
 //!   replaced when the PING is not answered either, when the server closed it, or when the
 //!   sentinels name another primary. So one slow answer does not fail all requests that are on
 //!   their way.
+//! - A connection that is given up ends with its requests; whether they ran is unknown. A server
+//!   that was replaced may stand still, and its answers would not count on the new one.
 //! - Answers have no names: if one goes missing on the way, all later ones go to requests that are
 //!   not theirs. So the PING has a text of its own, and a connection that answers anything else, or
 //!   on which an answer has an unexpected form, is distrusted: it is replaced, and no answer that
@@ -338,7 +340,7 @@ impl SharedLink {
         // Told before the connection can be replaced.
         self.state.send_replace(Link::broken(error));
         drop(current);
-        // Whoever waits for it goes on at once: its server may stand still.
+        // Its requests end, too: its server may stand still.
         connection.end();
         warn!(reason = %error.detail, "the connection to Redis broke");
         self.suspicion.notify_one();
