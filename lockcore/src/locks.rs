@@ -295,8 +295,8 @@ impl Locks {
     pub fn status(&self) -> Status {
         let counts = self.node.look(Core::counts);
         Status {
-            commands: Connection::of(&self.node.store.commands().borrow()),
-            subscription: Connection::of(&self.node.store.subscription().borrow()),
+            commands: Connection::of(&self.node.store.commands()),
+            subscription: Connection::of(&self.node.store.subscription()),
             waiting: counts.attempts,
             holding: counts.holds,
             releasing: counts.given_back,

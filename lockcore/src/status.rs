@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proto::Link;
+use tokio::sync::watch;
 
 /// A snapshot of one node; made by [`Locks::status`](crate::Locks::status).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +77,10 @@ pub enum Connection {
 }
 
 impl Connection {
-    pub(crate) fn of(link: &Link) -> Self {
-        match link {
+    /// Looks only for the length of this call: a state that is looked at cannot change, and the
+    /// task that changes it may hold a mutex that the rest of a status needs.
+    pub(crate) fn of(link: &watch::Receiver<Link>) -> Self {
+        match &*link.borrow() {
             Link::Up => Self::Up,
             Link::Down { reason, .. } => Self::Down { reason: reason.to_string() },
         }

@@ -153,8 +153,8 @@ impl RedisStore {
     fn status(&self, slots: Option<u16>) -> ServerStatus {
         ServerStatus {
             address: self.link.address(),
-            commands: Connection::of(&self.link.state().borrow()),
-            subscription: Connection::of(&self.subscription.state().borrow()),
+            commands: Connection::of(&self.link.state()),
+            subscription: Connection::of(&self.subscription.state()),
             silent_for: self.link.silent_for(),
             unanswered: self.link.unanswered(),
             slots,

@@ -1,6 +1,7 @@
 //! Connections that are cut, of commands and of messages separately, while locks are used.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lock_tests::{Connections, Flow, Proxy, eventually};
@@ -164,4 +165,41 @@ async fn a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnec
     assert_eq!(holder(&mut setup.redis, "k").await, grantee, "the same grant");
     assert!(guard.fencing_token().get() >= told, "it may have a new token");
     release(guard).await;
+}
+
+// The state of a connection was looked at while a mutex was waited for that the one held who wanted
+// to change it.
+#[test]
+fn a_status_is_told_however_often_it_is_asked_for_while_connections_break() {
+    const CUTS: usize = 10;
+    let (tell, told) = mpsc::channel();
+    // Of threads that block each other, none could end the test.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let setup = setup().await;
+            let locks = setup.through().await;
+            let is_over = Arc::new(AtomicBool::new(false));
+            let lookers = [(); 2].map(|()| {
+                let (locks, is_over) = (locks.clone(), Arc::clone(&is_over));
+                std::thread::spawn(move || {
+                    while !is_over.load(Ordering::Acquire) {
+                        let _ = locks.status();
+                    }
+                })
+            });
+            for _ in 0..CUTS {
+                setup.proxy.cut_all().await;
+                // It is answered on new connections.
+                release(held(&locks, "k", LONG).await).await;
+                connected(&locks).await;
+            }
+            is_over.store(true, Ordering::Release);
+            for looker in lookers {
+                looker.join().expect("no panic");
+            }
+        });
+        tell.send(()).expect("the test waits");
+    });
+    told.recv_timeout(3 * SOON).expect("no look blocks a change, nor the other way round");
 }

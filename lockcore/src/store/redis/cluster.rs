@@ -520,13 +520,14 @@ async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
                 changed = commands.changed() => if changed.is_err() { return },
                 changed = subscription.changed() => if changed.is_err() { return },
             }
-            let is_up =
-                commands.borrow_and_update().is_up() && subscription.borrow_and_update().is_up();
+            let is_commands_up = commands.borrow_and_update().is_up();
+            let is_up = subscription.borrow_and_update().is_up() && is_commands_up;
             if !is_up {
                 shared.outdated.notify_one();
             }
             let is_new = std::mem::replace(&mut servers, shard.store.servers()) != servers;
-            let was_up = shared.commands.borrow().is_up() && shared.subscription.borrow().is_up();
+            let was_commands_up = shared.commands.borrow().is_up();
+            let was_up = shared.subscription.borrow().is_up() && was_commands_up;
             // While others are up, one that goes down changes nothing for them.
             if is_up || !was_up || !shared.is_any_up() {
                 shared.tell(is_new);
