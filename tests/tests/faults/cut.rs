@@ -167,8 +167,8 @@ async fn a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnec
     release(guard).await;
 }
 
-// The state of a connection was looked at while a mutex was waited for that the one held who wanted
-// to change it.
+// A look at the state of a connection waited for a mutex, and the holder of the mutex for the end
+// of the look.
 #[test]
 fn a_status_is_told_however_often_it_is_asked_for_while_connections_break() {
     const CUTS: usize = 10;
