@@ -28,6 +28,16 @@ pub struct Clustered {
 }
 
 impl Clustered {
+    /// Starts three primaries without replicas, in which no failover comes by itself, however busy
+    /// the machine is.
+    ///
+    /// # Panics
+    ///
+    /// As [`Clustered::start`].
+    pub async fn steady() -> Self {
+        Self::start(RedisOptions::default(), false, Duration::from_secs(60)).await
+    }
+
     /// Starts three primaries with `options` for each, and a replica for each if `has_replicas`;
     /// returns when all serve. A primary that is silent for `node_timeout` is taken for dead.
     ///

@@ -1,8 +1,6 @@
 //! Two offices on a Redis Cluster.
 
-use std::time::Duration;
-
-use lock_tests::{Clustered, RedisOptions};
+use lock_tests::Clustered;
 
 use crate::office::Office;
 use crate::scratch::Scratch;
@@ -12,8 +10,7 @@ const BUYERS: usize = 7;
 
 #[tokio::test]
 async fn seats_of_three_primaries_have_one_line_each_and_are_sold_once() {
-    let mut clustered =
-        Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await;
+    let mut clustered = Clustered::steady().await;
     let scratch = Scratch::new();
     let (url, database) = (clustered.url(), scratch.database());
     let arguments = ["--redis", &url, "--database", &database, "--max-wait", "60"];

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::routing::any;
 use lock_axum::{LockScopeLayer, Locked, Locks};
 use lock_tests::http::{Gate, Keeper, gate};
-use lock_tests::{Clustered, Raw, RedisOptions, RedisServer, door_key, free, queued};
+use lock_tests::{Clustered, Raw, RedisServer, door_key, free, queued};
 
 use crate::support::{ByOrder, get, send};
 
@@ -54,7 +54,7 @@ async fn two_routers_on_two_nodes_serve_one_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_a_cluster_two_routers_serve_one_at_a_time_for_each_name() {
-    let clustered = Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await;
+    let clustered = Clustered::steady().await;
     let orders = [0, 1, 2].map(|primary| {
         let is_there = |id: &u64| clustered.primary_of(&format!("order:{id}")) == primary;
         (1..).find(is_there).unwrap()

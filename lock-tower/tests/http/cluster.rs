@@ -8,14 +8,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use lock_tests::http::text;
-use lock_tests::{Clustered, RedisOptions, free};
+use lock_tests::{Clustered, free};
 use lock_tower::{HttpLockLayer, Keys};
 use lockcore::Locks;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 #[tokio::test]
 async fn requests_of_two_nodes_that_lock_names_of_three_primaries_run_one_at_a_time() {
-    let clustered = Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await;
+    let clustered = Clustered::steady().await;
     let names = [0, 1, 2].map(|primary| clustered.key_of(primary, 0));
     let inside = Arc::new(AtomicUsize::new(0));
     let handler = service_fn(move |_: Request<_>| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{Clustered, RedisOptions};
+use lock_tests::Clustered;
 use lockcore::{LockGuard, LockOptions, Locks};
 use proto::LockName;
 
@@ -16,11 +16,6 @@ pub(crate) async fn soon<T>(what: &str, future: impl IntoFuture<Output = T>) -> 
     limit.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
 }
 
-/// Starts a Cluster in which no failover comes by itself, however busy the machine is.
-pub(crate) async fn clustered() -> Clustered {
-    Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await
-}
-
 pub(crate) async fn connect(clustered: &Clustered) -> Locks {
     let locks = Locks::builder().defaults(LockOptions::new().lease(LONG));
     soon("a connection", locks.connect(clustered.url())).await.expect("accepted")
@@ -28,11 +23,6 @@ pub(crate) async fn connect(clustered: &Clustered) -> Locks {
 
 pub(crate) fn slot(key: &str) -> u16 {
     LockName::from(key).slot()
-}
-
-/// A name in a slot that this primary serves at the start; another one for each number.
-pub(crate) fn key_of(clustered: &Clustered, primary: usize, number: usize) -> String {
-    clustered.key_of(primary, number)
 }
 
 /// Acquires a free lock.

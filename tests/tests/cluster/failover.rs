@@ -7,7 +7,7 @@ use lockcore::{LockErrorKind, LockOptions, Locks};
 use redis::cmd;
 use tokio::time::Instant;
 
-use crate::common::{SOON, clustered, connect, held, key_of, release, soon};
+use crate::common::{SOON, connect, held, release, soon};
 
 /// The time after which a primary that is silent is taken for dead.
 const SILENT: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ async fn turns(
 async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
     let mut clustered = with_replicas().await;
     let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
-    let key = key_of(&clustered, 1, 0);
+    let key = clustered.key_of(1, 0);
     let guard = held(&holder, &key).await;
     let waiting = tokio::spawn({
         let (waiter, key) = (waiter.clone(), key.clone());
@@ -55,7 +55,7 @@ async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
     until_replicated(&clustered, 1).await;
     let (stop, until) = tokio::sync::watch::channel(false);
     let others = [0, 2].map(|primary| {
-        tokio::spawn(turns(waiter.clone(), key_of(&clustered, primary, 0), until.clone()))
+        tokio::spawn(turns(waiter.clone(), clustered.key_of(primary, 0), until.clone()))
     });
     clustered.server(1).kill();
     clustered.promoted(1).await;
@@ -82,7 +82,7 @@ async fn a_request_to_a_primary_that_stands_still_goes_on_at_the_one_that_replac
     let mut clustered = with_replicas().await;
     let locks = Locks::builder().request_timeout(REQUEST);
     let locks = soon("a connection", locks.connect(clustered.url())).await.expect("accepted");
-    let key = key_of(&clustered, 1, 0);
+    let key = clustered.key_of(1, 0);
     release(held(&locks, &key).await).await;
     clustered.server(1).freeze();
     let asking = tokio::spawn({
@@ -99,7 +99,7 @@ async fn a_request_to_a_primary_that_stands_still_goes_on_at_the_one_that_replac
 async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
     let clustered = with_replicas().await;
     let locks = connect(&clustered).await;
-    let key = key_of(&clustered, 0, 0);
+    let key = clustered.key_of(0, 0);
     let guard = held(&locks, &key).await;
     let before = guard.fencing_token();
     clustered.fail_over(0).await;
@@ -113,9 +113,9 @@ async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
 
 #[tokio::test]
 async fn a_dead_primary_without_a_replica_fails_its_own_locks_in_time_and_no_others() {
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
-    let keys: Vec<_> = (0..3).map(|primary| key_of(&clustered, primary, 0)).collect();
+    let keys: Vec<_> = (0..3).map(|primary| clustered.key_of(primary, 0)).collect();
     for key in &keys {
         release(held(&locks, key).await).await;
     }
@@ -149,7 +149,7 @@ async fn where_replicas_have_to_acknowledge_it_a_grant_of_each_primary_is_there_
     let locks = soon("a connection", locks.connect(clustered.url())).await.expect("accepted");
     let mut guards = Vec::new();
     for primary in 0..3 {
-        guards.push(held(&locks, &key_of(&clustered, primary, 0)).await);
+        guards.push(held(&locks, &clustered.key_of(primary, 0)).await);
     }
     let first: Vec<_> = guards.iter().map(|guard| guard.deadline()).collect();
     eventually("replicas have a renewal of each", SOON, async || {
@@ -159,7 +159,7 @@ async fn where_replicas_have_to_acknowledge_it_a_grant_of_each_primary_is_there_
     for guard in guards {
         release(guard).await;
     }
-    let key = key_of(&clustered, 2, 0);
+    let key = clustered.key_of(2, 0);
     let guard = held(&locks, &key).await;
     clustered.server(2).kill();
     let new = clustered.promoted(2).await;

@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_tests::{door_key, eventually, patience_key, queue_key, queued};
+use lock_tests::{Clustered, door_key, eventually, patience_key, queue_key, queued};
 use lockcore::{HoldState, LockErrorKind, LockOptions, Locks};
 use proto::wire::slot::SlotCounter;
 use redis::cmd;
 use tokio::time::Instant;
 
-use crate::common::{SOON, clustered, connect, held, key_of, release, slot, soon};
+use crate::common::{SOON, connect, held, release, slot, soon};
 
 #[tokio::test]
 async fn a_hold_and_its_waiters_move_with_their_slot() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
-    let key = key_of(&clustered, 0, 0);
+    let key = clustered.key_of(0, 0);
     let guard = held(&holder, &key).await;
     let waiting = tokio::spawn({
         let (waiter, key) = (waiter.clone(), key.clone());
@@ -35,9 +35,9 @@ async fn a_hold_and_its_waiters_move_with_their_slot() {
 
 #[tokio::test]
 async fn a_free_lock_is_acquired_where_its_slot_is() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
-    let key = key_of(&clustered, 2, 0);
+    let key = clustered.key_of(2, 0);
     let mut last = None;
     for (from, to) in [(2, 0), (0, 1), (1, 2)] {
         clustered.move_slot(slot(&key), from, to).await;
@@ -51,9 +51,9 @@ async fn a_free_lock_is_acquired_where_its_slot_is() {
 
 #[tokio::test]
 async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has_moved() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
-    let key = key_of(&clustered, 0, 0);
+    let key = clustered.key_of(0, 0);
     let slot = slot(&key);
     release(held(&locks, &key).await).await; // its counter is there
     clustered.open_slot(slot, 0, 1).await;
@@ -63,7 +63,7 @@ async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has
     assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
     // Locks of other slots go on, also of the same primary.
     for number in 1..4 {
-        release(held(&locks, &key_of(&clustered, 0, number)).await).await;
+        release(held(&locks, &clustered.key_of(0, number)).await).await;
     }
     let waiting = tokio::spawn({
         let (locks, key) = (locks.clone(), key.clone());
@@ -79,10 +79,10 @@ async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has
 #[tokio::test]
 async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
     const LEASE: Duration = Duration::from_secs(3);
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let options = Locks::builder().defaults(LockOptions::new().lease(LEASE));
     let locks = soon("a connection", options.connect(clustered.url())).await.expect("accepted");
-    let keys = [0, 1].map(|number| key_of(&clustered, 0, number));
+    let keys = [0, 1].map(|number| clustered.key_of(0, number));
     let mut guards = Vec::new();
     for key in &keys {
         guards.push(held(&locks, key).await);
@@ -104,10 +104,10 @@ async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
 // Whatever has moved already: the release runs whole, or not yet.
 #[tokio::test]
 async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
     for moved in 0..4 {
-        let key = key_of(&clustered, 0, moved);
+        let key = clustered.key_of(0, moved);
         let slot = slot(&key);
         let guard = held(&holder, &key).await;
         let waiting = tokio::spawn({
@@ -136,8 +136,8 @@ async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_lost() {
     const MOVES: usize = 60;
-    let clustered = clustered().await;
-    let key = key_of(&clustered, 0, 0);
+    let clustered = Clustered::steady().await;
+    let key = clustered.key_of(0, 0);
     let slot = slot(&key);
     let (is_over, inside, last) = (
         Arc::new(AtomicBool::new(false)),
@@ -193,9 +193,9 @@ async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_l
 // The primary of before was ahead of the clock, and the counter is lost on the way.
 #[tokio::test]
 async fn tokens_rise_for_all_that_have_seen_them_also_where_the_counter_did_not_move() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
-    let key = key_of(&clustered, 0, 0);
+    let key = clustered.key_of(0, 0);
     let slot = slot(&key);
     let counter = SlotCounter(slot).to_string();
     let mut redis = clustered.raw(0).await;

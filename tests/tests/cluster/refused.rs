@@ -1,11 +1,11 @@
 //! Refusals: a typed error that names the reason.
 
 use lock_tests::acl::set_user;
-use lock_tests::{RedisServer, eventually};
+use lock_tests::{Clustered, RedisServer, eventually};
 use lockcore::{LockErrorKind, Locks, LocksBuilder};
 use redis::cmd;
 
-use crate::common::{SOON, clustered, key_of, soon};
+use crate::common::{SOON, soon};
 
 async fn refused(builder: LocksBuilder, url: &str, kind: LockErrorKind, words: &[&str]) {
     let error = soon("an answer", builder.connect(url)).await.expect_err("refused");
@@ -21,7 +21,7 @@ async fn each_kind_of_server_is_refused_by_the_url_of_the_other_kind() {
     let url = format!("redis+cluster://{}", server.address());
     let words = ["does not run in cluster mode", "redis://"];
     refused(Locks::builder(), &url, LockErrorKind::Unsupported, &words).await;
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let url = clustered.server(0).url();
     let words = ["runs in cluster mode", "redis+cluster://"];
     refused(Locks::builder(), &url, LockErrorKind::Unsupported, &words).await;
@@ -47,7 +47,7 @@ async fn jvms_and_databases_are_invalid_options() {
 #[tokio::test]
 async fn a_user_with_the_rights_of_the_manual_and_those_of_a_cluster_can_lock() {
     const MORE: [&str; 3] = ["~lock:tokens:*", "+cluster|shards", "+cluster|slots"];
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let address = clustered.server(0).address();
     let third = clustered.server(2).address().to_string();
     let allow = async |primary: usize, rules: &[&str]| {
@@ -62,7 +62,7 @@ async fn a_user_with_the_rights_of_the_manual_and_those_of_a_cluster_can_lock() 
     let shop = || Locks::builder().namespace("shop");
     let locks = soon("an answer", shop().connect(&url)).await.expect("accepted");
     for primary in 0..3 {
-        let guard = soon("the lock", locks.lock(key_of(&clustered, primary, 0))).await;
+        let guard = soon("the lock", locks.lock(clustered.key_of(primary, 0))).await;
         guard.expect("allowed").release().await.expect("held");
     }
     allow(0, &MORE[..1]).await;

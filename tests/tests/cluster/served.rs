@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lock_tests::{Raw, eventually, queued};
+use lock_tests::{Clustered, Raw, eventually, queued};
 use lockcore::Locks;
 use proto::LockName;
 use proto::wire::slot::{SLOTS, SlotCounter};
 use redis::cmd;
 
-use crate::common::{SOON, clustered, connect, held, key_of, release, slot, soon};
+use crate::common::{SOON, connect, held, release, slot, soon};
 
 async fn slot_by_server(redis: &mut Raw, key: &str) -> u16 {
     redis.ask(cmd("CLUSTER").arg("KEYSLOT").arg(key)).await
@@ -16,7 +16,7 @@ async fn slot_by_server(redis: &mut Raw, key: &str) -> u16 {
 
 #[tokio::test]
 async fn the_slots_of_locks_and_counters_are_those_of_the_server() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let mut redis = clustered.raw(0).await;
     for name in ["order:42", "a", "", "%7B", "}", "}{", "日本", "a}b{c}", "{", "{}", "{}{a}"] {
         let door = format!("lock:{{{name}}}");
@@ -33,11 +33,11 @@ async fn the_slots_of_locks_and_counters_are_those_of_the_server() {
 
 #[tokio::test]
 async fn one_node_of_the_cluster_is_enough_to_find_all_others() {
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let url = format!("redis+cluster://{}/", clustered.server(2).address());
     let locks = soon("a connection", Locks::connect(url)).await.expect("accepted");
     for primary in 0..3 {
-        let key = key_of(&clustered, primary, 0);
+        let key = clustered.key_of(primary, 0);
         let guard = held(&locks, &key).await;
         let mut redis = clustered.raw(primary).await;
         assert!(redis.exists(&format!("lock:{{{key}}}")).await, "{key} is on its primary");
@@ -51,10 +51,10 @@ async fn one_node_of_the_cluster_is_enough_to_find_all_others() {
 #[tokio::test]
 async fn waiters_on_each_primary_are_served_in_the_order_in_which_they_came() {
     const NODES: usize = 4;
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let first = connect(&clustered).await;
     for primary in 0..3 {
-        let key = key_of(&clustered, primary, 0);
+        let key = clustered.key_of(primary, 0);
         let guard = held(&first, &key).await;
         let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
         let mut waiting = Vec::new();
@@ -88,7 +88,7 @@ async fn waiters_on_each_primary_are_served_in_the_order_in_which_they_came() {
 // A message that every primary passes on would be heard three times.
 #[tokio::test]
 async fn a_node_is_listened_to_at_each_primary_by_a_channel_of_its_own() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
     let node = locks.node();
     let mut channels = Vec::new();
@@ -108,7 +108,7 @@ async fn a_node_is_listened_to_at_each_primary_by_a_channel_of_its_own() {
 #[tokio::test]
 async fn holds_in_many_slots_are_renewed() {
     const LEASE: Duration = Duration::from_secs(6);
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
     let mut guards = Vec::new();
     for number in 0..40 {
@@ -129,9 +129,9 @@ async fn holds_in_many_slots_are_renewed() {
 
 #[tokio::test]
 async fn a_subscription_that_its_primary_does_not_count_is_opened_anew() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let [first, second] = [connect(&clustered).await, connect(&clustered).await];
-    let key = key_of(&clustered, 1, 0);
+    let key = clustered.key_of(1, 0);
     let guard = held(&first, &key).await;
     let waiting = tokio::spawn({
         let (second, key) = (second.clone(), key.clone());

@@ -1,10 +1,10 @@
 //! The status of each server, as a node knows it without asking.
 
-use lock_tests::{RedisOptions, RedisServer, Watched, eventually};
+use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, eventually};
 use lockcore::{Connection, Locks, ServerStatus};
 use tokio::time::Instant;
 
-use crate::common::{SOON, clustered, connect, held, key_of, release, slot, soon};
+use crate::common::{SOON, connect, held, release, slot, soon};
 
 /// The status of the server with this address.
 fn of(locks: &Locks, address: &impl ToString) -> ServerStatus {
@@ -19,7 +19,7 @@ fn slots(locks: &Locks) -> u16 {
 
 #[tokio::test]
 async fn each_primary_is_shown_with_its_slots_also_when_one_has_moved() {
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
     let addresses = [0, 1, 2].map(|primary| clustered.server(primary).address());
     let shown = locks.status().servers;
@@ -34,7 +34,7 @@ async fn each_primary_is_shown_with_its_slots_also_when_one_has_moved() {
             .await;
     }
     // One in the midst: the slots of its primary are two ranges then.
-    let key = key_of(&clustered, 0, 1);
+    let key = clustered.key_of(0, 1);
     assert!((1..5_460).contains(&slot(&key)));
     clustered.move_slot(slot(&key), 0, 1).await;
     release(held(&locks, &key).await).await;
@@ -49,11 +49,11 @@ async fn each_primary_is_shown_with_its_slots_also_when_one_has_moved() {
 
 #[tokio::test]
 async fn a_primary_that_dies_is_shown_with_the_reason_and_the_time_until_it_is_back() {
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
     let [dead, other] = [1, 0].map(|primary| clustered.server(primary).address());
     let asked = Instant::now();
-    release(held(&locks, &key_of(&clustered, 1, 0)).await).await;
+    release(held(&locks, &clustered.key_of(1, 0)).await).await;
     assert!(of(&locks, &dead).silent_for <= asked.elapsed());
 
     clustered.server(1).kill();
@@ -78,12 +78,12 @@ async fn a_primary_that_dies_is_shown_with_the_reason_and_the_time_until_it_is_b
 
 #[tokio::test]
 async fn requests_that_a_frozen_primary_has_not_answered_are_counted() {
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let locks = connect(&clustered).await;
     let frozen = clustered.server(2).address();
     clustered.server(2).freeze();
     let asking = tokio::spawn({
-        let (locks, key) = (locks.clone(), key_of(&clustered, 2, 0));
+        let (locks, key) = (locks.clone(), clustered.key_of(2, 0));
         async move { locks.inspect(key).await }
     });
     eventually("it is on its way", SOON, async || {

@@ -56,9 +56,7 @@ impl Backend {
     pub(crate) async fn cluster() -> Self {
         static CLUSTERED: OnceCell<Clustered> = OnceCell::const_new();
         static NAMESPACES: AtomicUsize = AtomicUsize::new(0);
-        // No failover comes by itself, however busy the machine is.
-        let clustered = Clustered::start(RedisOptions::default(), false, Duration::from_secs(60));
-        let clustered = CLUSTERED.get_or_init(|| clustered).await;
+        let clustered = CLUSTERED.get_or_init(Clustered::steady).await;
         let namespace = NAMESPACES.fetch_add(1, Ordering::Relaxed);
         Self::Cluster(clustered.url(), format!("n{namespace}"))
     }

@@ -1,8 +1,6 @@
 //! The same on a Redis Cluster.
 
-use std::time::Duration;
-
-use lock_tests::{Clustered, RedisOptions, queued};
+use lock_tests::{Clustered, queued};
 use lockcore::Locks;
 use tokio::time::timeout;
 
@@ -11,13 +9,9 @@ use crate::common::{Running, SOON, assert_free, inspect, lockctl, run, server};
 /// The number of waiters on each of three locks.
 const WAITERS: usize = 7;
 
-async fn clustered() -> Clustered {
-    Clustered::start(RedisOptions::default(), false, Duration::from_secs(60)).await
-}
-
 #[tokio::test]
 async fn on_a_cluster_waiters_of_three_primaries_are_shown_and_served_in_order() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let url = clustered.url();
     let locks = timeout(SOON, Locks::connect(&url)).await.expect("in time").expect("accepted");
     let keys = [0, 1, 2].map(|primary| clustered.key_of(primary, 0));
@@ -68,7 +62,7 @@ async fn on_a_cluster_waiters_of_three_primaries_are_shown_and_served_in_order()
 
 #[tokio::test]
 async fn on_a_cluster_a_wait_ends_and_a_hold_is_released_by_force() {
-    let clustered = clustered().await;
+    let clustered = Clustered::steady().await;
     let url = clustered.url();
     for primary in 0..3 {
         let key = clustered.key_of(primary, 0);
@@ -82,7 +76,7 @@ async fn on_a_cluster_a_wait_ends_and_a_hold_is_released_by_force() {
 
 #[tokio::test]
 async fn on_a_cluster_the_status_shows_each_primary_and_names_one_that_is_down() {
-    let mut clustered = clustered().await;
+    let mut clustered = Clustered::steady().await;
     let url = clustered.url();
     let shown = run(&url, ["status"]).await;
     shown.is(0);

@@ -151,7 +151,9 @@ impl ClusterStore {
             };
             // A grant could not reach one that waits.
             let hears = matches!(&asked, Asked::One(_, Command::Acquire { mode: Mode::Wait, .. }));
-            let way = Way { slot, hears, moves: is_of_renewals(&asked) };
+            // Of several commands, only renewals go together here.
+            let moves = matches!(&asked, Asked::One(_, Command::Renew { .. }) | Asked::Together(_));
+            let way = Way { slot, hears, moves };
             let send = |shard: &Shard| shard.store.call(asked.clone(), read);
             let (shard, answer) = shared.routed(way, send).await?;
             note(&shard, &answer);
@@ -218,7 +220,7 @@ impl Shared {
             };
             let given_up = unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail));
             match redirect {
-                Redirect::Asked(Some(place)) if moves => {
+                Redirect::Ask(Some(place)) if moves => {
                     if let Some(target) = self.shard_at(&place)
                         && target.check(hears).is_ok()
                     {
@@ -236,7 +238,7 @@ impl Shared {
                     continue;
                 }
                 Redirect::Moved(_) => self.outdated.notify_one(),
-                Redirect::Asked(_) | Redirect::Moving => {}
+                Redirect::Ask(_) | Redirect::Moving => {}
                 Redirect::Down => {
                     self.outdated.notify_one();
                     return Err(given_up);
@@ -484,15 +486,6 @@ async fn asking<T: Send + 'static>(
     // Both are sent in this order before either is waited for.
     let (_, answer) = join(asking, send(target)).await;
     answer
-}
-
-fn is_of_renewals(asked: &Asked) -> bool {
-    match asked {
-        Asked::One(_, command) => matches!(command, Command::Renew { .. }),
-        Asked::Together(commands) => {
-            commands.iter().all(|(_, command)| matches!(command, Command::Renew { .. }))
-        }
-    }
 }
 
 /// Follows the slots until the store is closed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::cmd;
 
 use super::fault::Fault;
-use crate::{Clustered, Raw, RedisOptions, Watched};
+use crate::{Clustered, Raw, RedisOptions, RedisServer, Watched};
 
 /// The time for which a primary that was replaced serves on.
 const RETURNED: Duration = Duration::from_secs(2);
@@ -20,6 +20,24 @@ pub(super) trait Scene {
 
     /// Makes the old primary follow the new one; returns whether the new one is still the same.
     async fn mend(&mut self) -> bool;
+}
+
+/// Ends the fault of a server that was replaced: it thinks that it is the primary, for a while.
+async fn bring_back(server: &mut RedisServer, fault: Fault) {
+    match fault {
+        Fault::Kill => server.restart(),
+        Fault::Freeze => {
+            server.thaw();
+            tokio::time::sleep(RETURNED).await;
+        }
+        Fault::Partition => {
+            let url = server.url().replace("redis://", "redis://locks:locks@");
+            let mut redis = Raw::connect(&url).await;
+            redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("on")).await;
+            tokio::time::sleep(RETURNED).await;
+        }
+        Fault::Planned => {}
+    }
 }
 
 /// Servers and sentinels.
@@ -76,21 +94,7 @@ impl Scene for OverSentinel {
 
     async fn mend(&mut self) -> bool {
         let Some((old, fault)) = self.broken.take() else { return true };
-        match fault {
-            Fault::Kill => self.watched.server(old).restart(),
-            Fault::Freeze => {
-                self.watched.server(old).thaw();
-                tokio::time::sleep(RETURNED).await;
-            }
-            Fault::Partition => {
-                let url = self.watched.server(old).url();
-                let mut redis =
-                    Raw::connect(&url.replace("redis://", "redis://locks:locks@")).await;
-                redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("on")).await;
-                tokio::time::sleep(RETURNED).await;
-            }
-            Fault::Planned => {}
-        }
+        bring_back(self.watched.server(old), fault).await;
         // The sentinels would take ten seconds for it.
         let port = self.watched.server(self.primary).port();
         let mut redis = self.watched.raw(old).await;
@@ -144,14 +148,7 @@ impl Scene for OnCluster {
 
     async fn mend(&mut self) -> bool {
         let Some((old, fault)) = self.broken.take() else { return true };
-        match fault {
-            Fault::Kill => self.clustered.server(old).restart(),
-            Fault::Freeze => {
-                self.clustered.server(old).thaw();
-                tokio::time::sleep(RETURNED).await;
-            }
-            Fault::Partition | Fault::Planned => {}
-        }
+        bring_back(self.clustered.server(old), fault).await;
         self.clustered.follows(old).await;
         let mut primaries = self.primaries;
         for primary in &mut primaries {

@@ -23,7 +23,7 @@ pub(super) enum Redirect {
     /// Another server has the slot; none is named if its place cannot be read.
     Moved(Option<Place>),
     /// The slot moves, and none of the keys is here: they are at that place, or nowhere.
-    Asked(Option<Place>),
+    Ask(Option<Place>),
     /// The slot moves, and some of the keys are here.
     Moving,
     /// The server knows that the Cluster does not serve the slot.
@@ -37,7 +37,7 @@ impl Redirect {
         let place = || rest.split(' ').nth(1).and_then(|at| Place::read(at, asked));
         Some(match code {
             "MOVED" => Self::Moved(place()),
-            "ASK" => Self::Asked(place()),
+            "ASK" => Self::Ask(place()),
             "TRYAGAIN" => Self::Moving,
             "CLUSTERDOWN" => Self::Down,
             _ => return None,
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(read("MOVED 3999 host:7"), Some(Redirect::Moved(Some(place("host")))));
         assert_eq!(read("MOVED 3999 :7"), Some(Redirect::Moved(Some(place("asked")))));
         assert_eq!(read("MOVED 3999"), Some(Redirect::Moved(None)));
-        assert_eq!(read("ASK 3999 host:7"), Some(Redirect::Asked(Some(place("host")))));
+        assert_eq!(read("ASK 3999 host:7"), Some(Redirect::Ask(Some(place("host")))));
         assert_eq!(read("TRYAGAIN Multiple keys"), Some(Redirect::Moving));
         assert_eq!(read("CLUSTERDOWN Hash slot not served"), Some(Redirect::Down));
         assert_eq!(read("LOADING it is"), None);

@@ -74,11 +74,7 @@ impl Slots {
 
     /// The shards that serve at least one slot.
     pub(super) fn serving(&self) -> impl Iterator<Item = &Arc<Shard>> {
-        self.open().filter(|shard| self.serves(shard))
-    }
-
-    fn serves(&self, shard: &Arc<Shard>) -> bool {
-        self.owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, shard))
+        self.open().filter(|shard| serves(&self.owners, shard))
     }
 
     /// The open shards, each with the number of its slots.
@@ -123,17 +119,16 @@ impl Slots {
         is_primary: impl Fn(&Shard) -> bool,
         now: Instant,
     ) -> Vec<Arc<Shard>> {
+        let Self { owners, open } = self;
         let mut replaced = Vec::new();
-        let mut open = std::mem::take(&mut self.open);
-        for (shard, since) in &mut open {
-            if is_primary(shard) || self.serves(shard) {
+        for (shard, since) in open {
+            if is_primary(shard) || serves(owners, shard) {
                 *since = None;
             } else if since.is_none() {
                 *since = Some(now);
                 replaced.push(Arc::clone(shard));
             }
         }
-        self.open = open;
         replaced
     }
 
@@ -144,4 +139,8 @@ impl Slots {
             |(_, since): &mut (_, Retired)| since.is_some_and(|since| Some(since) <= before);
         self.open.extract_if(.., is_over).map(|(shard, _)| shard).collect()
     }
+}
+
+fn serves(owners: &[Option<Arc<Shard>>], shard: &Arc<Shard>) -> bool {
+    owners.iter().flatten().any(|owner| Arc::ptr_eq(owner, shard))
 }

@@ -62,6 +62,16 @@ pub(super) struct Primary {
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
 
+impl Primary {
+    /// One whose slots are not known yet, by the place and the name that its Cluster tells.
+    fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
+        // Certificates are of names.
+        let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
+        let at = |host| Place { host: host_of(host, asked.host).to_owned(), port };
+        Self { id, place: at(host), redirects: at(endpoint), slots: Vec::new() }
+    }
+}
+
 /// The way in which a server was asked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
@@ -182,17 +192,8 @@ fn idle(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
 
 fn primary_of(node: &HashMap<String, Value>, asked: Asked<'_>) -> Option<Primary> {
     let port: u16 = read(node.get(if asked.is_tls { "tls-port" } else { "port" })?)?;
-    let endpoint = text(node, "endpoint")?;
-    let hostname = text(node, "hostname")?;
-    // Certificates are of names.
-    let host = if asked.is_tls && !hostname.is_empty() { &hostname } else { &endpoint };
-    let at = |host| Place { host: host_of(host, asked.host).to_owned(), port };
-    Some(Primary {
-        id: read(node.get("id")?)?,
-        place: at(host),
-        redirects: at(&endpoint),
-        slots: Vec::new(),
-    })
+    let (endpoint, hostname) = (text(node, "endpoint")?, text(node, "hostname")?);
+    Some(Primary::new(read(node.get("id")?)?, (&endpoint, port), &hostname, asked))
 }
 
 /// The primaries in an answer to CLUSTER SLOTS.
@@ -208,17 +209,14 @@ fn serving(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
             Value::Nil => String::new(),
             host => read(host)?,
         };
-        let host = match &hostname {
-            Some(hostname) if asked.is_tls && !hostname.is_empty() => hostname,
-            _ => &endpoint,
-        };
         let (id, port): (String, _) = (read(id)?, read(port)?);
-        let at = |host| Place { host: host_of(host, asked.host).to_owned(), port };
-        let (place, redirects) = (at(host), at(&endpoint));
-        match primaries.iter_mut().find(|primary| primary.id == id) {
-            Some(primary) => primary.slots.push(range),
-            None => primaries.push(Primary { id, place, redirects, slots: vec![range] }),
+        if let Some(primary) = primaries.iter_mut().find(|primary| primary.id == id) {
+            primary.slots.push(range);
+            continue;
         }
+        let hostname = hostname.unwrap_or_default();
+        let primary = Primary::new(id, (&endpoint, port), &hostname, asked);
+        primaries.push(Primary { slots: vec![range], ..primary });
         if primaries.len() > MAX_PRIMARIES {
             return None;
         }
