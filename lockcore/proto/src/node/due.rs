@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{Core, MAX_AT_ONCE};
 use crate::name::LockName;
 use crate::node::effect::Ask;
-use crate::node::entry::{Mirror, State};
+use crate::node::entry::{LEAVE_RETRY_MS, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
@@ -22,7 +22,7 @@ pub(super) enum DueWork {
     LeaveAgain,
     /// A release or a leave goes out.
     Send,
-    /// Holds are renewed after a new connection.
+    /// Holds are renewed, and members leave, after a new connection.
     RenewAll,
     /// Acquires go out for which there was no room.
     Turn,
@@ -208,9 +208,9 @@ impl<P: Mirror> Core<P> {
     pub(super) fn renew_on(&mut self, mut budget: usize) -> usize {
         let Some((mut from, since)) = self.renew_all else { return budget };
         while budget > 0 && self.renewing < MAX_AT_ONCE {
-            let (numbers, next) = self.stale_holds(from, since);
+            let (numbers, next) = self.stale(from, since);
             for number in numbers {
-                self.renew(number);
+                self.tell_anew(number);
                 budget = budget.saturating_sub(1);
             }
             match next {
@@ -225,11 +225,27 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Holds that were not asked for since then and whose renewal is not on its way.
-    pub(super) fn stale_holds(&self, from: u64, since: Moment) -> (Vec<u64>, Option<u64>) {
+    /// Holds that were not asked for since then, and members that leave, of which no request is on
+    /// its way.
+    pub(super) fn stale(&self, from: u64, since: Moment) -> (Vec<u64>, Option<u64>) {
         self.part_of(from, |entry| match &entry.state {
             State::Held(lease) => lease.asked < since && lease.renew_at.is_some(),
+            State::Leaving { due, .. } => due.is_some(),
             _ => false,
         })
+    }
+
+    /// Renews a hold, or lets a member leave now that waits to be tried again: the pauses of its
+    /// tries have grown while there was no connection.
+    fn tell_anew(&mut self, number: u64) {
+        let now = self.now;
+        if let Some(State::Held(_)) = self.table.get(number).map(|entry| &entry.state) {
+            return self.renew(number);
+        }
+        self.table.change(number, |entry| {
+            if let State::Leaving { due, pause_ms, .. } = &mut entry.state {
+                (*due, *pause_ms) = (Some(now), LEAVE_RETRY_MS);
+            }
+        });
     }
 }

@@ -16,7 +16,7 @@ use crate::token::FencingToken;
 /// it.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
 /// A leave that failed is repeated after this time, then twice that, and so on.
-const LEAVE_RETRY_MS: u32 = 100;
+pub(super) const LEAVE_RETRY_MS: u32 = 100;
 
 /// The mirror of a hold that guards read without asking the table; written whenever the table
 /// changes.

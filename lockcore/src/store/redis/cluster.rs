@@ -55,6 +55,8 @@ use crate::store::{Listener, Store, StoreFuture};
 
 /// The time after which a server is asked again which primary serves a slot,
 const FOLLOW: Duration = Duration::from_secs(2);
+/// while a primary does not answer: another may take its place at any moment,
+const FOLLOW_FAULT: Duration = Duration::from_millis(250);
 /// and the time before which it is not.
 const LEAST: Duration = Duration::from_millis(100);
 /// The time after which another server is asked: the one before may stand still.
@@ -208,7 +210,10 @@ impl Shared {
             })?;
             shard.check(hears).inspect_err(|_| self.outdated.notify_one())?;
             let error = match send(&shard).await {
-                Ok(answer) => return Ok((shard, answer)),
+                Ok(answer) => {
+                    shard.note_cut_off(false);
+                    return Ok((shard, answer));
+                }
                 Err(error) => error,
             };
             let Some(redirect) = Redirect::read(&error, &shard.place.host) else {
@@ -240,6 +245,7 @@ impl Shared {
                 Redirect::Moved(_) => self.outdated.notify_one(),
                 Redirect::Ask(_) | Redirect::Moving => {}
                 Redirect::Down => {
+                    shard.note_cut_off(true);
                     self.outdated.notify_one();
                     return Err(given_up);
                 }
@@ -389,8 +395,8 @@ impl Shared {
         primaries.map_err(|error| LockError::of_store(error).at(&address))
     }
 
-    /// Asks for the primaries: on an open connection, another one each time, else the seeds and all
-    /// servers that were known.
+    /// Asks for the primaries: on an open connection, another one each time, first those that can
+    /// know; else the seeds and all servers that were known.
     async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
         let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
         let known: Vec<_> = self.slots().open().cloned().collect();
@@ -398,6 +404,7 @@ impl Shared {
             known.iter().filter(|shard| shard.commands.borrow().is_up()).cloned().collect();
         let first = turn % up.len().max(1);
         up.rotate_left(first);
+        up.sort_by_key(|shard| !shard.answers());
         for shard in up {
             let asked = topology::Asked { host: &shard.place.host, is_tls };
             let source = Source::Link(shard.store.link.clone());
@@ -492,7 +499,9 @@ async fn asking<T: Send + 'static>(
 async fn follow(shared: Arc<Shared>) {
     let work = async {
         for turn in 0.. {
-            let _ = tokio::time::timeout(FOLLOW, shared.outdated.notified()).await;
+            let are_well = shared.slots().serving().all(|shard| shard.answers());
+            let pause = if are_well { FOLLOW } else { FOLLOW_FAULT };
+            let _ = tokio::time::timeout(pause, shared.outdated.notified()).await;
             shared.look(turn).await;
             tokio::time::sleep(LEAST).await;
         }

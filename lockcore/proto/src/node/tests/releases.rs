@@ -84,6 +84,23 @@ fn a_leave_is_repeated_whatever_the_error_until_the_server_has_expired_it() {
 }
 
 #[test]
+fn a_new_connection_ends_the_pause_before_a_leave_is_tried_again() {
+    let mut core = core();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    core.event(at(1)).cancel(attempt);
+    let away = StoreError::refused(LockErrorKind::Unavailable, "away");
+    for now in [1, 101, 301, 701] {
+        let asks = ticked(&mut core, at(now));
+        assert_eq!(asks.len(), 1, "at {now} ms");
+        core.event(at(now)).unanswered(&asks[0], &away);
+    }
+    assert_eq!(ticked(&mut core, at(800)), [], "its pause has grown to 800 ms");
+    core.event(at(800)).linked(Link::Up, Link::Up);
+    let leaves = ticked(&mut core, at(800));
+    assert!(matches!(leaves[..], [Ask { command: Command::Leave { .. }, .. }]), "{leaves:?}");
+}
+
+#[test]
 fn many_that_leave_one_lock_leave_together() {
     let mut core = core();
     let attempts: Vec<_> = (0..100).map(|_| queued(&mut core, at(0), "a").0).collect();

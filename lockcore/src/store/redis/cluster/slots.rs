@@ -1,6 +1,9 @@
 //! Which shard serves a slot. A *shard* is one primary as a node speaks to it: a store of its own.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use proto::wire::slot::SLOTS;
 use proto::{Link, StoreError};
@@ -12,6 +15,9 @@ use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
 
+/// The time without an answer after which a server that owes one may stand still.
+const SILENT: Duration = Duration::from_millis(500);
+
 /// One primary.
 pub(super) struct Shard {
     /// The name of the server within the Cluster.
@@ -22,13 +28,32 @@ pub(super) struct Shard {
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
     pub(super) subscription: watch::Receiver<Link>,
+    /// It said last that its Cluster is down: the others may have another primary in its place.
+    is_cut_off: AtomicBool,
 }
 
 impl Shard {
     pub(super) fn new(primary: &Primary, store: RedisStore, server_time: Arc<ServerTime>) -> Self {
         let Primary { id, place, redirects, .. } = primary.clone();
         let (commands, subscription) = (store.commands(), store.subscription());
-        Self { id, place, redirects, store, server_time, commands, subscription }
+        let is_cut_off = AtomicBool::new(false);
+        Self { id, place, redirects, store, server_time, commands, subscription, is_cut_off }
+    }
+
+    /// Whether it does its work, as far as the last requests have shown.
+    pub(super) fn answers(&self) -> bool {
+        // Looked at by itself: the task that changes it holds a mutex that the next line waits for.
+        let is_up = self.commands.borrow().is_up();
+        let link = &self.store.link;
+        let is_silent = link.unanswered() > Some(0) && link.silent_for() > SILENT;
+        is_up && !is_silent && !self.is_cut_off.load(Relaxed)
+    }
+
+    /// Notes whether its last answer was that its Cluster is down.
+    pub(super) fn note_cut_off(&self, is_cut_off: bool) {
+        if self.is_cut_off.load(Relaxed) != is_cut_off {
+            self.is_cut_off.store(is_cut_off, Relaxed);
+        }
     }
 
     /// Whether a redirect to this place leads here.
