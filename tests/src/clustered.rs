@@ -1,5 +1,7 @@
 //! `Clustered`: a Redis Cluster of three primaries, each with a replica if asked for.
 
+mod bus;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use proto::LockName;
 use redis::cmd;
 
 use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
+use bus::Bus;
 
 const PRIMARIES: usize = 3;
 /// The slots of each primary at the start: the last one has the rest.
@@ -23,6 +26,8 @@ pub struct Clustered {
     ids: Vec<String>,
     /// The ports that the servers tell their clients: with TLS others than those of `servers`.
     told: Vec<u16>,
+    /// The relays between the servers, where one can be cut off from the others.
+    bus: Option<Bus>,
     /// The claims on the ports on which the servers speak to each other, and on those for TLS.
     _claims: Vec<Port>,
 }
@@ -45,7 +50,17 @@ impl Clustered {
     ///
     /// If one does not come up, or they do not find each other in time.
     pub async fn start(options: RedisOptions, has_replicas: bool, node_timeout: Duration) -> Self {
-        Self::start_as(options, None, has_replicas, node_timeout).await
+        Self::start_as(options, Form { has_replicas, ..Form::default() }, node_timeout).await
+    }
+
+    /// Starts three primaries with a replica each, of which one can be [isolated](Self::isolate).
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_with_relays(options: RedisOptions, node_timeout: Duration) -> Self {
+        let form = Form { has_replicas: true, has_relays: true, ..Form::default() };
+        Self::start_as(options, form, node_timeout).await
     }
 
     /// Starts three primaries that speak TLS with clients and each other, with the certificates of
@@ -56,23 +71,25 @@ impl Clustered {
     ///
     /// As [`start`](Self::start).
     pub async fn start_with_tls(options: RedisOptions, hostname: &str) -> Self {
-        Self::start_as(options, Some(hostname), false, LIMIT).await
+        let form = Form { hostname: Some(hostname), ..Form::default() };
+        Self::start_as(options, form, LIMIT).await
     }
 
-    async fn start_as(
-        options: RedisOptions,
-        hostname: Option<&str>,
-        has_replicas: bool,
-        node_timeout: Duration,
-    ) -> Self {
+    async fn start_as(options: RedisOptions, form: Form<'_>, node_timeout: Duration) -> Self {
+        let Form { hostname, has_replicas, has_relays } = form;
         let count = if has_replicas { 2 * PRIMARIES } else { PRIMARIES };
         let ports: Vec<_> = (0..count).map(|_| Port::free_with_bus()).collect();
         let ids: Vec<String> = (1..=count).map(|number| number.to_string().repeat(40)).collect();
         let told: Vec<_> = ports.iter().map(|(port, _)| port.number()).collect();
         let name = hostname.map_or(String::new(), |hostname| format!(",{hostname}"));
-        let addresses = ports
-            .iter()
-            .map(|(port, bus)| format!("127.0.0.1:{}@{}{name}", port.number(), bus.number()));
+        let bus = match has_relays {
+            true => Some(Bus::start(ports.iter().map(|(_, bus)| bus.address()), &ids).await),
+            false => None,
+        };
+        let addresses = ports.iter().enumerate().map(|(number, (port, own))| {
+            let bus = bus.as_ref().map_or(own.number(), |bus| bus.port(number));
+            format!("127.0.0.1:{}@{bus}{name}", port.number())
+        });
         let addresses: Vec<_> = addresses.collect();
         let known_to = |itself: usize| {
             let mut known = String::new();
@@ -92,14 +109,19 @@ impl Clustered {
             known + &format!("vars currentEpoch {PRIMARIES} lastVoteEpoch 0\n")
         };
         let (mut servers, mut claims) = (Vec::new(), Vec::new());
-        for (number, (port, bus)) in ports.into_iter().enumerate() {
+        for (number, (port, own_bus)) in ports.into_iter().enumerate() {
             let mut options = options
                 .clone()
                 .cluster(known_to(number))
                 .arg("cluster-node-timeout", &node_timeout.as_millis().to_string())
                 .arg("cluster-require-full-coverage", "no")
                 .arg("repl-diskless-sync-delay", "0");
-            claims.push(bus);
+            claims.push(own_bus);
+            if let Some(bus) = &bus {
+                options = options
+                    .arg("cluster-announce-ip", "127.0.0.1")
+                    .arg("cluster-announce-bus-port", &bus.port(number).to_string());
+            }
             let mut port = port;
             if let Some(hostname) = hostname {
                 options = options
@@ -110,7 +132,7 @@ impl Clustered {
             }
             servers.push(options.start_on_port(port));
         }
-        let clustered = Self { servers, ids, told, _claims: claims };
+        let clustered = Self { servers, ids, told, bus, _claims: claims };
         clustered.formed().await;
         clustered
     }
@@ -193,6 +215,15 @@ impl Clustered {
             replica.try_ask::<()>(cmd("CLUSTER").arg("FAILOVER")).await.is_ok()
         })
         .await;
+    }
+
+    /// Cuts a server off from all others, and not from its clients; or none.
+    ///
+    /// # Panics
+    ///
+    /// If the servers were started without relays.
+    pub fn isolate(&self, number: Option<usize>) {
+        self.bus.as_ref().expect("servers that were started with relays").isolate(number);
     }
 
     /// Waits until another server than `old` serves the slots that `old` had; returns its number.
@@ -278,6 +309,21 @@ impl Clustered {
         self.close_slot(slot, from, to).await;
     }
 
+    /// Has `redis-cli` move the first `count` slots of a primary to another one.
+    ///
+    /// # Panics
+    ///
+    /// If it is not installed, or fails.
+    pub async fn reshard(&self, count: u16, from: usize, to: usize) {
+        let mut reshard = tokio::process::Command::new("redis-cli");
+        reshard.args(["--cluster", "reshard", &format!("127.0.0.1:{}", self.told[from])]);
+        reshard.args(["--cluster-from", &self.ids[from], "--cluster-to", &self.ids[to]]);
+        reshard.args(["--cluster-slots", &count.to_string(), "--cluster-yes"]);
+        let resharded = reshard.output().await.expect("redis-cli is installed");
+        let said = String::from_utf8_lossy(&resharded.stdout);
+        assert!(resharded.status.success(), "{said}");
+    }
+
     /// Waits until one of the servers knows no other primary than `number` for the slot.
     ///
     /// # Panics
@@ -297,6 +343,15 @@ impl Clustered {
         })
         .await;
     }
+}
+
+/// The ways in which Clusters of the tests differ, beside the options of each server.
+#[derive(Default)]
+struct Form<'a> {
+    /// The name by which each is reached with TLS.
+    hostname: Option<&'a str>,
+    has_replicas: bool,
+    has_relays: bool,
 }
 
 /// The other server of a shard.

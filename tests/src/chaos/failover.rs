@@ -88,7 +88,7 @@ impl FailoverPlan {
                 replicas: *replicas,
                 careful: *careful,
                 promoted_ms: (promoted - began).as_millis() as u64,
-                cost: count::cost(measured, began),
+                cost: count::cost(measured, began, promoted),
             });
         }
     }

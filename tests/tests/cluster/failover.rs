@@ -96,6 +96,32 @@ async fn a_request_to_a_primary_that_stands_still_goes_on_at_the_one_that_replac
 }
 
 #[tokio::test]
+async fn a_primary_that_is_cut_off_from_the_others_is_replaced_although_it_still_answers() {
+    let clustered = Clustered::start_with_relays(RedisOptions::default(), SILENT).await;
+    let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
+    let key = clustered.key_of(1, 0);
+    let guard = held(&holder, &key).await;
+    let waiting = tokio::spawn({
+        let (waiter, key) = (waiter.clone(), key.clone());
+        async move { waiter.lock(&key).await.expect("granted") }
+    });
+    queued(&holder, &key, 1).await;
+    until_replicated(&clustered, 1).await;
+    clustered.isolate(Some(1));
+    let new = clustered.promoted(1).await;
+    assert_eq!(clustered.present_primary(1).await, 1, "it does not know");
+    let first = guard.deadline();
+    eventually("the new primary renews the hold", SOON, async || guard.deadline() > first).await;
+    let before = guard.fencing_token();
+    release(guard).await;
+    let guard = soon("the grant", waiting).await.expect("no panic");
+    assert!(guard.fencing_token() > before);
+    assert!(clustered.raw(new).await.exists(&lock_tests::door_key(&key)).await);
+    release(guard).await;
+    assert_eq!(waiter.status().places_lost, 0, "its place was replicated");
+}
+
+#[tokio::test]
 async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
     let clustered = with_replicas().await;
     let locks = connect(&clustered).await;

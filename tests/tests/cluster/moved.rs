@@ -133,40 +133,78 @@ async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
     }
 }
 
+/// The common view of all tasks that take turns on one lock.
+#[derive(Clone, Default)]
+struct Seen {
+    is_over: Arc<AtomicBool>,
+    inside: Arc<AtomicBool>,
+    last: Arc<AtomicU64>,
+}
+
+/// Takes turns until told to stop; returns how many. Panics where another holder is inside, or a
+/// token does not rise.
+async fn turns(locks: Locks, key: String, seen: Seen) -> usize {
+    let Seen { is_over, inside, last } = seen;
+    let mut turns = 0;
+    while !is_over.load(Ordering::Acquire) {
+        let guard = locks.lock_timeout(&key, SOON).await.expect("granted in time");
+        assert!(!inside.swap(true, Ordering::AcqRel), "another holder is inside");
+        let token = guard.fencing_token().get();
+        assert!(last.swap(token, Ordering::AcqRel) < token, "tokens rise");
+        tokio::task::yield_now().await;
+        assert!(inside.swap(false, Ordering::AcqRel), "another holder was inside");
+        // In an open slot it is not answered, and goes on in the background.
+        let _ = guard.release().await;
+        turns += 1;
+    }
+    turns
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_slots_are_resharded_by_redis_cli_while_their_locks_are_in_use() {
+    const SLOTS: u16 = 100;
+    const LOCKS: usize = 20;
+    let clustered = Clustered::steady().await;
+    let names = (0..).map(|number| format!("resharded {number}"));
+    let keys: Vec<_> = names.filter(|name| slot(name) < SLOTS).take(LOCKS).collect();
+    let nodes = [connect(&clustered).await, connect(&clustered).await];
+    let seen: Vec<_> = keys.iter().map(|_| Seen::default()).collect();
+    let mut tasks = Vec::new();
+    for (key, seen) in keys.iter().zip(&seen) {
+        for locks in nodes.iter().cycle().take(3) {
+            tasks.push(tokio::spawn(turns(locks.clone(), key.clone(), seen.clone())));
+        }
+    }
+    soon("the reshard", clustered.reshard(SLOTS, 0, 1)).await;
+    for (key, seen) in keys.iter().zip(&seen) {
+        clustered.until_served_by(slot(key), 1).await;
+        let before = seen.last.load(Ordering::Acquire);
+        let some = async || seen.last.load(Ordering::Acquire) > before;
+        eventually("it is granted there", SOON, some).await;
+        seen.is_over.store(true, Ordering::Release);
+    }
+    for task in tasks {
+        soon("the end", task).await.expect("one holder at a time");
+    }
+    assert_eq!(clustered.raw(0).await.keys("lock:{resharded*").await, [""; 0]);
+    for locks in nodes {
+        assert_eq!(locks.status().places_lost, 0);
+        eventually("nothing is left", SOON, async || locks.status().releasing == 0).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_lost() {
     const MOVES: usize = 60;
     let clustered = Clustered::steady().await;
     let key = clustered.key_of(0, 0);
     let slot = slot(&key);
-    let (is_over, inside, last) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU64::new(0)),
-    );
-    let mut nodes = Vec::new();
-    let mut tasks = Vec::new();
+    let (seen, mut nodes, mut tasks) = (Seen::default(), Vec::new(), Vec::new());
     for _ in 0..3 {
         let locks = connect(&clustered).await;
         nodes.push(locks.clone());
         for _ in 0..3 {
-            let (locks, key) = (locks.clone(), key.clone());
-            let (is_over, inside, last) = (is_over.clone(), inside.clone(), last.clone());
-            tasks.push(tokio::spawn(async move {
-                let mut turns = 0;
-                while !is_over.load(Ordering::Acquire) {
-                    let guard = locks.lock_timeout(&key, SOON).await.expect("granted in time");
-                    assert!(!inside.swap(true, Ordering::AcqRel), "another holder is inside");
-                    let token = guard.fencing_token().get();
-                    assert!(last.swap(token, Ordering::AcqRel) < token, "tokens rise");
-                    tokio::task::yield_now().await;
-                    assert!(inside.swap(false, Ordering::AcqRel), "another holder was inside");
-                    // In an open slot it is not answered, and goes on in the background.
-                    let _ = guard.release().await;
-                    turns += 1;
-                }
-                turns
-            }));
+            tasks.push(tokio::spawn(turns(locks.clone(), key.clone(), seen.clone())));
         }
     }
     let mut at = 0;
@@ -174,11 +212,11 @@ async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_l
         let to = (at + 1 + turn % 2) % 3;
         soon("a move", clustered.move_slot(slot, at, to)).await;
         at = to;
-        let before = last.load(Ordering::Acquire);
-        eventually("some are served", SOON, async || last.load(Ordering::Acquire) > before + 3)
-            .await;
+        let before = seen.last.load(Ordering::Acquire);
+        let some = async || seen.last.load(Ordering::Acquire) > before + 3;
+        eventually("some are served", SOON, some).await;
     }
-    is_over.store(true, Ordering::Release);
+    seen.is_over.store(true, Ordering::Release);
     let mut turns = 0;
     for task in tasks {
         turns += soon("the end", task).await.expect("one holder at a time");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_tests::{Clustered, Raw, eventually, queued};
-use lockcore::Locks;
+use lockcore::{LockGuard, Locks};
 use proto::LockName;
 use proto::wire::slot::{SLOTS, SlotCounter};
 use redis::cmd;
@@ -103,6 +104,31 @@ async fn a_node_is_listened_to_at_each_primary_by_a_channel_of_its_own() {
     channels.sort();
     channels.dedup();
     assert_eq!(channels.len(), 3, "{channels:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_locks_are_held_and_renewed_over_all_primaries() {
+    const HOLDS: usize = 10_000;
+    const LEASE: Duration = Duration::from_secs(12);
+    let clustered = Clustered::steady().await;
+    let locks = connect(&clustered).await;
+    let lock = |number| locks.key(format!("of many {number}")).lease(LEASE).lock();
+    let guards = soon("the locks", join_all((0..HOLDS).map(lock))).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    for primary in 0..3 {
+        let keys = clustered.raw(primary).await.keys("lock:{of many *}").await;
+        assert!((3_000..3_700).contains(&keys.len()), "{} at {primary}", keys.len());
+    }
+    let first = guards.iter().map(|guard| guard.deadline()).max().expect("some");
+    let renewed = async || guards.iter().all(|guard| guard.deadline() > first);
+    eventually("each hold is renewed", SOON, renewed).await;
+    let released = soon("the releases", join_all(guards.into_iter().map(LockGuard::release))).await;
+    for released in released {
+        released.expect("it was held");
+    }
+    for primary in 0..3 {
+        assert_eq!(clustered.raw(primary).await.keys("lock:{of*").await, [""; 0]);
+    }
 }
 
 #[tokio::test]

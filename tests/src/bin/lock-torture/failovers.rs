@@ -35,8 +35,7 @@ pub(crate) fn failovers(file: &str, words: &[&str]) -> ExitCode {
         }
     }
     if plan.faults.is_empty() {
-        let all: &[Fault] = if plan.cluster { &Fault::OF_CLUSTER } else { &Fault::ALL };
-        plan.faults = all.to_vec();
+        plan.faults = Fault::ALL.to_vec();
     }
     main_loop(run(file, &plan))
 }

@@ -1,6 +1,7 @@
 //! `lock-torture`: runs the chaos of `lock_tests::chaos`, and is its own child program. The test
 //! `chaos` and `scripts/torture` start it.
 
+mod cluster;
 mod failovers;
 
 use std::path::PathBuf;
@@ -19,7 +20,8 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared] [K
        lock-torture interrupted KEYS
        lock-torture lost HOLDS
        lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful | --cluster]
-       lock-torture failovers FILE --table";
+       lock-torture failovers FILE --table
+       lock-torture cluster ROUNDS HOLDS";
 /// The longest time that the next live waiter may wait behind dead ones, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
 const DEAD_ROUNDS: usize = 9;
@@ -91,6 +93,10 @@ fn main() -> ExitCode {
         }
         ["interrupted", keys] => interrupted(keys.parse().expect("KEYS is a number")),
         ["failovers", file, words @ ..] => failovers::failovers(file, words),
+        ["cluster", rounds, holds] => cluster::cluster(
+            rounds.parse().expect("ROUNDS is a number"),
+            holds.parse().expect("HOLDS is a number"),
+        ),
         ["lost", holds] => lost(holds.parse().expect("HOLDS is a number")),
         _ => {
             say(USAGE);

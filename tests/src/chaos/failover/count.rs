@@ -16,7 +16,7 @@ pub(super) struct Cost {
 }
 
 /// The names of all figures.
-pub(super) const FIGURES: [&str; 15] = [
+pub(super) const FIGURES: [&str; 16] = [
     "grants",
     "overlaps",
     "overlap_us",
@@ -27,6 +27,7 @@ pub(super) const FIGURES: [&str; 15] = [
     "fallen",
     "silent_ms",
     "silent_name_ms",
+    "regained_ms",
     "still_names",
     "places_lost",
     "disorder",
@@ -34,11 +35,13 @@ pub(super) const FIGURES: [&str; 15] = [
     "timed_out",
 ];
 
-pub(super) fn cost(seen: Seen, fault: Duration) -> Cost {
+/// Counts; the times are those of the fault, and of the promotion of another primary.
+pub(super) fn cost(seen: Seen, fault: Duration, promoted: Duration) -> Cost {
     let mut overlaps = (0, 0);
     let mut fallen = 0;
     let mut disorder = 0;
     let mut silent_name = 0;
+    let mut regained = 0;
     let mut still = 0;
     let mut holds = seen.holds;
     holds.sort_by_key(|hold| hold.begin);
@@ -49,6 +52,7 @@ pub(super) fn cost(seen: Seen, fault: Duration) -> Cost {
         fallen += fallen_tokens(&holds);
         disorder += out_of_order(&holds);
         silent_name = silent_name.max(silence(&holds, fault, seen.over));
+        regained = regained.max(first_after(&holds, promoted, seen.over));
         still += u64::from(!holds.iter().any(|hold| hold.begin > fault));
     }
     let values = [
@@ -62,6 +66,7 @@ pub(super) fn cost(seen: Seen, fault: Duration) -> Cost {
         fallen,
         silence(&holds, fault, seen.over),
         silent_name,
+        regained,
         still,
         seen.places_lost,
         disorder,
@@ -168,6 +173,12 @@ fn silence(holds: &[Hold], fault: Duration, over: Duration) -> u64 {
     longest.as_millis() as u64
 }
 
+/// The time from then to the first grant, in ms.
+fn first_after(holds: &[Hold], then: Duration, over: Duration) -> u64 {
+    let begun = holds.iter().map(|hold| hold.begin).find(|begin| *begin > then);
+    (begun.unwrap_or(over) - then).as_millis() as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::Demand::{Lock, Permit, Read, Write};
@@ -229,5 +240,13 @@ mod tests {
         assert_eq!(silence(&holds, ms(550), ms(600)), 100);
         assert_eq!(silence(&holds, ms(550), ms(900)), 300, "up to the end");
         assert_eq!(silence(&[], ms(100), ms(900)), 900, "nothing at all");
+    }
+
+    #[test]
+    fn the_first_grant_after_the_promotion_is_told() {
+        let holds = [hold(0, 0, 1, 1), hold(0, 500, 501, 2)];
+        let ms = Duration::from_millis;
+        assert_eq!(first_after(&holds, ms(200), ms(900)), 300);
+        assert_eq!(first_after(&holds, ms(600), ms(900)), 300, "none: up to the end");
     }
 }

@@ -10,7 +10,8 @@ pub enum Fault {
     Kill,
     /// Stops the primary; it comes back as it was, and thinks that it is the primary.
     Freeze,
-    /// Cuts the replicas and sentinels off from the primary; the clients still reach it.
+    /// Cuts the replicas, and the sentinels or the other primaries, off from the primary; the
+    /// clients still reach it.
     Partition,
     /// Asks the sentinels, or the replica, for another primary.
     Planned,
@@ -19,8 +20,6 @@ pub enum Fault {
 impl Fault {
     /// All faults.
     pub const ALL: [Self; 4] = [Self::Kill, Self::Freeze, Self::Partition, Self::Planned];
-    /// Those of a Redis Cluster: the port on which its servers speak to each other knows no users.
-    pub const OF_CLUSTER: [Self; 3] = [Self::Kill, Self::Freeze, Self::Planned];
 
     fn name(self) -> &'static str {
         match self {

@@ -73,8 +73,10 @@ pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
         "| replicas required | min-replicas-to-write | kind | failovers | grants | with double \
          leases | double leases | longest, ms | updates lost | the same, fenced | writes stopped | \
          reads stopped | fallen tokens | places lost | overtaken | refused | timed out | silent \
-         p50, ms | longest | one name p50, ms | longest |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+         p50, ms | longest | one name p50, ms | longest | regained \
+         p50, ms | longest |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\
+         ---|\n",
     );
     for ((replicas, careful, kind), lines) in groups {
         let of = |name: &'static str| lines.iter().map(move |line| line.cost.values[name]);
@@ -88,7 +90,7 @@ pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
         let _ = writeln!(
             table,
             "| {replicas} | {} | {kind} | {} | {} | {} | {} | {:.1} | {} | {} | {} | {} | {} | {} | \
-             {} | {} | {} | {} | {} | {} | {} |",
+             {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             if careful { "1" } else { "0" },
             lines.len(),
             sum("grants"),
@@ -108,6 +110,8 @@ pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
             most("silent_ms"),
             median("silent_name_ms"),
             most("silent_name_ms"),
+            median("regained_ms"),
+            most("regained_ms"),
         );
     }
     table
@@ -155,6 +159,7 @@ mod tests {
             "stopped",
             "reads_stopped",
             "silent_name_ms",
+            "regained_ms",
             "places_lost",
             "refused",
         ] {

@@ -7,6 +7,9 @@ use redis::cmd;
 use super::fault::Fault;
 use crate::{Clustered, Raw, RedisOptions, RedisServer, Watched};
 
+/// The user of the clients, so that all others can be cut off.
+const USER: &str = "locks on >locks allkeys allchannels allcommands";
+const CLIENT: &str = "locks:locks@";
 /// The time for which a primary that was replaced serves on.
 const RETURNED: Duration = Duration::from_secs(2);
 
@@ -31,12 +34,23 @@ async fn bring_back(server: &mut RedisServer, fault: Fault) {
             tokio::time::sleep(RETURNED).await;
         }
         Fault::Partition => {
-            let url = server.url().replace("redis://", "redis://locks:locks@");
+            let url = server.url().replace("redis://", &format!("redis://{CLIENT}"));
             let mut redis = Raw::connect(&url).await;
             redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("on")).await;
             tokio::time::sleep(RETURNED).await;
         }
         Fault::Planned => {}
+    }
+}
+
+/// Cuts off all that have no user of their own: replicas, and sentinels.
+async fn cut_off(redis: &mut Raw) {
+    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("off")).await;
+    for kind in ["replica", "pubsub", "normal"] {
+        let mut kill = cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg(kind).arg("USER").arg("default");
+        // This very connection is one of them at the end.
+        let _ = redis.try_ask::<()>(kill.arg("SKIPME").arg("yes")).await;
     }
 }
 
@@ -54,15 +68,14 @@ impl OverSentinel {
         if careful {
             options = options.arg("min-replicas-to-write", "1").arg("min-replicas-max-lag", "2");
         }
-        // Clients have a user of their own, so that all others can be cut off.
-        let options = options.arg("user", "locks on >locks allkeys allchannels allcommands");
+        let options = options.arg("user", USER);
         Self { watched: Watched::start(options).await, primary: 0, broken: None }
     }
 }
 
 impl Scene for OverSentinel {
     fn url(&self) -> String {
-        self.watched.url().replace("redis+sentinel://", "redis+sentinel://locks:locks@")
+        self.watched.url().replace("redis+sentinel://", &format!("redis+sentinel://{CLIENT}"))
     }
 
     async fn break_by(&mut self, fault: Fault) {
@@ -77,14 +90,7 @@ impl Scene for OverSentinel {
                 self.watched.promoted(old).await
             }
             Fault::Partition => {
-                let mut redis = self.watched.raw(old).await;
-                redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("off")).await;
-                for kind in ["replica", "pubsub", "normal"] {
-                    let mut kill = cmd("CLIENT");
-                    kill.arg("KILL").arg("TYPE").arg(kind).arg("USER").arg("default");
-                    // This very connection is one of them at the end.
-                    let _ = redis.try_ask::<()>(kill.arg("SKIPME").arg("yes")).await;
-                }
+                cut_off(&mut self.watched.raw(old).await).await;
                 self.watched.promoted(old).await
             }
             Fault::Planned => self.watched.fail_over(old).await,
@@ -119,14 +125,15 @@ pub(super) struct OnCluster {
 
 impl OnCluster {
     pub(super) async fn start() -> Self {
-        let clustered = Clustered::start(RedisOptions::default(), true, NODE_TIMEOUT).await;
+        let options = RedisOptions::default().arg("user", USER);
+        let clustered = Clustered::start_with_relays(options, NODE_TIMEOUT).await;
         Self { clustered, primaries: [0, 1, 2], turn: 0, broken: None }
     }
 }
 
 impl Scene for OnCluster {
     fn url(&self) -> String {
-        self.clustered.url()
+        self.clustered.url_with("redis", CLIENT, "127.0.0.1")
     }
 
     async fn break_by(&mut self, fault: Fault) {
@@ -139,7 +146,8 @@ impl Scene for OnCluster {
             Fault::Freeze => self.clustered.server(old).freeze(),
             Fault::Planned => self.clustered.fail_over(old).await,
             Fault::Partition => {
-                panic!("the servers of a Cluster cannot be cut off from each other")
+                self.clustered.isolate(Some(old));
+                cut_off(&mut self.clustered.raw(old).await).await;
             }
         }
         self.primaries[shard] = self.clustered.promoted(old).await;
@@ -148,6 +156,7 @@ impl Scene for OnCluster {
 
     async fn mend(&mut self) -> bool {
         let Some((old, fault)) = self.broken.take() else { return true };
+        self.clustered.isolate(None);
         bring_back(self.clustered.server(old), fault).await;
         self.clustered.follows(old).await;
         let mut primaries = self.primaries;
