@@ -7,7 +7,7 @@
 //!   presence is what it is on one server: a script counts who listens at the primary that runs it.
 //!   The channels name the server, because a Cluster carries each message to all of its servers.
 //! - Nothing is sent twice blindly. A command is sent again here only after an answer that says
-//!   that it did not run: see [`redirect`]. After a connection that broke, or no answer in time,
+//!   that it did not run: see [`Route`]. After a connection that broke, or no answer in time,
 //!   the core decides, as everywhere.
 //! - A request never waits here for a connection that is down: the requests on their way have
 //!   bounded places, and those for other primaries would wait behind it. The core asks again when
@@ -18,7 +18,6 @@
 //! - A shard that lost its slots stays open for a while, since grants of its last moments come as
 //!   messages.
 
-mod redirect;
 mod slots;
 mod topology;
 
@@ -31,6 +30,7 @@ use futures_util::future::{join, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::wire::Asked;
+use proto::wire::redirect::{Place, Redirect, Route, Step};
 use proto::{
     Answer, Answers, Command, Label, Link, LockErrorKind, LockName, Mode, NodeId, StoreError,
 };
@@ -40,9 +40,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use self::redirect::{Attempts, Redirect};
 use self::slots::{Shard, Slots};
-use self::topology::{Place, Primary, Source};
+use self::topology::{Primary, Source};
 use super::connector::Connector;
 use super::wire::TimedWire;
 use super::{Certificates, ReadAnswer, RedisSettings, RedisStore, Replicas};
@@ -151,9 +150,8 @@ impl ClusterStore {
             };
             // A grant could not reach one that waits.
             let hears = matches!(&asked, Asked::One(_, Command::Acquire { mode: Mode::Wait, .. }));
-            // Of several commands, only renewals go together here.
-            let moves = matches!(&asked, Asked::One(_, Command::Renew { .. }) | Asked::Together(_));
-            let way = Way { slot, hears, moves };
+            let route = Route::of(&asked, shared.settings.request_timeout);
+            let way = Way { slot, hears, route };
             let send = |shard: &Shard| shard.store.call(asked.clone(), read);
             let (shard, answer) = shared.routed(way, send).await?;
             note(&shard, &answer);
@@ -177,14 +175,11 @@ fn note_all(shard: &Shard, answers: &Answers) {
 }
 
 /// The way of a command.
-#[derive(Clone, Copy)]
 struct Way {
     slot: u16,
     /// A message may come for it: its shard has to hear.
     hears: bool,
-    /// It runs at the server to which its slot moves once none of its keys is here. It must not
-    /// make a key: the move would stop at it.
-    moves: bool,
+    route: Route,
 }
 
 impl Shared {
@@ -196,10 +191,10 @@ impl Shared {
     /// did not run for the sake of the slot.
     async fn routed<T: Send + 'static>(
         &self,
-        Way { slot, hears, moves }: Way,
+        Way { slot, hears, mut route }: Way,
         send: impl Fn(&Shard) -> StoreFuture<T>,
     ) -> Result<(Arc<Shard>, T), StoreError> {
-        let mut attempts = Attempts::new(self.settings.request_timeout);
+        let begun = Instant::now();
         loop {
             let owner = self.slots().owner(slot).cloned();
             let shard = owner.ok_or_else(|| {
@@ -219,8 +214,10 @@ impl Shared {
                 return Err(error);
             };
             let given_up = unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail));
-            match redirect {
-                Redirect::Ask(Some(place)) if moves => {
+            let is_elsewhere = matches!(redirect, Redirect::Moved(_));
+            match route.after(redirect) {
+                Step::Follow(place) if self.moved(slot, &place) => continue,
+                Step::Asking(place) => {
                     if let Some(target) = self.shard_at(&place)
                         && target.check(hears).is_ok()
                     {
@@ -231,21 +228,19 @@ impl Shared {
                         }
                     }
                 }
-                Redirect::Moved(Some(place)) if self.moved(slot, &place) => {
-                    if !attempts.may_follow() {
-                        return Err(given_up);
+                Step::Follow(_) | Step::Pause => {
+                    if is_elsewhere {
+                        self.outdated.notify_one();
                     }
-                    continue;
                 }
-                Redirect::Moved(_) => self.outdated.notify_one(),
-                Redirect::Ask(_) | Redirect::Moving => {}
-                Redirect::Down => {
+                Step::End => {
                     self.outdated.notify_one();
                     return Err(given_up);
                 }
             }
-            if !attempts.pause().await {
-                return Err(given_up);
+            match route.pause(begun.elapsed(), rand::random_range(0.5..1.5)) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(given_up),
             }
         }
     }
@@ -579,7 +574,8 @@ impl Store for ClusterStore {
                     renewals.iter().map(|(lock, command)| (lock, command)).collect();
                 shard.store.confirm(&renewals)
             };
-            let way = Way { slot, hears: false, moves: false };
+            let route = Route::new(shared.settings.request_timeout);
+            let way = Way { slot, hears: false, route };
             shared.routed(way, send).await.map(|(_, confirmed)| confirmed)
         })
     }
