@@ -70,7 +70,7 @@ pub(crate) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     fn resource(&self) -> &'a Resource {
-        &self.world.server.locks[self.lock]
+        &self.world.home(self.lock).locks[self.lock]
     }
 
     fn record(&self) -> &'a Record {
@@ -79,7 +79,7 @@ impl<'a> Facts<'a> {
 
     /// Whether the caller is the node, or the server counts its subscription.
     fn is_reached(&self, name: u64) -> bool {
-        name == self.caller || self.world.server.hears(name)
+        name == self.caller || self.world.home(self.lock).hears(name)
     }
 
     /// Whether a waiter counts: a clock that ran ahead may have ended the door before the queue.
@@ -174,7 +174,7 @@ impl Evidence for Facts<'_> {
         let caller = (!self.before.is_unmarked).then_some(self.caller);
         let patient = self.resource().patient(self.before.now_ms, caller);
         patient.map(move |(member, demand)| {
-            let is_reached = caller == Some(member.0) || self.world.server.hears(member.0);
+            let is_reached = caller == Some(member.0) || self.world.home(self.lock).hears(member.0);
             Waiting { member, demand, is_reached }
         })
     }
@@ -192,7 +192,7 @@ impl Evidence for Facts<'_> {
     }
 
     fn last_token(&self) -> u64 {
-        self.world.issued
+        self.world.issued[self.world.plan.slot(self.lock)]
     }
 
     fn shared_token(&self) -> u64 {
