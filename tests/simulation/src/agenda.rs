@@ -23,8 +23,10 @@ pub(crate) struct Sent {
     /// and its number: another one in its place never sees it.
     pub(crate) era: u64,
     pub(crate) at: u64,
-    /// The tokens and times that its process had seen.
+    /// The tokens and times that its process had seen of the hash slot, as it tells them.
     pub(crate) seen: Seen,
+    /// The greatest token of the hash slot that its process had been told, on any server.
+    pub(crate) told: u64,
     /// Whether ASKING stands before it.
     pub(crate) asking: bool,
 }
@@ -58,6 +60,8 @@ pub(crate) enum What {
     },
     Told {
         server: usize,
+        /// The hash slot, which the message does not name.
+        slot: usize,
         event: Event,
     },
     Tick,

@@ -310,12 +310,14 @@ impl World {
         });
         if let Ok(answer) = &answer {
             let slot = self.plan.slot(index(&ask));
-            let seen = &mut self.processes[place.slot].shards[way.server].seen[slot];
+            let process = &mut self.processes[place.slot];
+            let seen = &mut process.shards[way.server].seen[slot];
             if let Some(now_us) = answer.now_us() {
                 seen.note(now_us);
             }
             for grant in answer.grants() {
                 seen.note_token(grant.token.get());
+                process.told[slot] = process.told[slot].max(grant.token.get());
             }
             self.understood(place, &ask, answer, believed);
         }

@@ -101,12 +101,6 @@ fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState
     }
 }
 
-/// Whether it has a key besides those of its holds.
-fn has_waiters(state: &QueueState) -> bool {
-    let QueueState { queue, patience, passed, gone, .. } = state;
-    !(queue.is_empty() && patience.is_empty() && passed.is_empty() && gone.is_empty())
-}
-
 /// Whether the command is one of the script that has the door as its only key.
 fn has_one_key(command: &Command) -> bool {
     let is_lock = |member: &Member| member.demand() == Demand::ALONE;
@@ -147,15 +141,14 @@ impl World {
         if owner != server && !(asking && is_target) {
             return Some(refused(format!("MOVED {number} {HOST}:{owner}")));
         }
-        let target = match moving {
-            Some(moving) if is_target || is_source => moving.to,
-            _ => return None,
+        let Some(Move { to, keys: left, .. }) = moving.filter(|_| is_target || is_source) else {
+            return None;
         };
         let Server { locks, counters, .. } = &self.servers[server];
         let has_door = self.homes[lock] == server && locks[lock].0.door.is_some();
         let has_counter = counters[slot].is_some();
         let try_again = || refused("TRYAGAIN Multiple keys request during rehashing".into());
-        let ask_there = || refused(format!("ASK {number} {HOST}:{target}"));
+        let ask_there = || refused(format!("ASK {number} {HOST}:{to}"));
         if has_one_key(&ask.command) {
             return match has_door {
                 true => None,
@@ -169,8 +162,9 @@ impl World {
             (true, true) => {}
             _ => return Some(try_again()),
         }
-        // A script that comes to a key that is not here is stopped before its first write.
-        let are_elsewhere = has_waiters(&self.servers[target].locks[lock].0);
+        // A script that comes to a key that is not here is stopped before its first write. So it
+        // makes no key here that would stay behind.
+        let are_elsewhere = !left.contains(&Keys::Waiters(lock));
         if is_source && (are_elsewhere || self.dice.one_in(2)) {
             let detail = "ERR Script attempted to access a non local key in a cluster node";
             return Some(StoreError::ambiguous(detail));

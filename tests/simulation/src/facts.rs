@@ -3,6 +3,7 @@
 use laws::{Evidence, Held, Kind, Waiting, new_holds};
 use proto::{Acquired, Answer, Command, Member, Released};
 
+use crate::agenda::Sent;
 use crate::judge::{Record, Who, who};
 use crate::process::Seen;
 use crate::resource::Resource;
@@ -21,12 +22,14 @@ pub(crate) struct Before {
     pub(crate) token: Option<u64>,
     /// The tokens and times that the caller had seen.
     pub(crate) seen: Seen,
+    /// The greatest token that it had been told.
+    pub(crate) told: u64,
     /// The members of an acquire that waited already, with their places.
     places: Vec<(Who, u64)>,
 }
 
 impl Before {
-    pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen, command: &Command) -> Self {
+    pub(crate) fn of(resource: &Resource, now_ms: u64, sent: Sent, command: &Command) -> Self {
         let holds = resource.holds(now_ms);
         let token = resource.token();
         let is_free = resource.0.door.is_none();
@@ -38,7 +41,8 @@ impl Before {
             }
             _ => Vec::new(),
         };
-        Self { holds, now_ms, is_free, is_unmarked, token, seen, places }
+        let Sent { seen, told, .. } = sent;
+        Self { holds, now_ms, is_free, is_unmarked, token, seen, told, places }
     }
 
     /// Whether the member of an acquire waits at the place that it had.

@@ -162,7 +162,7 @@ impl World {
     ) {
         let is_granted = |who: &Who| granted.iter().any(|held| held.member == *who);
         let Seen { elsewhere_us, .. } = before.seen;
-        let floor_us = before.seen.floor_us();
+        let floor_us = before.seen.floor_us().max(before.told);
         let record = &mut self.records[lock];
         record.tokens.retain(|who, _| after.iter().any(|held| held.member == *who));
         for held in granted {

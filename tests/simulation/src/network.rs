@@ -65,7 +65,8 @@ impl World {
             shard.last_arrival = arrival;
         }
         let (era, seen) = (shard.era, shard.seen[slot]);
-        let sent = Sent { server, era, at: self.now, seen, asking };
+        let told = process.told[slot];
+        let sent = Sent { server, era, at: self.now, seen, told, asking };
         self.at(arrival, place, What::Arrive { request, ask, sent, waits });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
@@ -212,12 +213,12 @@ impl World {
         self.event(place, |core| core.linked(commands, subscription));
     }
 
-    pub(crate) fn publish(&mut self, server: usize, node: &NodeId, event: Event) {
+    pub(crate) fn publish(&mut self, (server, slot): (usize, usize), node: &NodeId, event: Event) {
         self.outcome.messages += 1;
         let name: u64 = node.as_str().parse().expect("nodes are numbers");
-        let Some(slot) = self.slots[name as usize] else { return };
-        let place = Place { slot, name };
-        if !self.processes[slot].shards[server].is_subscribed {
+        let Some(at) = self.slots[name as usize] else { return };
+        let place = Place { slot: at, name };
+        if !self.processes[at].shards[server].is_subscribed {
             return;
         }
         if self.strikes(Fault::Cut) {
@@ -227,6 +228,6 @@ impl World {
             return;
         }
         let told_at = self.now + self.latency();
-        self.at(told_at, place, What::Told { server, event });
+        self.at(told_at, place, What::Told { server, slot, event });
     }
 }

@@ -174,6 +174,8 @@ pub(crate) struct Process {
     /// The servers as it speaks to them.
     pub(crate) shards: Vec<Shard>,
     pub(crate) routing: Routing,
+    /// The greatest token that it was told, by hash slot.
+    pub(crate) told: Vec<u64>,
     /// The time until which it does nothing.
     pub(crate) stopped_until: u64,
     pub(crate) closing: Option<(Closing, u64)>,
@@ -269,6 +271,7 @@ impl Process {
             rate,
             unseen: 0,
             shards,
+            told: vec![0; owners.len()],
             routing: Routing::new(owners),
             stopped_until: 0,
             closing: None,

@@ -264,13 +264,13 @@ impl World {
         let server = &mut self.servers[server];
         let state = &mut server.locks[lock];
         state.0.expire(now_us / 1_000);
-        let before = Before::of(state, now_us / 1_000, seen, &ask.command);
+        let before = Before::of(state, now_us / 1_000, sent, &ask.command);
         let call = (&node, &ask.command);
         let (answer, events) = server.step((lock, slot), call, now_us, seen);
         let told = told(&answer, &events);
         self.judge(lock, &before, (name, &told), &ask.command, &answer);
         for (node, event) in events {
-            self.publish(sent.server, &node, event);
+            self.publish((sent.server, slot), &node, event);
         }
         in_short(answer, &ask.command, before.is_free(), &self.home(lock).locks[lock])
     }

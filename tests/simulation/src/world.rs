@@ -202,9 +202,11 @@ impl World {
                     self.disconnect(place, open.way.server);
                 }
             }
-            What::Told { server, event } => {
+            What::Told { server, slot, event } => {
                 if let Event::Granted { token, .. } = &event {
-                    self.processes[place.slot].shards[server].hear(token.get());
+                    let process = &mut self.processes[place.slot];
+                    process.shards[server].hear(token.get());
+                    process.told[slot] = process.told[slot].max(token.get());
                 }
                 self.hears_of_revoked(place.name, &event);
                 self.looks(place, |core| core.heard(event));
