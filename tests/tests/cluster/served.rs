@@ -5,7 +5,8 @@ use std::time::Duration;
 use lock_tests::{Clustered, Raw, eventually, queued};
 use lockcore::Locks;
 use proto::LockName;
-use proto::wire::slot::{SLOTS, SlotCounter};
+use proto::wire::keys::SlotCounter;
+use proto::wire::slot::SLOTS;
 use redis::cmd;
 
 use crate::common::{SOON, connect, held, release, slot, soon};
