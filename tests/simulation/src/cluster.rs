@@ -141,9 +141,8 @@ impl World {
         if owner != server && !(asking && is_target) {
             return Some(refused(format!("MOVED {number} {HOST}:{owner}")));
         }
-        let Some(Move { to, keys: left, .. }) = moving.filter(|_| is_target || is_source) else {
-            return None;
-        };
+        // A slot that does not move is served.
+        let Move { to, keys: left, .. } = moving.filter(|_| is_target || is_source)?;
         let Server { locks, counters, .. } = &self.servers[server];
         let has_door = self.homes[lock] == server && locks[lock].0.door.is_some();
         let has_counter = counters[slot].is_some();
@@ -165,7 +164,9 @@ impl World {
         // A script that comes to a key that is not here is stopped before its first write. So it
         // makes no key here that would stay behind.
         let are_elsewhere = !left.contains(&Keys::Waiters(lock));
-        if is_source && (are_elsewhere || self.dice.one_in(2)) {
+        // A renewal of parts comes to one that is nowhere.
+        let is_stopped = matches!(ask.command, Command::Renew { .. }) || self.dice.one_in(2);
+        if is_source && (are_elsewhere || is_stopped) {
             let detail = "ERR Script attempted to access a non local key in a cluster node";
             return Some(StoreError::ambiguous(detail));
         }

@@ -65,8 +65,8 @@ pub enum Fault {
     Promote,
     /// The replica is behind by up to five seconds.
     Lag,
-    /// A hash slot moves to another primary, key by key or all at once. It may stay open between the
-    /// two for up to 15 s.
+    /// A hash slot moves to another primary, key by key or all at once. It may stay open between
+    /// the two for up to ten seconds a key.
     MoveSlot,
     /// The clocks of primaries are apart by up to four seconds.
     Apart,
@@ -379,7 +379,6 @@ pub const KINDS: [(&str, Faults); 14] = {
                 (Cancel, 10),
                 (Leak, 100),
                 (Force, 400),
-                (Freeze, 10_000),
             ]),
         ),
         (

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proto::node::Ask;
 use proto::wire::Asked;
-use proto::wire::redirect::{Place as At, Redirect, Route, Step};
+use proto::wire::redirect::{Redirect, Route, Step};
 use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
 
 use crate::agenda::{Place, What};
@@ -97,13 +97,15 @@ impl World {
         let step = if is_back { Step::Pause } else { open.way.route.after(redirect) };
         let ask = open.ask.clone();
         let is_sent = match step {
-            Step::Follow(At { port, .. }) => {
-                self.finds(place, self.plan.slot(index(&ask)), port.into());
-                self.send_again(place, request, port.into(), false)
+            Step::Follow(at) => {
+                let server = at.port.into();
+                self.finds(place, self.plan.slot(index(&ask)), server);
+                self.send_again(place, request, server, false)
             }
-            Step::Asking(At { port, .. }) => {
-                let shard = &self.processes[place.slot].shards[usize::from(port)];
-                self.can_send(shard, &ask) && self.send_again(place, request, port.into(), true)
+            Step::Asking(at) => {
+                let server = at.port.into();
+                let shard = &self.processes[place.slot].shards[server];
+                self.can_send(shard, &ask) && self.send_again(place, request, server, true)
             }
             Step::Pause => false,
             Step::End => {

@@ -1,5 +1,5 @@
-//! The world: the servers, the processes, and everything that is on its way between them, in virtual
-//! time.
+//! The world: the servers, the processes, and everything that is on its way between them, in
+//! virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
