@@ -384,9 +384,9 @@ pub const KINDS: [(&str, Faults); 14] = {
         (
             "cluster",
             Faults::of([
-                (MoveSlot, 1_000),
+                (MoveSlot, 500),
                 (Apart, 1),
-                (Replace, 3_000),
+                (Replace, 1_000),
                 (Freeze, 10_000),
                 (Break, 800),
                 (LostMessage, 60),
