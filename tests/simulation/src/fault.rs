@@ -134,8 +134,9 @@ const WIPED: &[Law] =
 /// The laws where a granted hold may be granted again; no waiter waits for ever, and no key is
 /// left.
 const FORGOTTEN: &[Law] = &[Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
-/// The same where keys of one lock may be forgotten without the others.
-const TORN: &[Law] = &[Law::S4, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
+/// The same where keys of one lock may be forgotten without the others. A door without its mark
+/// tells of no waiters: they are granted by their next touch, and not at once.
+const TORN: &[Law] = &[Law::S4, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4];
 /// The laws where no guard relies on a forgotten hold, but places and tombstones may be forgotten.
 const ACKNOWLEDGED: &[Law] = &[
     Law::S1,
