@@ -311,13 +311,12 @@ impl World {
         if let Ok(answer) = &answer {
             let slot = self.plan.slot(index(&ask));
             let process = &mut self.processes[place.slot];
-            let seen = &mut process.shards[way.server].seen[slot];
             if let Some(now_us) = answer.now_us() {
-                seen.note(now_us);
+                process.shards[way.server].seen[slot].note(now_us);
             }
             for grant in answer.grants() {
-                seen.note_token(grant.token.get());
-                process.told[slot] = process.told[slot].max(grant.token.get());
+                process.shards[way.server].seen[slot].note_token(grant.token.get());
+                process.hear(way.server, slot, grant.token.get());
             }
             self.understood(place, &ask, answer, believed);
         }

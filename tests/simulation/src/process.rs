@@ -300,6 +300,14 @@ impl Process {
         self.born_us + passed as u64 + 1
     }
 
+    /// Notes a token that it was told. One of a primary that had the hash slot before comes too late
+    /// for the floor of the next, and does not count.
+    pub(crate) fn hear(&mut self, server: usize, slot: usize, token: u64) {
+        if self.routing.has(slot, server) {
+            self.told[slot] = self.told[slot].max(token);
+        }
+    }
+
     /// Whether nothing is left to do for it.
     pub(crate) fn is_at_rest(&self) -> bool {
         let counts = self.core.counts();

@@ -36,6 +36,11 @@ impl Routing {
     pub(crate) fn new(owners: Vec<usize>) -> Self {
         Self { owners, has_moved: false, looks_at: None, was_up: true }
     }
+
+    /// Whether the process knows the hash slot to be at this server.
+    pub(crate) fn has(&self, slot: usize, server: usize) -> bool {
+        self.owners[slot] == server
+    }
 }
 
 /// The way of one request.

@@ -206,7 +206,10 @@ impl World {
                 if let Event::Granted { token, .. } = &event {
                     let process = &mut self.processes[place.slot];
                     process.shards[server].hear(token.get());
-                    process.told[slot] = process.told[slot].max(token.get());
+                    // Of several hash slots, only a later server is told of it.
+                    if self.plan.primaries == 1 {
+                        process.hear(server, slot, token.get());
+                    }
                 }
                 self.hears_of_revoked(place.name, &event);
                 self.looks(place, |core| core.heard(event));
