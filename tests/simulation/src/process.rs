@@ -300,8 +300,8 @@ impl Process {
         self.born_us + passed as u64 + 1
     }
 
-    /// Notes a token that it was told. One of a primary that had the hash slot before comes too late
-    /// for the floor of the next, and does not count.
+    /// Notes a token that it was told. One of a primary that had the hash slot before comes too
+    /// late for the floor of the next, and does not count.
     pub(crate) fn hear(&mut self, server: usize, slot: usize, token: u64) {
         if self.routing.has(slot, server) {
             self.told[slot] = self.told[slot].max(token);
