@@ -9,6 +9,7 @@ pub mod keys;
 mod message;
 mod outcome;
 mod queue;
+pub mod redirect;
 mod redisson;
 pub mod scripts;
 pub mod slot;

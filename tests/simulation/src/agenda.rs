@@ -15,6 +15,22 @@ pub(crate) struct Place {
     pub(crate) name: u64,
 }
 
+/// The circumstances in which a request was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    /// The index of the server that it was sent to,
+    pub(crate) server: usize,
+    /// and its number: another one in its place never sees it.
+    pub(crate) era: u64,
+    pub(crate) at: u64,
+    /// The tokens and times that its process had seen of the hash slot, as it tells them.
+    pub(crate) seen: Seen,
+    /// The greatest token of the hash slot that its process had been told, on any server.
+    pub(crate) told: u64,
+    /// Whether ASKING stands before it.
+    pub(crate) asking: bool,
+}
+
 /// An event that happens at its time.
 #[derive(Debug)]
 pub(crate) enum What {
@@ -23,19 +39,14 @@ pub(crate) enum What {
     Arrive {
         request: u64,
         ask: Ask,
-        /// The server that the request was sent to: another one never sees it.
-        era: u64,
-        sent: u64,
-        /// The tokens and times that its process had seen when it was sent.
-        seen: Seen,
+        sent: Sent,
         /// Whether the request waits for replicas.
         waits: bool,
     },
     /// The server receives a copy of a request, of which the sender hears nothing.
     Repeated {
         ask: Ask,
-        era: u64,
-        seen: Seen,
+        sent: Sent,
     },
     /// The process receives the answer to a request, or an error in its place.
     Answered {
@@ -48,6 +59,9 @@ pub(crate) enum What {
         request: u64,
     },
     Told {
+        server: usize,
+        /// The hash slot, which the message does not name.
+        slot: usize,
         event: Event,
     },
     Tick,
@@ -66,15 +80,40 @@ pub(crate) enum What {
         caller: usize,
         turn: u64,
     },
-    Connected,
-    Subscribed,
+    Connected {
+        server: usize,
+    },
+    Subscribed {
+        server: usize,
+    },
     /// The server notices that a subscription is gone.
     Unheard {
+        server: usize,
         subscription: u64,
     },
     /// The process notices that its subscription is gone, or both its connections.
-    Cut,
-    Reset,
+    Cut {
+        server: usize,
+    },
+    Reset {
+        server: usize,
+    },
+    /// The process sends a request again that was refused.
+    SentAgain {
+        request: u64,
+    },
+    /// The process learns from some server which one has each hash slot.
+    Looked,
+    /// The servers go on with a hash slot that moves.
+    Moves {
+        slot: usize,
+        number: u64,
+    },
+    /// A server learns which one has a hash slot.
+    Agreed {
+        server: usize,
+        slot: usize,
+    },
     /// A process that was stopped goes on.
     Continued,
     /// A node that is shut down looks how far it is.
@@ -97,13 +136,17 @@ impl What {
             Self::Turn { .. } => 6,
             Self::Look { .. } => 7,
             Self::Cancel { .. } => 8,
-            Self::Connected => 9,
-            Self::Subscribed => 10,
+            Self::Connected { .. } => 9,
+            Self::Subscribed { .. } => 10,
             Self::Unheard { .. } => 11,
             Self::Continued => 12,
             Self::Closing => 13,
-            Self::Cut => 14,
-            Self::Reset => 15,
+            Self::Cut { .. } => 14,
+            Self::Reset { .. } => 15,
+            Self::SentAgain { .. } => 16,
+            Self::Looked => 17,
+            Self::Moves { .. } => 18,
+            Self::Agreed { .. } => 19,
         }
     }
 }

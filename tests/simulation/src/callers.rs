@@ -8,7 +8,7 @@ use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, Stor
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
 use crate::judge::Guard;
-use crate::process::{Caller, Shared};
+use crate::process::{Caller, Open, Shared};
 use crate::resource::Form;
 use crate::server::index;
 use crate::world::{MS, World};
@@ -299,7 +299,8 @@ impl World {
         answer: Result<Answer, StoreError>,
         replicas: Option<u32>,
     ) {
-        let Some(ask) = self.processes[place.slot].open.remove(&request) else { return };
+        let Some(open) = self.processes[place.slot].open.remove(&request) else { return };
+        let Open { ask, way } = open;
         self.tell(place, "is answered", &(&ask, &answer));
         let believed = self.believed(place, &ask);
         self.looks(place, |core| match (&answer, replicas) {
@@ -308,12 +309,14 @@ impl World {
             (Err(error), _) => core.unanswered(&ask, error),
         });
         if let Ok(answer) = &answer {
-            let seen = &mut self.processes[place.slot].seen;
+            let slot = self.plan.slot(index(&ask));
+            let process = &mut self.processes[place.slot];
             if let Some(now_us) = answer.now_us() {
-                seen.note(now_us);
+                process.shards[way.server].seen[slot].note(now_us);
             }
             for grant in answer.grants() {
-                seen.note_token(grant.token.get());
+                process.shards[way.server].seen[slot].note_token(grant.token.get());
+                process.hear(way.server, slot, grant.token.get());
             }
             self.understood(place, &ask, answer, believed);
         }
@@ -360,6 +363,6 @@ impl World {
             }
             self.has_lease(place, index(ask), number);
         }
-        self.is_known(place, &ask.command, answer);
+        self.is_known(place, ask, answer);
     }
 }

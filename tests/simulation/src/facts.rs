@@ -3,6 +3,7 @@
 use laws::{Evidence, Held, Kind, Waiting, new_holds};
 use proto::{Acquired, Answer, Command, Member, Released};
 
+use crate::agenda::Sent;
 use crate::judge::{Record, Who, who};
 use crate::process::Seen;
 use crate::resource::Resource;
@@ -21,12 +22,14 @@ pub(crate) struct Before {
     pub(crate) token: Option<u64>,
     /// The tokens and times that the caller had seen.
     pub(crate) seen: Seen,
+    /// The greatest token that it had been told.
+    pub(crate) told: u64,
     /// The members of an acquire that waited already, with their places.
     places: Vec<(Who, u64)>,
 }
 
 impl Before {
-    pub(crate) fn of(resource: &Resource, now_ms: u64, seen: Seen, command: &Command) -> Self {
+    pub(crate) fn of(resource: &Resource, now_ms: u64, sent: Sent, command: &Command) -> Self {
         let holds = resource.holds(now_ms);
         let token = resource.token();
         let is_free = resource.0.door.is_none();
@@ -38,7 +41,8 @@ impl Before {
             }
             _ => Vec::new(),
         };
-        Self { holds, now_ms, is_free, is_unmarked, token, seen, places }
+        let Sent { seen, told, .. } = sent;
+        Self { holds, now_ms, is_free, is_unmarked, token, seen, told, places }
     }
 
     /// Whether the member of an acquire waits at the place that it had.
@@ -70,7 +74,7 @@ pub(crate) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     fn resource(&self) -> &'a Resource {
-        &self.world.server.locks[self.lock]
+        &self.world.home(self.lock).locks[self.lock]
     }
 
     fn record(&self) -> &'a Record {
@@ -79,7 +83,7 @@ impl<'a> Facts<'a> {
 
     /// Whether the caller is the node, or the server counts its subscription.
     fn is_reached(&self, name: u64) -> bool {
-        name == self.caller || self.world.server.hears(name)
+        name == self.caller || self.world.home(self.lock).hears(name)
     }
 
     /// Whether a waiter counts: a clock that ran ahead may have ended the door before the queue.
@@ -174,7 +178,7 @@ impl Evidence for Facts<'_> {
         let caller = (!self.before.is_unmarked).then_some(self.caller);
         let patient = self.resource().patient(self.before.now_ms, caller);
         patient.map(move |(member, demand)| {
-            let is_reached = caller == Some(member.0) || self.world.server.hears(member.0);
+            let is_reached = caller == Some(member.0) || self.world.home(self.lock).hears(member.0);
             Waiting { member, demand, is_reached }
         })
     }
@@ -192,7 +196,7 @@ impl Evidence for Facts<'_> {
     }
 
     fn last_token(&self) -> u64 {
-        self.world.issued
+        self.world.issued[self.world.plan.slot(self.lock)]
     }
 
     fn shared_token(&self) -> u64 {

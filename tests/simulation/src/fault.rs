@@ -65,6 +65,14 @@ pub enum Fault {
     Promote,
     /// The replica is behind by up to five seconds.
     Lag,
+    /// A hash slot moves to another primary, key by key or all at once. It may stay open between
+    /// the two for up to ten seconds a key.
+    MoveSlot,
+    /// The clocks of primaries are apart by up to four seconds.
+    Apart,
+    /// A replica takes over for one of several primaries as in [`FailOver`](Self::FailOver), also
+    /// while a hash slot moves: then it may know some of the keys of a lock without the others.
+    Replace,
 }
 
 const EVERYTHING: &[Law] = &Law::ALL;
@@ -85,7 +93,8 @@ const BY_TIME: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
-/// The laws where a process counts time wrong, and so may believe too long.
+/// The laws where a process counts time wrong, and so may believe too long; or the next primary of
+/// a lock does, and leases of parts end early.
 const BY_RATE: &[Law] = &[
     Law::S1,
     Law::S3,
@@ -125,6 +134,9 @@ const WIPED: &[Law] =
 /// The laws where a granted hold may be granted again; no waiter waits for ever, and no key is
 /// left.
 const FORGOTTEN: &[Law] = &[Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
+/// The same where keys of one lock may be forgotten without the others. A door without its mark
+/// tells of no waiters: they are granted by their next touch, and not at once.
+const TORN: &[Law] = &[Law::S4, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4];
 /// The laws where no guard relies on a forgotten hold, but places and tombstones may be forgotten.
 const ACKNOWLEDGED: &[Law] = &[
     Law::S1,
@@ -144,7 +156,7 @@ const ACKNOWLEDGED: &[Law] = &[
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. Breaks of the other laws
     /// are counted.
-    pub const TABLE: [(Self, &'static str, &'static [Law]); 28] = [
+    pub const TABLE: [(Self, &'static str, &'static [Law]); 31] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
         (Self::Cut, "cut", EVERYTHING),
@@ -173,6 +185,9 @@ impl Fault {
         (Self::FailOver, "fail-over", FORGOTTEN),
         (Self::Promote, "promote", ACKNOWLEDGED),
         (Self::Lag, "lag", EVERYTHING),
+        (Self::MoveSlot, "move-slot", EVERYTHING),
+        (Self::Apart, "apart", BY_RATE),
+        (Self::Replace, "replace", TORN),
     ];
 
     /// The name of the fault.
@@ -232,7 +247,7 @@ impl Faults {
 }
 
 /// The kinds of runs, by name.
-pub const KINDS: [(&str, Faults); 12] = {
+pub const KINDS: [(&str, Faults); 14] = {
     use Fault::*;
     const CANCELS: [(Fault, u32); 4] = [(Cancel, 3), (Unread, 50), (Reenter, 20), (Leak, 20)];
     [
@@ -345,6 +360,39 @@ pub const KINDS: [(&str, Faults); 12] = {
                 (Late, 400),
                 (Kill, 5_000),
                 (Stop, 5_000),
+                (ShutDown, 5_000),
+                (Cancel, 10),
+                (Leak, 100),
+            ]),
+        ),
+        (
+            "moved",
+            Faults::of([
+                (MoveSlot, 1_000),
+                (Break, 800),
+                (LostMessage, 60),
+                (Cut, 600),
+                (Late, 400),
+                (Repeat, 400),
+                (Kill, 5_000),
+                (Stop, 5_000),
+                (ShutDown, 10_000),
+                (Cancel, 10),
+                (Leak, 100),
+                (Force, 400),
+            ]),
+        ),
+        (
+            "cluster",
+            Faults::of([
+                (MoveSlot, 500),
+                (Apart, 1),
+                (Replace, 1_000),
+                (Freeze, 10_000),
+                (Break, 800),
+                (LostMessage, 60),
+                (Late, 400),
+                (Kill, 5_000),
                 (ShutDown, 5_000),
                 (Cancel, 10),
                 (Leak, 100),

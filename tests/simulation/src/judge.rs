@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laws::{Evidence, Held, Law, judge};
-use proto::node::Phase;
+use proto::node::{Ask, Phase};
 use proto::{
     Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Renewed, TOMBSTONE_MS,
 };
@@ -12,6 +12,7 @@ use crate::agenda::Place;
 use crate::facts::{Before, Facts};
 use crate::process::{Seen, Shared};
 use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
+use crate::server::index;
 use crate::world::{MS, World};
 
 /// A member, by the name of its process and its number there.
@@ -78,6 +79,14 @@ impl Record {
         self.line.range(..ticket).map(|(_, who)| *who)
     }
 
+    /// Goes on by the clock of the server to which the lock has moved, which is ahead by so much;
+    /// by so much where it is never set back. Keys move with the time that is left of them.
+    pub(crate) fn change_clock(&mut self, ahead_ms: i64, passed_ms: i64) {
+        let later = |until_ms: &mut u64, by_ms| *until_ms = until_ms.saturating_add_signed(by_ms);
+        self.waits.values_mut().for_each(|wait| later(&mut wait.until_ms, ahead_ms));
+        self.gone.values_mut().for_each(|until_ms| later(until_ms, passed_ms));
+    }
+
     /// Records the members that the command ends at this time, which is never set back.
     fn bury(&mut self, command: &Command, passed_ms: u64) {
         self.gone.retain(|_, until_ms| *until_ms > passed_ms);
@@ -107,7 +116,7 @@ impl World {
         // This goes first: a waiter that asks after its patience is queued anew, behind the waiters
         // that this command grants the lock to.
         self.follow(lock, name, command, answer, before);
-        let after = self.server.locks[lock].holds(now_ms);
+        let after = self.home(lock).locks[lock].holds(now_ms);
         let facts = Facts { world: self, lock, before, after, caller: name, command, answer, told };
         let broken = judge(&facts);
         let granted = facts.granted();
@@ -131,10 +140,12 @@ impl World {
         let gone = granted.iter().map(|held| held.member).chain(dropped);
         gone.for_each(|who| self.records[lock].leave(who));
         self.is_gone(lock, command, now_ms);
+        let passed_ms = now_ms + self.home(lock).set_back_us / MS;
         let record = &mut self.records[lock];
-        record.bury(command, now_ms + self.server.set_back_us / MS);
+        record.bury(command, passed_ms);
         let counts = |gone: Who| record.gone.contains_key(&gone);
-        if let Some(contradiction) = self.server.locks[lock].contradiction(now_ms, counts) {
+        let state = &self.servers[self.homes[lock]].locks[lock];
+        if let Some(contradiction) = state.contradiction(now_ms, counts) {
             self.breaks(Law::S7, || format!("lock {lock}: {contradiction}"));
         }
     }
@@ -151,7 +162,7 @@ impl World {
     ) {
         let is_granted = |who: &Who| granted.iter().any(|held| held.member == *who);
         let Seen { elsewhere_us, .. } = before.seen;
-        let floor_us = before.seen.floor_us();
+        let floor_us = before.seen.floor_us().max(before.told);
         let record = &mut self.records[lock];
         record.tokens.retain(|who, _| after.iter().any(|held| held.member == *who));
         for held in granted {
@@ -170,7 +181,8 @@ impl World {
                 });
             }
             self.note(token);
-            self.issued = self.issued.max(token);
+            let slot = self.plan.slot(lock);
+            self.issued[slot] = self.issued[slot].max(token);
             self.records[lock].tokens.entry(who).or_default().insert(token);
         }
     }
@@ -178,7 +190,7 @@ impl World {
     /// Checks that a member that leaves is neither there nor comes back.
     fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
         let Command::Leave { leaving } = command else { return };
-        let state = &self.server.locks[lock];
+        let state = &self.home(lock).locks[lock];
         let is_there =
             |member: &&Member| state.knows(member, now_ms) || state.aside().contains(&who(member));
         let mut members = leaving.iter().map(|leaving| &leaving.member);
@@ -243,7 +255,7 @@ impl World {
         let mut lost = None;
         match (command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
-                let resource = &self.server.locks[lock];
+                let resource = &self.servers[self.homes[lock]].locks[lock];
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
                     let Acquired::Queued { position } = outcome else { continue };
                     let who = who(member);
@@ -318,10 +330,11 @@ impl World {
             return;
         }
         let until = process.world_us(guard.shared.until());
-        let now_ms = self.server.time_us(self.now) / MS;
-        let holds = self.server.locks[lock].holds(now_ms);
+        let server = self.home(lock);
+        let now_ms = server.time_us(self.now) / MS;
+        let holds = server.locks[lock].holds(now_ms);
         let ends_ms = holds.iter().find(|held| held.member == who).and_then(|held| held.ends_ms);
-        let ends = ends_ms.map(|ends_ms| self.server.world_us(ends_ms.saturating_mul(MS)));
+        let ends = ends_ms.map(|ends_ms| server.world_us(ends_ms.saturating_mul(MS)));
         if ends.is_none_or(|ends| until > ends) {
             self.breaks(Law::S2, || {
                 format!("the guard of {who:?} is valid until {until}, the server's hold {ends:?}")
@@ -339,8 +352,9 @@ impl World {
         token: FencingToken,
     ) {
         let who = (place.name, number);
-        let now_ms = self.server.time_us(self.now) / MS;
-        let is_holder = self.server.locks[lock].holds(now_ms).iter().any(|held| held.member == who);
+        let server = self.home(lock);
+        let now_ms = server.time_us(self.now) / MS;
+        let is_holder = server.locks[lock].holds(now_ms).iter().any(|held| held.member == who);
         let told = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
         // A copy of its acquire may have been granted since it was force-released.
         let is_untold = self.untold.contains(&who);
@@ -402,7 +416,8 @@ impl World {
 
     /// Checks that a node that is told of a hold of its own has it in its table from then on, so
     /// that the hold is used or released.
-    pub(crate) fn is_known(&mut self, place: Place, command: &Command, answer: &Answer) {
+    pub(crate) fn is_known(&mut self, place: Place, ask: &Ask, answer: &Answer) {
+        let (lock, command) = (index(ask), &ask.command);
         let is_asked_for = |grant: &Grant| match command {
             // These grant nothing.
             Command::Renew { .. } | Command::Confirm { .. } => true,
@@ -410,8 +425,15 @@ impl World {
             _ => false,
         };
         let core = &self.processes[place.slot].core;
-        let is_unknown =
-            |grant: &&Grant| core.phase(grant.member.number()).is_none() && !is_asked_for(grant);
+        let home = self.home(lock);
+        let holders: Vec<Who> = home.locks[lock].holders(home.clock_ms(self.now)).collect();
+        // The answer of one primary may come after the hold has ended at the next.
+        let is_over = |member: &Member| self.servers.len() > 1 && !holders.contains(&who(member));
+        let is_unknown = |grant: &&Grant| {
+            core.phase(grant.member.number()).is_none()
+                && !is_asked_for(grant)
+                && !is_over(&grant.member)
+        };
         if let Some(Grant { member, .. }) = answer.grants().iter().find(is_unknown) {
             self.breaks(Law::L3, || format!("{member} is told its hold, and leaves it there"));
         }

@@ -1,5 +1,5 @@
-//! A simulation of many nodes and one server: the real tables, the real protocol, one thread,
-//! virtual time.
+//! A simulation of many nodes and one or several servers: the real tables, the real protocol, one
+//! thread, virtual time.
 //!
 //! Everything in a run follows from its plan, and so from a number: a history that breaks a law is
 //! replayed by its seed, on every machine.
@@ -9,6 +9,8 @@
 //! - `world`, `agenda`: virtual time, and one event after the other; `dice`: chance;
 //! - `network`, `server`, `resource`, `trouble`: the messages on their way, the protocol's function
 //!   behind a clock and a counter of tokens, the locks and the demands for them, server faults;
+//! - `cluster`, `routing`: several servers, hash slots that move from one to another, and the way
+//!   of a request after them;
 //! - `process`, `lives`, `callers`: the nodes' tables, their processes, and the callers of locks;
 //! - `facts`: each command, for the judge of `lock-laws`; `judge`, `rest`: the laws of more than
 //!   one command, against a record of our own; `breach`: a broken law; `reduce`: from a run
@@ -17,6 +19,7 @@
 mod agenda;
 mod breach;
 mod callers;
+mod cluster;
 mod dice;
 mod facts;
 mod fault;
@@ -29,6 +32,7 @@ mod reduce;
 mod replica;
 mod resource;
 mod rest;
+mod routing;
 mod server;
 mod trouble;
 mod world;

@@ -25,12 +25,13 @@ impl World {
             false => self.dice.of(994_500, 1_005_500),
         };
         let seed = self.dice.next();
-        self.server.subscribe(name);
+        self.servers.iter_mut().for_each(|server| server.subscribe(name));
         let waits = self.plan.faults.have_any([Fault::Promote]);
-        let server = (self.server.era, self.server.time_us(self.now));
         let now = self.now;
+        let servers = self.servers.iter().map(|server| (server.era, server.time_us(now)));
+        let servers = (servers.collect(), self.cluster.owners().to_vec());
         let callers = self.plan.callers as usize;
-        Process::new(name, seed, now, rate, server, callers, u32::from(waits))
+        Process::new(name, seed, now, rate, servers, callers, u32::from(waits))
     }
 
     pub(crate) fn wake_all(&mut self, slot: usize) {
@@ -43,8 +44,10 @@ impl World {
 
     /// Puts another process in its place.
     fn succeed(&mut self, place: Place) {
-        let noticed = self.dice.below(4_000 * MS);
-        self.notice(place, noticed);
+        for server in 0..self.servers.len() {
+            let noticed = self.dice.below(4_000 * MS);
+            self.notice(place, server, noticed);
+        }
         self.slots[place.name as usize] = None;
         for record in &mut self.records {
             record.guards.retain(|guard| guard.name != place.name);

@@ -1,12 +1,16 @@
 //! The network: requests and answers in their order as long as a connection lasts, and their fate
 //! when it breaks.
 
+use std::collections::BTreeMap;
+
 use proto::node::Ask;
 use proto::{Acquired, Answer, Event, Link, LockErrorKind, NodeId, StoreError};
 
-use crate::agenda::{Place, What};
+use crate::agenda::{Place, Sent, What};
 use crate::fault::Fault;
-use crate::process::Seen;
+use crate::process::Open;
+use crate::routing::Way;
+use crate::server::index;
 use crate::world::{MS, World};
 
 /// The time after which a request counts as not answered, and its connection is given up.
@@ -34,43 +38,46 @@ impl World {
     }
 
     fn send_by(&mut self, place: Place, ask: Ask, waits: bool) -> u64 {
-        self.tell(place, "sends", &ask);
         self.requests += 1;
-        let request = self.requests;
+        let way = self.way(place, &ask, waits);
+        self.dispatch(place, self.requests, Open { ask, way })
+    }
+
+    /// Sends a request to the server on its way.
+    pub(crate) fn dispatch(&mut self, place: Place, request: u64, open: Open) -> u64 {
+        let Open { ask, way: Way { server, waits, asking, .. } } = open.clone();
+        self.tell(place, "sends", &ask);
         let latency = self.latency();
+        let can_send = self.can_send(&self.processes[place.slot].shards[server], &ask);
         let process = &mut self.processes[place.slot];
-        process.open.insert(request, ask.clone());
-        if !process.is_connected {
+        process.open.insert(request, open);
+        if !can_send {
             let answer = Err(StoreError::refused(LockErrorKind::Unavailable, "no connection"));
             let answered = What::Answered { request, answer, replicas: None };
             self.at(self.now + 300 * MS, place, answered);
             return request;
         }
+        let slot = self.plan.slot(index(&ask));
+        let shard = &mut process.shards[server];
         let mut arrival = self.now + latency;
         if !waits {
-            arrival = arrival.max(process.last_arrival + 1);
-            process.last_arrival = arrival;
+            arrival = arrival.max(shard.last_arrival + 1);
+            shard.last_arrival = arrival;
         }
-        let era = process.era;
-        let sent = self.now;
-        let seen = process.seen;
-        self.at(arrival, place, What::Arrive { request, ask, era, sent, seen, waits });
+        let (era, seen) = (shard.era, shard.seen[slot]);
+        let told = process.told[slot];
+        let sent = Sent { server, era, at: self.now, seen, told, asking };
+        self.at(arrival, place, What::Arrive { request, ask, sent, waits });
         self.times_out(place, request, arrival);
         if self.strikes(Fault::Break) {
-            self.disconnect(place);
+            self.disconnect(place, server);
         }
         request
     }
 
     /// Lets a copy of a request run as well. Returns the delay of the answer: an acquire's comes
     /// after the copy has run.
-    pub(crate) fn repeat(
-        &mut self,
-        place: Place,
-        ask: &Ask,
-        answer: &Answer,
-        (era, seen): (u64, Seen),
-    ) -> u64 {
+    pub(crate) fn repeat(&mut self, place: Place, ask: &Ask, answer: &Answer, sent: Sent) -> u64 {
         let acquired = match answer {
             Answer::Acquired(reply) => Some(reply.outcome.as_slice()),
             _ => None,
@@ -83,7 +90,7 @@ impl World {
             return 0;
         }
         let late = self.dice.below(REPEATED_US);
-        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), era, seen });
+        self.at(self.now + late, place, What::Repeated { ask: ask.clone(), sent });
         acquired.map_or(0, |_| late)
     }
 
@@ -94,20 +101,25 @@ impl World {
         }
     }
 
-    /// Breaks the connection for requests: no open request is answered any more.
-    pub(crate) fn disconnect(&mut self, place: Place) {
+    /// Breaks the connection to a server for requests: no open request there is answered any more.
+    pub(crate) fn disconnect(&mut self, place: Place, server: usize) {
         let process = &mut self.processes[place.slot];
-        if !process.is_connected {
+        let shard = &mut process.shards[server];
+        if !shard.is_connected {
             return;
         }
-        process.is_connected = false;
-        (process.last_arrival, process.last_reply) = (0, 0);
-        for ask in std::mem::take(&mut process.open) {
+        shard.is_connected = false;
+        (shard.last_arrival, shard.last_reply) = (0, 0);
+        let is_there = |open: &Open| open.way.is_sent && open.way.server == server;
+        let (broken, kept) =
+            std::mem::take(&mut process.open).into_iter().partition(|(_, open)| is_there(open));
+        process.open = kept;
+        let broken: BTreeMap<u64, Open> = broken;
+        for (request, open) in broken {
             // The answer has another number: no request has both its arrival and its answer.
-            let (request, ask) = ask;
             self.requests += 1;
             let renamed = self.requests;
-            self.processes[place.slot].open.insert(renamed, ask);
+            self.processes[place.slot].open.insert(renamed, open);
             if let Some(caller) = self.releases.remove(&request) {
                 self.releases.insert(renamed, caller);
             }
@@ -115,84 +127,107 @@ impl World {
             let answered = What::Answered { request: renamed, answer, replicas: None };
             self.at(self.now + 10, place, answered);
         }
-        self.linked(place);
+        self.linked(place, server);
         let again = self.dice.of(5 * MS, 600 * MS);
-        self.at(self.server.reachable(self.now) + again, place, What::Connected);
+        self.at(
+            self.servers[server].reachable(self.now) + again,
+            place,
+            What::Connected { server },
+        );
     }
 
-    pub(crate) fn connected(&mut self, place: Place) {
-        if self.server.reachable(self.now) > self.now {
-            return self.at(self.server.reachable(self.now) + MS, place, What::Connected);
+    pub(crate) fn connected(&mut self, place: Place, server: usize) {
+        let at = self.servers[server].reachable(self.now);
+        if at > self.now {
+            return self.at(at + MS, place, What::Connected { server });
         }
-        let process = &mut self.processes[place.slot];
-        let old = std::mem::replace(&mut process.era, self.server.era);
-        process.is_connected = true;
-        let is_another = old != self.server.era;
-        process.seen.greet(self.server.time_us(self.now), is_another);
+        let shard = &mut self.processes[place.slot].shards[server];
+        let of = &self.servers[server];
+        let is_another = std::mem::replace(&mut shard.era, of.era) != of.era;
+        shard.is_connected = true;
+        shard.greet(of.time_us(self.now), is_another);
         if is_another {
             self.event(place, |core| core.moved());
         }
-        self.linked(place);
+        self.linked(place, server);
     }
 
-    pub(crate) fn cut(&mut self, place: Place) {
-        let process = &mut self.processes[place.slot];
-        if !process.is_subscribed {
+    pub(crate) fn cut(&mut self, place: Place, server: usize) {
+        let shard = &mut self.processes[place.slot].shards[server];
+        if !shard.is_subscribed {
             return;
         }
-        process.is_subscribed = false;
+        shard.is_subscribed = false;
         let noticed = self.dice.below(3_000 * MS);
-        self.notice(place, noticed);
-        self.linked(place);
+        self.notice(place, server, noticed);
+        self.linked(place, server);
         let again = self.dice.of(5 * MS, 900 * MS);
-        self.at(self.server.reachable(self.now) + again, place, What::Subscribed);
+        self.at(
+            self.servers[server].reachable(self.now) + again,
+            place,
+            What::Subscribed { server },
+        );
+    }
+
+    /// Opens the subscription anew that some server does not count. Each shard of a Cluster does so
+    /// by itself.
+    pub(crate) fn reopen(&mut self, place: Place) {
+        for server in 0..self.servers.len() {
+            if self.servers.len() == 1 || !self.servers[server].hears(place.name) {
+                self.cut(place, server);
+            }
+        }
     }
 
     /// Plans for the server to notice after this time that a subscription is gone, if it is the
     /// last one.
-    pub(crate) fn notice(&mut self, place: Place, after: u64) {
-        if let Some(subscription) = self.server.subscription(place.name) {
-            let at = self.server.reachable(self.now) + after;
-            self.at(at, place, What::Unheard { subscription });
+    pub(crate) fn notice(&mut self, place: Place, server: usize, after: u64) {
+        let of = &self.servers[server];
+        if let Some(subscription) = of.subscription(place.name) {
+            let at = of.reachable(self.now) + after;
+            self.at(at, place, What::Unheard { server, subscription });
         }
     }
 
-    pub(crate) fn subscribed(&mut self, place: Place) {
-        if self.server.reachable(self.now) > self.now {
-            return self.at(self.server.reachable(self.now) + MS, place, What::Subscribed);
+    pub(crate) fn subscribed(&mut self, place: Place, server: usize) {
+        let at = self.servers[server].reachable(self.now);
+        if at > self.now {
+            return self.at(at + MS, place, What::Subscribed { server });
         }
-        self.server.subscribe(place.name);
-        self.processes[place.slot].is_subscribed = true;
-        self.linked(place);
+        self.servers[server].subscribe(place.name);
+        self.processes[place.slot].shards[server].is_subscribed = true;
+        self.linked(place, server);
         self.looks(place, |core| core.heard(Event::Resubscribed));
         self.hears_again(place);
     }
 
-    fn linked(&mut self, place: Place) {
+    /// Tells the core of the connections. They are up while one is.
+    pub(crate) fn tell_links(&mut self, place: Place) {
         let of = |is_up: bool| match is_up {
             true => Link::Up,
             false => Link::down("cut"),
         };
         let process = &self.processes[place.slot];
-        let commands = of(process.is_connected);
-        let subscription = of(process.is_subscribed);
+        let commands = of(process.shards.iter().any(|shard| shard.is_connected));
+        let subscription = of(process.shards.iter().any(|shard| shard.is_subscribed));
         self.event(place, |core| core.linked(commands, subscription));
     }
 
-    pub(crate) fn publish(&mut self, node: &NodeId, event: Event) {
+    pub(crate) fn publish(&mut self, (server, slot): (usize, usize), node: &NodeId, event: Event) {
+        self.outcome.messages += 1;
         let name: u64 = node.as_str().parse().expect("nodes are numbers");
-        let Some(slot) = self.slots[name as usize] else { return };
-        let place = Place { slot, name };
-        if !self.processes[slot].is_subscribed {
+        let Some(at) = self.slots[name as usize] else { return };
+        let place = Place { slot: at, name };
+        if !self.processes[at].shards[server].is_subscribed {
             return;
         }
         if self.strikes(Fault::Cut) {
-            return self.at(self.now, place, What::Cut);
+            return self.at(self.now, place, What::Cut { server });
         }
         if self.strikes(Fault::LostMessage) {
             return;
         }
         let told_at = self.now + self.latency();
-        self.at(told_at, place, What::Told { event });
+        self.at(told_at, place, What::Told { server, slot, event });
     }
 }

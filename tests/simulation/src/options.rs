@@ -18,8 +18,8 @@ until a law is broken: then it says which, with the command that replays the run
 
 One run, instead of what the seed says:
   --events N      calls of a table or of the server before it comes to rest (default: 100000)
-  --nodes N, --callers N, --locks N
-                  processes, callers of each, locks of all
+  --nodes N, --callers N, --locks N, --primaries N
+                  processes, callers of each, locks of all, servers that they are parted over
   --operations N  at most so many attempts
   --without FAULT leave out a kind of fault
   --first N, --last N
@@ -41,6 +41,7 @@ pub(crate) struct Options {
     nodes: Option<u64>,
     callers: Option<u64>,
     locks: Option<u64>,
+    primaries: Option<u64>,
     operations: Option<u64>,
     first: Option<u64>,
     last: Option<u64>,
@@ -73,6 +74,7 @@ impl Options {
             nodes: None,
             callers: None,
             locks: None,
+            primaries: None,
             operations: None,
             first: None,
             last: None,
@@ -95,6 +97,7 @@ impl Options {
                 "--nodes" => options.nodes = Some(number.map_err(bad)?),
                 "--callers" => options.callers = Some(number.map_err(bad)?),
                 "--locks" => options.locks = Some(number.map_err(bad)?),
+                "--primaries" => options.primaries = Some(number.map_err(bad)?),
                 "--operations" => options.operations = Some(number.map_err(bad)?),
                 "--first" => options.first = Some(number.map_err(bad)?),
                 "--last" => options.last = Some(number.map_err(bad)?),
@@ -107,7 +110,8 @@ impl Options {
                 _ => return Err(argument),
             }
         }
-        let sizes = [options.nodes, options.callers, options.locks, Some(options.jobs)];
+        let Self { nodes, callers, locks, primaries, .. } = options;
+        let sizes = [nodes, callers, locks, primaries, Some(options.jobs)];
         match sizes.contains(&Some(0)) {
             true => Err("0".into()),
             false => Ok(options),
@@ -127,6 +131,7 @@ impl Options {
                 nodes: self.nodes.unwrap_or(usual.nodes),
                 callers: self.callers.unwrap_or(usual.callers),
                 locks: self.locks.unwrap_or(usual.locks),
+                primaries: self.primaries.unwrap_or(usual.primaries),
                 operations: self.operations.unwrap_or(usual.operations),
                 first: self.first.unwrap_or(usual.first),
                 last: self.last.unwrap_or(usual.last),
@@ -146,6 +151,7 @@ pub(crate) fn command(kind: &str, plan: &Plan) -> String {
         ("nodes", plan.nodes, usual.nodes),
         ("callers", plan.callers, usual.callers),
         ("locks", plan.locks, usual.locks),
+        ("primaries", plan.primaries, usual.primaries),
         ("operations", plan.operations, usual.operations),
         ("first", plan.first, usual.first),
         ("last", plan.last, usual.last),

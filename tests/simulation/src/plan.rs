@@ -1,7 +1,8 @@
 //! `Plan`: the number and the sizes from which everything in a run follows.
 
-use crate::fault::Faults;
+use crate::fault::{Fault, Faults};
 use laws::Law;
+use proto::LockName;
 
 /// A plan of a run: everything in the run follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Plan {
     pub callers: u64,
     /// The number of locks that they share.
     pub locks: u64,
+    /// The number of primaries, each with some of the locks.
+    pub primaries: u64,
     /// The greatest number of attempts of all callers together.
     pub operations: u64,
     /// The faults and their rates.
@@ -34,10 +37,29 @@ impl Plan {
             0 => (100 + seed % 301, 1 + seed % 3, 5 + seed % 60),
             _ => (2 + seed % 20, 1 + seed % 9, 1 + seed % 7),
         };
+        let primaries = if faults.have_any([Fault::MoveSlot]) { 2 + seed % 4 } else { 1 };
         let operations = u64::MAX;
         let first = 0;
         let last = u64::MAX;
-        Self { seed, events, nodes, callers, locks, operations, faults, first, last }
+        Self { seed, events, nodes, callers, locks, primaries, operations, faults, first, last }
+    }
+
+    /// The number of hash slots: on a Cluster, two locks lie in each.
+    pub(crate) fn slots(&self) -> usize {
+        if self.primaries == 1 { 1 } else { self.locks.div_ceil(2) as usize }
+    }
+
+    /// The hash slot of a lock, by its number.
+    pub(crate) fn slot(&self, lock: usize) -> usize {
+        lock % self.slots()
+    }
+
+    /// The name of a lock: its number, behind a hash tag on a Cluster.
+    pub(crate) fn name(&self, lock: usize) -> LockName {
+        match self.primaries {
+            1 => LockName::from(&*lock.to_string()),
+            _ => LockName::from(&*format!("{{{}}}{lock}", self.slot(lock))),
+        }
     }
 }
 
@@ -63,6 +85,8 @@ pub struct Outcome {
     pub parts: u64,
     /// The number of guards that were lost.
     pub lost: u64,
+    /// The number of messages to processes.
+    pub messages: u64,
     /// The number of members that a node gave up to tell the server of, and says so.
     pub given_up: u64,
     /// The number of breaks of each law that does not hold under these faults.
@@ -82,6 +106,7 @@ impl Outcome {
         self.holds += other.holds;
         self.parts += other.parts;
         self.lost += other.lost;
+        self.messages += other.messages;
         self.given_up += other.given_up;
         self.lasted_ms += other.lasted_ms;
         for (sum, count) in self.counted.iter_mut().zip(other.counted) {

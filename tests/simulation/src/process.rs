@@ -1,4 +1,4 @@
-//! One process: a node's table, its clock, its connections, and its callers.
+//! One process: a node's table, its clock, its shards, and its callers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -6,6 +6,8 @@ use std::rc::Rc;
 
 use proto::NodeId;
 use proto::node::{Ask, Core, Mirror, Moment, Rules};
+
+use crate::routing::{Routing, Way};
 
 /// The deadline and the loss that a guard reads.
 #[derive(Debug, Clone, Default)]
@@ -88,6 +90,75 @@ pub(crate) enum Closing {
     Rest,
 }
 
+/// A request that is on its way.
+#[derive(Debug, Clone)]
+pub(crate) struct Open {
+    pub(crate) ask: Ask,
+    pub(crate) way: Way,
+}
+
+/// One server as a process speaks to it.
+pub(crate) struct Shard {
+    pub(crate) is_subscribed: bool,
+    pub(crate) is_connected: bool,
+    /// The number of the server that it is connected to.
+    pub(crate) era: u64,
+    /// The tokens and times of each hash slot.
+    pub(crate) seen: Vec<Seen>,
+    /// The greatest token that a message told, which names no hash slot.
+    heard: u64,
+    /// The arrival of the last request: the next one does not arrive before it.
+    pub(crate) last_arrival: u64,
+    pub(crate) last_reply: u64,
+}
+
+impl Shard {
+    fn new((era, server_us): (u64, u64), slots: usize) -> Self {
+        let mut shard = Self {
+            is_subscribed: true,
+            is_connected: true,
+            era,
+            seen: vec![Seen::default(); slots],
+            heard: 0,
+            last_arrival: 0,
+            last_reply: 0,
+        };
+        shard.greet(server_us, false);
+        shard
+    }
+
+    /// Notes a new connection: its server's time, and whether it is another server.
+    pub(crate) fn greet(&mut self, now_us: u64, is_another: bool) {
+        for seen in &mut self.seen {
+            if is_another {
+                seen.note_token(self.heard);
+            }
+            seen.greet(now_us, is_another);
+        }
+    }
+
+    /// Notes the token of a message. Where there is one counter, it is of that one.
+    pub(crate) fn hear(&mut self, token: u64) {
+        self.heard = self.heard.max(token);
+        if let [seen] = self.seen.as_mut_slice() {
+            seen.note_token(token);
+        }
+    }
+
+    /// All that was seen of a hash slot up to now.
+    pub(crate) fn latest(&self, slot: usize) -> u64 {
+        let Seen { token, latest_us, elsewhere_us, .. } = self.seen[slot];
+        latest_us.max(token).max(elsewhere_us).max(self.heard)
+    }
+
+    /// The arrival of a reply that the server sends so that it would arrive at this time: after the
+    /// replies before it.
+    pub(crate) fn replies_at(&mut self, at: u64) -> u64 {
+        self.last_reply = at.max(self.last_reply + 1);
+        self.last_reply
+    }
+}
+
 pub(crate) struct Process {
     pub(crate) name: u64,
     pub(crate) id: NodeId,
@@ -100,19 +171,16 @@ pub(crate) struct Process {
     rate: u64,
     /// The µs for which its machine was suspended, and that it has not noticed yet.
     pub(crate) unseen: u64,
-    pub(crate) is_subscribed: bool,
-    pub(crate) is_connected: bool,
+    /// The servers as it speaks to them.
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) routing: Routing,
+    /// The greatest token that it was told, by hash slot.
+    pub(crate) told: Vec<u64>,
     /// The time until which it does nothing.
     pub(crate) stopped_until: u64,
-    /// The server that it is connected to.
-    pub(crate) era: u64,
-    pub(crate) seen: Seen,
     pub(crate) closing: Option<(Closing, u64)>,
-    /// The arrival of the last request: the next one does not arrive before it.
-    pub(crate) last_arrival: u64,
-    pub(crate) last_reply: u64,
     /// The requests that are on their way, by a number of their own.
-    pub(crate) open: BTreeMap<u64, Ask>,
+    pub(crate) open: BTreeMap<u64, Open>,
     /// The next tick that is planned.
     pub(crate) tick_at: Option<u64>,
 }
@@ -149,6 +217,12 @@ impl Seen {
         self.taken_us = self.taken_us.max(now_us);
     }
 
+    /// Notes that its locks were on another server until now, of which this much was seen.
+    pub(crate) fn take_over(&mut self, before: u64) {
+        self.elsewhere_us = self.elsewhere_us.max(before);
+        self.taken_us = self.taken_us.max(before);
+    }
+
     /// Notes the time in an answer.
     pub(crate) fn note(&mut self, now_us: u64) {
         self.latest_us = self.latest_us.max(now_us);
@@ -170,18 +244,18 @@ impl Process {
         seed: u64,
         now_us: u64,
         rate: u64,
-        (era, server_us): (u64, u64),
+        (servers, owners): (Vec<(u64, u64)>, Vec<usize>),
         callers: usize,
         replicas: u32,
     ) -> Self {
-        let mut seen = Seen::default();
-        seen.greet(server_us, false);
+        let shards: Vec<_> =
+            servers.into_iter().map(|server| Shard::new(server, owners.len())).collect();
         let id = NodeId::from(&*format!("{name:022}"));
         let rules = Rules {
             confirm_grants: false,
             replicas,
             peers: false,
-            has_slots: false,
+            has_slots: shards.len() > 1,
             window: 64,
             // Often too few for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],
@@ -196,14 +270,11 @@ impl Process {
             born_us: now_us,
             rate,
             unseen: 0,
-            is_subscribed: true,
-            is_connected: true,
+            shards,
+            told: vec![0; owners.len()],
+            routing: Routing::new(owners),
             stopped_until: 0,
-            era,
-            seen,
             closing: None,
-            last_arrival: 0,
-            last_reply: 0,
             open: BTreeMap::new(),
             tick_at: None,
         }
@@ -229,11 +300,12 @@ impl Process {
         self.born_us + passed as u64 + 1
     }
 
-    /// The arrival of a reply that the server sends so that it would arrive at this time: after the
-    /// replies before it.
-    pub(crate) fn replies_at(&mut self, at: u64) -> u64 {
-        self.last_reply = at.max(self.last_reply + 1);
-        self.last_reply
+    /// Notes a token that it was told. One of a primary that had the hash slot before comes too
+    /// late for the floor of the next, and does not count.
+    pub(crate) fn hear(&mut self, server: usize, slot: usize, token: u64) {
+        if self.routing.has(slot, server) {
+            self.told[slot] = self.told[slot].max(token);
+        }
     }
 
     /// Whether nothing is left to do for it.

@@ -13,12 +13,15 @@ const BEHIND_US: u64 = 3_000 * MS;
 /// The longest time that a process waits for replicas to acknowledge.
 const WAIT_US: u64 = 300 * MS;
 
+/// The counter of tokens of each hash slot.
+pub(crate) type Counters = Vec<Option<u64>>;
+
 #[derive(Default)]
 pub(crate) struct Replica {
     /// The copies of each lock with their times, oldest first.
     copies: Vec<VecDeque<(u64, Resource)>>,
-    /// The values of the counter of tokens and their times, oldest first.
-    counters: VecDeque<(u64, Option<u64>)>,
+    /// The values of the counters of tokens and their times, oldest first.
+    counters: VecDeque<(u64, Counters)>,
     copied_at: Option<u64>,
     /// The time at which it had everything for the first time.
     follows_since: u64,
@@ -29,14 +32,14 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// Copies all locks if that is due.
-    pub(crate) fn follow(&mut self, now: u64, locks: &[Resource], counter: Option<u64>) {
+    pub(crate) fn follow(&mut self, now: u64, locks: &[Resource], counters: &Counters) {
         if self.copied_at.is_some_and(|at| now <= at + COPIED_US) {
             return;
         }
         if self.copied_at.replace(now).is_none() {
             self.follows_since = now;
         }
-        self.counters.push_back((now, counter));
+        self.counters.push_back((now, counters.clone()));
         forget(&mut self.counters, now);
         self.copies.resize_with(locks.len(), VecDeque::new);
         for (copies, lock) in self.copies.iter_mut().zip(locks) {
@@ -52,12 +55,12 @@ impl Replica {
         &mut self,
         [now, arrives]: [u64; 2],
         lock: usize,
-        (is, counter): (&Resource, Option<u64>),
+        (is, counters): (&Resource, &Counters),
     ) -> (u64, u32) {
         let acknowledged_at = arrives.max(self.behind_until);
         if let Some(copies) = self.copies.get_mut(lock) {
             copies.push_back((now, is.clone()));
-            self.counters.push_back((now, counter));
+            self.counters.push_back((now, counters.clone()));
         }
         self.acknowledged.push((acknowledged_at, now));
         match acknowledged_at > now + WAIT_US {
@@ -80,10 +83,12 @@ impl Replica {
 
     /// The state of the replica, if it has received everything up to this time; nothing before it
     /// has followed at all.
-    pub(crate) fn known(&self, upto: u64) -> Option<(Vec<Resource>, Option<u64>)> {
+    pub(crate) fn known(&self, upto: u64) -> Option<(Vec<Resource>, Counters)> {
         self.copied_at?;
+        let none =
+            || self.counters.iter().next().map_or(Vec::new(), |(_, is)| vec![None; is.len()]);
         let locks = self.copies.iter().map(|copies| last(copies, upto).unwrap_or_default());
-        Some((locks.collect(), last(&self.counters, upto).flatten()))
+        Some((locks.collect(), last(&self.counters, upto).unwrap_or_else(none)))
     }
 }
 

@@ -7,7 +7,7 @@ use proto::{
     Released, Reply, StoreError,
 };
 
-use crate::agenda::{Place, What};
+use crate::agenda::{Place, Sent, What};
 use crate::dice::Dice;
 use crate::facts::Before;
 use crate::fault::Fault;
@@ -15,19 +15,22 @@ use crate::judge::{Who, who};
 use crate::network::BUFFERED_US;
 use crate::plan::Plan;
 use crate::process::Seen;
-use crate::replica::Replica;
+use crate::replica::{Counters, Replica};
 use crate::resource::{Resource, bounds};
 use crate::world::{MS, World};
 
 /// The server's time at the begin, µs.
 const START_US: u64 = 1_700_000_000_000_000;
+/// The greatest difference between the clocks of two primaries: a tombstone must last longer than a
+/// request may sit in a buffer, also where its lock moves.
+const APART_US: u64 = 4_000 * MS;
 /// The delay above which a request has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
-    /// The counter of tokens.
-    pub(crate) counter: Option<u64>,
+    /// The counter of tokens of each hash slot.
+    pub(crate) counters: Counters,
     /// The bounds of one command.
     bounds: Bounds,
     /// The clock: up to the first time, of the world, it shows the second, and from there on it
@@ -53,17 +56,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(plan: &Plan, dice: &mut Dice) -> Self {
-        // Together with a process's rate it is three quarters of the margin at most.
-        let rate = dice.of(998_000, 1_002_000);
+    /// A server whose clock has this rate, and is ahead by so much.
+    pub(crate) fn new(plan: &Plan, rate: u64, ahead_us: u64) -> Self {
         Self {
             locks: Resource::all(plan),
-            counter: None,
+            counters: vec![None; plan.slots()],
             bounds: bounds(plan),
-            clock: (0, START_US),
+            clock: (0, START_US + ahead_us),
             rate,
             set_back_us: 0,
-            peak_us: START_US,
+            peak_us: START_US + ahead_us,
             heard: Vec::new(),
             subscriptions: 0,
             era: 0,
@@ -81,6 +83,11 @@ impl Server {
         let (since, showed) = self.clock;
         let passed = now.saturating_sub(since);
         showed + (u128::from(passed) * u128::from(self.rate) / 1_000_000) as u64
+    }
+
+    /// The server's time, ms.
+    pub(crate) fn clock_ms(&self, now: u64) -> u64 {
+        self.time_us(now) / MS
     }
 
     /// Sets the server's clock.
@@ -144,60 +151,77 @@ impl Server {
     }
 }
 
+/// The servers of a run. Their clocks are apart only where that is a fault.
+pub(crate) fn servers(plan: &Plan, dice: &mut Dice) -> Vec<Server> {
+    // Together with a process's rate it is three quarters of the margin at most.
+    let rate = dice.of(998_000, 1_002_000);
+    let apart = plan.faults.have_any([Fault::Apart]);
+    let ahead = |dice: &mut Dice| if apart { dice.below(APART_US) } else { 0 };
+    (0..plan.primaries).map(|_| Server::new(plan, rate, ahead(dice))).collect()
+}
+
 impl World {
     pub(crate) fn arrive(&mut self, place: Place, what: What) {
-        let What::Arrive { request, ask, era, sent, seen, waits } = what else { return };
-        let again = |ask| What::Arrive { request, ask, era, sent, seen, waits };
+        let What::Arrive { request, ask, sent, waits } = what else { return };
+        let again = |ask| What::Arrive { request, ask, sent, waits };
+        let server = sent.server;
         let process = &self.processes[place.slot];
         let is_open = process.name == place.name && process.open.contains_key(&request);
-        if era != self.server.era {
+        if sent.era != self.servers[server].era {
             return;
         }
-        if self.server.frozen_until > self.now {
+        if self.servers[server].frozen_until > self.now {
             if is_open {
                 self.times_out(place, request, u64::MAX);
             }
-            let until = self.server.frozen_until;
+            let until = self.servers[server].frozen_until;
             return self.at(until, place, again(ask));
         }
         if !is_open {
             // A request of a connection that broke: lost, or sitting in some buffer.
-            let is_first = self.now < sent + FRESH_US;
-            if self.now > sent + BUFFERED_US {
+            let is_first = self.now < sent.at + FRESH_US;
+            if self.now > sent.at + BUFFERED_US {
                 return;
             }
             match self.dice.below(4) {
                 0 if is_first => {
-                    let later = self.now.max(sent + self.dice.below(BUFFERED_US));
+                    let later = self.now.max(sent.at + self.dice.below(BUFFERED_US));
                     return self.at(later, place, again(ask));
                 }
                 1 if is_first => return,
                 _ => {}
             }
         }
-        if self.upset() {
+        if self.upset(server) {
             // The primary is another one now, or none.
             return self.arrive(place, again(ask));
         }
         let lock = index(&ask);
-        let answer = match self.server.refuses(self.now, lock, &ask.command) {
+        self.shift(lock);
+        let refusal = self.turns_away(server, &ask, sent.asking);
+        let refusal =
+            refusal.or_else(|| self.servers[server].refuses(self.now, lock, &ask.command));
+        let answer = match refusal {
             Some(error) => Err(error),
             None if self.strikes(Fault::Refuse) => {
                 let text = "BUSY Redis is busy running a script.";
                 Err(StoreError::refused(LockErrorKind::Unavailable, text))
             }
-            None => Ok(self.serve(place.name, lock, &ask, seen)),
+            None => Ok(self.serve(place.name, lock, &ask, sent)),
         };
         self.tell(place, "has run", &(&ask, &answer));
         if is_open && self.processes[place.slot].open.contains_key(&request) {
             let again = match &answer {
-                Ok(answer) => self.repeat(place, &ask, answer, (era, seen)),
+                Ok(answer) => self.repeat(place, &ask, answer, sent),
                 Err(_) => 0,
             };
             let late = self.latency().max(again);
             let (reply_at, replicas) = match waits {
-                true => self.wait_for_replica(lock, late),
-                false => (self.processes[place.slot].replies_at(self.now + late), None),
+                true => self.wait_for_replica(server, lock, late),
+                false => {
+                    let shard = &mut self.processes[place.slot].shards[server];
+                    (shard.replies_at(self.now + late), None)
+                }
             };
             self.at(reply_at, place, What::Answered { request, answer, replicas });
             self.times_out(place, request, reply_at);
@@ -205,43 +229,50 @@ impl World {
     }
 
     pub(crate) fn arrive_again(&mut self, place: Place, what: What) {
-        let What::Repeated { ask, era, seen } = what else { return };
+        let What::Repeated { ask, sent } = what else { return };
         let lock = index(&ask);
+        let server = &self.servers[sent.server];
         // While the server is stopped the copy is lost: otherwise it would run after the answer.
-        let is_lost = era != self.server.era
-            || self.server.frozen_until > self.now
-            || self.server.refuses(self.now, lock, &ask.command).is_some();
+        let is_lost = sent.era != server.era
+            || server.frozen_until > self.now
+            || server.refuses(self.now, lock, &ask.command).is_some()
+            || self.turns_away(sent.server, &ask, sent.asking).is_some();
         if !is_lost {
-            let answer = self.serve(place.name, lock, &ask, seen);
+            let answer = self.serve(place.name, lock, &ask, sent);
             self.tell(place, "has run once more", &(&ask, &answer));
         }
     }
 
-    fn wait_for_replica(&mut self, lock: usize, late: u64) -> (u64, Option<u32>) {
+    fn wait_for_replica(&mut self, server: usize, lock: usize, late: u64) -> (u64, Option<u32>) {
         let arrives = self.now + self.dice.of(20, 400);
-        let Server { replica, locks, counter, .. } = &mut self.server;
-        let is = (&locks[lock], *counter);
+        let Server { replica, locks, counters, .. } = &mut self.servers[server];
+        let is = (&locks[lock], &*counters);
         let (until, count) = replica.wait_for([self.now, arrives], lock, is);
         (until + late, Some(count))
     }
 
-    fn serve(&mut self, name: u64, lock: usize, ask: &Ask, seen: Seen) -> Answer {
+    fn serve(&mut self, name: u64, lock: usize, ask: &Ask, sent: Sent) -> Answer {
         self.outcome.size.events += 1;
-        let now_us = self.server.time_us(self.now);
+        let Sent { server, seen, .. } = sent;
+        let now_us = self.servers[server].time_us(self.now);
         let node = match self.slots[name as usize] {
             Some(slot) => self.processes[slot].id.clone(),
             None => NodeId::from(&*format!("{name:022}")),
         };
-        let state = &mut self.server.locks[lock];
+        self.homes[lock] = server;
+        let slot = self.plan.slot(lock);
+        let server = &mut self.servers[server];
+        let state = &mut server.locks[lock];
         state.0.expire(now_us / 1_000);
-        let before = Before::of(state, now_us / 1_000, seen, &ask.command);
-        let (answer, events) = self.server.step(lock, &node, &ask.command, now_us, seen);
+        let before = Before::of(state, now_us / 1_000, sent, &ask.command);
+        let call = (&node, &ask.command);
+        let (answer, events) = server.step((lock, slot), call, now_us, seen);
         let told = told(&answer, &events);
         self.judge(lock, &before, (name, &told), &ask.command, &answer);
         for (node, event) in events {
-            self.publish(&node, event);
+            self.publish((sent.server, slot), &node, event);
         }
-        in_short(answer, &ask.command, before.is_free(), &self.server.locks[lock])
+        in_short(answer, &ask.command, before.is_free(), &self.home(lock).locks[lock])
     }
 }
 
@@ -249,21 +280,20 @@ impl Server {
     /// Runs one command, by the rules of the protocol.
     fn step(
         &mut self,
-        lock: usize,
-        node: &NodeId,
-        command: &Command,
+        (lock, slot): (usize, usize),
+        (node, command): (&NodeId, &Command),
         now_us: u64,
         seen: Seen,
     ) -> (Answer, Vec<(NodeId, Event)>) {
-        let Self { locks, heard, bounds, counter, .. } = self;
+        let Self { locks, heard, bounds, counters, .. } = self;
         let connected = |text: &str| {
             text.parse::<usize>().is_ok_and(|name| heard.get(name).is_some_and(|is| *is > 0))
         };
         let mut call = Call::new(node, &connected, now_us);
-        (call.bounds, call.counter) = (*bounds, *counter);
+        (call.bounds, call.counter) = (*bounds, counters[slot]);
         (call.floor_us, call.elsewhere_us) = (seen.floor_us(), seen.elsewhere_us);
         let answer = locks[lock].0.step(&mut call, command);
-        *counter = call.counter;
+        counters[slot] = call.counter;
         (answer, call.messages.into_iter().map(event).collect())
     }
 }
@@ -347,7 +377,9 @@ fn leave_out<T>(reply: &mut Reply<T>, with_time: bool) {
     }
 }
 
-/// The index of a lock, whose name is its number.
+/// The index of a lock, whose name is its number, behind the hash tag if it has one.
 pub(crate) fn index(ask: &Ask) -> usize {
-    ask.lock.as_str().parse().expect("locks are numbers")
+    let name = ask.lock.as_str();
+    let number = name.rsplit_once('}').map_or(name, |(_, number)| number);
+    number.parse().expect("locks are numbers")
 }

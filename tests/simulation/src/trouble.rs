@@ -1,4 +1,4 @@
-//! The faults of the server.
+//! The faults of a server.
 
 use crate::agenda::{Place, What};
 use crate::fault::Fault;
@@ -15,55 +15,58 @@ const MINUTE_US: u64 = 60_000 * MS;
 impl World {
     /// Draws the server's faults before a request. Returns whether the request has to look up the
     /// server again.
-    pub(crate) fn upset(&mut self) -> bool {
-        self.copy();
+    pub(crate) fn upset(&mut self, server: usize) -> bool {
+        self.copy(server);
         if self.strikes(Fault::Freeze) {
             let longest = if self.dice.one_in(8) { 25_000 } else { 4_000 };
-            self.server.frozen_until = self.now + self.dice.of(1, longest * MS);
+            self.servers[server].frozen_until = self.now + self.dice.of(1, longest * MS);
             return true;
         }
         if self.strikes(Fault::Full) {
-            self.server.full_until = self.now + self.dice.below(5_000 * MS);
+            self.servers[server].full_until = self.now + self.dice.below(5_000 * MS);
         }
         if self.strikes(Fault::ReadOnly) {
-            self.server.read_only_until = self.now + self.dice.below(5_000 * MS);
+            self.servers[server].read_only_until = self.now + self.dice.below(5_000 * MS);
         }
         if self.strikes(Fault::Step) {
-            self.step_clock();
+            self.step_clock(server);
         }
         if self.strikes(Fault::Standstill) {
-            let time_us = self.server.time_us(self.now);
+            let time_us = self.servers[server].time_us(self.now);
             let until = self.now + self.dice.below(10_000 * MS);
-            self.server.clock = (until, time_us);
+            self.servers[server].clock = (until, time_us);
         }
         // More commands may run in a microsecond here than on any server.
-        let time_us = self.server.time_us(self.now);
-        let is_behind = self.server.counter.is_some_and(|counter| counter < time_us);
+        let time_us = self.servers[server].time_us(self.now);
+        let counters = &self.servers[server].counters;
+        let is_behind = counters.iter().any(Option::is_some)
+            && counters.iter().flatten().all(|counter| *counter < time_us);
         if is_behind && self.strikes(Fault::LoseCount) {
-            self.server.counter = None;
+            self.servers[server].counters.fill(None);
         }
         if self.strikes(Fault::TurnBack) {
-            self.turn_back();
-            self.server.counter = None;
+            self.turn_back(server);
+            self.servers[server].counters.fill(None);
         }
         if is_behind && self.strikes(Fault::Wipe) {
-            self.server.locks = Resource::all(&self.plan);
-            self.server.counter = None;
+            self.servers[server].locks = Resource::all(&self.plan);
+            self.servers[server].counters.fill(None);
             // The server began anew, or somebody has emptied it.
-            return self.dice.one_in(2) && self.replace();
+            return self.dice.one_in(2) && self.replace(server);
         }
         if self.strikes(Fault::Lag) {
-            self.server.replica.behind_until = self.now + self.dice.below(5_000 * MS);
+            self.servers[server].replica.behind_until = self.now + self.dice.below(5_000 * MS);
         }
-        if self.strikes(Fault::FailOver) && self.take_over(0) {
-            self.change_clock();
-            return self.replace();
+        let fails_over = self.strikes(Fault::FailOver) || self.strikes(Fault::Replace);
+        if fails_over && self.take_over(server, 0) {
+            self.change_clock(server);
+            return self.replace(server);
         }
         if self.strikes(Fault::Promote) {
-            let acknowledged = self.server.replica.acknowledged(self.now);
-            if self.take_over(acknowledged) {
+            let acknowledged = self.servers[server].replica.acknowledged(self.now);
+            if self.take_over(server, acknowledged) {
                 self.all_have_leases();
-                return self.replace();
+                return self.replace(server);
             }
         }
         false
@@ -71,10 +74,13 @@ impl World {
 
     /// Makes the replica the primary, with everything up to a time that is not before `from`.
     /// Returns whether the replica has followed at all.
-    fn take_over(&mut self, from: u64) -> bool {
+    fn take_over(&mut self, server: usize, from: u64) -> bool {
         let upto = self.dice.of(from.max(Replica::earliest(self.now)), self.now);
-        let Some(known) = self.server.replica.known(upto) else { return false };
-        (self.server.locks, self.server.counter) = known;
+        let Some(known) = self.servers[server].replica.known(upto) else { return false };
+        let of = &mut self.servers[server];
+        (of.locks, of.counters) = known;
+        self.takes_back(server);
+        self.drop_foreign(server);
         true
     }
 
@@ -91,30 +97,32 @@ impl World {
     }
 
     /// Puts another server in its place, without its connections.
-    fn replace(&mut self) -> bool {
-        self.server.era += 1;
-        self.server.replica = Replica::default();
-        self.server.forget_subscriptions();
-        self.server.down_until = self.now + self.dice.of(1, 3_000 * MS);
-        (self.server.full_until, self.server.read_only_until) = (0, 0);
+    fn replace(&mut self, server: usize) -> bool {
+        let down_until = self.now + self.dice.of(1, 3_000 * MS);
+        let of = &mut self.servers[server];
+        of.era += 1;
+        of.replica = Replica::default();
+        of.forget_subscriptions();
+        of.down_until = down_until;
+        (of.full_until, of.read_only_until) = (0, 0);
         for slot in 0..self.processes.len() {
             let place = Place { slot, name: self.processes[slot].name };
-            self.at(self.now, place, What::Reset);
+            self.at(self.now, place, What::Reset { server });
         }
         true
     }
 
-    fn copy(&mut self) {
-        if self.plan.faults.have_any([Fault::FailOver, Fault::Promote]) {
-            let Server { replica, locks, counter, .. } = &mut self.server;
-            replica.follow(self.now, locks, *counter);
+    fn copy(&mut self, server: usize) {
+        if self.plan.faults.have_any([Fault::FailOver, Fault::Replace, Fault::Promote]) {
+            let Server { replica, locks, counters, .. } = &mut self.servers[server];
+            replica.follow(self.now, locks, counters);
         }
     }
 
     /// Changes the clock: another server's differs a little, and lags by no more than a minute in
     /// all.
-    fn change_clock(&mut self) {
-        let server = &mut self.server;
+    fn change_clock(&mut self, server: usize) {
+        let server = &mut self.servers[server];
         let time_us = server.time_us(self.now);
         server.peak_us = server.peak_us.max(time_us);
         let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
@@ -123,8 +131,8 @@ impl World {
     }
 
     /// Sets the clock back, by a minute at most in all: leases end by that clock.
-    fn turn_back(&mut self) {
-        let server = &mut self.server;
+    fn turn_back(&mut self, server: usize) {
+        let server = &mut self.servers[server];
         let time_us = server.time_us(self.now);
         server.peak_us = server.peak_us.max(time_us);
         let lowest = (server.peak_us - MINUTE_US + MS).min(time_us);
@@ -132,25 +140,25 @@ impl World {
         server.show(self.now, to_us);
     }
 
-    fn step_clock(&mut self) {
-        let server = &mut self.server;
-        let time_us = server.time_us(self.now);
-        server.peak_us = server.peak_us.max(time_us);
+    fn step_clock(&mut self, server: usize) {
+        let of = &mut self.servers[server];
+        let time_us = of.time_us(self.now);
+        of.peak_us = of.peak_us.max(time_us);
         let may_run_late =
             self.plan.faults.have_any([Fault::Break, Fault::Late, Fault::Repeat, Fault::Freeze]);
         let to_us = if self.dice.one_in(2) {
-            return self.turn_back();
+            return self.turn_back(server);
         } else if may_run_late {
             // A tombstone must last longer than a request may sit in a buffer.
-            if self.now < server.stepped_at + MINUTE_US {
+            if self.now < of.stepped_at + MINUTE_US {
                 return;
             }
-            server.stepped_at = self.now;
+            of.stepped_at = self.now;
             time_us + self.dice.below(4_000 * MS)
         } else {
             let most = [5_000, 60_000, 3_600_000][self.dice.below(3) as usize];
             time_us + self.dice.below(most * MS)
         };
-        server.show(self.now, to_us);
+        of.show(self.now, to_us);
     }
 }

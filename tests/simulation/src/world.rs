@@ -1,5 +1,5 @@
-//! The world: a server, its processes, and everything that is on its way between them, in virtual
-//! time.
+//! The world: the servers, the processes, and everything that is on its way between them, in
+//! virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,12 +10,13 @@ use proto::{Command, Event, LockName};
 
 use crate::agenda::{Agenda, Place, What};
 use crate::breach::Breach;
+use crate::cluster::Cluster;
 use crate::dice::Dice;
 use crate::fault::Fault;
 use crate::judge::{Record, Who};
 use crate::plan::{Outcome, Plan};
 use crate::process::{Process, Shared};
-use crate::server::Server;
+use crate::server::{Server, servers};
 
 pub(crate) const MS: u64 = 1_000;
 /// The longest time from the last fault until everything has come to rest: a late copy's minute,
@@ -40,7 +41,10 @@ pub(crate) struct World {
     pub(crate) requests: u64,
     /// The names of the locks: their numbers.
     pub(crate) names: Vec<LockName>,
-    pub(crate) server: Server,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) cluster: Cluster,
+    /// The index of the server that has the door of each lock.
+    pub(crate) homes: Vec<usize>,
     pub(crate) processes: Vec<Process>,
     /// The slot of each process that lives, by name.
     pub(crate) slots: Vec<Option<usize>>,
@@ -53,8 +57,8 @@ pub(crate) struct World {
     pub(crate) leaked: BTreeSet<Who>,
     /// The members that were force-released, and whose processes have not been told yet.
     pub(crate) untold: BTreeSet<Who>,
-    /// The greatest token that was told.
-    pub(crate) issued: u64,
+    /// The greatest token that was told, by hash slot.
+    pub(crate) issued: Vec<u64>,
     pub(crate) is_calm: bool,
     broken: Option<Broken>,
     pub(crate) outcome: Outcome,
@@ -66,7 +70,10 @@ impl World {
     pub(crate) fn new(plan: Plan) -> Self {
         let mut dice = Dice::new(plan.seed);
         let chance = Dice::new(dice.next());
-        let server = Server::new(&plan, &mut dice);
+        let cluster = Cluster::new(&plan);
+        let homes = (0..plan.locks as usize).map(|lock| cluster.owners()[plan.slot(lock)]);
+        let homes = homes.collect();
+        let servers = servers(&plan, &mut dice);
         let mut world = Self {
             plan,
             dice,
@@ -74,8 +81,10 @@ impl World {
             now: 0,
             agenda: Agenda::default(),
             requests: 0,
-            names: (0..plan.locks).map(|lock| LockName::from(&*lock.to_string())).collect(),
-            server,
+            names: (0..plan.locks as usize).map(|lock| plan.name(lock)).collect(),
+            servers,
+            cluster,
+            homes,
             processes: Vec::new(),
             slots: Vec::new(),
             ended_well: Vec::new(),
@@ -83,7 +92,7 @@ impl World {
             records: (0..plan.locks).map(|_| Record::default()).collect(),
             leaked: BTreeSet::new(),
             untold: BTreeSet::new(),
-            issued: 0,
+            issued: vec![0; plan.slots()],
             is_calm: false,
             broken: None,
             outcome: Outcome::default(),
@@ -121,7 +130,8 @@ impl World {
         let calm_since = self.now;
         let mut look_at = 0;
         let mut rest_since = None;
-        let forgets = self.plan.faults.have_any([Fault::Wipe, Fault::FailOver, Fault::Promote]);
+        let faults = [Fault::Wipe, Fault::FailOver, Fault::Promote, Fault::Replace];
+        let forgets = self.plan.faults.have_any(faults);
         while let Some((at, place, what)) = self.agenda.take() {
             self.now = at;
             self.happen(place, what);
@@ -165,7 +175,11 @@ impl World {
         match what {
             What::Arrive { .. } => return self.arrive(place, what),
             What::Repeated { .. } => return self.arrive_again(place, what),
-            What::Unheard { subscription } => return self.server.unheard(place.name, subscription),
+            What::Unheard { server, subscription } => {
+                return self.servers[server].unheard(place.name, subscription);
+            }
+            What::Moves { slot, number } => return self.moves(slot, number),
+            What::Agreed { server, slot } => return self.cluster.agreed(server, slot),
             _ => {}
         }
         let process = &self.processes[place.slot];
@@ -177,16 +191,25 @@ impl World {
         }
         match what {
             What::Answered { request, answer, replicas } => {
-                self.answered(place, request, answer, replicas);
-            }
-            What::TimedOut { request } => {
-                if process.open.contains_key(&request) {
-                    self.disconnect(place);
+                if let Some(answer) = self.routed(place, request, answer) {
+                    self.answered(place, request, answer, replicas);
                 }
             }
-            What::Told { event } => {
+            What::SentAgain { request } => self.sent_again(place, request),
+            What::Looked => self.looked(place),
+            What::TimedOut { request } => {
+                if let Some(open) = process.open.get(&request) {
+                    self.disconnect(place, open.way.server);
+                }
+            }
+            What::Told { server, slot, event } => {
                 if let Event::Granted { token, .. } = &event {
-                    self.processes[place.slot].seen.note_token(token.get());
+                    let process = &mut self.processes[place.slot];
+                    process.shards[server].hear(token.get());
+                    // Of several hash slots, only a later server is told of it.
+                    if self.plan.primaries == 1 {
+                        process.hear(server, slot, token.get());
+                    }
                 }
                 self.hears_of_revoked(place.name, &event);
                 self.looks(place, |core| core.heard(event));
@@ -195,16 +218,20 @@ impl World {
             What::Turn { caller, turn } => self.turn(place, caller, turn),
             What::Look { caller, turn } => self.look(place, caller, turn),
             What::Cancel { caller, turn } => self.cancel(place, caller, turn),
-            What::Connected => self.connected(place),
-            What::Subscribed => self.subscribed(place),
-            What::Cut => self.cut(place),
-            What::Reset => {
-                self.disconnect(place);
-                self.cut(place);
+            What::Connected { server } => self.connected(place, server),
+            What::Subscribed { server } => self.subscribed(place, server),
+            What::Cut { server } => self.cut(place, server),
+            What::Reset { server } => {
+                self.disconnect(place, server);
+                self.cut(place, server);
             }
             What::Continued => self.continued(place),
             What::Closing => self.close_on(place),
-            What::Arrive { .. } | What::Repeated { .. } | What::Unheard { .. } => {}
+            What::Arrive { .. }
+            | What::Repeated { .. }
+            | What::Unheard { .. }
+            | What::Moves { .. }
+            | What::Agreed { .. } => {}
         }
     }
 
@@ -261,7 +288,7 @@ impl World {
                 }
                 Effect::Confirm(ask) => self.confirm(place, ask),
                 Effect::Wake(shared) => self.wake(place, shared.caller()),
-                Effect::Reopen => self.cut(place),
+                Effect::Reopen => self.reopen(place),
                 Effect::TellLost(_) | Effect::Observe(_) => {}
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_tests::{Clustered, door_key, eventually, patience_key, queue_key, queued};
 use lockcore::{HoldState, LockErrorKind, LockOptions, Locks};
-use proto::wire::slot::SlotCounter;
+use proto::wire::keys::SlotCounter;
 use redis::cmd;
 use tokio::time::Instant;
 

@@ -6,7 +6,8 @@ use futures_util::future::join_all;
 use lock_tests::{Clustered, Raw, eventually, queued};
 use lockcore::{LockGuard, Locks};
 use proto::LockName;
-use proto::wire::slot::{SLOTS, SlotCounter};
+use proto::wire::keys::SlotCounter;
+use proto::wire::slot::SLOTS;
 use redis::cmd;
 
 use crate::common::{SOON, connect, held, release, slot, soon};

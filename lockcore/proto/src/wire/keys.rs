@@ -1,7 +1,9 @@
 //! The names of a lock's keys and channels, written straight into a command.
 
 use std::fmt;
+use std::sync::LazyLock;
 
+use super::slot::{self, SLOTS};
 use crate::member::{Member, NodeId, REDISSON_MARKER};
 use crate::name::LockName;
 
@@ -72,8 +74,37 @@ impl fmt::Display for Tombstone<'_> {
 }
 
 /// The counter of tokens, which all locks of a server share; in a Redis Cluster those of a slot,
-/// with a hash tag behind it: see [`SlotCounter`](super::slot::SlotCounter).
+/// with a hash tag behind it: see [`SlotCounter`].
 pub const COUNTER: &str = "lock:tokens";
+
+/// The counter of tokens of a slot: its hash tag is the least number that lies in the slot.
+///
+/// A script reaches the keys of one slot only, so each slot has one of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct SlotCounter(pub u16);
+
+impl fmt::Display for SlotCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{{{}}}", COUNTER, TAGS[usize::from(self.0 % SLOTS)])
+    }
+}
+
+/// The hash tag of each slot.
+static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut tags = vec![None; usize::from(SLOTS)];
+    let mut left = tags.len();
+    for number in 0.. {
+        let tag = &mut tags[usize::from(slot::of_key(&number.to_string()))];
+        if tag.is_none() {
+            *tag = Some(number);
+            left -= 1;
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    tags.into_iter().flatten().collect()
+});
 
 /// The start of the names of the channels on which JVMs tell each other of a lock.
 pub const PEER_CHANNELS: &str = "redisson_lock__channel:";
@@ -117,6 +148,26 @@ mod tests {
             let channel = format!("redisson_lock__channel:{lock}:{member}");
             assert_eq!(poked_member(&channel, &node), Member::parse(&member));
             assert_eq!(poked_member(&channel, &NodeId::from(8_u128)), None);
+        }
+    }
+
+    #[test]
+    fn each_slot_has_a_counter_that_lies_in_it_and_no_two_share_one() {
+        let names: Vec<_> = (0..SLOTS).map(|slot| SlotCounter(slot).to_string()).collect();
+        for (slot, name) in names.iter().enumerate() {
+            assert_eq!(usize::from(slot::of_key(name)), slot, "{name}");
+        }
+        let longest = names.iter().map(String::len).max();
+        assert!(longest < Some(24), "{longest:?}");
+    }
+
+    // Every process has to know the same counter for a slot.
+    #[test]
+    fn the_counter_of_a_slot_has_the_least_number_that_lies_in_it() {
+        for number in 0..10_000_u32 {
+            let slot = slot::of_key(&number.to_string());
+            let tag = TAGS[usize::from(slot)];
+            assert!(tag <= number && slot::of_key(&tag.to_string()) == slot, "{number}");
         }
     }
 }

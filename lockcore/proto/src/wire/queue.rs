@@ -2,9 +2,8 @@
 
 pub(super) mod reply;
 
-use super::keys::COUNTER;
+use super::keys::{COUNTER, SlotCounter};
 use super::scripts::{self, Script};
-use super::slot::SlotCounter;
 use super::{Call, Context};
 use crate::demand::Demand;
 use crate::name::LockName;

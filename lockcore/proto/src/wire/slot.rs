@@ -1,10 +1,4 @@
-//! The slots of a Redis Cluster: the slot of a key, and the counter of tokens of a slot.
-//!
-//! A script reaches the keys of one slot only. So each slot has a counter of tokens of its own, for
-//! all locks whose keys lie in it.
-
-use std::fmt;
-use std::sync::LazyLock;
+//! The slots of a Redis Cluster: the slot of a key.
 
 /// The number of slots of each Cluster.
 pub const SLOTS: u16 = 16_384;
@@ -26,33 +20,6 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// The counter of tokens of a slot: its hash tag is the least number that lies in the slot.
-#[derive(Debug, Clone, Copy)]
-pub struct SlotCounter(pub u16);
-
-impl fmt::Display for SlotCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{{{}}}", super::keys::COUNTER, TAGS[usize::from(self.0 % SLOTS)])
-    }
-}
-
-/// The hash tag of each slot.
-static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let mut tags = vec![None; usize::from(SLOTS)];
-    let mut left = tags.len();
-    for number in 0.. {
-        let tag = &mut tags[usize::from(of_key(&number.to_string()))];
-        if tag.is_none() {
-            *tag = Some(number);
-            left -= 1;
-        }
-        if left == 0 {
-            break;
-        }
-    }
-    tags.into_iter().flatten().collect()
-});
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,25 +38,5 @@ mod tests {
             "a tag that is not closed is none"
         );
         assert_eq!(of_key(""), 0);
-    }
-
-    #[test]
-    fn each_slot_has_a_counter_that_lies_in_it_and_no_two_share_one() {
-        let names: Vec<_> = (0..SLOTS).map(|slot| SlotCounter(slot).to_string()).collect();
-        for (slot, name) in names.iter().enumerate() {
-            assert_eq!(usize::from(of_key(name)), slot, "{name}");
-        }
-        let longest = names.iter().map(String::len).max();
-        assert!(longest < Some(24), "{longest:?}");
-    }
-
-    // Every process has to know the same counter for a slot.
-    #[test]
-    fn the_counter_of_a_slot_has_the_least_number_that_lies_in_it() {
-        for number in 0..10_000_u32 {
-            let slot = of_key(&number.to_string());
-            let tag = TAGS[usize::from(slot)];
-            assert!(tag <= number && of_key(&tag.to_string()) == slot, "{number}");
-        }
     }
 }

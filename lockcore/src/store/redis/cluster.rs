@@ -6,19 +6,9 @@
 //! - A shard is the store of one server, with its own connections, subscription and times. So
 //!   presence is what it is on one server: a script counts who listens at the primary that runs it.
 //!   The channels name the server, because a Cluster carries each message to all of its servers.
-//! - Nothing is sent twice blindly. A command is sent again here only after an answer that says
-//!   that it did not run: see [`redirect`]. After a connection that broke, or no answer in time,
-//!   the core decides, as everywhere.
-//! - A request never waits here for a connection that is down: the requests on their way have
-//!   bounded places, and those for other primaries would wait behind it. The core asks again when
-//!   told that a shard is up.
-//! - The core is told that the server is another one when a slot is found at another shard or when
-//!   a shard's server is another one: then it renews, touches and leaves anew. For the sake of
-//!   slots that move one by one it is told of all of them together, by the next look.
-//! - A shard that lost its slots stays open for a while, since grants of its last moments come as
-//!   messages.
 
-mod redirect;
+mod following;
+mod routing;
 mod slots;
 mod topology;
 
@@ -27,46 +17,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::wire::Asked;
+use proto::wire::redirect::Route;
 use proto::{
     Answer, Answers, Command, Label, Link, LockErrorKind, LockName, Mode, NodeId, StoreError,
 };
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
+use redis::{ConnectionInfo, IntoConnectionInfo as _};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
 
-use self::redirect::{Attempts, Redirect};
+use self::following::follow;
+use self::routing::Way;
 use self::slots::{Shard, Slots};
-use self::topology::{Place, Primary, Source};
-use super::connector::Connector;
 use super::wire::TimedWire;
-use super::{Certificates, ReadAnswer, RedisSettings, RedisStore, Replicas};
+use super::{Certificates, ReadAnswer, Replicas};
 use crate::cluster::Cluster;
 use crate::credentials::Provider;
 use crate::error::LockError;
-use crate::key::LockKey;
 use crate::status::ServerStatus;
 use crate::store::{Listener, Store, StoreFuture};
-
-/// The time after which a server is asked again which primary serves a slot,
-const FOLLOW: Duration = Duration::from_secs(2);
-/// while a primary does not answer: another may take its place at any moment,
-const FOLLOW_FAULT: Duration = Duration::from_millis(250);
-/// and the time before which it is not.
-const LEAST: Duration = Duration::from_millis(100);
-/// The time after which another server is asked: the one before may stand still.
-const ANOTHER: Duration = Duration::from_millis(500);
-/// The time for which a shard without slots stays open.
-const RETIRED: Duration = Duration::from_secs(60);
-/// Most names that are tried for one in the slots of a shard.
-const MAX_PROBES: u32 = 1_000_000;
-/// The number of characters of a server's name that are part of its channels.
-const NAMED: usize = 8;
 
 /// The settings of a store on a Cluster.
 pub(crate) struct ClusterSettings {
@@ -153,9 +125,8 @@ impl ClusterStore {
             };
             // A grant could not reach one that waits.
             let hears = matches!(&asked, Asked::One(_, Command::Acquire { mode: Mode::Wait, .. }));
-            // Of several commands, only renewals go together here.
-            let moves = matches!(&asked, Asked::One(_, Command::Renew { .. }) | Asked::Together(_));
-            let way = Way { slot, hears, moves };
+            let route = Route::of(&asked, shared.settings.request_timeout);
+            let way = Way { slot, hears, route };
             let send = |shard: &Shard| shard.store.call(asked.clone(), read);
             let (shard, answer) = shared.routed(way, send).await?;
             note(&shard, &answer);
@@ -178,379 +149,14 @@ fn note_all(shard: &Shard, answers: &Answers) {
     answers.iter().flatten().for_each(|answer| note_listeners(shard, answer));
 }
 
-/// The way of a command.
-#[derive(Clone, Copy)]
-struct Way {
-    slot: u16,
-    /// A message may come for it: its shard has to hear.
-    hears: bool,
-    /// It runs at the server to which its slot moves once none of its keys is here. It must not
-    /// make a key: the move would stop at it.
-    moves: bool,
-}
-
 impl Shared {
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Sends a command to the shard that serves the slot, and again where the answer says that it
-    /// did not run for the sake of the slot.
-    async fn routed<T: Send + 'static>(
-        &self,
-        Way { slot, hears, moves }: Way,
-        send: impl Fn(&Shard) -> StoreFuture<T>,
-    ) -> Result<(Arc<Shard>, T), StoreError> {
-        let mut attempts = Attempts::new(self.settings.request_timeout);
-        loop {
-            let owner = self.slots().owner(slot).cloned();
-            let shard = owner.ok_or_else(|| {
-                self.outdated.notify_one();
-                unavailable(format!("no primary serves slot {slot}"))
-            })?;
-            shard.check(hears).inspect_err(|_| self.outdated.notify_one())?;
-            let error = match send(&shard).await {
-                Ok(answer) => {
-                    shard.note_cut_off(false);
-                    return Ok((shard, answer));
-                }
-                Err(error) => error,
-            };
-            let Some(redirect) = Redirect::read(&error, &shard.place.host) else {
-                if error.may_have_run {
-                    // It may be a primary that has been replaced.
-                    self.outdated.notify_one();
-                }
-                return Err(error);
-            };
-            let given_up = unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail));
-            match redirect {
-                Redirect::Ask(Some(place)) if moves => {
-                    if let Some(target) = self.shard_at(&place)
-                        && target.check(hears).is_ok()
-                    {
-                        match asking(&target, &send).await {
-                            Ok(answer) => return Ok((target, answer)),
-                            Err(error) if Redirect::read(&error, &place.host).is_some() => {}
-                            Err(error) => return Err(error),
-                        }
-                    }
-                }
-                Redirect::Moved(Some(place)) if self.moved(slot, &place) => {
-                    if !attempts.may_follow() {
-                        return Err(given_up);
-                    }
-                    continue;
-                }
-                Redirect::Moved(_) => self.outdated.notify_one(),
-                Redirect::Ask(_) | Redirect::Moving => {}
-                Redirect::Down => {
-                    shard.note_cut_off(true);
-                    self.outdated.notify_one();
-                    return Err(given_up);
-                }
-            }
-            if !attempts.pause().await {
-                return Err(given_up);
-            }
-        }
-    }
-
-    fn shard_at(&self, place: &Place) -> Option<Arc<Shard>> {
-        self.slots().open().find(|shard| shard.is_at(place)).cloned()
-    }
-
-    /// Notes where the slot is. Returns whether that shard is open.
-    fn moved(&self, slot: u16, place: &Place) -> bool {
-        let Some(shard) = self.shard_at(place) else { return false };
-        let mut slots = self.slots();
-        if slots.give(slot, &shard) {
-            self.has_moved.store(true, Ordering::Release);
-        }
-        true
-    }
-
-    /// Tells the core of the connections; `is_new`: a server is another one.
-    fn tell(&self, is_new: bool) {
-        let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
-            let slots = self.slots();
-            let mut links = slots.serving().map(|shard| of(shard).borrow().clone());
-            let first = links.next().unwrap_or_else(|| Link::down("no primary serves a slot"));
-            // Up while one primary is: the others fail their own requests only.
-            if first.is_up() || links.any(|link| link.is_up()) { Link::Up } else { first }
-        };
-        let (commands, subscription) =
-            (links(|shard| &shard.commands), links(|shard| &shard.subscription));
-        if is_new {
-            // Before the state: it is read after it.
-            self.servers.fetch_add(1, Ordering::AcqRel);
-        }
-        self.subscription.send_replace(subscription);
-        self.commands.send_replace(commands);
-    }
-
-    /// The way to reach a server.
-    fn reach(&self, place: &Place) -> ConnectionInfo {
-        let Place { host, port } = place.clone();
-        let first = &self.seeds[0];
-        let address = match first.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        first.clone().set_addr(address)
-    }
-
-    fn connector(&self, info: ConnectionInfo) -> Result<Connector, LockError> {
-        let ClusterSettings { certificates, credentials, request_timeout, .. } = &self.settings;
-        let connector = Connector::new(info, certificates, *request_timeout)?;
-        Ok(connector.with_credentials(credentials.clone()))
-    }
-
-    /// Opens a shard.
-    async fn open(self: &Arc<Self>, primary: Primary) -> Result<(Arc<Shard>, Primary), LockError> {
-        let settings = &self.settings;
-        let server_time = Arc::default();
-        let name: String = primary.id.chars().take(NAMED).collect();
-        let of_shard = RedisSettings {
-            connector: self.connector(self.reach(&primary.place))?,
-            node: settings.node.clone(),
-            prefix: format!("{}:grants:{name}", settings.prefix).into(),
-            label: settings.label.clone(),
-            namespace: settings.namespace.clone(),
-            probe: self.probe(&primary)?,
-            request_timeout: settings.request_timeout,
-            peers: false,
-            replicas: settings.replicas,
-            server_time: Arc::clone(&server_time),
-            has_slots: true,
-        };
-        let store = RedisStore::connect(of_shard, Arc::clone(&self.listener)).await;
-        let store = store.map_err(|error| error.at(&primary.place))?;
-        let shard = Arc::new(Shard::new(&primary, store, server_time));
-        tokio::spawn(watch_links(Arc::clone(self), Arc::clone(&shard)));
-        Ok((shard, primary))
-    }
-
-    /// A name that nothing else uses, in the slots of the primary.
-    fn probe(&self, primary: &Primary) -> Result<Option<LockName>, LockError> {
-        let ClusterSettings { node, namespace, .. } = &self.settings;
-        for number in 0..MAX_PROBES {
-            if primary.slots.is_empty() {
-                break;
-            }
-            let key = LockKey::new(format!("lockcore-preflight-{node}-{number}"))?;
-            let name = key.resolve(namespace.as_deref());
-            if primary.slots.iter().any(|slots| slots.contains(&name.slot())) {
-                return Ok(Some(name));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Gives an open shard its slots.
-    fn take_in(&self, shard: &Arc<Shard>, primary: &Primary) {
-        let mut slots = self.slots();
-        if !slots.open().any(|open| Arc::ptr_eq(open, shard)) {
-            slots.add(shard);
-        }
-        let mut has_moved = false;
-        for slot in primary.slots.iter().cloned().flatten() {
-            has_moved |= slots.give(slot, shard);
-        }
-        if has_moved {
-            self.has_moved.store(true, Ordering::Release);
-        }
-    }
-
-    /// Asks the seeds in turn for the primaries.
-    async fn ask_seeds(&self) -> Result<Vec<Primary>, LockError> {
-        let mut refused = None;
-        for seed in &self.seeds {
-            match self.ask_at(seed.clone()).await {
-                Ok(primaries) => return Ok(primaries),
-                Err(error) => refused = refused.or(Some(error)),
-            }
-        }
-        Err(refused.unwrap_or_else(crate::cluster::invalid))
-    }
-
-    /// Asks one server on a connection of its own.
-    async fn ask_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
-        let address = info.addr().clone();
-        let connector = self.connector(info)?;
-        let opened = connector.commands(self.settings.request_timeout).await;
-        let connection = opened.map_err(LockError::of_store)?.connection;
-        let (host, is_tls) = match &address {
-            ConnectionAddr::TcpTls { host, .. } => (host.as_str(), true),
-            ConnectionAddr::Tcp(host, _) => (host.as_str(), false),
-            _ => return Err(crate::cluster::invalid()),
-        };
-        let asked = topology::Asked { host, is_tls };
-        let primaries = topology::ask(&Source::Own(connection), asked).await;
-        primaries.map_err(|error| LockError::of_store(error).at(&address))
-    }
-
-    /// Asks for the primaries: on an open connection, another one each time, first those that can
-    /// know; else the seeds and all servers that were known.
-    async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
-        let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
-        let known: Vec<_> = self.slots().open().cloned().collect();
-        let mut up: Vec<_> =
-            known.iter().filter(|shard| shard.commands.borrow().is_up()).cloned().collect();
-        let first = turn % up.len().max(1);
-        up.rotate_left(first);
-        up.sort_by_key(|shard| !shard.answers());
-        for shard in up {
-            let asked = topology::Asked { host: &shard.place.host, is_tls };
-            let source = Source::Link(shard.store.link.clone());
-            match tokio::time::timeout(ANOTHER, topology::ask(&source, asked)).await {
-                Ok(Ok(primaries)) => return Ok(primaries),
-                Ok(Err(error)) => debug!(at = %shard.place, reason = %error.detail, "no topology"),
-                Err(_) => debug!(at = %shard.place, "no topology in time"),
-            }
-        }
-        let refused = match self.ask_seeds().await {
-            Ok(primaries) => return Ok(primaries),
-            Err(error) => error,
-        };
-        for shard in &known {
-            if let Ok(primaries) = self.ask_at(self.reach(&shard.place)).await {
-                return Ok(primaries);
-            }
-        }
-        Err(refused)
-    }
-
-    /// Learns which primary serves a slot, opens those that are new, and closes those of before.
-    async fn look(self: &Arc<Self>, turn: usize) {
-        let primaries = match self.ask(turn).await {
-            Ok(primaries) => primaries,
-            Err(error) => {
-                debug!(%error, "no server tells which primary serves a slot");
-                return;
-            }
-        };
-        // The same server may be told by another name.
-        let is_known = |shard: &Shard, primary: &Primary| {
-            let is_at_place = || shard.place == primary.place || shard.commands.borrow().is_up();
-            shard.id == primary.id && is_at_place()
-        };
-        let mut opening = FuturesUnordered::new();
-        for primary in primaries.clone() {
-            let open = self.slots().open().find(|shard| is_known(shard, &primary)).cloned();
-            match open {
-                Some(shard) => self.take_in(&shard, &primary),
-                None => opening.push(self.open(primary)),
-            }
-        }
-        let is_primary = |shard: &Shard| primaries.iter().any(|primary| is_known(shard, primary));
-        self.tell_moved(is_primary);
-        while let Some(opened) = opening.next().await {
-            match opened {
-                Ok((shard, primary)) => {
-                    debug!(at = %shard.place, "connected to a primary of the Cluster");
-                    self.take_in(&shard, &primary);
-                    self.tell_moved(is_primary);
-                }
-                Err(error) => warn!(%error, "a primary of the Cluster cannot be used"),
-            }
-        }
-        let retired = self.slots().retire(Instant::now().checked_sub(RETIRED));
-        for shard in retired {
-            shard.store.close();
-        }
-    }
-
-    /// Tells the core of slots that were found elsewhere. The requests to a primary that was
-    /// replaced end: it may stand still.
-    fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
-        let replaced = self.slots().replaced(is_primary, Instant::now());
-        for shard in replaced {
-            shard.store.link.give_up("another server serves its slots");
-        }
-        if self.has_moved.swap(false, Ordering::AcqRel) {
-            self.tell(true);
-        }
     }
 }
 
 fn unavailable(detail: String) -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, detail)
-}
-
-/// Sends a command to the server to which its slot moves. ASKING is for the next command of the
-/// connection: if that of another task comes between, this one is refused, and did not run.
-async fn asking<T: Send + 'static>(
-    target: &Shard,
-    send: impl Fn(&Shard) -> StoreFuture<T>,
-) -> Result<T, StoreError> {
-    let asking = target.store.link.run(redis::cmd("ASKING"));
-    // Both are sent in this order before either is waited for.
-    let (_, answer) = join(asking, send(target)).await;
-    answer
-}
-
-/// Follows the slots until the store is closed.
-async fn follow(shared: Arc<Shared>) {
-    let work = async {
-        for turn in 0.. {
-            let are_well = shared.slots().serving().all(|shard| shard.answers());
-            let pause = if are_well { FOLLOW } else { FOLLOW_FAULT };
-            let _ = tokio::time::timeout(pause, shared.outdated.notified()).await;
-            shared.look(turn).await;
-            tokio::time::sleep(LEAST).await;
-        }
-    };
-    tokio::select! {
-        () = work => {}
-        () = shared.closed.cancelled() => {}
-    }
-}
-
-/// Tells the core when a connection of the shard comes back, or the last one goes.
-async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
-    let (mut commands, mut subscription) = (shard.commands.clone(), shard.subscription.clone());
-    let mut servers = shard.store.servers();
-    let work = async {
-        loop {
-            tokio::select! {
-                changed = commands.changed() => if changed.is_err() { return },
-                changed = subscription.changed() => if changed.is_err() { return },
-            }
-            let is_commands_up = commands.borrow_and_update().is_up();
-            let is_up = subscription.borrow_and_update().is_up() && is_commands_up;
-            if !is_up {
-                shared.outdated.notify_one();
-            }
-            let is_new = std::mem::replace(&mut servers, shard.store.servers()) != servers;
-            let was_commands_up = shared.commands.borrow().is_up();
-            let was_up = shared.subscription.borrow().is_up() && was_commands_up;
-            // While others are up, one that goes down changes nothing for them.
-            if is_up || !was_up || !shared.is_any_up() {
-                shared.tell(is_new);
-            }
-        }
-    };
-    tokio::select! {
-        () = work => {}
-        () = shard.store.closed.cancelled() => {}
-        () = shared.closed.cancelled() => {}
-    }
-}
-
-impl Shared {
-    fn is_any_up(&self) -> bool {
-        let slots = self.slots();
-        let is_up = |of: fn(&Shard) -> &watch::Receiver<Link>| {
-            slots.serving().any(|shard| of(shard).borrow().is_up())
-        };
-        is_up(|shard| &shard.commands) && is_up(|shard| &shard.subscription)
-    }
 }
 
 impl Store for ClusterStore {
@@ -588,7 +194,8 @@ impl Store for ClusterStore {
                     renewals.iter().map(|(lock, command)| (lock, command)).collect();
                 shard.store.confirm(&renewals)
             };
-            let way = Way { slot, hears: false, moves: false };
+            let route = Route::new(shared.settings.request_timeout);
+            let way = Way { slot, hears: false, route };
             shared.routed(way, send).await.map(|(_, confirmed)| confirmed)
         })
     }

@@ -5,12 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use proto::wire::redirect::Place;
 use proto::wire::slot::SLOTS;
 use proto::{Link, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::topology::{Place, Primary};
+use super::topology::Primary;
 use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;

@@ -9,9 +9,9 @@
 //!   server itself refuses a command for a slot that it does not serve.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::ops::RangeInclusive;
 
+use proto::wire::redirect::Place;
 use proto::wire::slot::SLOTS;
 use proto::{LockErrorKind, StoreError};
 use redis::{Cmd, FromRedisValue, Value};
@@ -24,32 +24,6 @@ use crate::store::redis::link::CommandLink;
 const MAX_PRIMARIES: usize = 1_024;
 /// Most ranges of slots: each slot alone.
 const MAX_RANGES: usize = SLOTS as usize;
-
-/// The address of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl Place {
-    /// Reads `host:port`. Without a host it is that of the server that was asked.
-    pub(super) fn read(text: &str, asked: &str) -> Option<Self> {
-        let (host, port) = text.rsplit_once(':')?;
-        Some(Self { host: host_of(host, asked).to_owned(), port: port.parse().ok()? })
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
-/// A host as a server tells it; one that it does not know is the host that was asked.
-fn host_of<'a>(told: &'a str, asked: &'a str) -> &'a str {
-    if told.is_empty() || told == "?" { asked } else { told }
-}
 
 /// One primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +41,7 @@ impl Primary {
     fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
         // Certificates are of names.
         let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
-        let at = |host| Place { host: host_of(host, asked.host).to_owned(), port };
+        let at = |host| Place { host: Place::host(host, asked.host).to_owned(), port };
         Self { id, place: at(host), redirects: at(endpoint), slots: Vec::new() }
     }
 }
@@ -321,14 +295,5 @@ mod tests {
             assert_eq!(idle(&answer, ASKED), None, "{answer:?}");
             assert_eq!(serving(&answer, ASKED), None, "{answer:?}");
         }
-    }
-
-    #[test]
-    fn a_place_without_a_host_is_on_the_host_that_was_asked() {
-        let place = |text| Place::read(text, "asked").map(|place| place.to_string());
-        assert_eq!(place("h:1").as_deref(), Some("h:1"));
-        assert_eq!(place(":1").as_deref(), Some("asked:1"));
-        assert_eq!(place("::1:7").as_deref(), Some("::1:7"));
-        assert_eq!(place("h").or(place("h:x")).or(place("h:70000")), None);
     }
 }

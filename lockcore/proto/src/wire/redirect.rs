@@ -1,0 +1,212 @@
+//! The refusals of a server of a Redis Cluster that does not serve a slot, or not now, and the way
+//! of a command from one to the next. None of these commands ran.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Asked;
+use crate::Command;
+use crate::error::StoreError;
+
+/// The first pause before a command is sent again to a slot that moves, and the longest. A slot
+/// moves in some milliseconds.
+const FIRST: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_millis(100);
+/// The time for which a command is sent again. A slot that moves for longer is left to the node,
+/// which asks again by itself: the places of requests on their way are for all locks.
+const LIMIT: Duration = Duration::from_millis(250);
+/// Most servers that are followed one after the other.
+const MAX_MOVES: u32 = 5;
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The host, by name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Place {
+    /// Reads `host:port`. Without a host it is that of the server that was asked.
+    pub fn read(text: &str, asked: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self { host: Self::host(host, asked).to_owned(), port: port.parse().ok()? })
+    }
+
+    /// A host as a server tells it; one that it does not know is the host that was asked.
+    pub fn host<'a>(told: &'a str, asked: &'a str) -> &'a str {
+        if told.is_empty() || told == "?" { asked } else { told }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// The meaning of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Redirect {
+    /// Another server has the slot; none is named if its place cannot be read.
+    Moved(Option<Place>),
+    /// The slot moves, and none of the keys is here: they are at that place, or nowhere.
+    Ask(Option<Place>),
+    /// The slot moves, and some of the keys are here.
+    Moving,
+    /// The server knows that the Cluster does not serve the slot.
+    Down,
+}
+
+impl Redirect {
+    /// The meaning of this error of the server at `asked`; nothing if it is another error.
+    pub fn read(error: &StoreError, asked: &str) -> Option<Self> {
+        let (code, rest) = error.detail.split_once(' ')?;
+        let place = || rest.split(' ').nth(1).and_then(|at| Place::read(at, asked));
+        Some(match code {
+            "MOVED" => Self::Moved(place()),
+            "ASK" => Self::Ask(place()),
+            "TRYAGAIN" => Self::Moving,
+            "CLUSTERDOWN" => Self::Down,
+            _ => return None,
+        })
+    }
+}
+
+/// The next step of a command that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// It is sent to the server at this place, which has the slot from now on.
+    Follow(Place),
+    /// It is sent to the server at this place once, right behind ASKING.
+    Asking(Place),
+    /// It is sent again after a pause, to the server that has the slot by then.
+    Pause,
+    /// It is not sent again.
+    End,
+}
+
+/// The way of one command, which is bounded in time and in the number of servers.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// It runs at the server to which its slot moves once none of its keys is at the other.
+    may_ask: bool,
+    pause: Duration,
+    until: Duration,
+    moves: u32,
+}
+
+impl Route {
+    /// The way of a command of which a request may take this long.
+    pub fn new(request_timeout: Duration) -> Self {
+        Self { may_ask: false, pause: FIRST, until: LIMIT.min(request_timeout), moves: 0 }
+    }
+
+    /// The way of these commands, which may go to the server to which their slot moves.
+    pub fn of(asked: &Asked, request_timeout: Duration) -> Self {
+        // They must not make a key there: the move would stop at it. Of several commands, only
+        // renewals go together on a Cluster.
+        let may_ask = matches!(asked, Asked::One(_, Command::Renew { .. }) | Asked::Together(_));
+        Self { may_ask, ..Self::new(request_timeout) }
+    }
+
+    /// The step after a refusal. Where it cannot be taken, a [pause](Self::pause) is next.
+    pub fn after(&mut self, redirect: Redirect) -> Step {
+        match redirect {
+            Redirect::Moved(Some(place)) => {
+                self.moves += 1;
+                if self.moves <= MAX_MOVES { Step::Follow(place) } else { Step::End }
+            }
+            Redirect::Ask(Some(place)) if self.may_ask => Step::Asking(place),
+            Redirect::Moved(None) | Redirect::Ask(_) | Redirect::Moving => Step::Pause,
+            Redirect::Down => Step::End,
+        }
+    }
+
+    /// The pause before the command is sent again, if there is time for one. `passed` is the time
+    /// since it was sent first; `spread`, from a half to one and a half, parts those that would
+    /// come together.
+    pub fn pause(&mut self, passed: Duration, spread: f64) -> Option<Duration> {
+        let pause = self.pause.mul_f64(spread);
+        self.pause = (2 * self.pause).min(LONGEST);
+        (passed + pause < self.until).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::LockErrorKind;
+    use crate::{LockName, Mode};
+
+    fn place(host: &str) -> Place {
+        Place { host: host.to_owned(), port: 7 }
+    }
+
+    fn route(command: Command) -> Route {
+        Route::of(&Asked::One(LockName::from("a"), command), Duration::from_secs(2))
+    }
+
+    fn acquire() -> Command {
+        Command::Acquire { members: Vec::new(), mode: Mode::Wait, queue_limit: 1 }
+    }
+
+    #[test]
+    fn a_refusal_says_where_the_slot_is() {
+        let read = |detail: &str| {
+            Redirect::read(&StoreError::refused(LockErrorKind::Unsupported, detail), "asked")
+        };
+        assert_eq!(read("MOVED 3999 host:7"), Some(Redirect::Moved(Some(place("host")))));
+        assert_eq!(read("MOVED 3999 :7"), Some(Redirect::Moved(Some(place("asked")))));
+        assert_eq!(read("MOVED 3999"), Some(Redirect::Moved(None)));
+        assert_eq!(read("ASK 3999 host:7"), Some(Redirect::Ask(Some(place("host")))));
+        assert_eq!(read("TRYAGAIN Multiple keys"), Some(Redirect::Moving));
+        assert_eq!(read("CLUSTERDOWN Hash slot not served"), Some(Redirect::Down));
+        assert_eq!(read("LOADING it is"), None);
+        assert_eq!(read("MOVED"), None);
+    }
+
+    #[test]
+    fn a_place_without_a_host_is_on_the_host_that_was_asked() {
+        let place = |text| Place::read(text, "asked").map(|place| place.to_string());
+        assert_eq!(place("h:1").as_deref(), Some("h:1"));
+        assert_eq!(place(":1").as_deref(), Some("asked:1"));
+        assert_eq!(place("::1:7").as_deref(), Some("::1:7"));
+        assert_eq!(place("h").or(place("h:x")).or(place("h:70000")), None);
+    }
+
+    #[test]
+    fn only_renewals_go_to_the_server_to_which_their_slot_moves() {
+        let ask = || Redirect::Ask(Some(place("target")));
+        let renew = Command::Renew { members: Vec::new() };
+        assert_eq!(route(renew).after(ask()), Step::Asking(place("target")));
+        for other in [acquire(), Command::Touch { members: Vec::new() }, Command::Inspect] {
+            assert_eq!(route(other).after(ask()), Step::Pause);
+        }
+    }
+
+    #[test]
+    fn a_command_is_sent_again_for_a_bounded_time() {
+        for (timeout, least, most) in [(2_000, 100, 250), (50, 15, 50)] {
+            for spread in [0.5, 1.0, 1.5] {
+                let mut route = Route::new(Duration::from_millis(timeout));
+                let mut passed = Duration::ZERO;
+                while let Some(pause) = route.pause(passed, spread) {
+                    passed += pause;
+                }
+                let took = passed.as_millis();
+                assert!((least..most).contains(&took), "{took} ms of {timeout}, {spread}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_command_follows_a_bounded_number_of_servers_and_none_where_the_slot_is_down() {
+        let mut route = route(acquire());
+        let moved = || Redirect::Moved(Some(place("other")));
+        let followed = (0..9).filter(|_| route.after(moved()) == Step::Follow(place("other")));
+        assert_eq!(followed.count(), 5);
+        assert_eq!(route.after(Redirect::Down), Step::End);
+    }
+}

@@ -1,0 +1,316 @@
+//! Following the slots: which primaries there are, the shards of those that are new, and the end of
+//! those of before.
+//!
+//! # Implementation notes
+//!
+//! - The core is told that the server is another one when a slot is found at another shard or when
+//!   a shard's server is another one: then it renews, touches and leaves anew. For the sake of
+//!   slots that move one by one it is told of all of them together, by the next look.
+//! - A shard that lost its slots stays open for a while, since grants of its last moments come as
+//!   messages.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use proto::wire::redirect::Place;
+use proto::{Link, LockName};
+use redis::{ConnectionAddr, ConnectionInfo};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::slots::Shard;
+use super::topology::{self, Primary, Source};
+use super::{ClusterSettings, Shared};
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::store::Store as _;
+use crate::store::redis::connector::Connector;
+use crate::store::redis::{RedisSettings, RedisStore};
+
+/// The time after which a server is asked again which primary serves a slot,
+const FOLLOW: Duration = Duration::from_secs(2);
+/// while a primary does not answer: another may take its place at any moment,
+const FOLLOW_FAULT: Duration = Duration::from_millis(250);
+/// and the time before which it is not.
+const LEAST: Duration = Duration::from_millis(100);
+/// The time after which another server is asked: the one before may stand still.
+const ANOTHER: Duration = Duration::from_millis(500);
+/// The time for which a shard without slots stays open.
+const RETIRED: Duration = Duration::from_secs(60);
+/// Most names that are tried for one in the slots of a shard.
+const MAX_PROBES: u32 = 1_000_000;
+/// The number of characters of a server's name that are part of its channels.
+const NAMED: usize = 8;
+
+impl Shared {
+    /// Tells the core of the connections; `is_new`: a server is another one.
+    fn tell(&self, is_new: bool) {
+        let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
+            let slots = self.slots();
+            let mut links = slots.serving().map(|shard| of(shard).borrow().clone());
+            let first = links.next().unwrap_or_else(|| Link::down("no primary serves a slot"));
+            // Up while one primary is: the others fail their own requests only.
+            if first.is_up() || links.any(|link| link.is_up()) { Link::Up } else { first }
+        };
+        let (commands, subscription) =
+            (links(|shard| &shard.commands), links(|shard| &shard.subscription));
+        if is_new {
+            // Before the state: it is read after it.
+            self.servers.fetch_add(1, Ordering::AcqRel);
+        }
+        self.subscription.send_replace(subscription);
+        self.commands.send_replace(commands);
+    }
+
+    /// The way to reach a server.
+    fn reach(&self, place: &Place) -> ConnectionInfo {
+        let Place { host, port } = place.clone();
+        let first = &self.seeds[0];
+        let address = match first.addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        first.clone().set_addr(address)
+    }
+
+    fn connector(&self, info: ConnectionInfo) -> Result<Connector, LockError> {
+        let ClusterSettings { certificates, credentials, request_timeout, .. } = &self.settings;
+        let connector = Connector::new(info, certificates, *request_timeout)?;
+        Ok(connector.with_credentials(credentials.clone()))
+    }
+
+    /// Opens a shard.
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        primary: Primary,
+    ) -> Result<(Arc<Shard>, Primary), LockError> {
+        let settings = &self.settings;
+        let server_time = Arc::default();
+        let name: String = primary.id.chars().take(NAMED).collect();
+        let of_shard = RedisSettings {
+            connector: self.connector(self.reach(&primary.place))?,
+            node: settings.node.clone(),
+            prefix: format!("{}:grants:{name}", settings.prefix).into(),
+            label: settings.label.clone(),
+            namespace: settings.namespace.clone(),
+            probe: self.probe(&primary)?,
+            request_timeout: settings.request_timeout,
+            peers: false,
+            replicas: settings.replicas,
+            server_time: Arc::clone(&server_time),
+            has_slots: true,
+        };
+        let store = RedisStore::connect(of_shard, Arc::clone(&self.listener)).await;
+        let store = store.map_err(|error| error.at(&primary.place))?;
+        let shard = Arc::new(Shard::new(&primary, store, server_time));
+        tokio::spawn(watch_links(Arc::clone(self), Arc::clone(&shard)));
+        Ok((shard, primary))
+    }
+
+    /// A name that nothing else uses, in the slots of the primary.
+    fn probe(&self, primary: &Primary) -> Result<Option<LockName>, LockError> {
+        let ClusterSettings { node, namespace, .. } = &self.settings;
+        for number in 0..MAX_PROBES {
+            if primary.slots.is_empty() {
+                break;
+            }
+            let key = LockKey::new(format!("lockcore-preflight-{node}-{number}"))?;
+            let name = key.resolve(namespace.as_deref());
+            if primary.slots.iter().any(|slots| slots.contains(&name.slot())) {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives an open shard its slots.
+    pub(super) fn take_in(&self, shard: &Arc<Shard>, primary: &Primary) {
+        let mut slots = self.slots();
+        if !slots.open().any(|open| Arc::ptr_eq(open, shard)) {
+            slots.add(shard);
+        }
+        let mut has_moved = false;
+        for slot in primary.slots.iter().cloned().flatten() {
+            has_moved |= slots.give(slot, shard);
+        }
+        if has_moved {
+            self.has_moved.store(true, Ordering::Release);
+        }
+    }
+
+    /// Asks the seeds in turn for the primaries.
+    pub(super) async fn ask_seeds(&self) -> Result<Vec<Primary>, LockError> {
+        let mut refused = None;
+        for seed in &self.seeds {
+            match self.ask_at(seed.clone()).await {
+                Ok(primaries) => return Ok(primaries),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(refused.unwrap_or_else(crate::cluster::invalid))
+    }
+
+    /// Asks one server on a connection of its own.
+    async fn ask_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
+        let address = info.addr().clone();
+        let connector = self.connector(info)?;
+        let opened = connector.commands(self.settings.request_timeout).await;
+        let connection = opened.map_err(LockError::of_store)?.connection;
+        let (host, is_tls) = match &address {
+            ConnectionAddr::TcpTls { host, .. } => (host.as_str(), true),
+            ConnectionAddr::Tcp(host, _) => (host.as_str(), false),
+            _ => return Err(crate::cluster::invalid()),
+        };
+        let asked = topology::Asked { host, is_tls };
+        let primaries = topology::ask(&Source::Own(connection), asked).await;
+        primaries.map_err(|error| LockError::of_store(error).at(&address))
+    }
+
+    /// Asks for the primaries: on an open connection, another one each time, first those that can
+    /// know; else the seeds and all servers that were known.
+    async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
+        let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
+        let known: Vec<_> = self.slots().open().cloned().collect();
+        let mut up: Vec<_> =
+            known.iter().filter(|shard| shard.commands.borrow().is_up()).cloned().collect();
+        let first = turn % up.len().max(1);
+        up.rotate_left(first);
+        up.sort_by_key(|shard| !shard.answers());
+        for shard in up {
+            let asked = topology::Asked { host: &shard.place.host, is_tls };
+            let source = Source::Link(shard.store.link.clone());
+            match tokio::time::timeout(ANOTHER, topology::ask(&source, asked)).await {
+                Ok(Ok(primaries)) => return Ok(primaries),
+                Ok(Err(error)) => debug!(at = %shard.place, reason = %error.detail, "no topology"),
+                Err(_) => debug!(at = %shard.place, "no topology in time"),
+            }
+        }
+        let refused = match self.ask_seeds().await {
+            Ok(primaries) => return Ok(primaries),
+            Err(error) => error,
+        };
+        for shard in &known {
+            if let Ok(primaries) = self.ask_at(self.reach(&shard.place)).await {
+                return Ok(primaries);
+            }
+        }
+        Err(refused)
+    }
+
+    /// Learns which primary serves a slot, opens those that are new, and closes those of before.
+    async fn look(self: &Arc<Self>, turn: usize) {
+        let primaries = match self.ask(turn).await {
+            Ok(primaries) => primaries,
+            Err(error) => {
+                debug!(%error, "no server tells which primary serves a slot");
+                return;
+            }
+        };
+        // The same server may be told by another name.
+        let is_known = |shard: &Shard, primary: &Primary| {
+            let is_at_place = || shard.place == primary.place || shard.commands.borrow().is_up();
+            shard.id == primary.id && is_at_place()
+        };
+        let mut opening = FuturesUnordered::new();
+        for primary in primaries.clone() {
+            let open = self.slots().open().find(|shard| is_known(shard, &primary)).cloned();
+            match open {
+                Some(shard) => self.take_in(&shard, &primary),
+                None => opening.push(self.open(primary)),
+            }
+        }
+        let is_primary = |shard: &Shard| primaries.iter().any(|primary| is_known(shard, primary));
+        self.tell_moved(is_primary);
+        while let Some(opened) = opening.next().await {
+            match opened {
+                Ok((shard, primary)) => {
+                    debug!(at = %shard.place, "connected to a primary of the Cluster");
+                    self.take_in(&shard, &primary);
+                    self.tell_moved(is_primary);
+                }
+                Err(error) => warn!(%error, "a primary of the Cluster cannot be used"),
+            }
+        }
+        let retired = self.slots().retire(Instant::now().checked_sub(RETIRED));
+        for shard in retired {
+            shard.store.close();
+        }
+    }
+
+    /// Tells the core of slots that were found elsewhere. The requests to a primary that was
+    /// replaced end: it may stand still.
+    fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
+        let replaced = self.slots().replaced(is_primary, Instant::now());
+        for shard in replaced {
+            shard.store.link.give_up("another server serves its slots");
+        }
+        if self.has_moved.swap(false, Ordering::AcqRel) {
+            self.tell(true);
+        }
+    }
+
+    fn is_any_up(&self) -> bool {
+        let slots = self.slots();
+        let is_up = |of: fn(&Shard) -> &watch::Receiver<Link>| {
+            slots.serving().any(|shard| of(shard).borrow().is_up())
+        };
+        is_up(|shard| &shard.commands) && is_up(|shard| &shard.subscription)
+    }
+}
+
+/// Follows the slots until the store is closed.
+pub(super) async fn follow(shared: Arc<Shared>) {
+    let work = async {
+        for turn in 0.. {
+            let are_well = shared.slots().serving().all(|shard| shard.answers());
+            let pause = if are_well { FOLLOW } else { FOLLOW_FAULT };
+            let _ = tokio::time::timeout(pause, shared.outdated.notified()).await;
+            shared.look(turn).await;
+            tokio::time::sleep(LEAST).await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = shared.closed.cancelled() => {}
+    }
+}
+
+/// Tells the core when a connection of the shard comes back, or the last one goes.
+async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
+    let (mut commands, mut subscription) = (shard.commands.clone(), shard.subscription.clone());
+    let mut servers = shard.store.servers();
+    let work = async {
+        loop {
+            tokio::select! {
+                changed = commands.changed() => if changed.is_err() { return },
+                changed = subscription.changed() => if changed.is_err() { return },
+            }
+            let is_commands_up = commands.borrow_and_update().is_up();
+            let is_up = subscription.borrow_and_update().is_up() && is_commands_up;
+            if !is_up {
+                shared.outdated.notify_one();
+            }
+            let is_new = std::mem::replace(&mut servers, shard.store.servers()) != servers;
+            let was_commands_up = shared.commands.borrow().is_up();
+            let was_up = shared.subscription.borrow().is_up() && was_commands_up;
+            // While others are up, one that goes down changes nothing for them.
+            if is_up || !was_up || !shared.is_any_up() {
+                shared.tell(is_new);
+            }
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = shard.store.closed.cancelled() => {}
+        () = shared.closed.cancelled() => {}
+    }
+}

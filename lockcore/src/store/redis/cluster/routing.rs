@@ -1,0 +1,122 @@
+//! The way of a request to the shard that serves its slot, and after a refusal to the next.
+//!
+//! # Implementation notes
+//!
+//! - Nothing is sent twice blindly. A command is sent again here only after an answer that says
+//!   that it did not run: see [`Route`]. After a connection that broke, or no answer in time, the
+//!   core decides, as everywhere.
+//! - A request never waits here for a connection that is down: the requests on their way have
+//!   bounded places, and those for other primaries would wait behind it. The core asks again when
+//!   told that a shard is up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join;
+use proto::StoreError;
+use proto::wire::redirect::{Place, Redirect, Route, Step};
+use tokio::time::Instant;
+
+use super::slots::Shard;
+use super::{Shared, unavailable};
+use crate::store::StoreFuture;
+
+/// The way of a command.
+pub(super) struct Way {
+    pub(super) slot: u16,
+    /// A message may come for it: its shard has to hear.
+    pub(super) hears: bool,
+    pub(super) route: Route,
+}
+
+impl Shared {
+    /// Sends a command to the shard that serves the slot, and again where the answer says that it
+    /// did not run for the sake of the slot.
+    pub(super) async fn routed<T: Send + 'static>(
+        &self,
+        Way { slot, hears, mut route }: Way,
+        send: impl Fn(&Shard) -> StoreFuture<T>,
+    ) -> Result<(Arc<Shard>, T), StoreError> {
+        let begun = Instant::now();
+        loop {
+            let owner = self.slots().owner(slot).cloned();
+            let shard = owner.ok_or_else(|| {
+                self.outdated.notify_one();
+                unavailable(format!("no primary serves slot {slot}"))
+            })?;
+            shard.check(hears).inspect_err(|_| self.outdated.notify_one())?;
+            let error = match send(&shard).await {
+                Ok(answer) => {
+                    shard.note_cut_off(false);
+                    return Ok((shard, answer));
+                }
+                Err(error) => error,
+            };
+            let Some(redirect) = Redirect::read(&error, &shard.place.host) else {
+                if error.may_have_run {
+                    // It may be a primary that has been replaced.
+                    self.outdated.notify_one();
+                }
+                return Err(error);
+            };
+            let given_up = unavailable(format!("slot {slot} at {}: {}", shard.place, error.detail));
+            let is_elsewhere = matches!(redirect, Redirect::Moved(_));
+            if let Redirect::Down = redirect {
+                shard.note_cut_off(true);
+            }
+            match route.after(redirect) {
+                Step::Follow(place) if self.moved(slot, &place) => continue,
+                Step::Asking(place) => {
+                    if let Some(target) = self.shard_at(&place)
+                        && target.check(hears).is_ok()
+                    {
+                        match asking(&target, &send).await {
+                            Ok(answer) => return Ok((target, answer)),
+                            Err(error) if Redirect::read(&error, &place.host).is_some() => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+                Step::Follow(_) | Step::Pause => {
+                    if is_elsewhere {
+                        self.outdated.notify_one();
+                    }
+                }
+                Step::End => {
+                    self.outdated.notify_one();
+                    return Err(given_up);
+                }
+            }
+            match route.pause(begun.elapsed(), rand::random_range(0.5..1.5)) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(given_up),
+            }
+        }
+    }
+
+    fn shard_at(&self, place: &Place) -> Option<Arc<Shard>> {
+        self.slots().open().find(|shard| shard.is_at(place)).cloned()
+    }
+
+    /// Notes where the slot is. Returns whether that shard is open.
+    fn moved(&self, slot: u16, place: &Place) -> bool {
+        let Some(shard) = self.shard_at(place) else { return false };
+        let mut slots = self.slots();
+        if slots.give(slot, &shard) {
+            self.has_moved.store(true, Ordering::Release);
+        }
+        true
+    }
+}
+
+/// Sends a command to the server to which its slot moves. ASKING is for the next command of the
+/// connection: if that of another task comes between, this one is refused, and did not run.
+async fn asking<T: Send + 'static>(
+    target: &Shard,
+    send: impl Fn(&Shard) -> StoreFuture<T>,
+) -> Result<T, StoreError> {
+    let asking = target.store.link.run(redis::cmd("ASKING"));
+    // Both are sent in this order before either is waited for.
+    let (_, answer) = join(asking, send(target)).await;
+    answer
+}

@@ -1,0 +1,303 @@
+//! The servers as a Redis Cluster: which primary has each hash slot, and the slots that move, key
+//! by key or all at once.
+//!
+//! A lock moves in two parts: the keys of its holds with the door, and the others. Between the two
+//! a command finds some of the keys only.
+
+use proto::node::Ask;
+use proto::queue::QueueState;
+use proto::{Command, Demand, LockErrorKind, Member, StoreError};
+
+use crate::agenda::{Place, What};
+use crate::fault::Fault;
+use crate::plan::Plan;
+use crate::resource::Resource;
+use crate::routing::HOST;
+use crate::server::{Server, index};
+use crate::world::{MS, World};
+
+/// The longest time until all servers know which one has a hash slot.
+const AGREED_US: u64 = 500 * MS;
+/// The longest time for which the next key of a slot that moves does not come.
+const OPEN_US: u64 = 10_000 * MS;
+
+/// The hash slots.
+pub(crate) struct Cluster {
+    /// The primary of each slot, as all will know it.
+    owners: Vec<usize>,
+    /// The primary of each slot, as each server knows it.
+    views: Vec<Vec<usize>>,
+    /// The slots that are open between two servers.
+    moves: Vec<Option<Move>>,
+    number: u64,
+}
+
+/// A slot on its way from one server to another.
+struct Move {
+    from: usize,
+    to: usize,
+    number: u64,
+    /// The keys that are still to be moved, the next one last.
+    keys: Vec<Keys>,
+}
+
+/// The keys that move in one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// The counter of tokens.
+    Counter,
+    /// The door of a lock, and its holds.
+    Holds(usize),
+    /// Its waiters, and its tombstones.
+    Waiters(usize),
+}
+
+impl Cluster {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let slots = plan.slots();
+        let owners: Vec<usize> = (0..slots).map(|slot| slot % plan.primaries as usize).collect();
+        let views = vec![owners.clone(); plan.primaries as usize];
+        Self { owners, views, moves: (0..slots).map(|_| None).collect(), number: 0 }
+    }
+
+    pub(crate) fn owners(&self) -> &[usize] {
+        &self.owners
+    }
+
+    /// The primary of each slot, as this server tells it.
+    pub(crate) fn view(&self, server: usize) -> Vec<usize> {
+        self.views[server].clone()
+    }
+
+    /// Lets a server learn which one has a slot.
+    pub(crate) fn agreed(&mut self, server: usize, slot: usize) {
+        self.views[server][slot] = self.owners[slot];
+    }
+}
+
+/// Takes some of the keys of a lock, and gives their ends by a clock that is ahead by so much: a
+/// key moves with the time that is left of it, but times within a key stay as they are.
+fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState) {
+    let later = |end_ms: &mut u64| *end_ms = end_ms.saturating_add_signed(ahead_ms);
+    match keys {
+        Keys::Counter => {}
+        Keys::Holds(_) => {
+            (into.door, into.holds) = (state.door.take(), std::mem::take(&mut state.holds));
+            into.reduced = std::mem::take(&mut state.reduced);
+            into.holds_end_ms = state.holds_end_ms.take();
+            into.door.iter_mut().filter_map(|door| door.ends_ms.as_mut()).for_each(later);
+            into.holds_end_ms.iter_mut().for_each(later);
+        }
+        Keys::Waiters(_) => {
+            (into.queue, into.gone) =
+                (std::mem::take(&mut state.queue), std::mem::take(&mut state.gone));
+            into.patience = std::mem::take(&mut state.patience);
+            into.passed = std::mem::take(&mut state.passed);
+            into.queue_ends_ms = state.queue_ends_ms.take();
+            into.patience.values_mut().for_each(later);
+            into.passed.values_mut().for_each(|passed| later(&mut passed.ends_ms));
+            into.queue_ends_ms.iter_mut().for_each(later);
+        }
+    }
+}
+
+/// Whether the command is one of the script that has the door as its only key.
+fn has_one_key(command: &Command) -> bool {
+    let is_lock = |member: &Member| member.demand() == Demand::ALONE;
+    matches!(command, Command::Renew { members } if members.iter().all(is_lock))
+}
+
+fn refused(detail: String) -> StoreError {
+    StoreError::refused(LockErrorKind::Unsupported, detail)
+}
+
+impl World {
+    /// The server that has the door of a lock, and its holds.
+    pub(crate) fn home(&self, lock: usize) -> &Server {
+        &self.servers[self.homes[lock]]
+    }
+
+    /// The error with which a server refuses a command for the sake of its hash slot, if it does.
+    pub(crate) fn turns_away(
+        &mut self,
+        server: usize,
+        ask: &Ask,
+        asking: bool,
+    ) -> Option<StoreError> {
+        if self.servers.len() == 1 {
+            return None;
+        }
+        let (lock, number) = (index(ask), ask.lock.slot());
+        let slot = self.plan.slot(lock);
+        let covers_all = self.plan.seed.is_multiple_of(2);
+        if covers_all && self.servers.iter().any(|server| server.down_until > self.now) {
+            return Some(refused("CLUSTERDOWN The cluster is down".into()));
+        }
+        let owner = self.cluster.views[server][slot];
+        let moving = self.cluster.moves[slot].as_ref();
+        let (is_target, is_source) = moving.map_or((false, false), |moving| {
+            (moving.to == server && owner != server, moving.from == server && owner == server)
+        });
+        if owner != server && !(asking && is_target) {
+            return Some(refused(format!("MOVED {number} {HOST}:{owner}")));
+        }
+        // A slot that does not move is served.
+        let Move { to, keys: left, .. } = moving.filter(|_| is_target || is_source)?;
+        let Server { locks, counters, .. } = &self.servers[server];
+        let has_door = self.homes[lock] == server && locks[lock].0.door.is_some();
+        let has_counter = counters[slot].is_some();
+        let try_again = || refused("TRYAGAIN Multiple keys request during rehashing".into());
+        let ask_there = || refused(format!("ASK {number} {HOST}:{to}"));
+        if has_one_key(&ask.command) {
+            return match has_door {
+                true => None,
+                false if is_source => Some(ask_there()),
+                // It ended on its way.
+                false => Some(try_again()),
+            };
+        }
+        match (has_door, has_counter) {
+            (false, false) if is_source => return Some(ask_there()),
+            (true, true) => {}
+            _ => return Some(try_again()),
+        }
+        // A script that comes to a key that is not here is stopped before its first write. So it
+        // makes no key here that would stay behind.
+        let are_elsewhere = !left.contains(&Keys::Waiters(lock));
+        // A renewal of parts comes to one that is nowhere.
+        let is_stopped = matches!(ask.command, Command::Renew { .. }) || self.dice.one_in(2);
+        if is_source && (are_elsewhere || is_stopped) {
+            let detail = "ERR Script attempted to access a non local key in a cluster node";
+            return Some(StoreError::ambiguous(detail));
+        }
+        None
+    }
+
+    /// Lets the hash slot of a lock move to another server, now and then.
+    pub(crate) fn shift(&mut self, lock: usize) {
+        let servers = self.servers.len();
+        if servers == 1 || !self.strikes(Fault::MoveSlot) {
+            return;
+        }
+        let slot = self.plan.slot(lock);
+        let from = self.cluster.owners[slot];
+        let to = (from + self.dice.of(1, servers as u64 - 1) as usize) % servers;
+        let knows = |server: usize| self.cluster.views[server][slot] == from;
+        let is_up = |server: usize| self.servers[server].reachable(self.now) <= self.now;
+        if self.cluster.moves[slot].is_some()
+            || ![from, to].into_iter().all(|server| knows(server) && is_up(server))
+        {
+            return;
+        }
+        let locks = (0..self.plan.locks as usize).filter(|lock| self.plan.slot(*lock) == slot);
+        let mut keys: Vec<Keys> =
+            locks.flat_map(|lock| [Keys::Holds(lock), Keys::Waiters(lock)]).collect();
+        keys.push(Keys::Counter);
+        for at in (1..keys.len()).rev() {
+            keys.swap(at, self.dice.below(at as u64 + 1) as usize);
+        }
+        self.cluster.number += 1;
+        let number = self.cluster.number;
+        let moving = Move { from, to, number, keys };
+        self.cluster.moves[slot] = Some(moving);
+        if self.dice.one_in(4) {
+            // All at once: no other command runs meanwhile.
+            while self.moves_key(slot) {}
+            return self.has_moved(slot);
+        }
+        self.go_on(slot, number);
+    }
+
+    fn go_on(&mut self, slot: usize, number: u64) {
+        let longest = if self.dice.one_in(60) { OPEN_US } else { 4 * MS };
+        let at = self.now + self.dice.below(longest);
+        self.at(at, Place { slot: 0, name: 0 }, What::Moves { slot, number });
+    }
+
+    /// Moves the next key of a slot, or gives the slot to its new server once none is left.
+    pub(crate) fn moves(&mut self, slot: usize, number: u64) {
+        let Some(moving) = &self.cluster.moves[slot] else { return };
+        if moving.number != number {
+            return;
+        }
+        let ends = [moving.from, moving.to].map(|server| self.servers[server].reachable(self.now));
+        if ends.into_iter().any(|at| at > self.now) || self.moves_key(slot) {
+            return self.go_on(slot, number);
+        }
+        self.has_moved(slot);
+    }
+
+    /// Moves the next key. Returns whether there was one.
+    fn moves_key(&mut self, slot: usize) -> bool {
+        let Some(moving) = &mut self.cluster.moves[slot] else { return false };
+        let Some(keys) = moving.keys.pop() else { return false };
+        let (from, to) = (moving.from, moving.to);
+        self.carry(keys, slot, (from, to));
+        true
+    }
+
+    fn carry(&mut self, keys: Keys, slot: usize, (from, to): (usize, usize)) {
+        let Ok([from, into]) = self.servers.get_disjoint_mut([from, to]) else { return };
+        let ahead = |a: u64, b: u64| (b / MS) as i64 - (a / MS) as i64;
+        let ahead_ms = ahead(from.time_us(self.now), into.time_us(self.now));
+        match keys {
+            Keys::Counter => into.counters[slot] = from.counters[slot].take(),
+            Keys::Holds(lock) | Keys::Waiters(lock) => {
+                let now_ms = from.clock_ms(self.now);
+                let state = &mut from.locks[lock].0;
+                state.expire(now_ms);
+                take(state, keys, ahead_ms, &mut into.locks[lock].0);
+                if matches!(keys, Keys::Holds(_)) {
+                    self.homes[lock] = to;
+                    let set_back = ahead(from.set_back_us, into.set_back_us);
+                    self.records[lock].change_clock(ahead_ms, ahead_ms + set_back);
+                }
+            }
+        }
+    }
+
+    /// Gives the slot to the server that has its keys. The others learn of it later.
+    fn has_moved(&mut self, slot: usize) {
+        let Some(Move { from, to, .. }) = self.cluster.moves[slot].take() else { return };
+        self.cluster.owners[slot] = to;
+        for server in 0..self.servers.len() {
+            if server == from || server == to {
+                self.cluster.agreed(server, slot);
+            } else {
+                let at = self.now + self.dice.below(AGREED_US);
+                self.at(at, Place { slot: 0, name: 0 }, What::Agreed { server, slot });
+            }
+        }
+        self.all_look();
+    }
+
+    /// Takes the keys back that have moved from or to a server that is replaced: the new one knows
+    /// of no slot that is open.
+    pub(crate) fn takes_back(&mut self, server: usize) {
+        for slot in 0..self.plan.slots() {
+            let moving = self.cluster.moves[slot].take_if(|it| [it.from, it.to].contains(&server));
+            let Some(Move { from, to, keys: left, .. }) = moving else { continue };
+            let locks = (0..self.plan.locks as usize).filter(|lock| self.plan.slot(*lock) == slot);
+            let all = locks.flat_map(|lock| [Keys::Holds(lock), Keys::Waiters(lock)]);
+            let moved: Vec<Keys> =
+                all.chain([Keys::Counter]).filter(|keys| !left.contains(keys)).collect();
+            for keys in moved {
+                self.carry(keys, slot, (to, from));
+            }
+        }
+    }
+
+    /// Drops the keys of a new server that lie in the slots of others.
+    pub(crate) fn drop_foreign(&mut self, server: usize) {
+        for lock in 0..self.plan.locks as usize {
+            if self.cluster.owners[self.plan.slot(lock)] != server {
+                self.servers[server].locks[lock] = Resource::default();
+            }
+        }
+        for (slot, owner) in self.cluster.owners.iter().enumerate() {
+            if *owner != server {
+                self.servers[server].counters[slot] = None;
+            }
+        }
+    }
+}

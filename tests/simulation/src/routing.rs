@@ -1,0 +1,237 @@
+//! The way of a process's requests to the primary of their hash slot, and after a refusal to the
+//! next: the decisions are those of `lockcore-proto`, as the store on a Cluster has them.
+
+use std::time::Duration;
+
+use proto::node::Ask;
+use proto::wire::Asked;
+use proto::wire::redirect::{Redirect, Route, Step};
+use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
+
+use crate::agenda::{Place, What};
+use crate::network::REQUEST_TIMEOUT_US;
+use crate::process::Shard;
+use crate::server::index;
+use crate::world::{MS, World};
+
+/// The host of all servers. A server's port is its index.
+pub(crate) const HOST: &str = "server";
+/// The time after which a process asks again which server has each hash slot,
+const FOLLOW_US: u64 = 2_000 * MS;
+/// and the time before which it does not.
+const LEAST_US: u64 = 100 * MS;
+
+/// The primaries of the hash slots, as a process knows them.
+pub(crate) struct Routing {
+    owners: Vec<usize>,
+    /// Whether some hash slot was found elsewhere since the core was last told.
+    has_moved: bool,
+    /// The time of its next look.
+    looks_at: Option<u64>,
+    /// Whether some server could be reached when the core was last told.
+    was_up: bool,
+}
+
+impl Routing {
+    pub(crate) fn new(owners: Vec<usize>) -> Self {
+        Self { owners, has_moved: false, looks_at: None, was_up: true }
+    }
+
+    /// Whether the process knows the hash slot to be at this server.
+    pub(crate) fn has(&self, slot: usize, server: usize) -> bool {
+        self.owners[slot] == server
+    }
+}
+
+/// The way of one request.
+#[derive(Debug, Clone)]
+pub(crate) struct Way {
+    /// The index of the server that it was last sent to.
+    pub(crate) server: usize,
+    /// Whether it is on its way to that server: a request that pauses outlives the connection.
+    pub(crate) is_sent: bool,
+    /// Whether it waits for replicas.
+    pub(crate) waits: bool,
+    /// Whether ASKING stands before it.
+    pub(crate) asking: bool,
+    route: Route,
+    since: u64,
+}
+
+impl World {
+    /// The way of a new request.
+    pub(crate) fn way(&self, place: Place, ask: &Ask, waits: bool) -> Way {
+        let slot = self.plan.slot(index(ask));
+        let server = self.processes[place.slot].routing.owners[slot];
+        let timeout = Duration::from_micros(REQUEST_TIMEOUT_US);
+        let route = match waits {
+            true => Route::new(timeout),
+            false => Route::of(&Asked::one((&ask.lock, &ask.command)), timeout),
+        };
+        Way { server, is_sent: true, waits, asking: false, route, since: self.now }
+    }
+
+    /// Whether the process can send the request by this connection. On a Cluster it sends no
+    /// acquire where no grant would reach it.
+    pub(crate) fn can_send(&self, shard: &Shard, ask: &Ask) -> bool {
+        let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
+        shard.is_connected && (shard.is_subscribed || !hears || self.servers.len() == 1)
+    }
+
+    /// Sends a request again that was refused for the sake of its hash slot. Returns the answer if
+    /// it goes to the core.
+    pub(crate) fn routed(
+        &mut self,
+        place: Place,
+        request: u64,
+        answer: Result<Answer, StoreError>,
+    ) -> Option<Result<Answer, StoreError>> {
+        let process = &mut self.processes[place.slot];
+        let (Err(error), Some(open), true) =
+            (&answer, process.open.get_mut(&request), self.servers.len() > 1)
+        else {
+            return Some(answer);
+        };
+        let Some(redirect) = Redirect::read(error, HOST) else {
+            self.look_by(place, self.now + LEAST_US);
+            return Some(answer);
+        };
+        let given_up = StoreError::refused(LockErrorKind::Unavailable, error.detail.clone());
+        // One that went right behind ASKING goes back to the server that has the slot.
+        let is_back = std::mem::take(&mut open.way.asking);
+        let step = if is_back { Step::Pause } else { open.way.route.after(redirect) };
+        let ask = open.ask.clone();
+        let is_sent = match step {
+            Step::Follow(at) => {
+                let server = at.port.into();
+                self.finds(place, self.plan.slot(index(&ask)), server);
+                self.send_again(place, request, server, false)
+            }
+            Step::Asking(at) => {
+                let server = at.port.into();
+                let shard = &self.processes[place.slot].shards[server];
+                self.can_send(shard, &ask) && self.send_again(place, request, server, true)
+            }
+            Step::Pause => false,
+            Step::End => {
+                self.look_by(place, self.now + LEAST_US);
+                return Some(Err(given_up));
+            }
+        };
+        if is_sent {
+            return None;
+        }
+        let spread = self.dice.of(50, 150) as f64 / 100.0;
+        let now = self.now;
+        let open = self.processes[place.slot].open.get_mut(&request)?;
+        let passed = Duration::from_micros(now - open.way.since);
+        let Some(pause) = open.way.route.pause(passed, spread) else {
+            return Some(Err(given_up));
+        };
+        open.way.is_sent = false;
+        self.at(now + pause.as_micros() as u64, place, What::SentAgain { request });
+        None
+    }
+
+    /// Sends a request after its pause.
+    pub(crate) fn sent_again(&mut self, place: Place, request: u64) {
+        let process = &self.processes[place.slot];
+        if let Some(open) = process.open.get(&request) {
+            let owner = process.routing.owners[self.plan.slot(index(&open.ask))];
+            self.send_again(place, request, owner, false);
+        }
+    }
+
+    fn send_again(&mut self, place: Place, request: u64, server: usize, asking: bool) -> bool {
+        let Some(mut open) = self.processes[place.slot].open.remove(&request) else { return false };
+        (open.way.server, open.way.asking, open.way.is_sent) = (server, asking, true);
+        // It has another number: no request has two answers.
+        self.requests += 1;
+        let renamed = self.requests;
+        if let Some(caller) = self.releases.remove(&request) {
+            self.releases.insert(renamed, caller);
+        }
+        self.dispatch(place, renamed, open);
+        true
+    }
+
+    /// Notes that a hash slot is at this server.
+    fn finds(&mut self, place: Place, slot: usize, server: usize) {
+        let process = &mut self.processes[place.slot];
+        let before = std::mem::replace(&mut process.routing.owners[slot], server);
+        if before != server {
+            let latest = process.shards[before].latest(slot);
+            process.shards[server].seen[slot].take_over(latest);
+            process.routing.has_moved = true;
+            let late = self.dice.below(FOLLOW_US);
+            self.look_by(place, self.now + late);
+        }
+    }
+
+    /// Plans for the process to ask which server has each hash slot.
+    pub(crate) fn look_by(&mut self, place: Place, at: u64) {
+        let routing = &mut self.processes[place.slot].routing;
+        if routing.looks_at.is_none_or(|planned| at < planned) {
+            routing.looks_at = Some(at);
+            self.at(at, place, What::Looked);
+        }
+    }
+
+    /// Plans for each process to ask within the usual time.
+    pub(crate) fn all_look(&mut self) {
+        for slot in 0..self.processes.len() {
+            let place = Place { slot, name: self.processes[slot].name };
+            let at = self.now + self.dice.below(FOLLOW_US);
+            self.look_by(place, at);
+        }
+    }
+
+    /// Learns from one server which one has each hash slot, and tells the core of those that were
+    /// found elsewhere.
+    pub(crate) fn looked(&mut self, place: Place) {
+        let routing = &mut self.processes[place.slot].routing;
+        if routing.looks_at.is_none_or(|planned| planned > self.now) {
+            return;
+        }
+        routing.looks_at = None;
+        let shards = self.processes[place.slot].shards.iter().zip(&self.servers).enumerate();
+        let up: Vec<usize> = shards
+            .filter(|(_, (shard, server))| {
+                shard.is_connected && server.reachable(self.now) <= self.now
+            })
+            .map(|(server, _)| server)
+            .collect();
+        if up.is_empty() {
+            return self.look_by(place, self.now + FOLLOW_US);
+        }
+        let server = up[self.dice.below(up.len() as u64) as usize];
+        for (slot, owner) in self.cluster.view(server).into_iter().enumerate() {
+            self.finds(place, slot, owner);
+        }
+        let routing = &mut self.processes[place.slot].routing;
+        if std::mem::take(&mut routing.has_moved) {
+            self.event(place, |core| core.moved());
+            self.tell_links(place);
+        }
+    }
+
+    /// Tells the core that a connection to this server has come or gone. While others are up, one
+    /// that goes changes nothing for them.
+    pub(crate) fn linked(&mut self, place: Place, server: usize) {
+        let process = &mut self.processes[place.slot];
+        let shard = &process.shards[server];
+        let is_up = shard.is_connected && shard.is_subscribed;
+        let is_any_up = process.shards.iter().any(|shard| shard.is_connected)
+            && process.shards.iter().any(|shard| shard.is_subscribed);
+        let was_up = std::mem::replace(&mut process.routing.was_up, is_any_up);
+        if self.servers.len() == 1 {
+            return self.tell_links(place);
+        }
+        if !is_up {
+            self.look_by(place, self.now + LEAST_US);
+        }
+        if is_up || !was_up || !is_any_up {
+            self.tell_links(place);
+        }
+    }
+}
