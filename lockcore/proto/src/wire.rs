@@ -150,8 +150,8 @@ impl Wire {
 
     /// The same without a script, as far as it goes.
     ///
-    /// Nothing where there is no such way: beside JVMs, and in a Redis Cluster, where a counter that
-    /// is made while its slot moves would stop the move.
+    /// Nothing where there is no such way: beside JVMs, and in a Redis Cluster, where a counter
+    /// that is made while its slot moves would stop the move.
     pub fn free_acquire<'a>(&self, asked: &'a Asked) -> Option<FreeAcquire<'a>> {
         match asked {
             Asked::One(lock, command) if !self.peers && !self.has_slots => {

@@ -213,7 +213,7 @@ impl CommandLink {
         finished(self.ask(Packed::from(&command)).await)
     }
 
-    /// Whether a transaction can be sent at once: its commands go together, and have an answer each.
+    /// Whether a transaction can be sent: its commands go together, and have an answer each.
     pub(crate) fn may_transact(&self, sender: &Sender) -> bool {
         sender.connection.is_own() && self.0.setup.may_transact()
     }
