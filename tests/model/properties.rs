@@ -102,8 +102,11 @@ pub(crate) fn at_ms(now: u32) -> u64 {
 fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
     let clients = state.clients.iter().zip(model.scope.homes);
     let believing = clients.filter(|(client, home)| state.believes(**home, client));
-    let members = believing
-        .filter_map(|(client, home)| Some(model.id_of(*home, state.number(*home, client)?)));
+    // By the members that hold, on the server: of a run, the first.
+    let members = believing.filter_map(|(client, home)| {
+        let core = &state.nodes[usize::from(*home)].core;
+        Some(model.id_of(*home, core.held_as(state.number(*home, client)?)))
+    });
     members.filter(|member| state.record.untold & (1 << *member) == 0)
 }
 
@@ -196,7 +199,11 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     let mut now_ms = at_ms(state.now);
     server.expire(now_ms);
     for held in server.books(model, now_ms).live() {
-        let has_guard = |(client, home): (&Client, &u8)| matches!(client.stage, Stage::Guard(number) if model.id_of(*home, number) == held.member);
+        let has_guard = |(client, home): (&Client, &u8)| {
+            let hold = |number| state.nodes[usize::from(*home)].core.held_as(number);
+            matches!(client.stage, Stage::Guard(number)
+                if model.id_of(*home, hold(number)) == held.member)
+        };
         if clients().any(has_guard) {
             return true;
         }
@@ -219,7 +226,10 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     for (node, core) in (0..).zip(state.nodes.iter().map(|node| &node.core)) {
         for number in core.numbers() {
             if let Some(Phase::Releasing | Phase::Leaving) = core.phase(number) {
-                ask(Ask::Leave { member: model.id_of(node, number), is_ambiguous: false }, node);
+                let member = model.id_of(node, number);
+                // Of a run's hold its node sends the release, of others a leave is as good.
+                ask(Ask::Release { member }, node);
+                ask(Ask::Leave { member, is_ambiguous: false }, node);
             }
         }
     }

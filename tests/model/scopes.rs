@@ -166,6 +166,59 @@ fn readers_who_are_granted_in_several_steps_keep_every_law() {
     exhaust("two readers of one node and a lock, one by one", scope);
 }
 
+/// Lets the clients of each node be served in runs of up to three.
+fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: Budget) -> Scope {
+    Scope { homes, operations, runs: 3, ..three(&[], budget) }
+}
+
+#[test]
+fn a_run_of_two_keeps_every_law() {
+    exhaust("a run of two", in_runs(&[0, 1, 1], &[1, 1, 1], NOTHING));
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_two_whose_requests_are_lost_or_late_keeps_every_law() {
+    let budget = Budget { losses: 1, ..NOTHING };
+    exhaust("a run of two, lost and late requests", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+fn a_run_of_two_that_crashes_and_cancels_keeps_every_law() {
+    let budget = Budget { cancels: 1, crashes: 1, ..NOTHING };
+    exhaust("a run of two, crashed and cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_two_whose_hold_ends_keeps_every_law() {
+    let budget = Budget { passes: 2, ..NOTHING };
+    exhaust("a run of two, in time", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_two_that_is_forced_off_keeps_every_law() {
+    let budget = Budget { forced: 1, ..NOTHING };
+    exhaust("a run of two, forced off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+/// Three nodes, runs of up to three, a crash and a cancel.
+#[test]
+#[ignore = "hours: scripts/torture runs it"]
+fn runs_of_three_among_three_nodes_that_crash_and_cancel_keep_every_law() {
+    let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
+    let scope = in_runs(&[0, 1, 1, 1, 2], &[1, 1, 1, 1, 1], budget);
+    exhaust("runs of up to three among three nodes, crashed and cancelled", scope);
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_three_that_crashes_and_cancels_keeps_every_law() {
+    let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
+    exhaust("a run of three, crashed and cancelled", in_runs(&[0, 1, 1, 1], &[1, 1, 1, 1], budget));
+}
+
 /// Puts each of four clients on a node of its own.
 fn four(wants: &'static [Want]) -> Scope {
     let scope = three(wants, NOTHING);

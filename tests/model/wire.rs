@@ -122,7 +122,8 @@ impl Locking {
                 if self.variant == Variant::ForgetsToLeave {
                     let ask = Ask::Leave { member: id(member), is_ambiguous: false };
                     let outcome = Outcome::Left(true);
-                    let told = Told { outcome, left: 0, grants: Vec::new(), more: false };
+                    let (grants, run) = (Vec::new(), Vec::new());
+                    let told = Told { outcome, left: 0, grants, run, more: false };
                     let answer = self.answer(state, ask, &told);
                     return self.event(state, node, |core| {
                         core.replied(request, &answer);
@@ -191,7 +192,8 @@ impl Locking {
             let command = Command::ForceRelease { member: None };
             let request = Request { lock, command, sent, background: false };
             let outcome = Outcome::Released(false);
-            let told = Told { outcome, left, grants: vec![(first, left)], more: false };
+            let (grants, run) = (vec![(first, left)], Vec::new());
+            let told = Told { outcome, left, grants, run, more: false };
             let answer = self.answer(state, Ask::Force, &told);
             return self.event(state, node, |core| core.replied(&request, &answer));
         }
@@ -199,6 +201,15 @@ impl Locking {
         let message =
             Message::Granted { token: token(), grants: bits(members).map(grant).collect() };
         self.event(state, node, |core| core.heard(message));
+    }
+
+    /// Delivers a message of a run.
+    pub(crate) fn run_pushed(&self, state: &mut State, members: &[Id], left: u32) {
+        let Some(first) = members.first() else { return };
+        let numbers = members.iter().map(|member| self.number(state, *member)).collect();
+        let left_ms = u64::from(left);
+        let message = Message::GrantedRun { token: token(), left_ms, numbers };
+        self.event(state, first / NUMBERS, |core| core.heard(message));
     }
 
     pub(crate) fn revoked(&self, state: &mut State, members: Bits) {
@@ -272,6 +283,7 @@ impl Locking {
             member: self.member_of(state, *id),
             token: token(),
             left_ms: u64::from(*left),
+            run: told.run.iter().map(|id| self.number(state, *id)).collect(),
         };
         Reply {
             outcome,

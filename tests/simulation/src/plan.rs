@@ -61,6 +61,8 @@ pub struct Outcome {
     pub holds: u64,
     /// The number of guards for reads or permits.
     pub parts: u64,
+    /// The number of guards within a run.
+    pub in_runs: u64,
     /// The number of guards that were lost.
     pub lost: u64,
     /// The number of members that a node gave up to tell the server of, and says so.
@@ -81,6 +83,7 @@ impl Outcome {
         self.size.operations += other.size.operations;
         self.holds += other.holds;
         self.parts += other.parts;
+        self.in_runs += other.in_runs;
         self.lost += other.lost;
         self.given_up += other.given_up;
         self.lasted_ms += other.lasted_ms;
