@@ -450,7 +450,7 @@ impl Future for Release {
 fn released(shared: &HoldCell, answer: Result<Answer, LockError>) -> Result<(), LockError> {
     let was_held = match answer {
         Ok(Answer::Released(reply)) => reply.outcome == Released::Released,
-        Ok(Answer::Left(reply)) => reply.outcome.first() == Some(&Left::Left),
+        Ok(Answer::Left(reply)) => reply.outcome.contains(&Left::Left),
         Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
         // The release goes on in the background.
         Err(error) if !shared.was_lost() => return Err(error),

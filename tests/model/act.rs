@@ -9,7 +9,7 @@ use crate::model::{Action, Locking};
 use crate::packet::{Ask, Outcome, Packet, Told};
 use crate::properties::at_ms;
 use crate::server::{bits, together};
-use crate::state::{Client, Stage, State, node_of};
+use crate::state::{Bits, Client, Stage, State, node_of};
 use crate::wire::moment;
 
 /// The node that a forced release comes from.
@@ -209,10 +209,11 @@ impl Locking {
     /// Whether the owner of a guard waits for this packet.
     fn is_awaited(&self, state: &State, packet: &Packet) -> bool {
         let Packet::Reply { node, ask, .. } = packet else { return false };
-        let (Ask::Release { member } | Ask::Leave { member, .. }) = *ask else { return false };
+        let Some(left) = given_back(*ask) else { return false };
         let mut clients = state.clients.iter().zip(self.scope.homes);
         clients.any(|(client, home)| {
-            matches!(client.stage, Stage::Releasing(number) if home == node && self.id_of(*node, number) == member)
+            matches!(client.stage, Stage::Releasing(number)
+                if home == node && left & (1 << self.id_of(*node, number)) != 0)
         })
     }
 
@@ -272,9 +273,18 @@ impl Locking {
     }
 }
 
+/// The members that a release or a leave gives back.
+pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
+    match ask {
+        Ask::Release { member } => Some(1 << member),
+        Ask::Leave { members, .. } => Some(members),
+        _ => None,
+    }
+}
+
 /// Whether a reply tells the node only that the server has run the request.
 fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
-    matches!(ask, Ask::Release { .. } | Ask::Leave { .. }) && !has_news(told)
+    given_back(ask).is_some() && !has_news(told)
 }
 
 /// Whether a reply tells more than the outcome of the request.

@@ -3,7 +3,7 @@
 use laws::{Evidence, Held, Kind};
 
 use crate::packet::{Ask, Outcome};
-use crate::server::Said;
+use crate::server::{Said, together};
 use crate::state::{Id, State, Waiting};
 use crate::step::Step;
 
@@ -50,9 +50,10 @@ impl Evidence for Facts<'_> {
             | Ask::Renew { member }
             | Ask::Confirm { member }
             | Ask::Downgrade { member } => member == named,
-            // The last of a run takes the hold with it, whose name is another's.
-            Ask::Leave { member, .. } => {
-                member == named || self.step.was.run(self.step.model) == [member]
+            // The last of a run take the hold with them, whose name is another's.
+            Ask::Leave { members, .. } => {
+                let run = together(self.step.was.run(self.step.model));
+                members & (1 << named) != 0 || run != 0 && run & !members == 0
             }
             Ask::Acquire { members, .. } | Ask::Touch { members } => members & (1 << named) != 0,
             Ask::Force => true,

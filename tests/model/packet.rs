@@ -75,8 +75,10 @@ pub(crate) enum Ask {
         member: Id,
     },
     Leave {
-        member: Id,
-        is_ambiguous: bool,
+        /// A bit for each member: one, or all of a run.
+        members: Bits,
+        /// Those that are ambiguous.
+        ambiguous: Bits,
     },
     /// Releases the lock by force, for an operator.
     Force,

@@ -229,7 +229,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
                 let member = model.id_of(node, number);
                 // Of a run's hold its node sends the release, of others a leave is as good.
                 ask(Ask::Release { member }, node);
-                ask(Ask::Leave { member, is_ambiguous: false }, node);
+                ask(Ask::Leave { members: 1 << member, ambiguous: 0 }, node);
             }
         }
     }

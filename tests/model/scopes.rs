@@ -177,7 +177,6 @@ fn a_run_of_two_keeps_every_law() {
 }
 
 #[test]
-#[ignore = "minutes: scripts/torture runs it"]
 fn a_run_of_two_whose_requests_are_lost_or_late_keeps_every_law() {
     let budget = Budget { losses: 1, ..NOTHING };
     exhaust("a run of two, lost and late requests", in_runs(&[0, 1, 1], &[1, 1, 1], budget));

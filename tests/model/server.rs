@@ -161,9 +161,10 @@ impl Locking {
             Ask::Touch { members } => {
                 Command::Touch { members: bits(members).map(&member).collect() }
             }
-            Ask::Leave { member: id, is_ambiguous } => {
-                let leaving = Leaving { member: member(id), ambiguous: is_ambiguous };
-                Command::Leave { leaving: vec![leaving] }
+            Ask::Leave { members, ambiguous } => {
+                let leaving =
+                    |id| Leaving { member: member(id), ambiguous: ambiguous & (1 << id) != 0 };
+                Command::Leave { leaving: bits(members).map(leaving).collect() }
             }
             Ask::Force => Command::ForceRelease { member: None },
         }

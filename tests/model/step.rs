@@ -183,7 +183,7 @@ impl Step<'_> {
                 None => line.push(Waiting { member, until, is_aside: false }),
             }
         }
-        let has_left = |member| matches!(self.ask, Ask::Leave { member: of, .. } if of == member);
+        let has_left = |member: Id| matches!(self.ask, Ask::Leave { members, .. } if members & (1 << member) != 0);
         let places = self.is.places(self.model);
         state.record.line.retain(|Waiting { member, until, .. }| {
             let is_over = *until <= self.now && !places.contains(member);
@@ -351,7 +351,7 @@ impl Step<'_> {
                     breaks(state, Law::S6);
                 }
             }
-            Ask::Leave { member, .. } => record.ended |= 1 << member,
+            Ask::Leave { members, .. } => record.ended |= members,
             Ask::Force => {
                 for held in &self.before.holds {
                     record.untold |= 1 << held.member;

@@ -73,7 +73,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::{Answer, Command, Event, Leaving, Link, Mode, Released, Renewed};
+use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
 const ROUND_BITS: u32 = 20;
@@ -456,9 +456,13 @@ impl<P: Mirror> Core<P> {
             }
             (Command::Leave { leaving }, Answer::Left(reply)) => {
                 self.absorb(ask, reply);
+                let outcome = match reply.outcome.contains(&Left::Left) {
+                    true => Released::Released,
+                    false => Released::NotHeld,
+                };
                 for Leaving { member, .. } in leaving {
-                    // One whose number is a run's hold was in the run only.
-                    if !self.is_run(member) {
+                    if self.leaves_with(member, leaving) {
+                        self.run_released(member, Ok(outcome), ask.sent);
                         let number = self.end(member);
                         self.remember_release(number, &ask.lock, member);
                     }
@@ -509,7 +513,8 @@ impl<P: Mirror> Core<P> {
             }
             Command::Leave { leaving } => {
                 for Leaving { member, .. } in leaving {
-                    if !self.is_run(member) {
+                    if self.leaves_with(member, leaving) {
+                        self.run_released(member, Err(error), self.now);
                         self.leave_failed(member, &ask.lock, error);
                     }
                 }

@@ -221,6 +221,7 @@ impl<P: Mirror> Core<P> {
         for (first, run) in self.runs.iter() {
             let (rest, returned) = (run.rest.iter(), run.returned.iter());
             print.extend([*first, run.served.unwrap_or(0), run.returned.len() as u64]);
+            print.extend(&run.members);
             print.extend(rest.flat_map(|(number, token)| [*number, token.get()]));
             print.extend(returned.map(|(at, _)| at.as_micros()));
         }

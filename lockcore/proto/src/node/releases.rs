@@ -57,10 +57,15 @@ impl<P: Mirror> Core<P> {
     pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
         let entry = &self.table.entries()[&number];
         let Entry { lock, member, .. } = &**entry;
-        let command = if entry.may_run_again() && !self.runs.contains(number) {
-            Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
-        } else {
-            Command::Release { member: member.clone() }
+        let alone = [number];
+        let members = self.runs.get(number).map_or(alone.as_slice(), |run| &run.members);
+        let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
+        let leaving =
+            |of: &u64| Leaving { member: member.renumbered(*of), ambiguous: may_run_again(of) };
+        // The hold and the tombstones in one step: a copy of an acquire finds the one or the other.
+        let command = match members.iter().any(may_run_again) {
+            true => Command::Leave { leaving: members.iter().map(leaving).collect() },
+            false => Command::Release { member: member.clone() },
         };
         Ask { lock: lock.clone(), command, sent: self.now, background }
     }
@@ -69,13 +74,11 @@ impl<P: Mirror> Core<P> {
     /// known.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
-        let now = self.now;
-        let was_run = self.runs.remove(number).is_some();
+        self.runs.remove(number);
         let is_known = self.table.change(number, |entry| {
             let is_this = entry.member == *member;
             if is_this && matches!(entry.state, State::Releasing { .. } | State::Leaving { .. }) {
-                // A run is released as a whole, without a tombstone of the first.
-                entry.state = if was_run { entry.gone(now) } else { State::Over };
+                entry.state = State::Over;
             }
             is_this
         })?;

@@ -10,6 +10,9 @@ use crate::token::FencingToken;
 /// The members of a run, beside the entry that is its hold.
 #[derive(Debug, Clone)]
 pub(super) struct Run<P> {
+    /// The numbers that are given back together: that of the hold, and of the members that the
+    /// server last told.
+    pub(super) members: Vec<u64>,
     /// The member that is offered the lock, or has it.
     pub(super) served: Option<u64>,
     /// The members to come, each with its token. Some may be gone.
@@ -20,6 +23,12 @@ pub(super) struct Run<P> {
     /// The number under which the attempt of the first goes on, if its caller waits.
     pub(super) of_first: Option<u64>,
     pub(super) handed_over: bool,
+}
+
+/// The numbers that are given back with the hold of this number, and these members.
+pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
+    let others = numbers.iter().copied().filter(|number| *number != first);
+    std::iter::once(first).chain(others).collect()
 }
 
 /// A run, as the server tells of it.

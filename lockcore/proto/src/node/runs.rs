@@ -11,7 +11,8 @@
 //! - A guard is certain for as long as the hold is: its lease is a copy that follows the hold's.
 //! - Members that are cancelled, or whose offers lapse, are skipped without a command. A leave
 //!   takes its member out of the run, there as here. It never releases the hold of the others: the
-//!   run is released once, by its name, after the last of them.
+//!   run is given back once, after the last of them: by its name, or where a copy of a member's
+//!   acquire may still run by a leave of all its members, which writes the tombstones as well.
 //! - Where the hold is lost nobody else is offered it. Those that were not served ask again in
 //!   their next rounds.
 //! - A member that gives the hold back in mid-run learns whether it was still there from the answer
@@ -30,10 +31,10 @@ use crate::node::effect::{Effect, Note};
 use crate::node::entry::{Caller, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
-use crate::node::run::{Run, ToldRun};
+use crate::node::run::{Run, ToldRun, members_of};
 use crate::terms::Renewal;
 use crate::token;
-use crate::{Demand, Grant, Mode, Released};
+use crate::{Demand, Grant, Leaving, Mode, Released};
 
 impl<P: Mirror> Core<P> {
     fn is_waiting(&self, number: u64) -> bool {
@@ -59,6 +60,13 @@ impl<P: Mirror> Core<P> {
         // A hold that ends by itself ends for its holder, and for no other: it is served alone.
         let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
         *demand == Demand::ALONE && *mode == Mode::Wait && !ends_by_itself
+    }
+
+    /// Whether the member is gone once these have left: of a run's hold, once all members have.
+    pub(super) fn leaves_with(&self, member: &Member, leaving: &[Leaving]) -> bool {
+        let leaves = |number: &u64| leaving.iter().any(|one| one.member.number() == *number);
+        let run = self.runs.get(member.number()).filter(|_| member.is_of(&self.node));
+        run.is_none_or(|run| run.members.iter().all(leaves))
     }
 
     /// Whether the caller of this attempt is there.
@@ -100,7 +108,7 @@ impl<P: Mirror> Core<P> {
             // Unless its release has overtaken this answer. A leave of the first does not end it.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
-                _ => self.give_back_run(lock, name),
+                _ => self.give_back_run(lock, name, told.numbers),
             };
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
@@ -131,21 +139,22 @@ impl<P: Mirror> Core<P> {
             || is_forgeable
             || self.rules.replicas > 0
             || may_be_revoked);
-        self.begin_run(lock, name, is_message);
+        self.begin_run(lock, name, told.numbers, is_message);
         self.list_run(first, told);
         if is_certain { self.serve_run(first, anchor, left) } else { self.confirm(first) }
     }
 
     /// Makes the entry of this name the hold of a run.
-    fn begin_run(&mut self, lock: LockName, name: Member, handed_over: bool) {
+    fn begin_run(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
         if self.table.get(first).is_none() {
             self.insert_stray(lock, name);
         }
         self.table.change(first, |entry| entry.state = State::ConfirmingRun);
-        let (rest, returned) = (VecDeque::new(), Vec::new());
-        self.runs.insert(first, Run { served: None, rest, returned, of_first, handed_over });
+        let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
+        let run = Run { members, served: None, rest, returned, of_first, handed_over };
+        self.runs.insert(first, run);
     }
 
     /// Takes in the members of a run and their tokens. Those of an earlier list that are not in
@@ -169,6 +178,7 @@ impl<P: Mirror> Core<P> {
             }
         }
         let Some(run) = self.runs.get_mut(first) else { return };
+        run.members = members_of(first, told.numbers);
         let mut unlisted = std::mem::replace(&mut run.rest, listed);
         unlisted.retain(|(number, _)| !run.rest.iter().any(|(listed, _)| listed == number));
         for (number, _) in unlisted {
@@ -498,9 +508,9 @@ impl<P: Mirror> Core<P> {
     }
 
     /// None of its members waits for the hold of this run.
-    fn give_back_run(&mut self, lock: LockName, name: Member) {
+    fn give_back_run(&mut self, lock: LockName, name: Member, members: &[u64]) {
         let first = name.number();
-        self.begin_run(lock, name, false);
+        self.begin_run(lock, name, members, false);
         self.serve_next(first, Some(self.now));
     }
 

@@ -180,6 +180,68 @@ fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
 }
 
+/// Two attempts, of which the acquire of one was lost and sent again, and to which the lock was
+/// handed over as a run.
+fn granted_with_an_ambiguous(index: usize) -> (World, Vec<u64>, Command) {
+    let mut world = World::new();
+    let (_, other) = world.waiting(0);
+    let mut attempts = Vec::new();
+    let mut lost = None;
+    for turn in 0..2 {
+        let begun = world.core.event(at(0)).begin(wish("a"), Told::default());
+        let (attempt, ask) = begun.expect("it is open");
+        let ask = ask.expect("none of this lock is on its way");
+        attempts.push(attempt);
+        if turn != index {
+            world.answer(at(0), &ask);
+            continue;
+        }
+        world.serve(HERE, at(0), &ask.command);
+        world.core.event(at(0)).unanswered(&ask, &StoreError::ambiguous("cut"));
+        world.run(at(150));
+        lost = Some(ask.command);
+    }
+    world.hand_over(at(200), &other);
+    world.hear(at(200));
+    world.due(at(200));
+    (world, attempts, lost.expect("one of them is lost"))
+}
+
+#[test]
+fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
+    for ambiguous in [0, 1] {
+        let (mut world, attempts, lost) = granted_with_an_ambiguous(ambiguous);
+        let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
+        assert_eq!(world.core.event(at(201)).release(number), GivenBack::InRun);
+        let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
+        let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
+        let Command::Leave { leaving } = &ask.command else { panic!("{ask:?}") };
+        let marks = leaving.iter().map(|one| (one.member.number(), one.ambiguous));
+        let expected = [0, 1].map(|index| (attempts[index] << ROUND_BITS, index == ambiguous));
+        assert!(marks.eq(expected), "{leaving:?}");
+        world.answer(at(202), &ask);
+        assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+        let late = world.serve(HERE, at(203), &lost);
+        let Answer::Acquired(reply) = late else { panic!("{late:?}") };
+        assert_eq!(reply.outcome, [Acquired::Refused], "{ambiguous}");
+        assert_eq!(world.run(at(203)), []);
+        assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    }
+}
+
+#[test]
+fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
+    let (mut world, attempts, _) = granted_with_an_ambiguous(0);
+    world.core.event(at(201)).cancel(attempts[0]);
+    let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
+    let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
+    world.core.event(at(203)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let again = world.run(at(500));
+    assert_eq!(again, [ask.command]);
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
 #[test]
 fn members_that_are_cancelled_are_skipped_without_a_command() {
     let (mut world, attempts) = World::granted(4);
