@@ -14,6 +14,8 @@ on_every_store!(
     a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock,
     a_shutdown_in_mid_run_leaves_nothing_behind,
     a_downgrade_in_mid_run_lets_the_others_wait_again,
+    a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says,
+    a_force_release_in_mid_run_frees_the_lock_for_others_at_once,
 );
 
 fn runs() -> LocksBuilder {
@@ -141,6 +143,60 @@ async fn a_downgrade_in_mid_run_lets_the_others_wait_again(backend: &Backend) {
     soon(read.release()).await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     guard.release().await.expect("held until now");
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let own = [
+        LockOptions::new().fixed_lease(ms(400)),
+        LockOptions::new().lease(ms(400)).max_hold(ms(400)),
+    ];
+    let mut waiting = vec![wait_as(1, &b, "key").await, wait_as(2, &b, "key").await];
+    for (options, length) in own.into_iter().zip([3, 4]) {
+        waiting.push(tokio::spawn(b.key("key").options(options).lock()));
+        until_waiting(length, &a, "key").await;
+    }
+    waiting.push(wait_as(5, &b, "key").await);
+    guard.release().await.expect("held until now");
+    until_waiting(3, &a, "key").await;
+    for _ in 0..2 {
+        let guard = granted(waiting.remove(0)).await;
+        soon(guard.release()).await.expect("held until now");
+    }
+    for left in [2, 1] {
+        let guard = granted(waiting.remove(0)).await;
+        until_waiting(left, &a, "key").await;
+        soon(guard.lost()).await;
+    }
+    let guard = granted(waiting.remove(0)).await;
+    assert!(!guard.is_lost());
+    soon(guard.release()).await.expect("held until now");
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_force_release_in_mid_run_frees_the_lock_for_others_at_once(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=3 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    guard.release().await.expect("held until now");
+    let guard = granted(waiting.remove(0)).await;
+    let other = wait_as(1, &a, "key").await;
+    assert!(a.force_release("key").await.expect("answered"));
+    // Those of the run that were not served ask again, behind it.
+    let others = granted(other).await;
+    soon(guard.lost()).await;
+    until_waiting(2, &a, "key").await;
+    assert!(others.fencing_token() > guard.fencing_token());
+    drop(guard);
+    soon(others.release()).await.expect("held until now");
+    for one in waiting {
+        soon(granted(one).await.release()).await.expect("held until now");
+    }
     until_nothing_is_left(&a, "key").await;
 }
 
