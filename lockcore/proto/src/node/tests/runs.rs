@@ -354,6 +354,24 @@ fn a_leave_of_the_first_that_is_on_its_way_takes_it_out_of_the_run_alone() {
     }
 }
 
+/// The answer to an acquire that its caller, and its node, have forgotten.
+#[test]
+fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
+    let mut world = World::new();
+    let (attempts, other) = world.waiting(2);
+    world.hand_over(at(1), &other);
+    world.said.clear();
+    let first = world.core.member(attempts[0] << ROUND_BITS).expect("it waits").clone();
+    world.core = Core::new(NodeId::from(HERE), world.core.rules);
+    let command =
+        Command::Acquire { members: vec![first.clone()], mode: Mode::Wait, queue_limit: 9 };
+    let ask = Ask { lock: LockName::from("a"), command, sent: at(2), background: true };
+    world.answer(at(2), &ask);
+    assert_eq!(world.run(at(2)), [Command::Release { member: first }]);
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
 #[test]
 fn a_release_in_mid_run_is_proven_by_what_was_sent_after_it() {
     let (mut world, attempts) = World::granted(3);
