@@ -170,8 +170,12 @@ fn clean(model: &Locking, state: &State) -> bool {
         return true;
     }
     let books = state.server.books(model, at_ms(state.now));
-    let mut known = books.live().map(|held| held.member).chain(state.server.places(model));
-    known.all(|member| is_accounted_for(model, state, member))
+    let is_known = |member: u8| is_accounted_for(model, state, member);
+    // A run's hold has the name of its first member, which may have left it to the others.
+    let run = state.server.run(model);
+    let mut holds = books.live().map(|held| held.member);
+    holds.all(|holder| is_known(holder) || run.iter().any(|member| is_known(*member)))
+        && state.server.places(model).into_iter().all(is_known)
 }
 
 /// Whether, once everything has arrived, no node waits for an answer, and the waiters need only

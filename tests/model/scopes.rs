@@ -202,6 +202,41 @@ fn a_run_of_two_that_is_forced_off_keeps_every_law() {
     exhaust("a run of two, forced off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
+#[test]
+fn a_run_of_two_whose_node_is_cut_off_keeps_every_law() {
+    let budget = Budget { cuts: 1, ..NOTHING };
+    exhaust("a run of two, cut off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+fn a_run_of_two_that_is_downgraded_keeps_every_law() {
+    let budget = Budget { downgrades: 1, ..NOTHING };
+    exhaust("a run of two, downgraded", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+fn runs_whose_members_come_back_keep_every_law() {
+    exhaust("a run of two, one of them twice", in_runs(&[0, 1, 1], &[1, 2, 1], NOTHING));
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_two_whose_requests_are_lost_and_whose_members_cancel_keeps_every_law() {
+    let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
+    exhaust("a run of two, lost and late, cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+/// Every request of the run is its node's alone: it waits behind a lock of its own.
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_one_node_whose_requests_are_lost_twice_keeps_every_law() {
+    let budget = Budget { losses: 2, ..NOTHING };
+    exhaust(
+        "a run of two of one node, lost and late twice",
+        in_runs(&[0, 0, 0], &[1, 1, 1], budget),
+    );
+}
+
 /// Three nodes, runs of up to three, a crash and a cancel.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]

@@ -77,10 +77,13 @@ impl<P: Mirror> Core<P> {
 
     /// Whether a hold that a request of this moment confirmed may have been force-released since.
     pub(super) fn may_be_revoked(&self, entry: &Entry<P>, sent: Moment) -> bool {
-        // A revocation may be among the messages that a new connection has missed. Of the same
-        // moment it counts: asked for once more, it would not be later.
-        let is_doubted = sent + Duration::from_micros(1) < self.doubt;
-        is_doubted || entry.is_revoked_since(sent)
+        self.is_doubted(sent) || entry.is_revoked_since(sent)
+    }
+
+    /// Whether a revocation may be among the messages that a new connection has missed, since this
+    /// request. Of the same moment it counts: asked for once more, it would not be later.
+    pub(super) fn is_doubted(&self, sent: Moment) -> bool {
+        sent + Duration::from_micros(1) < self.doubt
     }
 
     /// The request that downgrades a held lock to a read; `None` if it is not held.

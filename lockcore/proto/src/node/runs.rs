@@ -218,11 +218,10 @@ impl<P: Mirror> Core<P> {
             self.table.change(first, |entry| entry.state = State::Releasing { due });
             return true;
         }
-        let doubt = self.doubt;
         let Some(entry) = self.table.get(first) else { return false };
         let State::Serving(lease) = &entry.state else { return false };
         let is_short = lease.until().since(now) < lease::claim(&entry.options) / 2;
-        if is_short || lease.asked < doubt {
+        if is_short || self.is_doubted(lease.asked) {
             self.look(first);
             return false;
         }

@@ -293,6 +293,20 @@ fn with_less_than_half_a_claim_left_the_hold_is_renewed_before_the_next_is_serve
     assert!(world.take(at(5_300), attempts[1]).is_some());
 }
 
+/// A moment is no later than itself: asked for once more, the renewal would be doubted for ever.
+#[test]
+fn after_a_new_connection_the_hold_is_renewed_once_before_the_next_is_served() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(3)).linked(Link::Up, Link::Up);
+    world.core.event(at(3)).dropped(number);
+    assert_eq!(world.take(at(3), attempts[1]), None, "it may have been force-released meanwhile");
+    let renewal = world.due(at(3));
+    assert!(matches!(&renewal[..], [Ask { command: Command::Renew { .. }, .. }]), "{renewal:?}");
+    world.answer(at(3), &renewal[0]);
+    assert!(world.take(at(3), attempts[1]).is_some());
+}
+
 #[test]
 fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
     let (mut world, attempts) = World::granted(3);
